@@ -1,0 +1,1 @@
+"""What operators run: local supervision, chat, benchmarks, replay, the support matrix."""

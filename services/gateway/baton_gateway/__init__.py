@@ -1,0 +1,1 @@
+"""The HTTP face of Baton: OpenAI's API in, typed messages out."""

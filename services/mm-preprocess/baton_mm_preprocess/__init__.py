@@ -1,0 +1,1 @@
+"""Media in, tensors and placeholder counts out. Stateless."""

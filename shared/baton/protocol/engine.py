@@ -1,0 +1,161 @@
+"""Gateway to scheduler to worker and back. What is sent every step is columnar."""
+
+from __future__ import annotations
+
+import msgspec
+
+from baton.protocol.base import Message
+from baton.protocol.sampling import Sampling
+
+
+class Logprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probabilities of some tokens, in parallel columns.
+
+    Values are natural logarithms of the softmax of the raw logits in float32.
+    """
+
+    rows: bytes
+    """uint32: which token of the message each entry describes."""
+    chosen: bytes
+    """float32: log-probability of that token."""
+    ranks: bytes
+    """uint32: its rank, 1 is the most probable."""
+    counts: bytes
+    """uint8: how many alternatives follow for each entry."""
+    top_ids: bytes
+    """int32, concatenated, most probable first."""
+    top_values: bytes
+    """float32, concatenated."""
+
+
+class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probabilities of prompt tokens start .. start + n - 1 of one sequence.
+
+    Entry i (rows = 0 .. n-1) describes prompt token start + i given all before it. The first
+    token of a prompt has no log-probability, so start is at least 1.
+    """
+
+    slot: int
+    """The worker's slot; on the way to a gateway, the gateway's handle."""
+    start: int
+    columns: Logprobs
+
+
+class Submit(Message, tag="submit", frozen=True):
+    """One sequence to run: gateway -> scheduler. A request with n choices submits n of them."""
+
+    handle: int
+    """uint32, chosen by the gateway, unique among its live sequences."""
+    request: str
+    """Request id, for logs and traces; choices of a request share it."""
+    tokens: bytes
+    """int32 prompt."""
+    sampling: Sampling
+    log: bytes = b""
+    """int32 tokens already produced: the sequence continues from here."""
+    priority: int = 0
+    tenant: str = ""
+
+
+class Abort(Message, tag="abort", frozen=True):
+    """End these sequences: client gone, stop string, deadline. gateway -> scheduler."""
+
+    handles: bytes
+    """uint32"""
+
+
+class Tokens(Message, tag="tokens", frozen=True):
+    """What one worker step produced for one gateway. scheduler -> gateway."""
+
+    handles: bytes
+    """uint32 per row"""
+    first: bytes
+    """uint32 per row: index in the token log of the row's first token in this message"""
+    counts: bytes
+    """uint8 per row"""
+    tokens: bytes
+    """int32, concatenated"""
+    finished: dict[int, str] = msgspec.field(default_factory=dict)
+    """handle -> finish reason"""
+    logprobs: Logprobs | None = None
+    """`rows` index the concatenated tokens."""
+    prompt_logprobs: tuple[PromptLogprobs, ...] = ()
+
+
+class Failed(Message, tag="failed", frozen=True):
+    """One sequence ends in an error. scheduler -> gateway."""
+
+    handle: int
+    code: str
+    message: str
+    status: int = 500
+    retry_after: int = 0
+
+
+class NewSequence(msgspec.Struct, frozen=True, array_like=True):
+    """A sequence that enters a worker's batch, fresh or continued from its log."""
+
+    slot: int
+    tokens: bytes
+    """int32: prompt and, when the sequence is continued, the tokens it has produced."""
+    num_prompt: int
+    """How many of `tokens` are prompt; the rest is log."""
+    sampling: Sampling
+    request: str = ""
+    trace: str = ""
+
+
+class Plan(Message, tag="plan", frozen=True):
+    """One step of one worker: only what changed, then the rows to run. scheduler -> worker.
+
+    Applied in this order: release, enter, append pages, run. Plans are executed in the order
+    of `step`; the next one is sent while this one runs, so a decode row's input token is the
+    one that the previous step sampled, which only the worker has.
+    """
+
+    epoch: int
+    """The worker's incarnation as granted at its Hello; others are refused."""
+    step: int
+    rows: bytes
+    """uint32 slots that run in this step"""
+    starts: bytes
+    """uint32 per row: tokens of the sequence whose keys are already in pages"""
+    counts: bytes
+    """uint32 per row: new tokens to run: 1 for decode, a chunk for prefill"""
+    samples: bytes
+    """uint8 per row: 1 when a token is sampled after the last of them"""
+    release: bytes = b""
+    """uint32 slots that leave the batch before anything else"""
+    enter: tuple[NewSequence, ...] = ()
+    page_rows: bytes = b""
+    """uint32 slots that get more pages"""
+    page_counts: bytes = b""
+    """uint32 per page row"""
+    pages: bytes = b""
+    """uint32 page numbers, concatenated, appended to each slot's page table"""
+
+
+class Result(Message, tag="result", frozen=True):
+    """What one step produced. worker -> scheduler.
+
+    A row that had already finished (its stop id was sampled in an earlier step) is absent.
+    """
+
+    epoch: int
+    step: int
+    rows: bytes
+    """uint32 slots that sampled"""
+    first: bytes
+    """uint32 per row: index in its log of the row's first token of this step"""
+    counts: bytes
+    """uint8 per row: tokens accepted this step"""
+    tokens: bytes
+    """int32, concatenated"""
+    finished: dict[int, str] = msgspec.field(default_factory=dict)
+    """slot -> finish reason, "stop" when a stop id was sampled"""
+    failed: dict[int, str] = msgspec.field(default_factory=dict)
+    """slot -> what went wrong with this sequence alone, for example NaN logits"""
+    logprobs: Logprobs | None = None
+    prompt_logprobs: tuple[PromptLogprobs, ...] = ()
+    duration_us: int = 0
+    """Wall time of the step on the worker."""

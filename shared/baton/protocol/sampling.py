@@ -1,0 +1,40 @@
+"""How the next token is chosen, and why a sequence ends."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+class Sampling(msgspec.Struct, frozen=True, array_like=True):
+    """Sampling parameters of one sequence, already validated: a worker trusts them.
+
+    Randomness is counter-based: the uniform that picks token i is a pure function of
+    (seed, i), so no generator state exists anywhere.
+    """
+
+    max_tokens: int
+    """Most tokens to sample; the gateway has clipped it to the context."""
+    seed: int = 0
+    """Unsigned 64 bits."""
+    temperature: float = 1.0
+    """0 means greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 means off."""
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
+    min_tokens: int = 0
+    """No stop id is sampled before this many tokens."""
+    stop_ids: tuple[int, ...] = ()
+    """Ids that end the sequence; the model's end-of-sequence ids unless the client ignores them."""
+    logprobs: int = -1
+    """-1: none; n >= 0: the sampled token and the n most probable."""
+    prompt_logprobs: int = -1
+    """The same for every prompt token."""

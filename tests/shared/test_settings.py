@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+import pytest
+from baton.errors import SettingsError
+from baton.registry import Registry
+from baton.settings import SERVICES, Settings, check_names, config_classes, env_prefix, variables
+
+COLOURS = Registry("colours", {"red": "operator:add", "green": "operator:sub"})
+
+
+class Config(Settings, prefix="scheduler"):
+    budget: int = 5
+    """How much."""
+    fast: bool = True
+    colour: Annotated[str, COLOURS] = "red"
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("BATON_"):
+            monkeypatch.delenv(name)
+
+
+def test_flag_beats_environment_beats_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton.settings.config_classes", lambda: {"scheduler": Config})
+    assert Config.load().budget == 5
+    monkeypatch.setenv("BATON_SCHEDULER_BUDGET", "6")
+    assert Config.load().budget == 6
+    assert Config.load(["--budget", "7", "--no-fast"]).budget == 7
+    assert Config.load(["--no-fast"]).fast is False
+
+
+def test_common_settings_can_be_set_for_all_or_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATON_LOG_LEVEL", "error")
+    assert Config.load().log_level == "error"
+    monkeypatch.setenv("BATON_SCHEDULER_LOG_LEVEL", "debug")
+    assert Config.load().log_level == "debug"
+
+
+def test_a_bad_value_names_its_flag() -> None:
+    with pytest.raises(SettingsError, match="--budget"):
+        Config.load(["--budget", "many"])
+
+
+def test_a_bad_choice_lists_the_good_ones() -> None:
+    with pytest.raises(SettingsError, match="red, green"):
+        Config.load(["--colour", "gren"])
+
+
+def test_an_unknown_variable_stops_with_the_nearest_name() -> None:
+    with pytest.raises(SettingsError, match="Did you mean BATON_MODEL"):
+        check_names({"BATON_MODLE": "x"})
+    check_names({"BATON_MODEL": "x", "BATON_WORKER_MODEL": "y", "PATH": "/", "BATON_TEST_X": ""})
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Config().budget = 9
+
+
+def test_every_service_has_a_config_whose_fields_are_described() -> None:
+    classes = config_classes()
+    assert tuple(classes) == SERVICES
+    for service, cls in classes.items():
+        assert cls.prefix == service
+        for name, variable in variables(cls):
+            assert variable.startswith(env_prefix(service))
+            assert cls.model_fields[name].description, f"{service}.{name} has no docstring"

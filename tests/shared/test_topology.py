@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from baton.protocol import Beat, Hello
+from baton.settings import SERVICES
+from baton.topology import LINKS, mermaid
+
+
+def test_links_join_known_services_and_greet_both_ways() -> None:
+    for link in LINKS:
+        assert {link.server, link.client} <= set(SERVICES)
+        for side in (link.requests, link.replies):
+            assert {Hello, Beat} <= set(side)
+
+
+def test_only_the_gateway_is_reached_from_outside() -> None:
+    assert mermaid().count("HTTP") == 1
+    assert "gateway" not in {link.server for link in LINKS}
