@@ -1,0 +1,63 @@
+"""The picture of a benchmark: throughput and latency against concurrency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from baton_ops.summary import Summary
+
+_ACCENT, _SECOND, _SOFT = "#b9430f", "#2c6e7a", "#6d675c"
+
+
+def draw(points: Sequence[tuple[int, Summary]], title: str, path: Path) -> None:
+    """Write a PNG of closed-loop runs, given as (concurrency, summary) in rising order."""
+    figure = Figure(figsize=(10, 3.8), layout="constrained")
+    FigureCanvasAgg(figure)  # no screen is needed, and no global state of pyplot
+    left, right = figure.subplots(1, 2)
+    levels = [level for level, _ in points]
+    summaries = [summary for _, summary in points]
+    _curve(left, levels, [s.output_throughput for s in summaries], "output", _ACCENT)
+    _curve(left, levels, [s.total_throughput for s in summaries], "input and output", _SECOND)
+    _frame(left, levels, "Throughput", "tokens per second")
+    left.set_ylim(bottom=0)
+    first, later = [s.ttft.median for s in summaries], [s.tpot.median for s in summaries]
+    _curve(right, levels, first, "first token (TTFT)", _ACCENT)
+    _curve(right, levels, later, "per token (TPOT)", _SECOND)
+    _frame(right, levels, "Median latency", "milliseconds")
+    _log(right, first + later)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=_SOFT)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=140)
+
+
+def _curve(axes: Axes, x: list[int], y: list[float], label: str, colour: str) -> None:
+    axes.plot(x, y, marker="o", markersize=4, linewidth=1.6, color=colour, label=label)
+
+
+def _frame(axes: Axes, levels: list[int], title: str, unit: str) -> None:
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(levels, labels=[str(level) for level in levels])
+    axes.set_xlabel("requests in flight", color=_SOFT)
+    axes.set_ylabel(unit, color=_SOFT)
+    axes.grid(axis="y", alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+
+
+def _log(axes: Axes, values: list[float]) -> None:
+    """First tokens and later ones are orders of magnitude apart."""
+    measured = [value for value in values if value > 0]
+    if not measured:
+        return
+    axes.set_yscale("log")
+    axes.set_ylim(min(measured) / 1.6, max(measured) * 1.6)
+    axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,77 @@
+"""A server of our own for the length of a measurement: started, awaited, ended again."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from baton.errors import Unavailable
+from baton.settings import environment
+
+_POLL_SECONDS = 0.2
+_STOP_SECONDS = 40.0
+_TAIL_LINES = 15
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def served(model: str, arguments: Sequence[str], log: Path, start_seconds: float) -> Iterator[str]:
+    """Run `baton serve MODEL` and yield its URL once it is ready. Its output goes to `log`.
+
+    Raises `Unavailable` with the end of that output when it stops or is not ready in time.
+    """
+    port = free_port()
+    command = [sys.executable, "-m", "baton", "serve", model, "--port", str(port), *arguments]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env=dict(environment())
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _await(process, url, log, start_seconds)
+        yield url
+    finally:
+        _stop(process)
+
+
+def _await(process: subprocess.Popen[bytes], url: str, log: Path, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not _ready(url):
+        if process.poll() is not None:
+            raise Unavailable(f"The server stopped with code {process.returncode}.{_tail(log)}")
+        if time.monotonic() > end:
+            raise Unavailable(f"The server was not ready after {seconds:.0f} s.{_tail(log)}")
+        time.sleep(_POLL_SECONDS)
+
+
+def _ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health/ready", timeout=2.0).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+    return "\n".join([f" The end of {log}:", *lines])
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,366 @@
+"""The page in a real browser, against a small server that speaks the gateway's two streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import shutil
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from baton.errors import NotFound
+from baton_gateway import page
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.testclient import TestClient
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+ANSWER = (
+    "Two runners, one short breath:\n"
+    "the first gives all that it knows,\n"
+    "the second runs on.\n\n"
+    "In a relay the hand-over decides the race. The same is true here: prefill reads the whole "
+    "prompt once and leaves its keys and values in pages, and decode takes them over without "
+    "reading the prompt again."
+)
+
+
+def worker(name: str, used: int, phase: float, role: str = "both") -> dict[str, Any]:
+    """One worker in the shape of `baton.protocol.WorkerStats`."""
+    rate = 212.0 + 24 * math.sin(phase) + 9 * math.sin(3.1 * phase)
+    return {
+        "name": name,
+        "role": role,
+        "state": "ready",
+        "device": "cpu",
+        "dtype": "bfloat16",
+        "running": 9,
+        "pages_total": 4096,
+        "pages_free": 4096 - used,
+        "steps": 18_400,
+        "step_ms": 31.4 + 2 * math.sin(phase),
+        "tokens_per_second": rate,
+        "weight_bytes": 269_000_000,
+        "kv_bytes": 1_509_949_440,
+    }
+
+
+def fleet(tick: int) -> dict[str, Any]:
+    """The gateway's view of a busy system, a second after the last."""
+    workers = [worker("worker-0", 2310 + 7 * tick, tick / 5), worker("worker-1", 1432, tick / 7)]
+    services = [
+        {"service": "gateway", "state": "ready", "detail": "version 0.1.0, 21 requests"},
+        {"service": "tokenizer", "state": "ready", "detail": "version 0.1.0"},
+        {"service": "mm-preprocess", "state": "ready", "detail": "version 0.1.0"},
+        {"service": "scheduler", "state": "ready", "detail": "version 0.1.0"},
+        {"service": "worker", "state": "ready", "detail": "cpu bfloat16, 9 running"},
+        {"service": "worker", "state": "ready", "detail": "cpu bfloat16, 9 running"},
+    ]
+    services = [{**row, "name": f"{row['service']}-{i}"} for i, row in enumerate(services)]
+    return {
+        "model": "SmolLM2-135M-Instruct",
+        "max_length": 8192,
+        "services": services,
+        "workers": workers,
+        "waiting": 3,
+        "running": 18,
+        "tokens_per_second": sum(w["tokens_per_second"] for w in workers),
+        "preemptions": 2,
+        "finished": 1284 + tick,
+        "tokens": 164_352 + 430 * tick,
+        "uptime": 4210.0 + tick,
+    }
+
+
+class Gateway:
+    """A FastAPI app with the page and the two streams that it reads. Prompts choose the answer."""
+
+    def __init__(self) -> None:
+        self.tick = 0
+        self.pause = 0.01
+        self.fleet: Callable[[int], dict[str, Any]] = fleet
+        self.asked: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.left = threading.Event()
+        self.app = FastAPI()
+        self.app.include_router(page.router)
+        self.app.post("/v1/chat/completions", response_model=None)(self.chat)
+        self.app.get("/fleet/stream", response_model=None)(self.stream)
+        self.app.add_exception_handler(NotFound, _not_found)
+
+    async def chat(self, request: Request) -> JSONResponse | StreamingResponse:
+        body = await request.json()
+        self.asked.append(body)
+        self.keys.append(request.headers.get("authorization"))
+        text = body["messages"][-1]["content"]
+        if text == "refuse":
+            error = {"message": "<b>Too</b> long.", "type": "x", "param": None, "code": "too_long"}
+            return JSONResponse({"error": error}, status_code=400)
+        return StreamingResponse(self._answer(text), media_type="text/event-stream")
+
+    async def _answer(self, text: str) -> AsyncIterator[str]:
+        words = "<img src=x onerror=boom()> " * 3 if text == "markup" else ANSWER
+        try:
+            for i, word in enumerate(words.split(" ")):
+                yield _event({"choices": [{"delta": {"content": word + " "}}]})
+                await asyncio.sleep(3600 if text == "forever" and i == 3 else self.pause)
+                if text == "break" and i == 3:
+                    yield _event({"error": {"message": "The worker was lost.", "code": "gone"}})
+                    return
+        except asyncio.CancelledError:
+            self.left.set()
+            raise
+        yield _event({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+        yield _event({"choices": [], "usage": {"completion_tokens": 77}})
+        yield "data: [DONE]\n\n"
+
+    async def stream(self) -> StreamingResponse:
+        return StreamingResponse(self._ticks(), media_type="text/event-stream")
+
+    async def _ticks(self) -> AsyncIterator[str]:
+        while True:
+            self.tick += 1
+            yield _event(self.fleet(self.tick))
+            await asyncio.sleep(0.02)
+
+
+async def _not_found(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"error": {"message": str(error)}}, status_code=404)
+
+
+def _event(data: object) -> str:
+    return f"data: {json.dumps(data)}\n\n"
+
+
+class Site:
+    """A gateway on a port of its own, which can be taken down and brought back."""
+
+    def __init__(self) -> None:
+        self.gateway = Gateway()
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = int(probe.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}/"
+
+    def start(self) -> None:
+        config = uvicorn.Config(
+            self.gateway.app,
+            port=self.port,
+            lifespan="off",
+            log_config=None,
+            ws="none",
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run)
+        self._thread.start()
+        while not self._server.started:
+            assert self._thread.is_alive()
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join(timeout=10)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    running = Site()
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no Chromium found: install it (apt-get install chromium) to test the page")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, headless=True, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def tab(browser: Any, site: Site) -> Iterator[Any]:
+    """A page that has loaded and sees the fleet. Anything the console calls an error fails."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    opened = context.new_page()
+    opened.set_default_timeout(10_000)
+    opened.goto(site.url)
+    opened.wait_for_selector("#link[data-state=ready]")
+    yield opened
+    context.close()
+
+
+def ask(tab: Any, text: str) -> None:
+    tab.fill("#prompt", text)
+    tab.press("#prompt", "Enter")
+
+
+def answered(tab: Any, count: int = 1) -> str:
+    """Wait until `count` answers are complete; the text of the last."""
+    tab.wait_for_function(
+        "n => document.querySelectorAll('.turn.assistant:not(.running)').length === n", arg=count
+    )
+    return str(tab.inner_text(".turn.assistant:last-child .text"))
+
+
+def test_streams_an_answer_and_shows_its_figures(tab: Any, site: Site) -> None:
+    ask(tab, "Write a haiku.")
+    assert answered(tab).split() == ANSWER.split()
+    figures = tab.inner_text(".turn.assistant .meta")
+    assert "77 tokens" in figures and "tokens/s" in figures and "first token after" in figures
+    body = site.gateway.asked[0]
+    assert body["model"] == "SmolLM2-135M-Instruct" and body["stream"] is True
+    assert body["messages"] == [{"role": "user", "content": "Write a haiku."}]
+    assert "temperature" not in body and site.gateway.keys == [None]
+
+
+def test_settings_and_history_go_with_the_next_question(tab: Any, site: Site) -> None:
+    ask(tab, "One.")
+    first = answered(tab)
+    tab.click("#options")
+    values = {"system": "Be brief.", "temperature": "0.2", "max_tokens": "64", "seed": "7"}
+    for name, value in {**values, "key": "secret"}.items():
+        tab.fill(f"#{name}", value)
+    ask(tab, "Two.")
+    answered(tab, 2)
+    body = site.gateway.asked[1]
+    assert [m["role"] for m in body["messages"]] == ["system", "user", "assistant", "user"]
+    assert body["messages"][2]["content"].split() == first.split()
+    assert (body["temperature"], body["max_tokens"], body["seed"]) == (0.2, 64, 7)
+    assert site.gateway.keys[1] == "Bearer secret"
+    assert tab.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
+
+
+def test_stop_keeps_what_was_said_and_disconnects(tab: Any, site: Site) -> None:
+    ask(tab, "forever")
+    tab.wait_for_function(
+        "() => document.querySelector('.turn.assistant .text')?.textContent.length > 9"
+    )
+    tab.click("#stop")
+    assert answered(tab).startswith("Two runners")
+    assert tab.inner_text(".turn.assistant .meta") == "stopped"
+    assert site.gateway.left.wait(5)
+    ask(tab, "again")
+    assert answered(tab, 2).split() == ANSWER.split()
+
+
+def test_an_error_event_and_a_refusal_are_shown_as_errors(tab: Any) -> None:
+    ask(tab, "break")
+    answered(tab)
+    assert tab.inner_text(".turn.failed [role=alert]") == "The worker was lost. (gone)"
+    tab.click("#clear")
+    tab.fill("#prompt", "")
+    ask(tab, "refuse")
+    answered(tab)
+    assert tab.inner_text(".turn.failed [role=alert]") == "<b>Too</b> long. (too_long)"
+    assert tab.input_value("#prompt") == "refuse"
+
+
+def test_markup_from_a_model_stays_text(tab: Any) -> None:
+    ask(tab, "markup")
+    assert "<img src=x onerror=boom()>" in answered(tab)
+    assert tab.locator(".log img").count() == 0
+
+
+def test_the_fleet_is_shown_and_changes(tab: Any, site: Site) -> None:
+    assert tab.locator("#services > li").count() == 6
+    assert tab.locator(".worker").count() == 2
+    assert tab.inner_text(".worker:first-child .used").endswith("of 4,096 pages")
+    assert tab.inner_text("#running") == "18"
+
+    def changed(tick: int) -> dict[str, Any]:
+        view = fleet(tick)
+        view["services"][5]["state"] = "hung"
+        return {**view, "workers": view["workers"][:1], "running": 1, "tokens_per_second": 0.0}
+
+    site.gateway.fleet = changed
+    tab.wait_for_selector("#services > li[data-state=hung]")
+    assert tab.locator(".worker").count() == 1
+    assert tab.inner_text("#running") == "1"
+
+
+def test_it_reconnects_when_the_gateway_comes_back(tab: Any, site: Site) -> None:
+    site.stop()
+    tab.wait_for_selector("#link[data-state=lost]")
+    assert "stale" in tab.get_attribute("#fleet", "class")
+    ask(tab, "Anyone?")
+    answered(tab)
+    assert tab.inner_text(".turn.failed [role=alert]") == "The server cannot be reached."
+    site.start()
+    tab.wait_for_selector("#link[data-state=ready]")
+    tab.click("#send")
+    assert answered(tab, 2).split() == ANSWER.split()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_both_schemes_and_sizes(
+    browser: Any, site: Site, tmp_path: Path, scheme: str, width: int, height: int
+) -> None:
+    size = {"width": width, "height": height}
+    context = browser.new_context(viewport=size, color_scheme=scheme)
+    tab, complaints = context.new_page(), []
+    tab.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("request", lambda r: complaints.append(r.url) if not r.url.startswith(site.url) else 0)
+    tab.goto(site.url)
+    tab.wait_for_selector("#link[data-state=ready]")
+    ask(tab, "Write a haiku about a relay race, and say what it has to do with serving a model.")
+    answered(tab)
+    tab.screenshot(path=tmp_path / f"page-{scheme}-{width}.png")
+    paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, paper[4:-1].split(","))) > 384) is (scheme == "light")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
+    assert complaints == []
+
+
+def test_every_field_has_a_label(tab: Any) -> None:
+    fields = "[...document.querySelectorAll('input, textarea')]"
+    assert tab.evaluate(f"{fields}.length") == 6
+    assert tab.evaluate(f"{fields}.filter(f => !f.labels.length).length") == 0
+
+
+@pytest.fixture
+def client() -> TestClient:
+    return TestClient(Gateway().app)
+
+
+def test_the_policy_allows_this_host_alone(client: TestClient) -> None:
+    answer = client.get("/")
+    assert answer.headers["content-security-policy"].startswith("default-src 'self'; ")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "http://" not in answer.text and "https://" not in answer.text
+
+
+@pytest.mark.parametrize("name", ["page.css", "page.js", "mark.svg"])
+def test_files_are_sent_once(client: TestClient, name: str) -> None:
+    first = client.get(f"/static/{name}")
+    assert first.status_code == 200 and first.content
+    again = client.get(f"/static/{name}", headers={"if-none-match": first.headers["etag"]})
+    assert again.status_code == 304 and not again.content
+
+
+@pytest.mark.parametrize("name", ["page.py", "..%2fpage.py", "%2e%2e", "", "page.css/x"])
+def test_other_files_are_not_served(client: TestClient, name: str) -> None:
+    assert client.get(f"/static/{name}").status_code == 404
