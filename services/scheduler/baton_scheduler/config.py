@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
 from baton.settings import Settings
+from baton_scheduler.queue import ORDERS
 
 
 class Config(Settings, prefix="scheduler"):
@@ -24,7 +26,15 @@ class Config(Settings, prefix="scheduler"):
     """Prompt tokens that may wait."""
     depth: int = Field(default=2, ge=1, le=4)
     """Plans in flight per worker: 2 means one runs while the next waits for it."""
+    order: Annotated[str, ORDERS] = "fcfs"
+    """Who runs first: fcfs by arrival, priority by the lower priority value and then by arrival."""
+    no_worker_seconds: float = Field(default=30.0, gt=0)
+    """How long sequences wait for a worker to come (back) before they are refused with 503."""
+    max_losses: int = Field(default=2, ge=1)
+    """A sequence that was running at this many worker losses is refused instead of tried again."""
     hang_seconds: float = Field(default=5.0, gt=0)
     """A worker that is busy without progress for this long is taken out and its work restarted."""
     record: Path | None = None
     """Write every event to this file; `baton replay` reproduces each decision from it."""
+    record_bytes: int = Field(default=1024**3, ge=1024)
+    """Recording stops when the file has this many bytes."""

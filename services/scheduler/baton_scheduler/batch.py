@@ -1,0 +1,147 @@
+"""The sequences on one worker as columns over its slots, so that a step costs array operations.
+
+What a row's tokens are, by position (`known` is prompt and log as of the row's entry):
+
+    0 ............ planned ............ known ............................ limit ... end
+    | keys computed | still to prefill  |  decode, one position per step   | the last token
+    | or in flight  |                   |  the input was just sampled      | needs no keys
+
+    |<------------------ capacity = pages * page_size --------->|
+
+Invariants: 0 <= planned <= limit; a planned position always lies below capacity.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baton_scheduler.request import Sequence
+
+Ints = NDArray[np.int64]
+
+
+def _column(size: int) -> Ints:
+    return np.zeros(size, np.int64)
+
+
+class Batch:
+    """Slots 0 .. num_slots - 1. The scheduler's copy of what the worker holds."""
+
+    def __init__(self, num_slots: int) -> None:
+        self.num_slots = num_slots
+        self.sequences: list[Sequence | None] = [None] * num_slots
+        self.pages: list[list[int]] = [[] for _ in range(num_slots)]
+        self.grant = _column(num_slots)
+        """Number of the current tenancy of the slot, 0 when it is free. Never used twice, so a
+        result of an earlier tenancy is recognised even when the same sequence is back."""
+        self.planned = _column(num_slots)
+        self.known = _column(num_slots)
+        self.limit = _column(num_slots)
+        self.capacity = _column(num_slots)
+        self.generated = _column(num_slots)
+        """Length of the log."""
+        self.quota = _column(num_slots)
+        """Length of the log at which the sequence ends."""
+        self.gateway = _column(num_slots)
+        self.handle = np.zeros(num_slots, "<u4")
+        self.entered = np.zeros(num_slots, bool)
+        """The worker has been told of the sequence."""
+        self.leaving: list[int] = []
+        """Slots that the worker still holds and must release with its next plan."""
+        self.backlog = 0
+        """Tokens that are known and not planned yet."""
+        self._free = list(range(num_slots))
+        self._grants = 0
+
+    def __len__(self) -> int:
+        return self.num_slots - len(self._free)
+
+    def occupied(self) -> list[int]:
+        """Slots that hold a sequence, ascending."""
+        return [int(slot) for slot in np.flatnonzero(self.grant)]
+
+    def at(self, slot: int) -> Sequence:
+        """The sequence in a slot that is occupied."""
+        sequence = self.sequences[slot]
+        assert sequence is not None
+        return sequence
+
+    def add(
+        self,
+        sequence: Sequence,
+        gateway: int,
+        pages: list[int],
+        page_size: int,
+        max_length: int,
+    ) -> int:
+        """Put a sequence into the lowest free slot and return it.
+
+        Raises nothing: the caller has found a free slot, and pages for all known tokens.
+        """
+        slot = heapq.heappop(self._free)
+        self._grants += 1
+        end = min(sequence.num_prompt + sequence.sampling.max_tokens, max_length)
+        known = end - 1 if sequence.scores_only else sequence.num_tokens
+        self.sequences[slot] = sequence
+        self.pages[slot] = pages
+        self.grant[slot] = self._grants
+        self.planned[slot] = 0
+        self.known[slot] = known
+        self.limit[slot] = end - 1
+        self.capacity[slot] = len(pages) * page_size
+        self.generated[slot] = len(sequence.log)
+        self.quota[slot] = end - sequence.num_prompt
+        self.gateway[slot] = gateway
+        self.handle[slot] = sequence.handle
+        self.entered[slot] = False
+        self.backlog += known
+        return slot
+
+    def remove(self, slot: int) -> tuple[Sequence, list[int]]:
+        """Free a slot. Returns its sequence and its pages."""
+        sequence, pages = self.at(slot), self.pages[slot]
+        self.backlog -= max(0, int(self.known[slot] - self.planned[slot]))
+        if self.entered[slot]:
+            self.leaving.append(slot)
+        self.sequences[slot], self.pages[slot] = None, []
+        self.grant[slot] = 0
+        self.entered[slot] = False
+        heapq.heappush(self._free, slot)
+        return sequence, pages
+
+    def decoding(self) -> Ints:
+        """Slots whose next input is a sampled token and that may take one more, ascending."""
+        ready = (self.grant != 0) & (self.planned >= self.known) & (self.planned < self.limit)
+        return np.flatnonzero(ready)
+
+    def prefilling(self) -> list[int]:
+        """Slots with known tokens that are not planned yet, in the order of service."""
+        if not self.backlog:
+            return []
+        slots = np.flatnonzero((self.grant != 0) & (self.planned < self.known)).tolist()
+        return sorted(slots, key=lambda slot: self.at(slot).key)
+
+    def last(self) -> int:
+        """The occupied slot that is last in the order of service."""
+        return max(self.occupied(), key=lambda slot: self.at(slot).key)
+
+    def layout(self) -> bytes:
+        """All columns as bytes, for the state's digest."""
+        columns = (self.grant, self.planned, self.known, self.limit, self.capacity, self.generated)
+        names = np.array(self.leaving, np.int64)
+        return b"".join(column.tobytes() for column in (*columns, self.entered, names))
+
+    def check(self) -> None:
+        """Assert the invariants above."""
+        held = self.grant != 0
+        assert sorted(self._free) == np.flatnonzero(~held).tolist()
+        assert [s is not None for s in self.sequences] == held.tolist()
+        assert (self.planned <= self.limit)[held].all()
+        assert (self.planned <= self.capacity)[held].all()
+        assert self.backlog == int(np.maximum(self.known - self.planned, 0)[held].sum())
+        for slot in self.occupied():
+            sequence = self.at(slot)
+            assert sequence.slot == slot and len(sequence.log) == self.generated[slot]

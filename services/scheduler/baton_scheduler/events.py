@@ -1,0 +1,106 @@
+"""What goes into the state machine and what comes out. Events can be written to a file."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from baton.protocol import Failed, Plan, Result, Submit, Tokens, WorkerInfo
+
+
+class _Event(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
+    pass
+
+
+class WorkerJoined(_Event, frozen=True, tag="worker_joined"):
+    """A worker may be given work. `epoch` is its incarnation."""
+
+    name: str
+    epoch: int
+    info: WorkerInfo
+
+
+class WorkerLeft(_Event, frozen=True, tag="worker_left"):
+    """A worker is gone, or hangs: what it ran goes back to the queue."""
+
+    name: str
+
+
+class WorkerDraining(_Event, frozen=True, tag="worker_draining"):
+    """A worker takes no new sequences and finishes those it has."""
+
+    name: str
+
+
+class Arrived(_Event, frozen=True, tag="arrived"):
+    """A gateway submits a sequence."""
+
+    gateway: str
+    submit: Submit
+    trace: str = ""
+
+
+class Aborted(_Event, frozen=True, tag="aborted"):
+    """A gateway ends sequences. `handles` is a uint32 column."""
+
+    gateway: str
+    handles: bytes
+
+
+class GatewayLost(_Event, frozen=True, tag="gateway_lost"):
+    """Nobody waits for this gateway's sequences any more."""
+
+    gateway: str
+
+
+class Settled(_Event, frozen=True, tag="settled"):
+    """A worker reports one step."""
+
+    worker: str
+    result: Result
+
+
+class Tick(_Event, frozen=True, tag="tick"):
+    """Time has come to `now`, in monotonic seconds: place what waits and plan what runs."""
+
+    now: float
+
+
+class Draining(_Event, frozen=True, tag="draining"):
+    """Refuse what arrives from now on, finish the rest."""
+
+
+class Closing(_Event, frozen=True, tag="closing"):
+    """The process ends now: every live sequence is told so."""
+
+
+Event: TypeAlias = (
+    WorkerJoined
+    | WorkerLeft
+    | WorkerDraining
+    | Arrived
+    | Aborted
+    | GatewayLost
+    | Settled
+    | Tick
+    | Draining
+    | Closing
+)
+
+
+class Reply(NamedTuple):
+    """Tell a gateway."""
+
+    gateway: str
+    message: Tokens | Failed
+
+
+class Dispatch(NamedTuple):
+    """Give a worker one step."""
+
+    worker: str
+    message: Plan
+
+
+Decision: TypeAlias = Reply | Dispatch

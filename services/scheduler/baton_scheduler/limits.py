@@ -1,0 +1,26 @@
+"""The settings that decisions depend on, as plain data that a recording can carry."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import msgspec
+
+from baton_scheduler.config import Config
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Bounds of the state machine. Two machines with equal limits and events decide alike."""
+
+    max_batch_tokens: int = 2048
+    max_waiting: int = 4096
+    max_waiting_tokens: int = 8_000_000
+    depth: int = 2
+    order: str = "fcfs"
+    no_worker_seconds: float = 30.0
+    max_losses: int = 2
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """The limits that the settings ask for."""
+        return cls(**{name: getattr(config, name) for name in cls.__struct_fields__})

@@ -1,0 +1,68 @@
+"""Every error that the scheduler ends a sequence with, in one place."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from baton.protocol import Failed
+
+_UNKNOWN_WAIT = 30
+"""Retry-After in seconds while no throughput has been measured."""
+_RESTART_WAIT = 5
+"""Retry-After in seconds while this process is being replaced."""
+
+
+def retry_after(num_tokens: int, rate: float) -> int:
+    """Seconds, 1 .. 120, in which so many tokens are computed at `rate` tokens per second."""
+    if rate <= 0.0:
+        return _UNKNOWN_WAIT
+    return min(120, max(1, ceil(num_tokens / rate)))
+
+
+def overloaded(handle: int, seconds: int) -> Failed:
+    """The queue is full."""
+    message = f"Too many requests are waiting. Try again in {seconds} seconds."
+    return Failed(handle, "server_is_overloaded", message, 503, seconds)
+
+
+def shutting_down(handle: int) -> Failed:
+    """The process drains, or ends."""
+    message = "The server is shutting down. Send the request again."
+    return Failed(handle, "shutting_down", message, 503, _RESTART_WAIT)
+
+
+def no_worker(handle: int, seconds: float) -> Failed:
+    """Nobody has come to run it."""
+    wait = min(120, max(1, ceil(seconds)))
+    message = f"No worker has been available for {seconds:g} seconds. Try again later."
+    return Failed(handle, "no_worker", message, 503, wait)
+
+
+def too_long(handle: int, num_tokens: int, max_length: int) -> Failed:
+    """It can never run on any worker that is here."""
+    message = (
+        f"The prompt has {num_tokens} tokens, but a worker holds at most {max_length} tokens of "
+        "one sequence, prompt and output together. Shorten the prompt."
+    )
+    return Failed(handle, "context_length_exceeded", message, 400)
+
+
+def empty_prompt(handle: int) -> Failed:
+    """There is no token to start from."""
+    return Failed(handle, "empty_prompt", "The prompt must have at least one token.", 400)
+
+
+def bad_frame(handle: int) -> Failed:
+    """A token column of the gateway is not whole items."""
+    return Failed(handle, "bad_frame", "The request was damaged between two services.", 500)
+
+
+def quarantined(handle: int, losses: int) -> Failed:
+    """It has been there each time that a worker died, so it may be the cause."""
+    message = f"Workers failed {losses} times while they ran this request. It is not tried again."
+    return Failed(handle, "request_quarantined", message, 500)
+
+
+def broken(handle: int, reason: str) -> Failed:
+    """The worker could not compute this one sequence."""
+    return Failed(handle, "internal_error", f"The model could not go on: {reason}", 500)

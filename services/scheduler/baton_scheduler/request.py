@@ -1,0 +1,119 @@
+"""One sequence from its arrival to its end, and its token log.
+
+        place            first token           token = limit, stop, abort, failure
+queued -------> prefill -------------> decode -----------------------------------> ended
+   ^               |                      |
+   +--- preempt ---+-- worker is lost ----+
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from baton.protocol import NewSequence, Sampling, Submit
+from baton.tokens import pack, unpack
+
+Key: TypeAlias = tuple[int, int]
+"""Position in the order of service: lower runs first, equal never happens."""
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """All that is needed to run a sequence, and to run it again: the request and the log."""
+
+    gateway: str
+    submit: Submit
+    trace: str
+    arrival: int
+    """Number of this sequence among all that ever arrived."""
+    since: float
+    """When it arrived, in the state's time."""
+    num_prompt: int
+    log: array[int]
+    """Tokens produced so far; only ever appended to."""
+    key: Key = (0, 0)
+    losses: int = 0
+    """Times that a worker was lost with this sequence in its batch."""
+    worker: str | None = None
+    """Who runs it; None while it waits."""
+    slot: int = -1
+    ended: bool = False
+
+    @property
+    def handle(self) -> int:
+        """The gateway's name for it."""
+        return self.submit.handle
+
+    @property
+    def sampling(self) -> Sampling:
+        """How its tokens are chosen."""
+        return self.submit.sampling
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and log together: what a worker must compute before it can go on."""
+        return self.num_prompt + len(self.log)
+
+    @property
+    def scores_only(self) -> bool:
+        """Nothing is sampled: only the log-probabilities of the prompt are wanted."""
+        return self.sampling.max_tokens == 0
+
+    @property
+    def complete(self) -> bool:
+        """There is nothing to compute: the log is full, and no prompt token is to be scored."""
+        wants_scores = self.sampling.prompt_logprobs >= 0 and self.num_prompt > 1
+        if self.scores_only:
+            return not wants_scores
+        return len(self.log) >= self.sampling.max_tokens
+
+    def place(self, worker: str, slot: int) -> None:
+        """queued -> prefill."""
+        assert not self.ended and self.worker is None
+        self.worker, self.slot = worker, slot
+
+    def leave(self) -> None:
+        """prefill or decode -> queued."""
+        assert self.worker is not None
+        self.worker, self.slot = None, -1
+
+    def end(self) -> None:
+        """To the end, from wherever it is; exactly once."""
+        assert not self.ended and self.worker is None
+        self.ended = True
+
+    def entry(self) -> NewSequence:
+        """What a worker is told. The prompt is scored once: a log proves that it was."""
+        sampling = self.sampling
+        if self.log and sampling.prompt_logprobs >= 0:
+            sampling = msgspec.structs.replace(sampling, prompt_logprobs=-1)
+        return NewSequence(
+            slot=self.slot,
+            tokens=self.submit.tokens + pack(self.log),
+            num_prompt=self.num_prompt,
+            sampling=sampling,
+            request=self.submit.request,
+            trace=self.trace,
+        )
+
+
+def sequence(
+    gateway: str,
+    submit: Submit,
+    trace: str,
+    arrival: int,
+    now: float,
+    order: Callable[[Sequence], Key],
+) -> Sequence:
+    """A sequence as it arrives. Raises `ValueError` when it is not what a gateway may send."""
+    if not 0 <= submit.handle < 2**32 or not 0 <= submit.sampling.max_tokens < 2**31:
+        raise ValueError("a number of the submission is out of range")
+    num_prompt = len(unpack(submit.tokens))
+    new = Sequence(gateway, submit, trace, arrival, now, num_prompt, unpack(submit.log))
+    new.key = order(new)
+    return new

@@ -1,0 +1,307 @@
+"""The scheduler between its two sockets: receive, tick, dispatch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+from baton import __version__
+from baton.discovery import Directory, bind_address, directory
+from baton.errors import WireError
+from baton.logs import logger
+from baton.peers import LOST_SECONDS, Peer, Roster, check_version, incarnation
+from baton.protocol import Abort, Beat, Drain, Hello, Result, Submit, Who, WorkerInfo
+from baton.service import Life, default_name
+from baton.topology import FLEET, FRONTEND, Link
+from baton.transport import Received, Server, wait
+from baton_scheduler.config import Config
+from baton_scheduler.events import (
+    Aborted,
+    Arrived,
+    Closing,
+    Decision,
+    Dispatch,
+    Draining,
+    Event,
+    GatewayLost,
+    Settled,
+    Tick,
+    WorkerDraining,
+    WorkerJoined,
+    WorkerLeft,
+)
+from baton_scheduler.limits import Limits
+from baton_scheduler.recorder import Recorder
+from baton_scheduler.state import State
+from baton_scheduler.stats import stats
+
+_IDLE_SECONDS = 0.05
+"""Longest sleep without a message: how late a lost peer or a signal is noticed."""
+_STATS_SECONDS = 0.25
+_MOST_REFUSED = 1000
+_MOST_PAGES = 2**28
+"""Sizes that a worker may claim: what the state keeps for each of its pages stays affordable."""
+_MOST_ROWS = 2**16
+
+log = logger(__name__)
+
+
+@dataclass
+class _Hung:
+    """A worker that was taken out because it did not advance, as long as it beats."""
+
+    info: WorkerInfo
+    heard: float
+
+
+class Service:
+    """Feeds the state machine with events and sends what it decides.
+
+    A worker that is given up, for silence or for a hang, is a stranger from then on: its beats are
+    answered with Who until it says Hello in a new epoch, holding nothing.
+    """
+
+    def __init__(
+        self, config: Config, frontend: Server, fleet: Server, clock: Callable[[], float]
+    ) -> None:
+        limits = Limits.of(config)
+        self.state = State(limits)
+        self._clock, self._config = clock, config
+        self._frontend, self._fleet = frontend, fleet
+        me = Hello("scheduler", default_name("scheduler"), incarnation(), __version__)
+        self._gateways, self._workers = Roster(me), Roster(me)
+        self._senders: dict[bytes, str] = {}
+        """Gateway by socket identity."""
+        self._hung: dict[str, _Hung] = {}
+        self._refused: set[int] = set()
+        self._recorder: Recorder | None = None
+        if config.record is not None:
+            self._recorder = Recorder(config.record, limits, config.record_bytes)
+        self._started = clock()
+        self._next_stats = 0.0
+
+    def run(self, life: Life) -> int:
+        """Serve until the process should end. Returns its exit code."""
+        while not life.over(self.state.idle):
+            wait((self._frontend, self._fleet), _IDLE_SECONDS)
+            self.turn(draining=life.draining)
+        self.close()
+        return 0
+
+    def turn(self, *, draining: bool = False) -> None:
+        """One round: what has arrived, who is missing, then the decisions of this moment."""
+        if draining and not self.state.draining:
+            log.info("draining: %d sequences to finish", self.state.num_running)
+            self._apply(Draining())
+        for received in self._frontend.drain():
+            self._hear_gateway(received)
+        for received in self._fleet.drain():
+            self._hear_worker(received)
+        now = self._clock()
+        self._expire(now)
+        self._apply(Tick(now))
+        self._tell(now)
+
+    def close(self) -> None:
+        """Tell every sequence that is left that it ends here, and finish the recording."""
+        self._apply(Closing())
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def _apply(self, event: Event) -> None:
+        decisions = self.state.apply(event)
+        if self._recorder is not None:
+            self._recorder.note(event, decisions, self.state)
+        for decision in decisions:
+            self._send(decision)
+
+    def _send(self, decision: Decision) -> None:
+        """Send, or take the receiver for lost: no gap goes unnoticed."""
+        if isinstance(decision, Dispatch):
+            worker = self._workers.peers.get(decision.worker)
+            if worker is not None and not self._fleet.send(worker.identity, decision.message):
+                self._give_up(worker, "it cannot be reached")
+        else:
+            gateway = self._gateways.peers.get(decision.gateway)
+            if gateway is not None and not self._frontend.send(gateway.identity, decision.message):
+                self._forget(gateway)
+
+    # Gateways.
+
+    def _hear_gateway(self, received: Received) -> None:
+        message, peer = received.message, received.peer
+        if isinstance(message, Hello):
+            self._greet_gateway(peer, message)
+        elif isinstance(message, Beat):
+            self._frontend.send(peer, self._gateways.beat(message, self._clock()))
+        elif (name := self._senders.get(peer)) is None:
+            self._frontend.send(peer, Who(self._gateways.me.incarnation))
+        elif isinstance(message, Submit):
+            self._apply(Arrived(name, message, received.envelope.trace))
+        elif isinstance(message, Abort):
+            self._abort(name, message)
+
+    def _greet_gateway(self, peer: bytes, hello: Hello) -> None:
+        reason = _mismatch(hello)
+        if reason:
+            self._refuse(hello, reason)
+            return
+        old = self._gateways.greet(peer, hello, self._clock())
+        if old is not None:
+            self._forget(old)
+        self._senders[peer] = hello.name
+        self._frontend.send(peer, self._gateways.me)
+
+    def _abort(self, name: str, message: Abort) -> None:
+        if len(message.handles) % 4:
+            self._frontend.dropped += 1
+            log.warning("dropped an Abort of %s: its column is cut off", name)
+        else:
+            self._apply(Aborted(name, message.handles))
+
+    def _forget(self, gateway: Peer) -> None:
+        """Nobody listens there any more."""
+        name = gateway.hello.name
+        if self._gateways.peers.get(name) is gateway:
+            del self._gateways.peers[name]
+        self._senders = {peer: n for peer, n in self._senders.items() if n != name}
+        report = log.debug if gateway.hello.service == "health" else log.warning
+        report("gateway %s is lost: its sequences end", name)
+        self._apply(GatewayLost(name))
+
+    # Workers.
+
+    def _hear_worker(self, received: Received) -> None:
+        message, peer = received.message, received.peer
+        if isinstance(message, Hello):
+            self._greet_worker(peer, message)
+        elif isinstance(message, Beat):
+            self._beat_worker(peer, message)
+        elif (name := self._worker_at(peer)) is None:
+            self._fleet.send(peer, Who(self._workers.me.incarnation))
+        elif isinstance(message, Result):
+            self._apply(Settled(name, message))
+        elif isinstance(message, Drain):
+            log.info("worker %s drains", name)
+            self._apply(WorkerDraining(name))
+
+    def _worker_at(self, peer: bytes) -> str | None:
+        return next((n for n, p in self._workers.peers.items() if p.identity == peer), None)
+
+    def _greet_worker(self, peer: bytes, hello: Hello) -> None:
+        reason = _mismatch(hello) or self._objection(hello)
+        if reason:
+            self._refuse(hello, reason)
+            return
+        name, info = hello.name, hello.worker
+        known = self._workers.peers.get(name)
+        self._workers.greet(peer, hello, self._clock())
+        self._fleet.send(peer, self._workers.me)
+        if info is None or (known and known.hello.incarnation == hello.incarnation):
+            return
+        self._hung.pop(name, None)
+        log.info("worker %s joined", name)
+        self._apply(WorkerJoined(name, hello.incarnation, info))
+
+    def _objection(self, hello: Hello) -> str:
+        """Why a worker cannot be taken in; empty when it can."""
+        if hello.worker is None:
+            return "it does not say what it can do"
+        if not _sensible(hello.worker):
+            return "its sizes are not positive, or too large"
+        if self.state.fleet.refuses(hello.name, hello.incarnation):
+            return "this epoch was given up"
+        for other in self.state.fleet:
+            same = (other.info.model, other.info.vocab_size)
+            if other.name != hello.name and same != (hello.worker.model, hello.worker.vocab_size):
+                return f"it serves {hello.worker.model}, the fleet serves {other.info.model}"
+        return ""
+
+    def _beat_worker(self, peer: bytes, beat: Beat) -> None:
+        now = self._clock()
+        if beat.name in self._hung:
+            self._hung[beat.name].heard = now
+        self._fleet.send(peer, self._workers.beat(beat, now))
+
+    def _give_up(self, worker: Peer, why: str) -> None:
+        name = worker.hello.name
+        if self._workers.peers.get(name) is worker:
+            del self._workers.peers[name]
+        log.warning("worker %s is lost: %s; its sequences go back to the queue", name, why)
+        self._apply(WorkerLeft(name))
+
+    # Both.
+
+    def _refuse(self, hello: Hello, reason: str) -> None:
+        """Leave a Hello without an answer. It comes again and again; the reason is logged once."""
+        if hello.incarnation not in self._refused and len(self._refused) < _MOST_REFUSED:
+            self._refused.add(hello.incarnation)
+            log.error("%s may not join: %s", hello.name, reason)
+
+    def _expire(self, now: float) -> None:
+        for gateway in self._gateways.expire(now):
+            self._forget(gateway)
+        for worker in self._workers.expire(now):
+            self._give_up(worker, "it has gone silent")
+        for worker in list(self._workers.peers.values()):
+            if self._hangs(worker, now):
+                info = worker.hello.worker
+                assert info is not None
+                self._hung[worker.hello.name] = _Hung(info, now)
+                self._give_up(worker, "it owes a result and does not advance")
+        self._hung = {n: h for n, h in self._hung.items() if now - h.heard <= LOST_SECONDS}
+
+    def _hangs(self, peer: Peer, now: float) -> bool:
+        """Whether a worker owes a result and either does not advance or does not know of it."""
+        worker = self.state.fleet.get(peer.hello.name)
+        since = worker.waiting_since if worker is not None else None
+        if since is None or now - since <= self._config.hang_seconds:
+            return False
+        return not peer.busy or now - peer.progressed > self._config.hang_seconds
+
+    def _tell(self, now: float) -> None:
+        if now < self._next_stats:
+            return
+        self._next_stats = now + _STATS_SECONDS
+        snapshot = stats(
+            self.state,
+            incarnation=self._gateways.me.incarnation,
+            uptime=now - self._started,
+            dropped_frames=self._frontend.dropped + self._fleet.dropped,
+            hung=[(name, hung.info) for name, hung in self._hung.items()],
+        )
+        for gateway in self._gateways.peers.values():
+            self._frontend.send(gateway.identity, snapshot)
+        if self._recorder is not None:
+            self._recorder.flush()
+
+
+def _sensible(info: WorkerInfo) -> bool:
+    sizes = (info.num_pages, info.page_size, info.max_batch_tokens, info.max_length)
+    return all(1 <= size < _MOST_PAGES for size in sizes) and 1 <= info.max_rows <= _MOST_ROWS
+
+
+def _mismatch(hello: Hello) -> str:
+    try:
+        check_version(hello)
+    except WireError as error:
+        return error.message
+    return ""
+
+
+def serve(config: Config, life: Life) -> int:
+    """Bind both sockets, announce them and serve."""
+    with ExitStack() as stack:
+        where = stack.enter_context(closing(directory(config)))
+        frontend = stack.enter_context(_bind(config, where, FRONTEND, config.bind))
+        fleet = stack.enter_context(_bind(config, where, FLEET, config.bind_fleet))
+        return Service(config, frontend, fleet, time.monotonic).run(life)
+
+
+def _bind(config: Config, where: Directory, link: Link, given: str) -> Server:
+    address = bind_address(config, link, given)
+    server = Server(link, address, trusted_network=config.trusted_network)
+    where.announce(link, default_name("scheduler"), address)
+    return server

@@ -1,0 +1,171 @@
+"""What a worker reports becomes log entries, messages for gateways, and ends.
+
+A result is settled through the record of its plan, never through the current slot table:
+
+    row of the result -> grant that ran in that slot at that step -> is it still the slot's grant?
+                                                         no: the sequence has left; drop the row
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from baton.errors import WireError
+from baton.protocol import PromptLogprobs, Result, Tokens
+from baton_scheduler.batch import Batch, Ints
+from baton_scheduler.fleet import Flight, Worker
+from baton_scheduler.logprobs import check, select
+from baton_scheduler.request import Sequence
+
+
+class Columns(NamedTuple):
+    """A result's rows, one sampled token each."""
+
+    slots: Ints
+    first: Ints
+    tokens: NDArray[np.int32]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What follows from one result. All sequences in it have left the worker."""
+
+    tokens: list[tuple[int, Tokens]] = field(default_factory=list)
+    """(gateway, message)"""
+    ended: list[Sequence] = field(default_factory=list)
+    failed: list[tuple[Sequence, str]] = field(default_factory=list)
+    missing: list[Sequence] = field(default_factory=list)
+    """Sequences whose token did not come, or came with a gap: they must be run again."""
+    num_sampled: int = 0
+
+
+def columns(result: Result, num_slots: int) -> Columns:
+    """Unpack a result. Raises `WireError` for anything that no correct worker sends."""
+    try:
+        slots = np.frombuffer(result.rows, "<u4").astype(np.int64)
+        first = np.frombuffer(result.first, "<u4").astype(np.int64)
+        tokens = np.frombuffer(result.tokens, "<i4")
+        if result.logprobs is not None:
+            check(result.logprobs, len(tokens))
+    except ValueError as error:
+        raise WireError(f"a column is not whole items: {error}") from error
+    if not len(slots) == len(first) == len(tokens) == len(result.counts):
+        raise WireError("the columns of a result have different lengths")
+    if result.counts.count(1) != len(result.counts):
+        raise WireError("a row must carry exactly one token")
+    named = [*result.finished, *result.failed, *(p.slot for p in result.prompt_logprobs)]
+    if any(slot >= num_slots or slot < 0 for slot in (*named, int(slots.max(initial=0)))):
+        raise WireError("a result names a slot that does not exist")
+    if len(np.unique(slots)) != len(slots):
+        raise WireError("a result names a slot twice")
+    return Columns(slots, first, tokens)
+
+
+def settle(worker: Worker, flight: Flight, result: Result) -> Outcome:
+    """Apply one result to the worker's batch. A bad one raises `WireError` and changes nothing."""
+    batch = worker.batch
+    slots, first, tokens = columns(result, batch.num_slots)
+    out = Outcome()
+    current = (flight.owners != 0) & (flight.owners == batch.grant)
+    failed = [slot for slot in result.failed if current[slot]]
+    current[failed] = False
+    kept = np.flatnonzero(current[slots] & (first == batch.generated[slots]))
+    slots = slots[kept]
+    _append(batch, slots, tokens[kept])
+    reasons = _reasons(batch, flight, slots, current, result)
+    out.num_sampled = len(kept)
+    out.tokens = _messages(batch, result, kept, current, reasons)
+    out.ended = [worker.evict(slot) for slot in reasons]
+    out.failed = [(worker.evict(slot), result.failed[slot]) for slot in failed]
+    out.missing = _missing(worker, flight, slots)
+    return out
+
+
+def abandon(worker: Worker, flight: Flight) -> list[Sequence]:
+    """Give up a plan whose result is lost or bad: its sequences must run again."""
+    return _missing(worker, flight, np.zeros(0, np.int64), everything=True)
+
+
+def _append(batch: Batch, slots: Ints, tokens: NDArray[np.int32]) -> None:
+    batch.generated[slots] += 1
+    sequences = batch.sequences
+    for slot, token in zip(slots.tolist(), tokens.tolist(), strict=True):
+        sequences[slot].log.append(token)
+
+
+def _reasons(
+    batch: Batch, flight: Flight, slots: Ints, current: NDArray[np.bool_], result: Result
+) -> dict[int, str]:
+    """Slots that end now and why. A stop id that is also the last token allowed is a stop."""
+    full = slots[batch.generated[slots] >= batch.quota[slots]]
+    reasons = dict.fromkeys(full.tolist(), "length")
+    reasons |= dict.fromkeys((s for s in flight.scoring.tolist() if current[s]), "length")
+    settled = set(slots.tolist()) if result.finished else set()
+    return reasons | {slot: why for slot, why in result.finished.items() if slot in settled}
+
+
+def _messages(
+    batch: Batch,
+    result: Result,
+    kept: Ints,
+    current: NDArray[np.bool_],
+    reasons: dict[int, str],
+) -> list[tuple[int, Tokens]]:
+    """One columnar message per gateway that has a row, an end or a score in this step."""
+    slots = np.frombuffer(result.rows, "<u4")[kept]
+    owner = batch.gateway[slots]
+    scores = [p for p in result.prompt_logprobs if current[p.slot]]
+    gateways = set(owner.tolist()) | {int(batch.gateway[s]) for s in reasons}
+    gateways |= {int(batch.gateway[p.slot]) for p in scores}
+    messages = []
+    for gateway in sorted(gateways):
+        rows = kept if len(gateways) == 1 else kept[owner == gateway]
+        ends = {s: why for s, why in reasons.items() if batch.gateway[s] == gateway}
+        scored = tuple(_named(batch, p) for p in scores if batch.gateway[p.slot] == gateway)
+        messages.append((gateway, _message(batch, result, rows, ends, scored)))
+    return messages
+
+
+def _named(batch: Batch, scores: PromptLogprobs) -> PromptLogprobs:
+    return msgspec.structs.replace(scores, slot=int(batch.handle[scores.slot]))
+
+
+def _message(
+    batch: Batch,
+    result: Result,
+    rows: Ints,
+    ends: dict[int, str],
+    scored: tuple[PromptLogprobs, ...],
+) -> Tokens:
+    whole = len(rows) == len(result.counts)
+    logprobs = result.logprobs
+    if logprobs is not None and not whole:
+        position = np.full(len(result.counts), -1)
+        position[rows] = np.arange(len(rows))
+        logprobs = select(logprobs, position)
+    slots = np.frombuffer(result.rows, "<u4")[rows]
+    return Tokens(
+        handles=batch.handle[slots].tobytes(),
+        first=result.first if whole else np.frombuffer(result.first, "<u4")[rows].tobytes(),
+        counts=b"\x01" * len(rows),
+        tokens=result.tokens if whole else np.frombuffer(result.tokens, "<i4")[rows].tobytes(),
+        finished={int(batch.handle[slot]): why for slot, why in ends.items()},
+        logprobs=logprobs,
+        prompt_logprobs=scored,
+    )
+
+
+def _missing(
+    worker: Worker, flight: Flight, settled: Ints, everything: bool = False
+) -> list[Sequence]:
+    """Evict those that ran, are still there, and whose token has not come."""
+    owed = flight.owners != 0 if everything else np.zeros(worker.batch.num_slots, bool)
+    owed[flight.sampling] = True
+    owed[settled] = False
+    owed &= flight.owners == worker.batch.grant
+    return [worker.evict(slot) for slot in np.flatnonzero(owed).tolist()]

@@ -1,0 +1,317 @@
+"""A worker without a model: token i is a hash of (prompt, seed, i).
+
+So loss, duplication, reordering and cross-wiring of tokens are provable: whoever knows a request
+knows every token of its answer. The fake also checks what a scheduler promises: no page belongs to
+two live slots, positions are contiguous, steps have no gap, budgets hold.
+
+    python -m tests.fakes.worker --run-dir DIR [--step-ms 2]
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from types import TracebackType
+from typing import Self
+
+from baton import __version__
+from baton.discovery import StaticDirectory
+from baton.peers import Greeting, incarnation
+from baton.protocol import Hello, NewSequence, Plan, Result, Sampling, WorkerInfo
+from baton.service import Heart
+from baton.settings import Settings
+from baton.tokens import pack, unpack
+from baton.topology import FLEET
+from baton.transport import Client, wait
+
+VOCAB = 32_000
+
+
+def worker_info(
+    *,
+    num_pages: int = 256,
+    page_size: int = 16,
+    max_rows: int = 32,
+    max_batch_tokens: int = 256,
+    max_length: int = 2048,
+    model: str = "fake",
+    vocab_size: int = VOCAB,
+) -> WorkerInfo:
+    """What a fake worker says of itself."""
+    return WorkerInfo(
+        model, num_pages, page_size, max_rows, max_batch_tokens, max_length, vocab_size
+    )
+
+
+def token(prompt: bytes, seed: int, index: int, vocab_size: int = VOCAB) -> int:
+    """The token at `index` of the log that follows an int32 prompt column."""
+    key = prompt + pack([seed & (2**64 - 1), index], "Q")
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "little") % vocab_size
+
+
+def expected_tokens(
+    prompt: Sequence[int], sampling: Sampling, vocab_size: int = VOCAB
+) -> tuple[list[int], str]:
+    """The whole log of a sequence and its finish reason, if the context is long enough."""
+    column, log = pack(prompt), []
+    for index in range(sampling.max_tokens):
+        log.append(token(column, sampling.seed, index, vocab_size))
+        if _stops(log[-1], index, sampling):
+            return log, "stop"
+    return log, "length"
+
+
+def _stops(value: int, index: int, sampling: Sampling) -> bool:
+    return value in sampling.stop_ids and index >= sampling.min_tokens
+
+
+@dataclass
+class _Slot:
+    new: NewSequence
+    prompt: bytes
+    length: int
+    """Tokens known: prompt and log."""
+    computed: int = 0
+    pages: list[int] = field(default_factory=list)
+    done: bool = False
+
+
+class FakeEngine:
+    """Runs plans. A plan that breaks a promise raises `AssertionError`."""
+
+    def __init__(self, info: WorkerInfo, *, fail_on: int | None = None) -> None:
+        self.info = info
+        self.fail_on = fail_on
+        """A sequence whose prompt begins with this token fails at its first step."""
+        self.slots: dict[int, _Slot] = {}
+        self.last_step: int | None = None
+
+    def step(self, plan: Plan) -> Result:
+        """Release, enter, append pages, run."""
+        assert self.last_step is None or plan.step == self.last_step + 1, "a plan is missing"
+        self.last_step = plan.step
+        for slot in unpack(plan.release, "I"):
+            del self.slots[slot]
+        for new in plan.enter:
+            self._enter(new)
+        self._append(plan)
+        return self._run(plan)
+
+    def _enter(self, new: NewSequence) -> None:
+        assert 0 <= new.slot < self.info.max_rows and new.slot not in self.slots
+        length = len(new.tokens) // 4
+        assert 0 < new.num_prompt <= length < self.info.max_length + 1
+        prompt = new.tokens[: 4 * new.num_prompt]
+        log = unpack(new.tokens[4 * new.num_prompt :]).tolist()
+        seed, vocab = new.sampling.seed, self.info.vocab_size
+        assert log == [token(prompt, seed, i, vocab) for i in range(len(log))], "a foreign log"
+        self.slots[new.slot] = _Slot(new, prompt, length)
+
+    def _append(self, plan: Plan) -> None:
+        pages = iter(unpack(plan.pages, "I"))
+        for slot, count in zip(
+            unpack(plan.page_rows, "I"), unpack(plan.page_counts, "I"), strict=True
+        ):
+            self.slots[slot].pages += [next(pages) for _ in range(count)]
+        assert next(pages, None) is None
+        # A slot that is done may be told of its release later than its pages are handed on.
+        live = [page for slot in self.slots.values() if not slot.done for page in slot.pages]
+        assert all(page < self.info.num_pages for page in live)
+        assert len(live) == len(set(live)), "a page belongs to two live slots"
+
+    def _run(self, plan: Plan) -> Result:
+        rows, counts = unpack(plan.rows, "I"), unpack(plan.counts, "I")
+        assert len(set(rows)) == len(rows), "a slot runs twice"
+        assert sum(counts) <= self.info.max_batch_tokens, "over the token budget"
+        out: list[tuple[int, int, int]] = []
+        finished: dict[int, str] = {}
+        failed: dict[int, str] = {}
+        for row, start, count, samples in zip(
+            rows, unpack(plan.starts, "I"), counts, plan.samples, strict=True
+        ):
+            slot = self.slots[row]
+            if slot.done:
+                continue
+            self._advance(slot, start, count)
+            if self.fail_on is not None and unpack(slot.prompt)[0] == self.fail_on:
+                slot.done, failed[row] = True, "its numbers are not finite"
+            elif samples:
+                out.append(self._sample(row, slot))
+                if slot.done:
+                    finished[row] = "stop"
+        return Result(
+            epoch=plan.epoch,
+            step=plan.step,
+            rows=pack((row for row, _, _ in out), "I"),
+            first=pack((first for _, first, _ in out), "I"),
+            counts=b"\x01" * len(out),
+            tokens=pack(value for _, _, value in out),
+            finished=finished,
+            failed=failed,
+            duration_us=1,
+        )
+
+    def _advance(self, slot: _Slot, start: int, count: int) -> None:
+        assert count > 0 and start == slot.computed, "positions are not contiguous"
+        slot.computed += count
+        assert slot.computed <= slot.length, "a token runs before it exists"
+        assert slot.computed <= len(slot.pages) * self.info.page_size, "beyond its pages"
+
+    def _sample(self, row: int, slot: _Slot) -> tuple[int, int, int]:
+        assert slot.computed == slot.length, "sampled before the last token"
+        index, sampling = slot.length - slot.new.num_prompt, slot.new.sampling
+        assert index < sampling.max_tokens and slot.length < self.info.max_length
+        value = token(slot.prompt, sampling.seed, index, self.info.vocab_size)
+        slot.length += 1
+        slot.done = _stops(value, index, sampling)
+        return row, index, value
+
+
+class FakeWorker:
+    """A `FakeEngine` behind the real FLEET protocol, in a thread.
+
+    Life cycle: the thread starts with the context and joins when a scheduler answers; `close`
+    (or the end of the context) stops it and raises what it raised.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        info: WorkerInfo | None = None,
+        *,
+        name: str = "fake",
+        step_ms: float = 0.0,
+        fail_on: int | None = None,
+    ) -> None:
+        self.info = info or worker_info()
+        self.name, self.step_ms, self.fail_on = name, step_ms, fail_on
+        self.joined = threading.Event()
+        """Set while a scheduler knows this worker."""
+        self.hanging = threading.Event()
+        """While set, the main thread is stuck: the worker beats, and does nothing else."""
+        self.steps = 0
+        self.error: Exception | None = None
+        self._settings = settings
+        self._plans: deque[Plan] = deque()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Fall silent, as a killed process does. Raises what went wrong in the thread."""
+        self._stopped.set()
+        self._thread.join(timeout=10)
+        if self.error is not None:
+            raise self.error
+
+    def _guarded(self) -> None:
+        try:
+            self.run()
+        except Exception as error:
+            self.error = error
+
+    def run(self) -> None:
+        """Serve until closed; each registration is an epoch of its own."""
+        where = StaticDirectory(self._settings)
+        with closing(where), Client(FLEET, where.first(FLEET), self.name.encode()) as client:
+            while not self._stopped.is_set():
+                self._epoch(client, where)
+
+    def _epoch(self, client: Client, where: StaticDirectory) -> None:
+        hello = Hello("worker", self.name, incarnation(), __version__, worker=self.info)
+        greeting, engine = Greeting(hello), FakeEngine(self.info, fail_on=self.fail_on)
+        heart = Heart(FLEET, where, hello, lambda: (self.steps, bool(self._plans)))
+        self._plans.clear()
+        try:
+            while not self._stopped.is_set():
+                if self.hanging.is_set():
+                    self._stopped.wait(0.01)
+                    continue
+                if heart.stranger.is_set():
+                    return
+                wait((client,), 0 if self._plans else 0.01)
+                for received in client.drain():
+                    if greeting.heard(received.message, time.monotonic()):
+                        heart.start()
+                        self.joined.set()
+                    elif isinstance(received.message, Plan):
+                        self._take(received.message, hello.incarnation)
+                if greeting.server is None:
+                    due = greeting.due(time.monotonic())
+                    if due is not None:
+                        client.send(due)
+                elif self._plans:
+                    self._execute(client, engine)
+        finally:
+            self.joined.clear()
+            if heart.is_alive():
+                heart.stop()
+
+    def _take(self, plan: Plan, epoch: int) -> None:
+        if plan.epoch == epoch:
+            self._plans.append(plan)
+
+    def _execute(self, client: Client, engine: FakeEngine) -> None:
+        if self.step_ms:
+            time.sleep(self.step_ms / 1000)
+        client.send(engine.step(self._plans[0]))
+        self.steps += 1
+        self._plans.popleft()
+
+
+class Fake(Settings, prefix="fake"):
+    """A fake worker as a process of its own."""
+
+    name: str = "fake"
+    """Name on the fleet page."""
+    step_ms: float = 1.0
+    """Milliseconds that a step takes."""
+    num_pages: int = 1024
+    """KV pages."""
+    page_size: int = 16
+    """Tokens per page."""
+    max_rows: int = 64
+    """Most sequences."""
+    max_batch_tokens: int = 512
+    """Most new tokens in one step."""
+    max_length: int = 4096
+    """Longest sequence."""
+    model_name: str = "fake"
+    """Name of the model that it says it serves."""
+    vocab_size: int = VOCAB
+    """Tokens are below this."""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run one fake worker until the process is killed."""
+    settings = Fake.load(argv)
+    settings.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    info = worker_info(
+        num_pages=settings.num_pages,
+        page_size=settings.page_size,
+        max_rows=settings.max_rows,
+        max_batch_tokens=settings.max_batch_tokens,
+        max_length=settings.max_length,
+        model=settings.model_name,
+        vocab_size=settings.vocab_size,
+    )
+    FakeWorker(settings, info, name=settings.name, step_ms=settings.step_ms).run()
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])

@@ -1,0 +1,59 @@
+"""`baton replay FILE` as an operator runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from baton.errors import SettingsError
+from baton_ops import replay as module
+from baton_scheduler.events import Draining, Tick
+from baton_scheduler.limits import Limits
+from baton_scheduler.recorder import Recorder
+from baton_scheduler.state import State
+
+
+def record(path: Path, *, faithful: bool) -> None:
+    """Three events; an unfaithful recording does not say what the state had become."""
+    state, recorder = State(Limits()), Recorder(path, Limits(), 10**6)
+    for event in (Tick(1.0), Draining(), Tick(2.0)):
+        decisions = state.apply(event)
+        seen = state if faithful else State(Limits())
+        recorder.note(event, decisions, seen)
+    recorder.close()
+
+
+def baton(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "baton", "replay", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_equal_decisions_exit_with_0(tmp_path: Path) -> None:
+    record(tmp_path / "run", faithful=True)
+    done = baton(str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert "every decision is the same" in done.stdout and "3" in done.stdout
+
+
+def test_a_difference_exits_with_1_and_names_the_event(tmp_path: Path) -> None:
+    record(tmp_path / "run", faithful=False)
+    done = baton(str(tmp_path / "run"))
+    assert done.returncode == 1, done.stderr
+    assert "differs at event 1" in done.stdout
+
+
+def test_no_recording_exits_with_2_and_one_sentence(tmp_path: Path) -> None:
+    done = baton(str(tmp_path / "none"))
+    assert done.returncode == 2
+    assert "Cannot read" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_the_scheduler_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"baton-serve\[scheduler\]"):
+        module.report(tmp_path / "run")

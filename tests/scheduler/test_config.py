@@ -1,0 +1,18 @@
+"""Settings of the scheduler."""
+
+from __future__ import annotations
+
+import pytest
+
+from baton.errors import SettingsError
+from baton_scheduler.config import Config
+
+
+def test_flags_are_read() -> None:
+    config = Config.load(["--depth", "3", "--order", "priority", "--no-worker-seconds", "1.5"])
+    assert (config.depth, config.order, config.no_worker_seconds) == (3, "priority", 1.5)
+
+
+def test_an_unknown_order_names_the_known_ones() -> None:
+    with pytest.raises(SettingsError, match="fcfs, priority"):
+        Config.load(["--order", "lifo"])

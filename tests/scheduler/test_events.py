@@ -1,0 +1,46 @@
+"""Events survive a file."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from baton.protocol import Result, Sampling, Submit
+from baton.tokens import pack
+from baton_scheduler.events import (
+    Aborted,
+    Arrived,
+    Closing,
+    Draining,
+    Event,
+    GatewayLost,
+    Settled,
+    Tick,
+    WorkerDraining,
+    WorkerJoined,
+    WorkerLeft,
+)
+from tests.fakes.worker import worker_info
+
+SUBMIT = Submit(1, "r", pack([1, 2]), Sampling(3, stop_ids=(4,), logit_bias={5: 0.5}))
+EVENTS: list[Event] = [
+    Arrived("g", SUBMIT, "00-trace"),
+    Aborted("g", pack([1], "I")),
+    GatewayLost("g"),
+    WorkerJoined("w", 2**62, worker_info()),
+    WorkerLeft("w"),
+    WorkerDraining("w"),
+    Settled("w", Result(1, 2, b"", b"", b"", b"", finished={3: "stop"})),
+    Tick(0.1 + 0.2),
+    Draining(),
+    Closing(),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_comes_back_as_it_was(event: Event) -> None:
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(event), type=Event) == event
+
+
+def test_every_kind_of_event_is_tried() -> None:
+    assert {type(event) for event in EVENTS} == set(Event.__args__)

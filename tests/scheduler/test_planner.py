@@ -1,0 +1,154 @@
+"""One step at a time: who runs, how much, on which pages."""
+
+from __future__ import annotations
+
+import pytest
+
+from baton.protocol import Plan, Sampling, WorkerInfo
+from baton.tokens import unpack
+from baton_scheduler.limits import Limits
+from tests.fakes.worker import expected_tokens, worker_info
+from tests.scheduler.world import World
+
+
+def world(info: WorkerInfo, **limits: int) -> World:
+    made = World(Limits(**limits))  # type: ignore[arg-type]
+    made.join("w", info)
+    return made
+
+
+def rows(plan: Plan) -> dict[int, tuple[int, int, int]]:
+    """slot -> (start, count, samples)"""
+    columns = (unpack(plan.starts, "I"), unpack(plan.counts, "I"), plan.samples)
+    return dict(zip(unpack(plan.rows, "I"), zip(*columns, strict=True), strict=True))
+
+
+@pytest.mark.row("F13.04")
+@pytest.mark.parametrize("budget", [1, 3, 4, 5, 8, 64])
+def test_a_prompt_in_chunks_gives_the_tokens_of_a_whole_one(budget: int) -> None:
+    here = world(worker_info(max_batch_tokens=budget))
+    request = here.submit(list(range(21)), Sampling(6, seed=3))
+    here.finish()
+    assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
+    prefill = [r[0] for p in here.plans if (r := rows(p)) and r[0][0] < 21]
+    assert [start for start, _, _ in prefill] == list(range(0, 21, budget))
+    assert [samples for _, _, samples in prefill] == [0] * (len(prefill) - 1) + [1]
+
+
+@pytest.mark.row("F13.04")
+def test_decode_rows_come_first_and_chunks_take_what_is_left_of_the_budget() -> None:
+    here = world(worker_info(max_batch_tokens=8))
+    here.submit([1, 2], Sampling(20))
+    here.round()
+    here.submit(list(range(20)), Sampling(2))
+    here.tick()
+    here.round()
+    assert rows(here.plans[-1]) == {0: (3, 1, 1), 1: (0, 7, 0)}
+
+
+@pytest.mark.row("F13.01")
+def test_rows_join_and_leave_between_two_steps() -> None:
+    here = world(worker_info())
+    here.submit([1], Sampling(3))
+    here.round()
+    here.submit([2], Sampling(6))
+    running = []
+    for _ in range(8):
+        here.round()
+        running.append(here.state.num_running)
+    assert running[0] == 2 and 1 in running and running[-1] == 0
+
+
+@pytest.mark.row("F13.01")
+def test_every_decode_row_runs_in_every_step_though_plans_are_one_ahead() -> None:
+    here = world(worker_info())
+    for number in range(6):
+        here.submit([number], Sampling(12))
+    here.round()
+    for _ in range(8):
+        here.round()
+        assert sorted(rows(here.plans[-1])) == list(range(6))
+
+
+def test_a_plan_goes_out_before_the_result_of_the_one_before() -> None:
+    here = world(worker_info())
+    here.submit([1, 2, 3], Sampling(9))
+    here.tick()
+    assert [rows(plan) for plan in here.plans] == [{0: (0, 3, 1)}, {0: (3, 1, 1)}]
+
+
+def test_nothing_is_planned_beyond_the_last_token() -> None:
+    here = world(worker_info(), depth=4)
+    here.submit([1, 2, 3], Sampling(2))
+    here.tick()
+    assert [rows(plan) for plan in here.plans] == [{0: (0, 3, 1)}, {0: (3, 1, 1)}]
+
+
+@pytest.mark.row("F12.01")
+@pytest.mark.parametrize("page_size", [1, 2, 5, 16])
+def test_a_page_comes_when_a_position_crosses_into_it(page_size: int) -> None:
+    here = world(worker_info(page_size=page_size, num_pages=64))
+    here.submit(list(range(7)), Sampling(10))
+    here.finish()
+    for plan in here.plans:
+        for start, count, _ in rows(plan).values():
+            crossed = -(-(start + count) // page_size) - -(-start // page_size)
+            assert len(unpack(plan.pages, "I")) == crossed
+
+
+@pytest.mark.row("F13.05")
+def test_a_preempted_sequence_goes_on_with_the_same_tokens() -> None:
+    here = world(worker_info(num_pages=8, page_size=2, max_rows=4))
+    requests = [here.submit([n, n, n], Sampling(9, seed=n)) for n in range(4)]
+    here.finish()
+    assert here.state.counters.preemptions > 0
+    for request in requests:
+        assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
+
+
+@pytest.mark.row("F13.02", "F13.05")
+def test_the_oldest_is_never_preempted() -> None:
+    here = world(worker_info(num_pages=8, page_size=2, max_rows=4))
+    requests = [here.submit([n, n, n], Sampling(9, seed=n)) for n in range(4)]
+    for _ in range(200):
+        if here.state.idle:
+            break
+        oldest = next(r for r in requests if r.end is None)
+        before = len(oldest.tokens)
+        for _ in range(3):
+            here.round()
+        assert len(oldest.tokens) > before or oldest.end
+    assert here.state.counters.preemptions > 0
+
+
+@pytest.mark.row("F13.02")
+def test_nobody_overtakes_the_head_of_the_queue() -> None:
+    here = world(worker_info(num_pages=8, page_size=2, max_rows=8))
+    for length in (4, 12, 1, 1, 1):
+        here.submit(list(range(length)), Sampling(4))
+    order: list[int] = []
+    while not here.state.idle:
+        here.round()
+        for plan in here.plans:
+            order += [len(new.tokens) // 4 for new in plan.enter]
+        here.plans.clear()
+    assert order[:3] == [4, 12, 1]
+
+
+def test_a_worker_with_nothing_to_run_is_still_told_to_release() -> None:
+    here = world(worker_info())
+    here.submit([1], Sampling(1))
+    here.finish()
+    here.round()
+    assert here.peers["w"].engine.slots == {}
+    planned = len(here.plans)
+    here.round()
+    assert len(here.plans) == planned
+
+
+def test_scoring_a_prompt_samples_nothing() -> None:
+    here = world(worker_info(max_batch_tokens=4))
+    request = here.submit(list(range(10)), Sampling(0, prompt_logprobs=1))
+    here.finish()
+    assert (request.tokens, request.end) == ([], "length")
+    assert [rows(p)[0] for p in here.plans if rows(p)] == [(0, 4, 0), (4, 4, 0), (8, 1, 0)]

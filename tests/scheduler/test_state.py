@@ -1,0 +1,371 @@
+"""The state machine as a whole: random histories, then single decisions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from baton.protocol import Failed, Result, Sampling, Submit, Tokens
+from baton.tokens import pack
+from baton_scheduler.events import (
+    Arrived,
+    Closing,
+    Draining,
+    Reply,
+    Settled,
+    Tick,
+    WorkerDraining,
+)
+from baton_scheduler.limits import Limits
+from baton_scheduler.state import State
+from tests.fakes.worker import expected_tokens, token, worker_info
+from tests.scheduler.world import World
+
+GATEWAYS = st.sampled_from(["north", "south"])
+WORKERS = st.sampled_from(["left", "right"])
+INFOS = st.builds(
+    worker_info,
+    num_pages=st.integers(4, 24),
+    page_size=st.sampled_from([1, 3, 4]),
+    max_rows=st.integers(1, 6),
+    max_batch_tokens=st.integers(1, 16),
+    max_length=st.integers(8, 40),
+)
+
+
+class Histories(RuleBasedStateMachine):
+    """Arrivals, aborts, steps, late and repeated results, losses, in any order."""
+
+    order = "fcfs"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(
+            Limits(
+                max_batch_tokens=12,
+                max_waiting=12,
+                max_waiting_tokens=200,
+                order=self.order,
+                no_worker_seconds=1.0,
+                max_losses=3,
+            )
+        )
+
+    @rule(
+        gateway=GATEWAYS,
+        length=st.integers(1, 30),
+        max_tokens=st.integers(1, 20),
+        seed=st.integers(0, 1000),
+        stop_at=st.integers(0, 30),
+    )
+    def arrive(self, gateway: str, length: int, max_tokens: int, seed: int, stop_at: int) -> None:
+        prompt = [seed + i for i in range(length)]
+        stop = token(pack(prompt), seed, stop_at)
+        self.world.submit(prompt, Sampling(max_tokens, seed, stop_ids=(stop,)), gateway)
+
+    @precondition(lambda self: self.world.requests)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        self.world.abort(*data.draw(st.sampled_from(list(self.world.requests))))
+
+    @rule(gateway=GATEWAYS)
+    def lose_gateway(self, gateway: str) -> None:
+        self.world.lose_gateway(gateway)
+
+    @rule(name=WORKERS, info=INFOS)
+    def join(self, name: str, info: object) -> None:
+        self.world.join(name, info)  # type: ignore[arg-type]
+
+    @rule(name=WORKERS)
+    def lose_worker(self, name: str) -> None:
+        self.world.lose_worker(name)
+
+    @rule(seconds=st.floats(0.001, 0.7))
+    def tick(self, seconds: float) -> None:
+        self.world.tick(seconds)
+
+    @rule(count=st.integers(1, 8))
+    def rounds(self, count: int) -> None:
+        for _ in range(count):
+            self.world.round()
+
+    @precondition(lambda self: self.world.peers)
+    @rule(data=st.data())
+    def run(self, data: st.DataObject) -> None:
+        self.world.run(data.draw(st.sampled_from(list(self.world.peers))))
+
+    @precondition(lambda self: self.world.peers)
+    @rule(data=st.data())
+    def deliver(self, data: st.DataObject) -> None:
+        self.world.deliver(data.draw(st.sampled_from(list(self.world.peers))))
+
+    @precondition(lambda self: self.world.late)
+    @rule(data=st.data())
+    def deliver_again(self, data: st.DataObject) -> None:
+        event = data.draw(st.sampled_from(self.world.late))
+        before = self.world.state.counters.stale_results
+        assert self.world.apply(event) == []
+        assert self.world.state.counters.stale_results == before + 1
+
+    @precondition(lambda self: any(peer.results for peer in self.world.peers.values()))
+    @rule(data=st.data())
+    def lose_result(self, data: st.DataObject) -> None:
+        busy = [name for name, peer in self.world.peers.items() if peer.results]
+        self.world.peers[data.draw(st.sampled_from(busy))].results.popleft()
+
+    @invariant()
+    def books_agree(self) -> None:
+        world = self.world
+        world.state.check()
+        alive = sum(request.end is None for request in world.requests.values())
+        assert alive == len(world.state.queue) + world.state.num_running
+
+    def teardown(self) -> None:
+        """With workers that work, everything comes to its end."""
+        for name in list(self.world.peers):
+            self.world.lose_worker(name)
+        self.world.join("ideal", worker_info(num_pages=200, page_size=4, max_rows=4))
+        self.world.finish()
+        assert all(request.end is not None for request in self.world.requests.values())
+
+
+class PriorityHistories(Histories):
+    order = "priority"
+
+
+@pytest.mark.row("F12.01", "F13.01", "F13.02", "F13.04", "F13.05")
+@pytest.mark.parametrize("machine", [Histories, PriorityHistories])
+def test_every_history_keeps_every_promise(machine: type[Histories]) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=120,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def failure(request: object) -> Failed:
+    failed = request.failed  # type: ignore[attr-defined]
+    assert isinstance(failed, Failed)
+    return failed
+
+
+@pytest.mark.row("F13.02")
+def test_after_a_loss_sequences_go_on_from_their_logs_in_front_of_later_ones() -> None:
+    world = World()
+    world.join("w")
+    first = [world.submit([n], Sampling(9, seed=n)) for n in range(3)]
+    for _ in range(4):
+        world.round()
+    kept = [len(request.tokens) for request in first]
+    assert min(kept) > 0
+    world.lose_worker()
+    world.submit([7], Sampling(2))
+    assert [s.arrival for s in world.state.queue] == [1, 2, 3, 4]
+    world.join("w")
+    world.tick()
+    entered = world.plans[-2].enter
+    assert [len(new.tokens) // 4 - new.num_prompt for new in entered[:3]] == kept
+    world.finish()
+    for request in first:
+        assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
+
+
+def test_a_sequence_that_was_there_at_two_losses_is_quarantined() -> None:
+    world = World()
+    request = world.submit([1], Sampling(50))
+    for _ in range(2):
+        world.join("w")
+        world.round()
+        world.lose_worker()
+    assert (failure(request).status, failure(request).code) == (500, "request_quarantined")
+
+
+def test_a_sequence_that_the_worker_had_not_begun_is_not_blamed() -> None:
+    world = World(Limits(depth=1, max_losses=1))
+    world.join("w", worker_info(max_batch_tokens=50))
+    decoding = world.submit([1], Sampling(50))
+    world.round()
+    prefilling, placed = world.submit([2] * 49, Sampling(5)), world.submit([3], Sampling(5))
+    world.tick()
+    assert world.state.num_running == 3
+    world.lose_worker()
+    assert (decoding.end, prefilling.end, placed.end) == ("failed", "failed", None)
+
+
+def test_the_queue_is_bounded_by_number_and_by_tokens() -> None:
+    world = World(Limits(max_waiting=2, max_waiting_tokens=10))
+    assert world.submit([1] * 4, Sampling(1)).end is None
+    assert failure(world.submit([1] * 7, Sampling(1))).code == "server_is_overloaded"
+    assert world.submit([1] * 6, Sampling(1)).end is None
+    refused = failure(world.submit([1], Sampling(1)))
+    assert (refused.status, refused.code) == (503, "server_is_overloaded")
+    assert 1 <= refused.retry_after <= 120
+
+
+def test_retry_after_follows_the_measured_rate() -> None:
+    world = World(Limits(max_waiting=1))
+    world.join("w", worker_info(max_rows=1))
+    world.submit([1], Sampling(500))
+    for _ in range(300):
+        world.round()
+    world.submit([1] * 900, Sampling(1))
+    rate = world.state.computed.rate
+    assert rate > 50
+    seconds = failure(world.submit([1], Sampling(1))).retry_after
+    assert seconds == -(-900 // rate)
+
+
+def test_without_a_worker_requests_wait_and_are_then_refused() -> None:
+    world = World(Limits(no_worker_seconds=2.0))
+    world.tick()
+    early = world.submit([1], Sampling(1))
+    world.tick(1.5)
+    late = world.submit([1], Sampling(1))
+    world.tick(1.0)
+    assert (failure(early).status, failure(early).code) == (503, "no_worker")
+    assert failure(early).retry_after >= 1 and late.end is None
+    world.join("w")
+    world.finish()
+    assert late.end == "length"
+
+
+def test_patience_starts_anew_when_the_last_worker_goes() -> None:
+    world = World(Limits(no_worker_seconds=2.0))
+    world.join("w")
+    request = world.submit([1], Sampling(500))
+    for _ in range(300):
+        world.round()
+    world.lose_worker()
+    world.tick(1.0)
+    world.tick(1.5)
+    assert request.end is None
+    world.tick(1.0)
+    assert failure(request).code == "no_worker"
+
+
+def test_what_can_never_fit_is_refused_and_holds_nobody_up() -> None:
+    world = World()
+    world.join("w", worker_info(num_pages=4, page_size=4, max_length=100))
+    long, short = world.submit([1] * 16, Sampling(1)), world.submit([1] * 15, Sampling(9))
+    world.finish()
+    assert (failure(long).status, failure(long).code) == (400, "context_length_exceeded")
+    assert (len(short.tokens), short.end) == (1, "length")
+
+
+def test_a_gateway_that_goes_takes_its_sequences_along() -> None:
+    world = World()
+    world.join("w")
+    gone = world.submit([1], Sampling(9), "north")
+    stays = world.submit([2], Sampling(9), "south")
+    for _ in range(3):
+        world.round()
+    world.lose_gateway("north")
+    world.finish()
+    assert (gone.end, stays.end) == ("abort", "length")
+
+
+def test_a_live_handle_that_is_submitted_again_goes_on_from_the_given_log() -> None:
+    world = World()
+    world.join("w")
+    request = world.submit([4], Sampling(9, seed=2))
+    for _ in range(5):
+        world.round()
+    assert len(request.tokens) > 2
+    del request.tokens[2:]
+    again = Submit(1, "r", pack([4]), request.sampling, log=pack(request.tokens))
+    world.apply(Arrived("g", again))
+    world.finish()
+    assert (request.tokens, request.end) == expected_tokens([4], request.sampling)
+
+
+@pytest.mark.parametrize(
+    ("submit", "code"),
+    [
+        (Submit(5, "r", b"", Sampling(1)), "empty_prompt"),
+        (Submit(5, "r", b"123", Sampling(1)), "bad_frame"),
+    ],
+)
+def test_a_broken_submit_is_refused_alone(submit: Submit, code: str) -> None:
+    (decision,) = State(Limits()).apply(Arrived("g", submit))
+    assert isinstance(decision, Reply) and isinstance(decision.message, Failed)
+    assert decision.message.code == code
+
+
+def test_a_full_log_needs_no_worker() -> None:
+    submit = Submit(5, "r", pack([1]), Sampling(2), log=pack([3, 4]))
+    (decision,) = State(Limits()).apply(Arrived("g", submit))
+    assert isinstance(decision, Reply) and isinstance(decision.message, Tokens)
+    assert decision.message.finished == {5: "length"}
+
+
+def test_draining_finishes_what_is_here_and_refuses_the_rest() -> None:
+    world = World()
+    world.join("w")
+    before = world.submit([1], Sampling(3))
+    world.apply(Draining())
+    refused = failure(world.submit([1], Sampling(3)))
+    world.finish()
+    assert (refused.status, refused.code, before.end) == (503, "shutting_down", "length")
+
+
+def test_closing_tells_every_sequence() -> None:
+    world = World()
+    world.join("w", worker_info(max_rows=1))
+    requests = [world.submit([n], Sampling(9)) for n in range(3)]
+    world.round()
+    world.apply(Closing())
+    assert {failure(request).code for request in requests} == {"shutting_down"}
+    assert world.state.idle
+
+
+def test_a_draining_worker_finishes_and_gets_nothing_new() -> None:
+    world = World()
+    world.join("old")
+    first = world.submit([1], Sampling(6))
+    world.round()
+    world.apply(WorkerDraining("old"))
+    world.join("new")
+    second = world.submit([2], Sampling(6))
+    world.tick()
+    assert world.state.fleet.get("new") is not None
+    assert len(world.state.fleet.get("new").batch) == 1  # type: ignore[union-attr]
+    world.finish()
+    world.round()
+    assert (first.end, second.end) == ("length", "length")
+    assert world.peers["old"].engine.slots == {}
+
+
+@pytest.mark.parametrize(("epoch", "step"), [(99, 1), (1, 77)])
+def test_a_result_of_another_epoch_or_step_is_dropped_and_counted(epoch: int, step: int) -> None:
+    world = World()
+    world.join("w")
+    world.submit([1], Sampling(3))
+    world.tick()
+    stale = Result(epoch, step, pack([0], "I"), pack([0], "I"), b"\x01", pack([1]))
+    assert world.apply(Settled("w", stale)) == []
+    assert world.state.counters.stale_results == 1
+
+
+def test_equal_histories_have_equal_digests_and_different_ones_do_not() -> None:
+    worlds = [World(), World(), World()]
+    for number, world in enumerate(worlds):
+        world.join("w")
+        world.submit([1], Sampling(3 + (number == 2)))
+        for _ in range(4):
+            world.round()
+    digests = [world.state.digest() for world in worlds]
+    assert digests[0] == digests[1] != digests[2]
+    worlds[0].apply(Tick(99.0))
+    assert worlds[0].state.digest() != digests[1]
