@@ -1,0 +1,10 @@
+"""`python -m baton_mm_preprocess`: run the service."""
+
+from __future__ import annotations
+
+from baton.service import main
+from baton_mm_preprocess.config import Config
+from baton_mm_preprocess.service import serve
+
+if __name__ == "__main__":
+    main("mm-preprocess", Config, serve)

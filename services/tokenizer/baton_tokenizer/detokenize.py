@@ -1,0 +1,78 @@
+"""Ids to text, token by token: never half a character, never a character that changes later."""
+
+from __future__ import annotations
+
+from codecs import utf_8_decode
+from collections.abc import Iterable
+
+from baton_tokenizer.vocab import Vocab
+
+
+class Alphabet:
+    """What each token of a vocabulary writes, prepared for decoding."""
+
+    def __init__(self, vocab: Vocab) -> None:
+        self.pieces = vocab.pieces
+        """Bytes of each token."""
+        self.drops_space = vocab.spelling.drops_space
+        self.texts = tuple(_whole(piece) for piece in vocab.pieces)
+        """Text of each token; None for those that are parts of characters."""
+        special = vocab.special_ids
+        self.plain_texts = tuple("" if i in special else t for i, t in enumerate(self.texts))
+        """The same, special tokens being silent."""
+
+
+def _whole(piece: bytes) -> str | None:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+class Stream:
+    """The text of one token sequence. A pure function of its arguments and the tokens.
+
+    Bytes that can still become a character are kept back; bytes that cannot are U+FFFD, as in
+    the Unicode standard's recommended practice. A character once given is never taken back.
+    """
+
+    __slots__ = ("_alphabet", "_begin", "_pending", "_size", "_texts")
+
+    def __init__(
+        self, alphabet: Alphabet, *, skip_special: bool, prompt_tail: Iterable[int] = ()
+    ) -> None:
+        self._alphabet = alphabet
+        self._texts = alphabet.plain_texts if skip_special else alphabet.texts
+        self._size = len(self._texts)
+        self._pending = b""
+        self._begin = alphabet.drops_space
+        for token in prompt_tail:
+            self.push(token)
+
+    def push(self, token: int) -> str:
+        """The text that this token makes final. Ids outside of the vocabulary are silent."""
+        if not 0 <= token < self._size:
+            return ""
+        text = self._texts[token]
+        if text == "":
+            return ""
+        if text is None or self._pending:
+            data = self._pending + self._alphabet.pieces[token]
+            text, used = utf_8_decode(data, "replace", False)
+            self._pending = data[used:]
+        return self._trim(text) if self._begin and text else text
+
+    def flush(self) -> str:
+        """The sequence ends here: an unfinished character becomes U+FFFD."""
+        data, self._pending = self._pending, b""
+        return data.decode(errors="replace")
+
+    def _trim(self, text: str) -> str:
+        self._begin = False
+        return text.removeprefix(" ")
+
+
+def decode(alphabet: Alphabet, tokens: Iterable[int], *, skip_special: bool) -> str:
+    """The whole text of a token sequence."""
+    stream = Stream(alphabet, skip_special=skip_special)
+    return "".join(map(stream.push, tokens)) + stream.flush()

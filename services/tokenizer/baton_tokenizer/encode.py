@@ -1,0 +1,87 @@
+"""Text to ids, in bounded time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tokenizers import Tokenizer
+
+from baton.errors import InvalidRequest
+from baton_tokenizer.chat import Rendered
+from baton_tokenizer.vocab import Vocab
+
+_FIRST_GUESS = 4
+"""Characters per token that the first attempt at a long text reckons with."""
+_DENSEST = 16
+"""Characters per token beyond which a text is not worth encoding: prose has 4, padding may have
+more, and a request of nothing but padding could keep the tokenizer busy for minutes."""
+_ALWAYS = 262_144
+"""Characters that are encoded whatever the limit."""
+_SLACK = 64
+"""Tokens by which a prefix must exceed the limit: where it was cut, its last tokens may differ."""
+
+
+class Ids(NamedTuple):
+    """What a text became."""
+
+    ids: list[int]
+    truncated: bool = False
+    """`ids` are more than the limit, and maybe not all."""
+
+
+class Encoder:
+    """Encodes text with one vocabulary."""
+
+    def __init__(self, vocab: Vocab, max_tokens: int) -> None:
+        self._vocab = vocab
+        self._max_tokens = max_tokens
+
+    def reach(self, limit: int) -> int:
+        """Characters after which a text cannot, or may not, fit into `limit` tokens."""
+        tokens = (limit or self._max_tokens) + _SLACK + 1
+        return min(tokens * self._vocab.longest, max(tokens * _DENSEST, _ALWAYS))
+
+    def text(self, text: str, *, add_special: bool, allow_special: bool, limit: int) -> Ids:
+        """Encode plain text. The texts of special tokens are those tokens if `allow_special`."""
+        vocab = self._vocab
+        tokenizer = vocab.tokenizer if allow_special else vocab.literal.tokenizer
+        return self._bounded(tokenizer, text, add_special, limit, "prompt")
+
+    def chat(self, prompt: Rendered, limit: int) -> Ids:
+        """Encode a rendered conversation, equal to transformers' `apply_chat_template`.
+
+        Only where a client's text imitates special tokens the result differs: it is text.
+        """
+        literal = self._vocab.literal
+        respelled = literal.respell(prompt.text, prompt.marks) if prompt.marks else None
+        tokenizer = self._vocab.tokenizer if respelled is None else literal.tokenizer
+        return self._bounded(tokenizer, respelled or prompt.text, False, limit, "messages")
+
+    def _bounded(
+        self, tokenizer: Tokenizer, text: str, add_special: bool, limit: int, param: str
+    ) -> Ids:
+        """Encode growing prefixes until one exceeds the limit or is the whole text.
+
+        Lengths double up to `reach`, so the work does not depend on the length of the text. Raises
+        `InvalidRequest` for a text beyond it whose prefix still fits: it is mostly padding.
+        """
+        limit, reach = limit or self._max_tokens, self.reach(limit)
+        size = min((limit + _SLACK) * _FIRST_GUESS, reach)
+        while True:
+            part = text[:size]
+            ids = tokenizer.encode_batch_fast([part], add_special_tokens=add_special)[0].ids
+            if size >= len(text):
+                return Ids(ids, truncated=len(ids) > limit)
+            if len(ids) > limit + _SLACK:
+                return Ids(ids, truncated=True)
+            if size >= reach:
+                raise _too_long(reach, limit, param)
+            size = min(size * 2, reach)
+
+
+def _too_long(reach: int, limit: int, param: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The text has more than {reach} characters, too many for a limit of {limit} tokens.",
+        code="context_length_exceeded",
+        param=param,
+    )

@@ -1,0 +1,94 @@
+"""The metadata at the head of a GGUF file, read in one pass.
+
+Follows https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The reader of the `gguf` package
+makes several array views per string, which takes many seconds for the vocabularies of today; this
+one reads 150,000 tokens and as many merges in a fraction of a second, and tensors not at all.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+from typing import Any
+
+from baton.errors import ModelError
+
+_SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
+"""GGUF value type to `struct` code."""
+_STRING, _ARRAY = 8, 9
+_VERSIONS = (2, 3)
+_MAX_DEPTH = 4
+"""Arrays of arrays are legal, but nobody nests them."""
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Every key and value of a GGUF file. Raises `ModelError` for what is not one."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _Reader(data).metadata()
+    except (OSError, ValueError, struct.error) as error:
+        raise ModelError(f"{path.name} cannot be read as GGUF: {error}.") from error
+
+
+class _Reader:
+    """A position in the file. Raises `ValueError` or `struct.error` for broken content."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self._data = data
+        self._at = 0
+
+    def metadata(self) -> dict[str, Any]:
+        magic, version, _, count = self._unpack("4sIQQ")
+        if magic != b"GGUF" or version not in _VERSIONS:
+            raise ValueError("it is not a little-endian GGUF file of version 2 or 3")
+        return dict(self._pair() for _ in range(count))
+
+    def _pair(self) -> tuple[str, Any]:
+        key = self._string()
+        return key, self._value(self._number("I"))
+
+    def _value(self, kind: int, depth: int = 0) -> Any:
+        if kind == _STRING:
+            return self._string()
+        if kind == _ARRAY:
+            return self._array(depth)
+        if kind not in _SCALARS:
+            raise ValueError(f"value type {kind} is unknown")
+        return self._number(_SCALARS[kind])
+
+    def _array(self, depth: int) -> list[Any]:
+        kind, count = self._unpack("IQ")
+        if depth >= _MAX_DEPTH or count > len(self._data):
+            raise ValueError("an array is too deep or too long")
+        if kind in _SCALARS:
+            return list(self._unpack(f"{count}{_SCALARS[kind]}"))
+        return [self._value(kind, depth + 1) for _ in range(count)]
+
+    def _string(self) -> str:
+        size = self._number("Q")
+        self._at += size
+        if self._at > len(self._data):
+            raise ValueError("a string reaches beyond the end")
+        return self._data[self._at - size : self._at].decode()
+
+    def _number(self, code: str) -> Any:
+        return self._unpack(code)[0]
+
+    def _unpack(self, codes: str) -> tuple[Any, ...]:
+        layout = f"<{codes}"
+        values = struct.unpack_from(layout, self._data, self._at)
+        self._at += struct.calcsize(layout)
+        return values

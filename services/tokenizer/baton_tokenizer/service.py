@@ -1,0 +1,250 @@
+"""The service: answers gateways one message at a time; decoding goes before encoding."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+from baton import __version__
+from baton.discovery import bind_address, directory
+from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable, WireError
+from baton.hub import resolve, served_name
+from baton.logs import logger
+from baton.peers import Roster, incarnation
+from baton.protocol import (
+    Beat,
+    Decode,
+    Detokenize,
+    Detokenized,
+    EncodeChat,
+    Encoded,
+    EncodeText,
+    Envelope,
+    Hello,
+    Message,
+    Pieces,
+    Refused,
+    Text,
+    Vocabulary,
+)
+from baton.service import Life, default_name
+from baton.telemetry import span
+from baton.tokens import pack, unpack
+from baton.topology import TOKENIZE
+from baton.transport import Received, Server, wait
+from baton_tokenizer.chat import Chat
+from baton_tokenizer.config import Config
+from baton_tokenizer.detokenize import Alphabet, decode
+from baton_tokenizer.encode import Encoder, Ids
+from baton_tokenizer.load import load
+from baton_tokenizer.sequences import Sequences
+from baton_tokenizer.vocab import Vocab
+
+_IDLE_SECONDS = 0.05
+"""How long the loop sleeps when there is nothing to do; gateways are checked that often."""
+_LONG_SECONDS = 0.001
+"""How long it sleeps while the thread works."""
+_SHORT = 32_768
+"""Characters, or bytes, that are encoded in a few milliseconds."""
+
+Request = EncodeChat | EncodeText | Detokenize | Vocabulary
+
+log = logger(__name__)
+
+
+class Desk:
+    """Answers the requests that keep no state. Every answer is a function of the request."""
+
+    def __init__(self, vocab: Vocab, max_tokens: int) -> None:
+        self._vocab = vocab
+        self._chat = Chat(vocab.templates, vocab.named, vocab.literal)
+        self._encoder = Encoder(vocab, max_tokens)
+        self._alphabet = Alphabet(vocab)
+
+    @property
+    def alphabet(self) -> Alphabet:
+        """What decoding needs."""
+        return self._alphabet
+
+    def answer(self, request: Request, envelope: Envelope) -> Message:
+        """The answer to a request, `Refused` when it has none."""
+        try:
+            return self._answer(request, envelope)
+        except BatonError as error:
+            return refusal(request.id, error)
+        except Exception:
+            log.exception("request %d (%s) failed", request.id, type(request).__name__)
+            return refusal(request.id, ServerFault("The tokenizer failed on this request."))
+
+    def _answer(self, request: Request, envelope: Envelope) -> Message:
+        match request:
+            case Vocabulary():
+                return Pieces(request.id, self._vocab.pieces)
+            case Detokenize():
+                return Detokenized(request.id, self._detokenize(request))
+            case _:
+                with span("encode", envelope.trace) as current:
+                    found = self._encode(request)
+                    current.set_attribute("tokens", len(found.ids))
+                return Encoded(request.id, pack(found.ids), found.truncated)
+
+    def _encode(self, request: EncodeChat | EncodeText) -> Ids:
+        if isinstance(request, EncodeChat):
+            longest = self._encoder.reach(request.limit)
+            return self._encoder.chat(self._chat.render(request, longest), request.limit)
+        return self._encoder.text(
+            request.text,
+            add_special=request.add_special,
+            allow_special=request.allow_special,
+            limit=request.limit,
+        )
+
+    def _detokenize(self, request: Detokenize) -> str:
+        try:
+            tokens = unpack(request.tokens)
+        except ValueError as error:
+            raise InvalidRequest("The token column is cut off.", param="tokens") from error
+        return decode(self._alphabet, tokens, skip_special=request.skip_special)
+
+
+def refusal(request: int, error: BatonError) -> Refused:
+    """An error as the gateway is told it."""
+    return Refused(request, error.code, error.message, error.param, error.status)
+
+
+class Waiting(NamedTuple):
+    """A request that has not been answered yet."""
+
+    peer: bytes
+    envelope: Envelope
+    request: Request
+
+
+def is_long(request: Request) -> bool:
+    """Whether the answer takes so long that running streams would notice."""
+    match request:
+        case EncodeChat():
+            size = len(request.messages) + len(request.tools) + len(request.kwargs)
+        case EncodeText():
+            size = len(request.text)
+        case Detokenize():
+            size = len(request.tokens)
+        case Vocabulary():
+            size = 0
+    return size > _SHORT
+
+
+class Tokenizer:
+    """The service without its process: receives, decodes, encodes, watches its gateways.
+
+    Decoding is answered as it arrives, because every running stream waits for it. Other requests
+    queue, at most `max_pending` of them: one short request is answered per turn; long ones are
+    answered by a thread, one after the other (the encoder runs outside of Python's lock).
+    """
+
+    def __init__(self, desk: Desk, hello: Hello, config: Config, server: Server) -> None:
+        self._desk = desk
+        self._server = server
+        self._max_pending = config.max_pending
+        self._roster = Roster(hello)
+        self._sequences = Sequences(desk.alphabet, config.max_sequences)
+        self._short: deque[Waiting] = deque()
+        self._long: deque[tuple[Waiting, Future[Message]]] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="encode")
+
+    @property
+    def idle(self) -> bool:
+        """No sequence is open and no request waits."""
+        return not self._sequences and not self._short and not self._long
+
+    def turn(self, now: float) -> None:
+        """Receive what has arrived, answer what is due, forget lost gateways."""
+        for received in self._server.drain():
+            self._receive(received, now)
+        if self._short:
+            waiting = self._short.popleft()
+            self._reply(waiting, self._desk.answer(waiting.request, waiting.envelope))
+        while self._long and self._long[0][1].done():
+            waiting, answer = self._long.popleft()
+            self._reply(waiting, answer.result())
+        for lost in self._roster.expire(now):
+            log.warning("gateway %s is gone", lost.hello.name)
+            self._sequences.drop(lost.identity)
+
+    def step(self) -> None:
+        """Wait until there is something to do, and do it."""
+        seconds = 0.0 if self._short else _LONG_SECONDS if self._long else _IDLE_SECONDS
+        wait((self._server,), seconds)
+        self.turn(time.monotonic())
+
+    def close(self) -> None:
+        """Give up what has not been answered."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _reply(self, waiting: Waiting, answer: Message) -> None:
+        self._server.send(waiting.peer, answer, waiting.envelope)
+
+    def _receive(self, received: Received, now: float) -> None:
+        peer, envelope, message = received
+        match message:
+            case Decode():
+                self._server.send(peer, self._decode(peer, message), envelope)
+            case EncodeChat() | EncodeText() | Detokenize() | Vocabulary():
+                self._queue(Waiting(peer, envelope, message))
+            case Beat():
+                self._server.send(peer, self._roster.beat(message, now))
+            case Hello():
+                self._greet(peer, message, now)
+
+    def _decode(self, peer: bytes, message: Decode) -> Text:
+        """Decode; a message that cannot be decoded is answered as if its states were lost."""
+        try:
+            return self._sequences.decode(peer, message)
+        except WireError as error:
+            log.warning("%s", error.message)
+        except Exception:
+            log.exception("decoding failed")
+        return Text(handles=b"", next=b"", texts=(), unknown=message.handles)
+
+    def _queue(self, waiting: Waiting) -> None:
+        if len(self._short) + len(self._long) >= self._max_pending:
+            error = Unavailable("Too many texts wait to be encoded; try again shortly.")
+            self._reply(waiting, refusal(waiting.request.id, error))
+        elif is_long(waiting.request):
+            job = self._thread.submit(self._desk.answer, waiting.request, waiting.envelope)
+            self._long.append((waiting, job))
+        else:
+            self._short.append(waiting)
+
+    def _greet(self, peer: bytes, hello: Hello, now: float) -> None:
+        try:
+            replaced = self._roster.greet(peer, hello, now)
+        except WireError as error:
+            log.error("%s", error.message)
+            return
+        if replaced is not None:
+            self._sequences.drop(replaced.identity)
+        self._server.send(peer, self._roster.me)
+
+
+def serve(config: Config, life: Life) -> int:
+    """Load the vocabulary and serve until the end. Returns the exit code."""
+    vocab = load(resolve(config), config.chat_template)
+    me = default_name("tokenizer")
+    info = vocab.info(served_name(config))
+    hello = Hello("tokenizer", me, incarnation(), __version__, tokenizer=info)
+    address = bind_address(config, TOKENIZE, config.bind)
+    found = directory(config)
+    with Server(TOKENIZE, address, trusted_network=config.trusted_network) as server:
+        found.announce(TOKENIZE, me, config.advertise or address)
+        log.info("serving %d tokens of %s at %s", info.vocab_size, info.model, address)
+        tokenizer = Tokenizer(Desk(vocab, config.max_tokens), hello, config, server)
+        while not life.draining:
+            tokenizer.step()
+        found.close()  # new requests go to other tokenizers
+        while not life.over(tokenizer.idle):
+            tokenizer.step()
+        tokenizer.close()
+    return 0

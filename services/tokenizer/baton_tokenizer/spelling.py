@@ -1,0 +1,93 @@
+"""How a vocabulary spells text: the bytes that each token stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from baton.errors import ModelError
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The printable character that GPT-2 vocabularies write for each byte, inverted.
+
+    Follows `bytes_to_unicode` of https://github.com/openai/gpt-2.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    shifted = {chr(256 + index): byte for index, byte in enumerate(others)}
+    return {chr(byte): byte for byte in printable} | shifted
+
+
+ALPHABET = _byte_alphabet()
+"""Character of a byte-level token to byte."""
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """The rule by which token strings become bytes, read from the decoder of a tokenizer.json."""
+
+    byte_level: bool = False
+    """Each character of a token is one byte (GPT-2 alphabet)."""
+    space: str = ""
+    """Character that stands for a space, "▁" in SentencePiece vocabularies."""
+    byte_tokens: bool = False
+    """Tokens like "<0x0A>" are single bytes."""
+    drops_space: bool = False
+    """A space at the very beginning of a text is an artefact of the vocabulary."""
+
+    def spell(self, token: str) -> bytes:
+        """The bytes of one token."""
+        if self.byte_level:
+            try:
+                return bytes([ALPHABET[character] for character in token])
+            except KeyError:
+                return token.encode()
+        if self.byte_tokens and (match := _BYTE_TOKEN.fullmatch(token)):
+            return bytes([int(match[1], 16)])
+        return (token.replace(self.space, " ") if self.space else token).encode()
+
+
+def spelling(decoder: Mapping[str, Any] | None) -> Spelling:
+    """Read the `decoder` of a tokenizer.json. Raises `ModelError` for one that does not stream."""
+    steps = _flatten(decoder)
+    rule: dict[str, Any] = {}
+    for step in steps:
+        rule |= _step(step)
+    if not steps:
+        raise ModelError("tokenizer.json has no decoder: ids cannot be turned into text.")
+    return Spelling(**rule)
+
+
+def _flatten(decoder: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    if decoder is None:
+        return []
+    if decoder["type"] == "Sequence":
+        return [step for inner in decoder["decoders"] for step in _flatten(inner)]
+    return [decoder]
+
+
+def _step(step: Mapping[str, Any]) -> dict[str, Any]:
+    match step:
+        case {"type": "ByteLevel"}:
+            return {"byte_level": True}
+        case {"type": "ByteFallback"}:
+            return {"byte_tokens": True}
+        case {"type": "Fuse"}:
+            return {}
+        case {"type": "Replace", "pattern": {"String": space}, "content": " "}:
+            return {"space": space}
+        case {"type": "Strip", "content": " ", "start": 0 | 1 as start, "stop": 0}:
+            return {"drops_space": start == 1}
+        case {"type": "Metaspace", "replacement": space}:
+            scheme = step.get("prepend_scheme", "always")
+            return {"space": space, "drops_space": scheme != "never"}
+        case _:
+            raise ModelError(
+                f"The tokenizer's decoder step {step.get('type')} cannot be streamed. Supported: "
+                "ByteLevel, Metaspace, ByteFallback, Fuse, Replace and Strip of one space."
+            )
