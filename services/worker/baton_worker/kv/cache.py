@@ -1,0 +1,44 @@
+"""Page tensors: where the keys and values of every sequence live."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from baton_worker.kv.layout import page_shapes
+from baton_worker.models.spec import Decoder
+
+
+class KVCache:
+    """A pool of pages per layer (paged attention, Kwon et al. 2023, arXiv:2309.06180).
+
+    `layers[i]` is [num_pages, page_size, 2, num_kv_heads, head_dim]; index 0 of the third axis is
+    the key, 1 the value. A slot is page * page_size + offset. Who owns which page is the
+    scheduler's business; nothing here knows requests.
+    """
+
+    def __init__(
+        self,
+        spec: Decoder,
+        num_pages: int,
+        page_size: int,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.num_pages = num_pages
+        self.page_size = page_size
+        # Zeros, not empty: attention reads whole pages and masks what is not written yet, and a
+        # masked NaN would still spread.
+        self.layers: list[Tensor] = [
+            torch.zeros((num_pages, *shape), dtype=dtype, device=device)
+            for shape in page_shapes(spec, page_size)
+        ]
+
+    def key(self, layer: int) -> Tensor:
+        """View of the keys of a layer: [num_pages, page_size, num_kv_heads, head_dim]."""
+        return self.layers[layer][:, :, 0]
+
+    def value(self, layer: int) -> Tensor:
+        """View of the values of a layer: [num_pages, page_size, num_kv_heads, head_dim]."""
+        return self.layers[layer][:, :, 1]

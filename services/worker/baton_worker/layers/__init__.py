@@ -1,0 +1,1 @@
+"""The layers that interpret a spec. Each knows which checkpoint tensors fill it."""

@@ -1,0 +1,159 @@
+"""Rotary position embedding: one table of frequency functions, one rotation in place.
+
+Every row of `FREQUENCIES` follows the function of the same name in
+`transformers.modeling_rope_utils` and is tested against it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from baton.errors import ModelError
+from baton_worker.models import spec
+
+Frequencies: TypeAlias = tuple[Tensor, float]
+"""Inverse frequencies, float32 [dim / 2], and the factor on cos and sin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Angles:
+    """The rotation of each token of a step: cos and signed sin, both [T, 1, dim]."""
+
+    cos: Tensor
+    sin: Tensor
+
+
+class Rotary:
+    """Positions to angles for one `spec.Rope`."""
+
+    def __init__(self, settings: spec.Rope, device: torch.device) -> None:
+        if settings.kind not in FREQUENCIES:
+            known = ", ".join(FREQUENCIES)
+            raise ModelError(f"Rope kind '{settings.kind}' is not supported. Known: {known}.")
+        # Frequencies are computed on the CPU, so that they do not depend on the device.
+        frequencies, self._factor = FREQUENCIES[settings.kind](settings)
+        self._frequencies = frequencies.to(device)
+
+    def angles(self, positions: Tensor, dtype: torch.dtype) -> Angles:
+        """Angles of int64 positions [T], computed in float32 and rounded to `dtype`.
+
+        Once per step, so a table over all positions would save nothing.
+        """
+        phase = torch.outer(positions.to(torch.float32), self._frequencies)
+        cos, sin = phase.cos(), phase.sin()
+        if self._factor != 1.0:
+            cos, sin = cos * self._factor, sin * self._factor
+        return Angles(
+            torch.cat((cos, cos), dim=-1).to(dtype)[:, None],
+            torch.cat((-sin, sin), dim=-1).to(dtype)[:, None],
+        )
+
+
+def rotate_(heads: Tensor, angles: Angles) -> None:
+    """Rotate the first `dim` channels of heads [T, num_heads, head_dim] in place."""
+    dim = angles.cos.shape[-1]
+    rotated = heads if dim == heads.shape[-1] else heads[..., :dim]
+    # Rolling by half swaps the two halves; the sign that goes with it is in `angles.sin`.
+    swapped = rotated.roll(dim // 2, -1)
+    rotated.mul_(angles.cos).addcmul_(swapped, angles.sin)
+
+
+def default(settings: spec.Rope) -> Frequencies:
+    """base^(-2i / dim) (Su et al. 2021, arXiv:2104.09864)."""
+    return _inverse_powers(settings.base, settings.dim), 1.0
+
+
+def linear(settings: spec.Rope) -> Frequencies:
+    """Position interpolation (Chen et al. 2023, arXiv:2306.15595): every wavelength stretched."""
+    return _inverse_powers(settings.base, settings.dim) / _parameters(settings)["factor"], 1.0
+
+
+def dynamic(settings: spec.Rope, length: int | None = None) -> Frequencies:
+    """Dynamic NTK-aware scaling: the base grows with the length beyond the declared context.
+
+    A worker never serves more than `max_position` tokens, where the scaling is the identity; a
+    frequency that grew during a request would contradict the keys that are cached already.
+    """
+    factor, dim = _parameters(settings)["factor"], settings.dim
+    length = max(length or 0, settings.max_position)
+    growth = factor * length / settings.max_position - (factor - 1)
+    return _inverse_powers(settings.base * growth ** (dim / (dim - 2)), dim), 1.0
+
+
+def llama3(settings: spec.Rope) -> Frequencies:
+    """Llama 3.1: long wavelengths divided by `factor`, short ones kept, a ramp between."""
+    p = _parameters(settings)
+    low, high = p["low_freq_factor"], p["high_freq_factor"]
+    frequencies = _inverse_powers(settings.base, settings.dim)
+    wavelengths = 2 * math.pi / frequencies
+    turns = p["original_max_position_embeddings"] / wavelengths
+    smooth = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+    return (1 - smooth) * frequencies / p["factor"] + smooth * frequencies, 1.0
+
+
+def yarn(settings: spec.Rope) -> Frequencies:
+    """YaRN (Peng et al. 2023, arXiv:2309.00071): interpolate what turns too rarely, and warm up
+    the attention by the factor on cos and sin."""
+    p, dim = _parameters(settings), settings.dim
+    original = p["original_max_position_embeddings"]
+    factor = p.get("factor") or settings.max_position / original
+    low, high = _yarn_range(settings, original)
+    ramp = ((torch.arange(dim // 2, dtype=torch.float32) - low) / (high - low)).clamp(0, 1)
+    powers = settings.base ** (torch.arange(0, dim, 2).float() / dim)
+    return ramp / (factor * powers) + (1 - ramp) / powers, _yarn_attention_factor(p, factor)
+
+
+def _yarn_range(settings: spec.Rope, original: int) -> tuple[float, float]:
+    """The channels between which YaRN's ramp runs: `beta_fast` to `beta_slow` turns."""
+    p, dim = _parameters(settings), settings.dim
+
+    def channel(turns: float) -> float:
+        return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(settings.base))
+
+    low, high = channel(p.get("beta_fast") or 32), channel(p.get("beta_slow") or 1)
+    if p.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    return low, high + 0.001 if low == high else high
+
+
+def _yarn_attention_factor(p: dict[str, Any], factor: float) -> float:
+    if p.get("attention_factor") is not None:
+        return float(p["attention_factor"])
+
+    def mscale(weight: float) -> float:
+        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    if p.get("mscale") and p.get("mscale_all_dim"):
+        return mscale(p["mscale"]) / mscale(p["mscale_all_dim"])
+    return mscale(1.0)
+
+
+def factors(settings: spec.Rope) -> Frequencies:
+    """Each frequency divided by its own factor: how GGUF files carry Llama 3's scaling."""
+    divisors = torch.tensor(_parameters(settings)["factors"], dtype=torch.float32)
+    return _inverse_powers(settings.base, settings.dim) / divisors, 1.0
+
+
+FREQUENCIES: dict[str, Callable[[spec.Rope], Frequencies]] = {
+    "default": default,
+    "linear": linear,
+    "dynamic": dynamic,
+    "llama3": llama3,
+    "yarn": yarn,
+    "factors": factors,
+}
+
+
+def _inverse_powers(base: float, dim: int) -> Tensor:
+    return 1.0 / (base ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim))
+
+
+def _parameters(settings: spec.Rope) -> dict[str, Any]:
+    return dict(settings.parameters)

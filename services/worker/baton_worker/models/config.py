@@ -1,0 +1,52 @@
+"""The configuration of a checkpoint as a plain attribute object, read without transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+from baton.errors import ModelError
+
+
+def read_config(folder: Path) -> SimpleNamespace:
+    """Read `config.json`; nested objects become nested attribute objects.
+
+    Raises:
+        ModelError: there is no such file, or it is not a JSON object.
+    """
+    return _read_json(folder / "config.json")
+
+
+def read_eos_token_ids(folder: Path, config: SimpleNamespace) -> tuple[int, ...]:
+    """The ids that end a generation: `generation_config.json` where it names any, else the config.
+
+    Instruction-tuned checkpoints list their end-of-turn token only in the former.
+    """
+    generation = folder / "generation_config.json"
+    ids = getattr(_read_json(generation), "eos_token_id", None) if generation.is_file() else None
+    return as_ids(getattr(config, "eos_token_id", None) if ids is None else ids)
+
+
+def as_ids(value: int | list[int] | None) -> tuple[int, ...]:
+    """A token id, a list of them or none at all, as a tuple."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+def _read_json(path: Path) -> SimpleNamespace:
+    try:
+        value = json.loads(
+            path.read_text(encoding="utf-8"), object_hook=lambda fields: SimpleNamespace(**fields)
+        )
+    except FileNotFoundError as error:
+        raise ModelError(
+            f"There is no {path.name} in {path.parent}. Point --model at a checkpoint folder "
+            "(config.json and safetensors) or at a .gguf file."
+        ) from error
+    except ValueError as error:
+        raise ModelError(f"{path} is not valid JSON: {error}.") from error
+    if not isinstance(value, SimpleNamespace):
+        raise ModelError(f"{path} does not hold a JSON object.")
+    return value

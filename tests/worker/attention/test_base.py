@@ -1,0 +1,42 @@
+"""The indices of a ragged step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from baton_worker.attention import AttentionBatch
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+def test_indices_of_a_mixed_step(as_array: bool) -> None:
+    pages: list[list[int]] | np.ndarray[tuple[int, int], np.dtype[np.int32]]
+    pages = [[5, 3, 9], [7], [2, 4]]
+    if as_array:
+        pages = np.array([[5, 3, 9, 8], [7, 8, 8, 8], [2, 4, 8, 8]], np.int32)
+    batch = AttentionBatch.build([1, 3, 2], [8, 0, 3], pages, 4, CPU)
+    assert batch.query_starts.tolist() == [0, 1, 4, 6]
+    assert batch.lengths.tolist() == [9, 3, 5]
+    assert batch.page_table.tolist() == [[5, 3, 9], [7, 0, 0], [2, 4, 0]]
+    assert batch.slots.tolist() == [9 * 4, 7 * 4, 7 * 4 + 1, 7 * 4 + 2, 2 * 4 + 3, 4 * 4]
+    assert (batch.counts, batch.starts) == ((1, 3, 2), (8, 0, 3))
+
+
+def test_dtypes_are_those_that_kernels_expect() -> None:
+    batch = AttentionBatch.build([2], [0], [[1]], 4, CPU)
+    int32 = (batch.query_starts, batch.lengths, batch.page_table)
+    assert {tensor.dtype for tensor in int32} == {torch.int32}
+    assert batch.slots.dtype is torch.int64
+
+
+def test_unused_pages_are_cut_off() -> None:
+    batch = AttentionBatch.build([1], [3], [[1, 2, 3, 4]], 4, CPU)
+    assert batch.page_table.tolist() == [[1]]
+
+
+def test_a_row_without_new_tokens_is_a_bug_of_the_caller() -> None:
+    with pytest.raises(AssertionError):
+        AttentionBatch.build([0], [3], [[1]], 4, CPU)

@@ -1,0 +1,18 @@
+"""The contract between layers and the loader."""
+
+from __future__ import annotations
+
+import pytest
+
+from baton_worker.layers.layer import Layer, Site
+
+
+def test_parameters_are_built_where_the_site_says(site: Site) -> None:
+    parameter = site.empty(2, 3)
+    assert parameter.shape == (2, 3) and not parameter.requires_grad
+    assert (parameter.device, parameter.dtype) == (site.device, site.dtype)
+
+
+def test_a_layer_must_say_what_fills_it() -> None:
+    with pytest.raises(NotImplementedError):
+        Layer().destinations()

@@ -1,0 +1,57 @@
+"""Fused linear layers and the language head."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.linear import LanguageHead, Linear
+
+
+def fill(layer: Layer) -> dict[str, torch.Tensor]:
+    """Random values for every destination, copied in as the loader does."""
+    values = {name: torch.randn(rows.shape) for name, rows in layer.destinations()}
+    for name, rows in layer.destinations():
+        rows.copy_(values[name])
+    return values
+
+
+def test_parts_are_one_product(site: Site) -> None:
+    layer = Linear(8, {"a": 4, "b": 2}, site, bias=True)
+    values = fill(layer)
+    assert list(values) == ["a.weight", "b.weight", "a.bias", "b.bias"]
+    x = torch.randn(3, 8)
+    expected = [F.linear(x, values[f"{part}.weight"], values[f"{part}.bias"]) for part in "ab"]
+    for _ in range(2):  # as loaded, then in the device's layout
+        with torch.inference_mode():
+            torch.testing.assert_close(layer(x), torch.cat(expected, -1))
+        if layer.weight is not None:
+            layer.finish()
+
+
+def test_residual_is_added(site: Site) -> None:
+    layer = Linear(4, {"a": 4}, site)
+    fill(layer)
+    x, stream = torch.randn(2, 4), torch.randn(2, 4)
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(x, stream), layer(x) + stream)
+
+
+def test_tied_head_loads_nothing_and_keeps_the_table(site: Site) -> None:
+    table = nn.Parameter(torch.randn(10, 4), requires_grad=False)
+    head = LanguageHead(4, 10, site, tied_to=table)
+    assert list(head.destinations()) == []
+    head.finish()
+    x = torch.randn(3, 4)
+    with torch.inference_mode():
+        torch.testing.assert_close(head(x), x @ table.T)
+
+
+def test_logits_are_float32() -> None:
+    site = Site(torch.device("cpu"), torch.bfloat16, lambda role: role)
+    head = LanguageHead(4, 10, site)
+    fill(head)
+    with torch.inference_mode():
+        assert head(torch.randn(3, 4).bfloat16()).dtype is torch.float32

@@ -1,0 +1,45 @@
+"""What sets the llama-likes apart."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from baton_worker.models import resolve
+from tests import tiny
+
+
+def spec_of(architecture: str, **changes: Any) -> Any:
+    text = tiny.tiny_config(architecture, **changes).to_json_string(use_diff=False)
+    return resolve(json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields)))
+
+
+def test_llama_biases() -> None:
+    mixer, ffn = spec_of("LlamaForCausalLM").layers[0]
+    assert mixer.bias and mixer.output_bias and ffn.bias
+
+
+def test_mistral_heads_and_window() -> None:
+    mixer, _ = spec_of("MistralForCausalLM").layers[0]
+    assert (mixer.head_dim, mixer.window, mixer.bias) == (16, 12, False)
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_mistral_window_may_be_off(window: int | None) -> None:
+    mixer, _ = spec_of("MistralForCausalLM", sliding_window=window).layers[0]
+    assert mixer.window == window
+
+
+def test_qwen2_bias_is_on_the_inputs_only() -> None:
+    spec = spec_of("Qwen2ForCausalLM")
+    mixers = [mixer for mixer, _ in spec.layers]
+    assert spec.head.tied and mixers[0].bias and not mixers[0].output_bias
+    assert [mixer.window for mixer in mixers] == [None, None, 9]
+
+
+def test_qwen3_norms_each_head() -> None:
+    spec = spec_of("Qwen3ForCausalLM")
+    assert spec.layers[0][0].qk_norm == spec.norm

@@ -1,0 +1,79 @@
+"""The forward loop: what a step may and may not touch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from baton_worker.kernels.linear import PackedLinear
+from baton_worker.layers.linear import Linear
+from baton_worker.models import LoadedModel, load_model
+from baton_worker.models.build import build
+from baton_worker.models.load import SafetensorsFolder
+from tests import tiny
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("decoder")
+    tiny.save_checkpoint(folder, "Qwen3ForCausalLM")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(folder: Path) -> LoadedModel:
+    return load_model(folder, device=CPU, dtype=torch.float32)
+
+
+def test_a_row_writes_only_its_own_slots(loaded: LoadedModel, driver: Any) -> None:
+    run = driver(loaded, 2)
+    run.step({0: [5, 6, 7], 1: [8, 9]})
+    before = [layer.clone() for layer in run.cache.layers]
+    run.step({1: [10]})
+    page, offset = run.tables[1][0], 2
+    for old, new in zip(before, run.cache.layers, strict=True):
+        assert not torch.equal(old[page, offset], new[page, offset])
+        new[page, offset] = old[page, offset]
+        assert torch.equal(old, new)
+
+
+def test_another_row_never_changes_the_answer(loaded: LoadedModel, driver: Any) -> None:
+    alone = driver(loaded, 1).step({0: [5, 6, 7, 8]})[0]
+    together = driver(loaded, 2).step({1: [99] * 20, 0: [5, 6, 7, 8]})[0]
+    torch.testing.assert_close(alone, together, rtol=0, atol=1e-4)
+
+
+def test_stale_pages_are_not_read(loaded: LoadedModel, driver: Any) -> None:
+    fresh = driver(loaded, 1).step({0: [5, 6, 7]})[0]
+    used = driver(loaded, 1)
+    for layer in used.cache.layers:
+        layer.fill_(100.0)
+    torch.testing.assert_close(used.step({0: [5, 6, 7]})[0], fresh)
+
+
+def test_hidden_states_feed_float32_logits(loaded: LoadedModel) -> None:
+    logits = loaded.model.logits(torch.randn(2, loaded.spec.hidden))
+    assert logits.shape == (2, tiny.VOCAB_SIZE) and logits.dtype is torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_packed_model_equals_its_plain_twin(folder: Path, driver: Any, dtype: torch.dtype) -> None:
+    packed = load_model(folder, device=CPU, dtype=dtype)
+    if PackedLinear.refuses(torch.zeros(1, 1, dtype=dtype)) is None:
+        linears = [m for m in packed.model.modules() if isinstance(m, Linear)]
+        assert linears and all(linear.weight is None for linear in linears)
+    twin = build(packed.spec, device=CPU, dtype=dtype)
+    wanted = dict(pair for layer in twin.layers() for pair in layer.destinations())
+    for name, tensor in SafetensorsFolder(folder).tensors(packed.spec):
+        if name in wanted:
+            wanted[name].copy_(tensor)
+    plain = LoadedModel(twin, packed.spec, packed.config, packed.max_length, 0, ())
+    tokens = list(range(2, 60))
+    ours, expected = (driver(m, 1).step({0: tokens})[0] for m in (packed, plain))
+    tolerance = 1e-4 if dtype is torch.float32 else 0.05 * float(expected.abs().max())
+    torch.testing.assert_close(ours, expected, rtol=0, atol=tolerance)

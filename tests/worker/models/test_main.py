@@ -1,0 +1,27 @@
+"""`python -m baton_worker.models PATH`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from baton_worker.models.__main__ import main
+from tests import tiny
+
+
+def test_prints_the_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny.tiny_config("Qwen3ForCausalLM").save_pretrained(tmp_path)
+    assert main([str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "Decoder(" in printed and "qk_norm=Norm(eps=1e-06)" in printed
+
+
+def test_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 1
+    assert "no config.json" in capsys.readouterr().err
+
+
+def test_wants_one_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage" in capsys.readouterr().err

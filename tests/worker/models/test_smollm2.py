@@ -1,0 +1,114 @@
+"""The default model against transformers on the same dequantised weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from baton_worker.models import LoadedModel, load_model
+from baton_worker.models.load import open_checkpoint
+
+CPU = torch.device("cpu")
+NUM_PROMPTS = 20
+NUM_TOKENS = 64
+
+
+@pytest.fixture(scope="module")
+def loaded(smollm2: Path) -> LoadedModel:
+    return load_model(smollm2, device=CPU, dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def oracle(smollm2: Path, loaded: LoadedModel) -> Any:
+    """transformers' Llama, filled with the same tensors by their Hugging Face names."""
+    import transformers
+
+    c = loaded.config
+    config = transformers.LlamaConfig(
+        vocab_size=c.vocab_size,
+        hidden_size=c.hidden_size,
+        intermediate_size=c.intermediate_size,
+        num_hidden_layers=c.num_hidden_layers,
+        num_attention_heads=c.num_attention_heads,
+        num_key_value_heads=c.num_key_value_heads,
+        max_position_embeddings=c.max_position_embeddings,
+        rms_norm_eps=c.rms_norm_eps,
+        rope_parameters=vars(c.rope_parameters),
+        tie_word_embeddings=True,
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    tensors = dict(open_checkpoint(smollm2).tensors(loaded.spec))
+    unexpected = model.load_state_dict(tensors, strict=False)
+    assert unexpected.unexpected_keys == [] and unexpected.missing_keys == ["lm_head.weight"]
+    return model
+
+
+@pytest.fixture(scope="module")
+def prompts(smollm2: Path, assets: Path) -> list[list[int]]:
+    """Real questions of very different lengths, as ids of the model's own vocabulary."""
+    lines = (assets / "prompts" / "mt_bench_question.jsonl").read_text().splitlines()
+    texts = [json.loads(line)["turns"][0] for line in lines[: 4 * NUM_PROMPTS : 4]]
+    tokenizer = vocabulary(smollm2)
+    prompts = [tokenizer.encode(text).ids for text in texts]
+    assert len(prompts) == NUM_PROMPTS and max(map(len, prompts)) > 4 * min(map(len, prompts))
+    return prompts
+
+
+def vocabulary(path: Path) -> Any:
+    """The byte-level BPE vocabulary inside the GGUF file."""
+    import gguf
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    reader = gguf.GGUFReader(path)
+    tokens = reader.get_field("tokenizer.ggml.tokens").contents()
+    merges = reader.get_field("tokenizer.ggml.merges").contents()
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    ids = {token: number for number, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=pairs))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return tokenizer
+
+
+@torch.inference_mode()
+def greedy_choices(oracle: Any, prompt: list[int], output: list[int]) -> list[int]:
+    """What transformers would say after the prompt and each prefix of the output.
+
+    All equal to the output if and only if its own greedy generation is the output.
+    """
+    tokens = torch.tensor([prompt + output[:-1]])
+    logits = oracle(tokens, use_cache=False, logits_to_keep=len(output)).logits[0]
+    choices: list[int] = logits.argmax(-1).tolist()
+    return choices
+
+
+@pytest.fixture(scope="module")
+def together(loaded: LoadedModel, prompts: list[list[int]], driver: Any) -> list[list[int]]:
+    """All prompts as one ragged batch."""
+    run = driver(loaded, NUM_PROMPTS, page_size=16)
+    outputs: list[list[int]] = run.greedy(prompts, NUM_TOKENS)
+    return outputs
+
+
+@pytest.mark.slow
+@pytest.mark.row("T01")
+def test_one_ragged_batch_equals_transformers(
+    oracle: Any, prompts: list[list[int]], together: list[list[int]]
+) -> None:
+    for prompt, output in zip(prompts, together, strict=True):
+        assert len(output) == NUM_TOKENS
+        assert greedy_choices(oracle, prompt, output) == output
+
+
+@pytest.mark.slow
+@pytest.mark.row("T01")
+def test_each_prompt_alone_equals_the_batch(
+    loaded: LoadedModel, prompts: list[list[int]], together: list[list[int]], driver: Any
+) -> None:
+    run = driver(loaded, 1, page_size=16)
+    for prompt, output in zip(prompts, together, strict=True):
+        run.lengths = [0]
+        assert run.greedy([prompt], NUM_TOKENS) == [output]
