@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 import uvicorn
-from baton.errors import NotFound
-from baton_gateway import page
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.testclient import TestClient
+
+from baton.errors import NotFound
+from baton_gateway import page
 
 FLAGS = [
     "--no-sandbox",

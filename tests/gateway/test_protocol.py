@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+
 from baton_gateway.protocol import HttpProtocol
 
 GOOD = b"POST /echo HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"

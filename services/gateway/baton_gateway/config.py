@@ -14,7 +14,7 @@ class Config(Settings, prefix="gateway"):
     """Address that HTTP listens on."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port that HTTP listens on; 0 picks a free one."""
-    api_keys: str = ""
+    api_keys: str = Field(default="", repr=False)
     """Keys that clients must send as a bearer token, separated by commas; empty means open."""
     max_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
     """Largest request body."""
@@ -24,6 +24,12 @@ class Config(Settings, prefix="gateway"):
     """Largest `n` times number of prompts of one request."""
     request_timeout: float = Field(default=600.0, gt=0)
     """Seconds that one request may take."""
+    patience: float = Field(default=2.0, ge=0)
+    """Seconds that a request waits for a missing tokenizer, scheduler or worker before a 503."""
+    stall_seconds: float = Field(default=30.0, gt=0)
+    """A client that reads nothing of its stream for this long is cut off."""
+    keep_alive_seconds: float = Field(default=15.0, gt=0)
+    """A stream with nothing to say sends a comment this often, so that proxies keep it open."""
     hang_seconds: float = Field(default=5.0, gt=0)
     """A worker that is busy without progress for this long makes /health false."""
     metrics: bool = True

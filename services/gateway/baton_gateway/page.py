@@ -9,8 +9,9 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 
-from baton.errors import NotFound
 from fastapi import APIRouter, Request, Response
+
+from baton.errors import NotFound
 
 POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "

@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 from uuid import uuid4
 
 import httptools
-from baton.errors import BatonError, InvalidRequest, Unavailable
-from baton.logs import logger
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
 
+from baton.errors import BatonError, InvalidRequest, Unavailable
+from baton.logs import logger
 from baton_gateway.errors import respond
 
 METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS")

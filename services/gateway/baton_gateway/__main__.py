@@ -1,0 +1,90 @@
+"""`baton gateway`: HTTP on uvicorn, until a signal drains it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import uvicorn
+import uvloop
+
+from baton.discovery import directory
+from baton.errors import SettingsError
+from baton.logs import logger
+from baton.service import EXIT_FAULT, Life, main
+from baton.transport import AsyncClient
+from baton_gateway.app import create_app
+from baton_gateway.config import Config
+from baton_gateway.engine import Engine
+from baton_gateway.protocol import HttpProtocol
+
+log = logger(__name__)
+
+
+class Server(uvicorn.Server):
+    """uvicorn under our own signal handlers, which drain."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Signals are `baton.service.Life`'s business."""
+        yield
+
+
+def server(config: Config, engine: Engine) -> Server:
+    """The HTTP server of an engine, not yet started."""
+    return Server(
+        uvicorn.Config(
+            create_app(config, engine),
+            host=config.host,
+            port=config.port,
+            http=HttpProtocol,
+            ws="none",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=int(config.drain_seconds) + 1,
+        )
+    )
+
+
+def listen(config: Config) -> socket.socket:
+    """The bound socket. Raises `SettingsError` when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        return socket.create_server((config.host, config.port), family=family, backlog=2048)
+    except OSError as error:
+        raise SettingsError(
+            f"Cannot listen on {config.host}:{config.port} ({os.strerror(error.errno or 0)}). "
+            "Choose another --host or --port."
+        ) from error
+
+
+async def run(config: Config, life: Life) -> int:
+    """Serve until `life` ends. Requests in flight get `drain_seconds` to finish."""
+    listening = listen(config)
+    known = directory(config)
+    engine = Engine(config, known, AsyncClient)
+    http = server(config, engine)
+    serving = asyncio.create_task(http.serve([listening]))
+    log.info("listening on http://%s:%d", config.host, listening.getsockname()[1])
+    while not serving.done():
+        engine.draining = http.should_exit = life.draining
+        await asyncio.sleep(0.1)
+    known.close()
+    await serving
+    return 0 if http.started else EXIT_FAULT
+
+
+def serve(config: Config, life: Life) -> int:
+    """Run the gateway in this process."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run(config, life))
+
+
+if __name__ == "__main__":
+    main("gateway", Config, serve)

@@ -1,0 +1,32 @@
+"""GET /version and /metrics"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton import __version__
+from baton_gateway.api.reply import json
+from baton_gateway.config import Config
+from baton_gateway.engine import Engine
+
+router = APIRouter()
+
+
+@router.get("/version")
+async def version() -> Response:
+    """Version of this gateway."""
+    return json({"version": __version__})
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Prometheus' text format, unless the operator has switched it off."""
+    config: Config = request.app.state.config
+    if not config.metrics:
+        raise HTTPException(404)
+    engine: Engine = request.app.state.engine
+    return Response(engine.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,203 @@
+"""POST /v1/completions
+
+https://platform.openai.com/docs/api-reference/completions
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import AsyncGenerator
+
+import msgspec
+from fastapi import APIRouter
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton_gateway.admission import Facts, check_model
+from baton_gateway.api.reply import (
+    Choice,
+    Head,
+    check_choices,
+    event_stream,
+    json,
+    opened,
+    sampling,
+    seed,
+    trace,
+    whole,
+)
+from baton_gateway.body import read
+from baton_gateway.engine import Engine
+from baton_gateway.generation import Delta, Generation, Prompt, Started, TextPrompt
+from baton_gateway.logprobs import CompletionLogprobs, PromptTable, Vocabulary
+from baton_gateway.schemas.openai import CompletionRequest
+from baton_gateway.schemas.responses import Completion, CompletionChoice, Usage
+
+router = APIRouter()
+
+
+@router.post("/v1/completions")
+async def create(request: Request) -> Response:
+    """Continue one or several prompts, whole or streamed."""
+    body = await read(request, CompletionRequest)
+    engine: Engine = request.app.state.engine
+    check_choices(body, len(body.prompt), engine.config)
+    facts = await engine.facts()
+    check_model(body.model, facts)
+    head = Head.of(request, "cmpl", body.model)
+    asked = body.logprobs is not None or body.prompt_logprobs is not None
+    vocabulary = await engine.vocabulary() if asked else Vocabulary(())
+    generation = _generation(body, head, trace(request))
+    writer = Writer(body, head, vocabulary, facts, await _echoes(body, engine))
+    if not body.stream:
+        started, choices = await whole(request, generation)
+        return json(writer.whole(started, choices))
+    started, deltas = await opened(request, generation)
+    return event_stream(request, head, writer.stream(started, deltas))
+
+
+async def _echoes(body: CompletionRequest, engine: Engine) -> list[str]:
+    """The text of every prompt, or nothing when it is not wanted back."""
+    if not body.echo:
+        return [""] * len(body.prompt)
+    return [
+        p if isinstance(p, str) else await _text(p, body.skip_special_tokens, engine)
+        for p in body.prompt
+    ]
+
+
+async def _text(ids: tuple[int, ...], skip_special: bool, engine: Engine) -> str:
+    facts = await engine.facts()
+    known = [i for i in ids[: facts.max_length] if 0 <= i < facts.vocab_size]
+    return await engine.tokenizers.detokenize(known, skip_special)
+
+
+def _generation(body: CompletionRequest, head: Head, parent: str) -> Generation:
+    prompts: list[Prompt] = [
+        TextPrompt(p, body.add_special_tokens) if isinstance(p, str) else p for p in body.prompt
+    ]
+    logprobs = -1 if body.logprobs is None else body.logprobs
+    prompt_logprobs = -1 if body.prompt_logprobs is None else body.prompt_logprobs
+    return Generation(
+        id=head.id,
+        prompts=tuple(prompts),
+        sampling=sampling(
+            body, logprobs, max(prompt_logprobs, logprobs) if body.echo else prompt_logprobs
+        ),
+        seed=seed(body),
+        max_tokens=body.max_tokens,
+        n=body.n,
+        stops=body.stop,
+        include_stop=body.include_stop_str_in_output,
+        skip_special=body.skip_special_tokens,
+        ignore_eos=body.ignore_eos,
+        param="prompt",
+        trace=parent,
+    )
+
+
+class Writer:
+    """Turns choices and deltas into OpenAI's objects.
+
+    With `echo` a choice begins with its prompt: text, tokens and log-probabilities. With
+    `max_tokens` 0 the one token that the model had to sample is dropped.
+    """
+
+    def __init__(
+        self,
+        body: CompletionRequest,
+        head: Head,
+        vocabulary: Vocabulary,
+        facts: Facts,
+        echoes: list[str],
+    ) -> None:
+        self._body, self._head, self._vocabulary = body, head, vocabulary
+        self._echoes = echoes
+        self._silent = facts.special_ids if body.skip_special_tokens else frozenset()
+        options = body.stream_options
+        self._usage = options is not None and options.include_usage
+
+    def whole(self, started: Started, choices: list[Choice]) -> Completion:
+        """The answer as one object."""
+        shown = [self._shown(choice) for choice in choices]
+        return Completion(
+            **self._head.fields(),
+            choices=[self._choice(i, choice, started) for i, choice in enumerate(shown)],
+            usage=_count(started, sum(len(choice.tokens) for choice in shown)),
+        )
+
+    async def stream(
+        self, started: Started, deltas: AsyncGenerator[Delta, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """The answer as chunks, each of one choice, then perhaps the usage."""
+        completion = 0
+        lengths: dict[int, int] = {}
+        usage = None if self._usage else UNSET
+        try:
+            async for delta in deltas:
+                at = lengths.get(delta.choice, 0)
+                first = delta.choice not in lengths
+                lengths[delta.choice] = at + len(delta.text)
+                part = self._shown(Choice.of(delta, at))
+                completion += len(part.tokens)
+                if self._worth_sending(part, first):
+                    choice = self._choice(delta.choice, part, started, first=first)
+                    chunk = Completion(**self._head.fields(), choices=[choice], usage=usage)
+                    yield msgspec.json.encode(chunk)
+            if self._usage:
+                total = _count(started, completion)
+                chunk = Completion(**self._head.fields(), choices=[], usage=total)
+                yield msgspec.json.encode(chunk)
+        finally:
+            await deltas.aclose()
+
+    def _worth_sending(self, part: Choice, first: bool) -> bool:
+        """A token whose text is held back is worth an event only for what else it carries."""
+        carries = self._body.logprobs is not None or self._body.return_token_ids
+        echoes = first and self._body.echo
+        return bool(part.text or part.reason or echoes or (carries and part.tokens))
+
+    def _shown(self, choice: Choice) -> Choice:
+        if self._body.max_tokens:
+            return choice
+        return Choice(prompt_logprobs=choice.prompt_logprobs, reason=choice.reason and "length")
+
+    def _choice(
+        self, index: int, part: Choice, started: Started, *, first: bool = True
+    ) -> CompletionChoice:
+        """A choice or a later part of it; what concerns the prompt stands in the first one."""
+        number = index // self._body.n
+        prompt, echo = started.prompts[number], self._echoes[number]
+        asked, ids = self._body.prompt_logprobs, self._body.return_token_ids
+        logprobs = self._logprobs(part, prompt if first and self._body.echo else None, echo)
+        table: PromptTable | UnsetType = UNSET
+        if asked is not None and first:
+            table = self._vocabulary.prompt_table(part.prompt_logprobs or (), asked)
+        return CompletionChoice(
+            index,
+            (echo if first else "") + part.text,
+            part.reason,
+            part.stop,
+            logprobs=logprobs,
+            prompt_logprobs=table,
+            token_ids=list(part.tokens) if ids else UNSET,
+            prompt_token_ids=list(prompt) if ids and first else UNSET,
+        )
+
+    def _logprobs(
+        self, part: Choice, prompt: array[int] | None, echo: str
+    ) -> CompletionLogprobs | None:
+        top = self._body.logprobs
+        if top is None:
+            return None
+        offsets = [len(echo) + start for start in part.starts]
+        body = self._vocabulary.completion(part.logprobs, top, offsets)
+        if prompt is None:
+            return body
+        scored = part.prompt_logprobs or ()
+        return self._vocabulary.echo(prompt, scored, top, echo, self._silent).then(body)
+
+
+def _count(started: Started, completion: int) -> Usage:
+    return Usage.of(sum(map(len, started.prompts)), completion)

@@ -1,0 +1,45 @@
+"""GET /fleet and /fleet/stream: the system as its page shows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton_gateway.api.reply import json
+from baton_gateway.config import Config
+from baton_gateway.engine import Engine
+from baton_gateway.sse import EventStream
+
+router = APIRouter()
+_INTERVAL_SECONDS = 1.0
+
+
+@router.get("/fleet")
+async def fleet(request: Request) -> Response:
+    """The system now."""
+    engine: Engine = request.app.state.engine
+    return json(engine.snapshot())
+
+
+@router.get("/fleet/stream")
+async def stream(request: Request) -> Response:
+    """The system every second, until the client leaves or this process drains."""
+    config: Config = request.app.state.config
+    return EventStream(
+        "fleet",
+        _snapshots(request.app.state.engine),
+        keep_alive=config.keep_alive_seconds,
+        stall=config.stall_seconds,
+        done=False,
+    )
+
+
+async def _snapshots(engine: Engine) -> AsyncGenerator[bytes, None]:
+    while not engine.draining:
+        yield msgspec.json.encode(engine.snapshot())
+        await asyncio.sleep(_INTERVAL_SECONDS)

@@ -1,0 +1,33 @@
+"""Probes. Health means progress: a worker that hangs makes it false, though everything answers."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton_gateway.api.reply import json
+from baton_gateway.engine import Engine
+
+router = APIRouter()
+
+
+@router.get("/health/live")
+@router.get("/livez")
+async def live() -> Response:
+    """This process answers; a restart would help nobody."""
+    return json({"status": "ok"})
+
+
+@router.get("/health")
+@router.get("/health/ready")
+@router.get("/readyz")
+async def ready(request: Request) -> Response:
+    """200 when requests are served, else 503 with the reasons."""
+    engine: Engine = request.app.state.engine
+    reasons = engine.complaints()
+    response = json({"status": "unhealthy" if reasons else "ok", "reasons": reasons})
+    if reasons:
+        response.status_code = 503
+        response.headers["retry-after"] = "1"
+    return response

@@ -1,0 +1,55 @@
+"""GET /v1/models and /v1/models/{id}"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton_gateway.admission import check_model
+from baton_gateway.api.reply import json
+from baton_gateway.engine import Engine
+
+router = APIRouter()
+_SINCE = int(time.time())
+
+
+class Model(msgspec.Struct):
+    """One entry of the list; `max_model_len` is null until a worker has told it."""
+
+    id: str
+    max_model_len: int | None
+    created: int = _SINCE
+    owned_by: str = "baton"
+    object: Literal["model"] = "model"
+
+
+class Models(msgspec.Struct):
+    """The list."""
+
+    data: list[Model]
+    object: Literal["list"] = "list"
+
+
+@router.get("/v1/models")
+async def models(request: Request) -> Response:
+    """The one served model."""
+    return json(Models([await _served(request)]))
+
+
+@router.get("/v1/models/{name:path}")
+async def model(request: Request, name: str) -> Response:
+    """The served model, by name."""
+    engine: Engine = request.app.state.engine
+    check_model(name, await engine.facts())
+    return json(await _served(request))
+
+
+async def _served(request: Request) -> Model:
+    engine: Engine = request.app.state.engine
+    facts = await engine.facts()
+    return Model(facts.model, facts.max_length or None)

@@ -1,0 +1,205 @@
+"""What chat and completions share: ids, sampling, and how an answer begins, streams or gathers."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from array import array
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton import __version__
+from baton.protocol import Sampling
+from baton_gateway.client import unless_gone
+from baton_gateway.config import Config
+from baton_gateway.engine import Engine
+from baton_gateway.errors import invalid
+from baton_gateway.generation import Delta, Event, Generation, Started, TokenLogprob
+from baton_gateway.middleware import id_of
+from baton_gateway.schemas.openai import Sampled
+from baton_gateway.sse import EventStream
+
+FINGERPRINT = f"baton-{__version__}"
+_GREEDY = 1e-5
+"""A temperature below it would overflow the division by it; the limit is greedy anyway."""
+
+_TRACE = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What every part of an answer repeats."""
+
+    id: str
+    created: int
+    model: str
+
+    @classmethod
+    def of(cls, request: Request, prefix: str, model: str) -> Head:
+        """A head whose id shares its number with the request's."""
+        return cls(f"{prefix}-{id_of(request)[4:]}", int(time.time()), model)
+
+    def fields(self) -> dict[str, Any]:
+        """Keyword arguments of a response."""
+        return {
+            "id": self.id,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": FINGERPRINT,
+        }
+
+
+def sampling(body: Sampled, logprobs: int, prompt_logprobs: int) -> Sampling:
+    """The client's sampling parameters; the engine fills in `max_tokens` and `seed`."""
+    greedy = body.temperature < _GREEDY or body.top_p == 0.0
+    return Sampling(
+        max_tokens=0,
+        temperature=0.0 if greedy else body.temperature,
+        top_p=body.top_p or 1.0,
+        top_k=max(0, body.top_k),
+        min_p=body.min_p,
+        repetition_penalty=body.repetition_penalty,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        logit_bias=body.logit_bias,
+        min_tokens=body.min_tokens,
+        stop_ids=body.stop_token_ids,
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+    )
+
+
+def trace(request: Request) -> str:
+    """The client's W3C traceparent, or empty when what it sent is not one."""
+    header = request.headers.get("traceparent", "")
+    return header if _TRACE.fullmatch(header) else ""
+
+
+def seed(body: Sampled) -> int:
+    """The client's seed as 64 unsigned bits, or fresh randomness."""
+    return secrets.randbits(63) if body.seed is None else body.seed & (2**64 - 1)
+
+
+def check_choices(body: Sampled, prompts: int, config: Config) -> None:
+    """Raise `InvalidRequest` when prompts times n is more than one request may ask for."""
+    if prompts * body.n <= config.max_choices:
+        return
+    if prompts == 1:
+        raise invalid(
+            "n",
+            f"Invalid 'n': integer above maximum value. Expected a value <= {config.max_choices}, "
+            f"but got {body.n} instead.",
+            "integer_above_max_value",
+        )
+    raise invalid(
+        "prompt",
+        f"Invalid 'prompt': {prompts} prompts times {body.n} choices are more than "
+        f"{config.max_choices}.",
+        "array_above_max_length",
+    )
+
+
+@dataclass(slots=True)
+class Choice:
+    """A choice as it is gathered."""
+
+    text: str = ""
+    tokens: array[int] = field(default_factory=lambda: array("i"))
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    reason: str | None = None
+    stop: str | int | None = None
+    starts: list[int] = field(default_factory=list)
+    """Per token, where its text begins."""
+
+    @classmethod
+    def of(cls, delta: Delta, length: int) -> Choice:
+        """A delta alone, `length` characters into its choice's text."""
+        part = cls()
+        part.add(delta)
+        part.starts = [length, *delta.ends][: len(delta.tokens)]
+        return part
+
+    def add(self, delta: Delta) -> None:
+        """Append a delta."""
+        self.starts += [len(self.text), *delta.ends][: len(delta.tokens)]
+        self.text += delta.text
+        self.tokens += delta.tokens
+        self.logprobs += delta.logprobs
+        self.prompt_logprobs = self.prompt_logprobs or delta.prompt_logprobs
+        self.reason, self.stop = delta.reason, delta.stop
+
+
+Answer = tuple[Started, list[Choice]]
+
+
+async def begin(events: AsyncGenerator[Event, None]) -> tuple[Started, Delta]:
+    """Wait for the first token. Whatever fails before it still has an HTTP status."""
+    started = await anext(events)
+    assert isinstance(started, Started)
+    delta = await anext(events)
+    assert isinstance(delta, Delta)
+    return started, delta
+
+
+async def rest(first: Delta, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Delta, None]:
+    """The deltas from the first on. Closing it closes the events."""
+    try:
+        yield first
+        async for delta in events:
+            assert isinstance(delta, Delta)
+            yield delta
+    finally:
+        await events.aclose()
+
+
+async def gather(engine: Engine, generation: Generation) -> Answer:
+    """The whole answer at once."""
+    events = engine.generate(generation)
+    try:
+        started, first = await begin(events)
+        choices = [Choice() for _ in range(len(started.prompts) * generation.n)]
+        async for delta in rest(first, events):
+            choices[delta.choice].add(delta)
+        return started, choices
+    finally:
+        await events.aclose()
+
+
+async def whole(request: Request, generation: Generation) -> Answer:
+    """`gather` for a client that may go away, which stops the work."""
+    engine: Engine = request.app.state.engine
+    return await unless_gone(request.receive, gather(engine, generation))
+
+
+async def opened(
+    request: Request, generation: Generation
+) -> tuple[Started, AsyncGenerator[Delta, None]]:
+    """A stream whose first token exists, for a client that may go away before that."""
+    engine: Engine = request.app.state.engine
+    events = engine.generate(generation)
+    try:
+        started, first = await unless_gone(request.receive, begin(events))
+    except BaseException:
+        await events.aclose()
+        raise
+    return started, rest(first, events)
+
+
+def event_stream(request: Request, head: Head, payloads: AsyncGenerator[bytes, None]) -> Response:
+    """Payloads as server-sent events, numbered under the answer's id."""
+    config: Config = request.app.state.config
+    return EventStream(
+        head.id, payloads, keep_alive=config.keep_alive_seconds, stall=config.stall_seconds
+    )
+
+
+def json(value: Any) -> Response:
+    """A response object as JSON."""
+    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -1,0 +1,88 @@
+"""POST /tokenize and /detokenize, in vLLM's shape."""
+
+from __future__ import annotations
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton.errors import InvalidRequest
+from baton_gateway.admission import Facts, check_model, check_prompt_ids
+from baton_gateway.api.reply import json
+from baton_gateway.body import read
+from baton_gateway.client import unless_gone
+from baton_gateway.engine import Engine
+from baton_gateway.generation import ChatPrompt, TextPrompt
+from baton_gateway.schemas.openai import DetokenizeRequest, TokenizeRequest
+
+router = APIRouter()
+_LONGEST = 32768
+"""Tokens that are always counted; beyond it, text of up to four contexts."""
+
+
+class Tokenized(msgspec.Struct):
+    """Answer of /tokenize."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class Detokenized(msgspec.Struct):
+    """Answer of /detokenize."""
+
+    prompt: str
+
+
+@router.post("/tokenize")
+async def tokenize(request: Request) -> Response:
+    """Ids of a text or of a conversation."""
+    body = await read(request, TokenizeRequest)
+    engine: Engine = request.app.state.engine
+    facts = await _facts(engine, body.model)
+    limit = max(_LONGEST, 4 * facts.max_length)
+    encode = engine.tokenizers.encode(_prompt(body), limit)
+    ids = await unless_gone(request.receive, encode)
+    if len(ids) > limit:
+        raise InvalidRequest(
+            f"The text has more than {limit} tokens. Send it in parts.",
+            code="request_too_large",
+            param="prompt" if body.messages is None else "messages",
+        )
+    names = None
+    if body.return_token_strs:
+        vocabulary = await engine.vocabulary()
+        names = [vocabulary.text(token) for token in ids]
+    return json(Tokenized(len(ids), facts.max_length, list(ids), names))
+
+
+def _prompt(body: TokenizeRequest) -> ChatPrompt | TextPrompt:
+    if body.messages is None:
+        return TextPrompt(body.prompt or "", body.add_special_tokens)
+    return ChatPrompt(
+        messages=msgspec.json.encode(body.messages),
+        tools=msgspec.json.encode(body.tools) if body.tools else b"",
+        kwargs=msgspec.json.encode(body.chat_template_kwargs) if body.chat_template_kwargs else b"",
+        add_generation_prompt=body.add_generation_prompt and not body.continue_final_message,
+        continue_final_message=body.continue_final_message,
+    )
+
+
+@router.post("/detokenize")
+async def detokenize(request: Request) -> Response:
+    """Text of ids; bytes that are not UTF-8 become replacement characters."""
+    body = await read(request, DetokenizeRequest)
+    engine: Engine = request.app.state.engine
+    facts = await _facts(engine, body.model)
+    check_prompt_ids(body.tokens, "tokens", facts)
+    decode = engine.tokenizers.detokenize(body.tokens, body.skip_special_tokens)
+    return json(Detokenized(await unless_gone(request.receive, decode)))
+
+
+async def _facts(engine: Engine, model: str | None) -> Facts:
+    facts = await engine.facts()
+    if model is not None:
+        check_model(model, facts)
+    return facts

@@ -1,0 +1,76 @@
+"""The application: routes, the gate around them, errors, and the engine's life."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton.errors import BatonError, InvalidRequest, NotFound
+from baton.logs import logger
+from baton_gateway import page
+from baton_gateway.api import ROUTERS
+from baton_gateway.auth import Keys
+from baton_gateway.config import Config
+from baton_gateway.engine import Engine
+from baton_gateway.errors import respond
+from baton_gateway.middleware import Gate
+
+log = logger(__name__)
+
+
+def create_app(config: Config, engine: Engine) -> FastAPI:
+    """The ASGI application. Its lifespan starts and closes the engine."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await engine.start()
+        try:
+            yield
+        finally:
+            await engine.close()
+
+    app = FastAPI(
+        lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={BatonError: _on_error, HTTPException: _on_http_error},
+    )
+    app.state.config, app.state.engine = config, engine
+    for router in ROUTERS:
+        app.include_router(router)
+    if config.playground:
+        app.include_router(page.router)
+    app.add_middleware(Gate, keys=Keys(config.api_keys), metrics=engine.metrics)
+    return app
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BatonError)
+    if error.status >= 500:
+        log.warning("%s: %s", error.code, error.message)
+    return respond(error)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """What the router itself refuses: an unknown path, or a method that a path does not have."""
+    assert isinstance(error, HTTPException)
+    method, path = request.method[:16], request.url.path[:200]
+    if error.status_code == 405:
+        refusal = InvalidRequest(
+            f"Not allowed to {method} on {path}. (HINT: Perhaps you meant to use a different HTTP "
+            "method?)",
+            code="method_not_supported",
+            status=405,
+        )
+    elif error.status_code == 404:
+        refusal = NotFound(f"Invalid URL ({method} {path})")
+    else:
+        refusal = InvalidRequest(str(error.detail), status=error.status_code)
+    return respond(refusal)

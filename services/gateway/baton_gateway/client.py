@@ -1,0 +1,41 @@
+"""Whether the client is still there. Work for a client that has gone is stopped at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from starlette.types import Receive
+
+T = TypeVar("T")
+
+
+class ClientGone(Exception):
+    """The client has closed the connection: there is nobody to answer."""
+
+
+async def departure(receive: Receive) -> None:
+    """Return when the client has gone. The body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`; cancel it and raise `ClientGone` as soon as the client goes."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(departure(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        await stop(task, gone)
+
+
+async def stop(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait until they have cleaned up. Results and errors were read before."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

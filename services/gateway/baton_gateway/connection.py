@@ -1,0 +1,177 @@
+"""One greeted connection to a server: says Hello, beats, notices a restart, hands on messages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from baton.errors import WireError
+from baton.logs import logger
+from baton.peers import BEAT_SECONDS, Greeting
+from baton.protocol import Beat, Envelope, Hello, Message, Who
+from baton.topology import Link
+from baton.transport import Received
+
+_LAG_SECONDS = 1.0
+"""After this process itself was stopped for so long, a silent peer is given another chance."""
+
+log = logger(__name__)
+
+
+class Channel(Protocol):
+    """What a connection needs of a socket; `baton.transport.AsyncClient` is one."""
+
+    async def post(self, message: Message, envelope: Envelope | None = None) -> bool:
+        """Send without waiting. False when the server is not connected."""
+
+    async def receive(self) -> Received:
+        """Wait for the next message."""
+
+    def close(self) -> None:
+        """Close the socket."""
+
+
+Connect = Callable[[Link, str, bytes], Channel]
+"""(link, address, identity) -> channel"""
+
+
+class Listener(Protocol):
+    """Whoever works with a connection. `joined` and `lost` alternate, beginning with `joined`."""
+
+    async def joined(self, connection: Connection) -> None:
+        """A server has answered. It remembers nothing of what was sent before."""
+
+    async def lost(self, connection: Connection) -> None:
+        """The server is silent, or has been replaced by a new incarnation."""
+
+    async def received(self, connection: Connection, message: Message) -> None:
+        """A message that is not part of the handshake."""
+
+
+class Connection:
+    """Life cycle: `start` once, `post` while `server` is known, `close` at the end."""
+
+    def __init__(self, channel: Channel, address: str, hello: Hello, listener: Listener) -> None:
+        self.address = address
+        self.known = False
+        """Somebody has answered at least once."""
+        self._channel = channel
+        self._listener = listener
+        self._greeting = Greeting(hello)
+        self._joined = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def server(self) -> Hello | None:
+        """Who answers at the other end; None while nobody does."""
+        return self._greeting.server
+
+    def start(self) -> None:
+        """Begin to greet and to receive."""
+        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._receive())]
+
+    async def post(self, message: Message, envelope: Envelope | None = None) -> bool:
+        """Send without waiting. False when nobody is there."""
+        return self.server is not None and await self._channel.post(message, envelope)
+
+    async def close(self) -> None:
+        """Stop both tasks and close the socket. The listener is told if a server was there."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._channel.close()
+        await self._leave()
+
+    async def _beat(self) -> None:
+        last = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if now - last < _LAG_SECONDS and self._greeting.lost(now):
+                log.warning("lost the server at %s", self.address)
+                await self._leave()
+            message = self._greeting.due(now)
+            if message is not None:
+                await self._channel.post(message)
+            last = now
+            await asyncio.sleep(BEAT_SECONDS / 2)
+
+    async def _receive(self) -> None:
+        while True:
+            message = (await self._channel.receive()).message
+            try:
+                await self._heard(message)
+            except WireError as error:
+                log.error("cannot work with the server at %s: %s", self.address, error.message)
+            except Exception:
+                # Tokens that this message brought are missing from here on; the next message
+                # of each of its sequences shows the gap and ends that sequence in an error.
+                log.exception("could not apply %s from %s", type(message).__name__, self.address)
+
+    async def _heard(self, message: Message) -> None:
+        if isinstance(message, Who) and self.server is not None:
+            # Either a new incarnation, or the same one has given us up for lost.
+            self._greeting.server = None
+            await self._leave()
+        fresh = self._greeting.heard(message, time.monotonic())
+        if fresh:
+            await self._leave()
+            self._joined = self.known = True
+            await self._listener.joined(self)
+        elif not isinstance(message, (Hello, Beat, Who)):
+            await self._listener.received(self, message)
+
+    async def _leave(self) -> None:
+        if self._joined:
+            self._joined = False
+            await self._listener.lost(self)
+
+
+class Pool:
+    """Connections to every server of one link, as the directory lists them."""
+
+    def __init__(self, link: Link, hello: Hello, connect: Connect, listener: Listener) -> None:
+        self._link, self._hello = link, hello
+        self._connect, self._listener = connect, listener
+        self._connections: dict[str, Connection] = {}
+        self._turn = 0
+
+    async def follow(self, addresses: tuple[str, ...]) -> None:
+        """Connect to new addresses, let go of those that are gone."""
+        for address in addresses:
+            if address not in self._connections:
+                channel = self._connect(self._link, address, self._hello.name.encode())
+                connection = Connection(channel, address, self._hello, self._listener)
+                self._connections[address] = connection
+                connection.start()
+        for address in set(self._connections) - set(addresses):
+            await self._connections.pop(address).close()
+
+    def ready(self) -> list[Connection]:
+        """Connections whose server answers."""
+        return [c for c in self._connections.values() if c.server is not None]
+
+    def pick(self) -> Connection | None:
+        """One of the ready connections, each in its turn."""
+        ready = self.ready()
+        self._turn += 1
+        return ready[self._turn % len(ready)] if ready else None
+
+    def servers(self) -> list[tuple[bool, Hello | None]]:
+        """(whether anybody ever answered, who answers now) of every connection."""
+        return [(c.known, c.server) for c in self._connections.values()]
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.follow(())
+
+
+async def until(ready: Callable[[], bool], seconds: float) -> bool:
+    """Wait until a condition holds, at most `seconds`. False when it still does not."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() >= deadline:
+            return False
+        await asyncio.sleep(0.02)
+    return True

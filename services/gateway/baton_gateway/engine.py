@@ -1,0 +1,291 @@
+"""The order of events for one request: encode, admit, submit, collect, clean up.
+
+    generate --EncodeChat--> tokenizer --Encoded--> admission --Submit--> scheduler
+    scheduler --Tokens--> token log --Decode--> tokenizer --Text--> stream --> generate's caller
+
+One task per connection receives; all state belongs to the event loop and needs no lock. A caller
+that stops iterating, for whatever reason, has its sequences aborted at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from collections.abc import AsyncGenerator
+from itertools import count
+from typing import Any
+
+from baton import __version__
+from baton.discovery import Directory
+from baton.errors import BatonError, ServerFault, Unavailable
+from baton.logs import logger
+from baton.peers import incarnation
+from baton.protocol import Detokenized, Encoded, Hello, Message, Pieces, Refused, Text
+from baton.service import default_name
+from baton.telemetry import start, traceparent
+from baton.topology import FRONTEND, MEDIA, TOKENIZE
+from baton_gateway.admission import Facts, check_ids, fit, sampling_of, too_long
+from baton_gateway.config import Config
+from baton_gateway.connection import Connect, Connection, Pool, until
+from baton_gateway.decoding import Decoding
+from baton_gateway.fleet import Fleet, snapshot
+from baton_gateway.generation import Event, Generation, Prompt, Started
+from baton_gateway.logprobs import Vocabulary
+from baton_gateway.metrics import Metrics, SystemCollector, Timing
+from baton_gateway.scheduler import Scheduler
+from baton_gateway.sequence import Sequence
+from baton_gateway.stream import Stream
+from baton_gateway.tokenizers import Tokenizers
+
+_REFRESH_SECONDS = 1.0
+"""How often the directory is asked who is there."""
+
+log = logger(__name__)
+
+
+class Engine:
+    """Life cycle: `start` once inside the event loop, `generate` many times, `close` at the end."""
+
+    def __init__(self, config: Config, directory: Directory, connect: Connect) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        self.draining = False
+        """Set when this process has been asked to stop: new work is refused."""
+        hello = Hello("gateway", default_name("gateway"), incarnation(), __version__)
+        self._name = hello.name
+        self._directory = directory
+        self._fleet = Fleet(config.hang_seconds)
+        SystemCollector(self.metrics, lambda: self._fleet.stats)
+        self._tokenize = Pool(TOKENIZE, hello, connect, _TokenizerListener(self))
+        self._media = Pool(MEDIA, hello, connect, _MediaListener())
+        self._scheduler = Scheduler(hello, connect, self._fleet, lambda s: self.decoding.feed(s))
+        self.tokenizers = Tokenizers(self._tokenize, config.patience)
+        self.decoding = Decoding(self._scheduler.live, self._tokenize.pick, self._scheduler.abort)
+        self._handles = count(1)
+        self._running = 0
+        self._refresher: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Connect to whoever the directory lists, and go on following it."""
+        await self._follow()
+        self._refresher = asyncio.create_task(self._refresh())
+
+    async def close(self) -> None:
+        """Abort what runs and close every connection."""
+        if self._refresher is not None:
+            self._refresher.cancel()
+            await asyncio.gather(self._refresher, return_exceptions=True)
+        await self._scheduler.abort(list(self._scheduler.live.values()))
+        for pool in (self._tokenize, self._media, self._scheduler.pool):
+            await pool.close()
+
+    async def generate(self, request: Generation) -> AsyncGenerator[Event, None]:
+        """Yield `Started`, then the deltas of all choices as they come.
+
+        Raises `BatonError`; before `Started` it concerns the request, after it the run.
+        """
+        span = start("generate", request.trace, {"baton.request": request.id})
+        trace = traceparent(span) or request.trace
+        timing = Timing(self.metrics)
+        stream = Stream(len(request.prompts) * request.n)
+        timer = asyncio.get_running_loop().call_later(
+            self.config.request_timeout, stream.fail, _timed_out()
+        )
+        sequences: list[Sequence] = []
+        self._running += 1
+        try:
+            facts = await self.admit()
+            check_ids(request, facts)
+            prompts = await self._encode(request, facts, trace)
+            sequences = self._sequences(request, prompts, facts, stream)
+            await self._scheduler.submit(sequences, trace)
+            timing.started(sum(map(len, prompts)))
+            yield Started(tuple(prompts))
+            async for delta in stream:
+                timing.tokens(delta.choice, len(delta.tokens))
+                yield delta
+        finally:
+            timer.cancel()
+            self._running -= 1
+            timing.ended(complete=bool(sequences) and all(s.ended for s in sequences))
+            await self._release(sequences)
+            span.end()
+
+    async def admit(self) -> Facts:
+        """The served model, once somebody can run it. Raises `Unavailable` when nobody can."""
+        if self.draining:
+            raise Unavailable(
+                "This server is shutting down. Send the request again.",
+                code="shutting_down",
+                retry_after=1,
+            )
+        if self._running > self.config.max_concurrent_requests:
+            raise Unavailable("Too many requests are in flight. Try again later.", retry_after=1)
+        able = await until(lambda: self._fleet.able(time.monotonic()), self.config.patience)
+        if not self._scheduler.pool.ready():
+            raise Unavailable("The scheduler is not connected. Try again later.", retry_after=2)
+        if not able:
+            raise Unavailable(
+                "No worker is ready for this model. Try again later.",
+                code="no_worker",
+                retry_after=2,
+            )
+        return await self.facts()
+
+    async def facts(self) -> Facts:
+        """The served model. Waits a moment for a tokenizer that is away; `Unavailable` then."""
+        await until(lambda: self.tokenizers.info is not None, self.config.patience)
+        info, stats = self.tokenizers.info, self._fleet.stats
+        if info is None:
+            raise Unavailable("No tokenizer is connected. Try again later.", retry_after=2)
+        sizes = [info.vocab_size, *([stats.vocab_size] if stats and stats.vocab_size else [])]
+        return Facts(
+            model=(stats.model if stats else "") or info.model,
+            max_length=stats.max_length if stats else 0,
+            vocab_size=min(sizes),
+            eos_ids=tuple(sorted({*info.eos_ids, *(stats.eos_ids if stats else ())})),
+            media_ids=frozenset(info.media_ids),
+            special_ids=frozenset(info.special_ids),
+        )
+
+    async def vocabulary(self) -> Vocabulary:
+        """Names of tokens, for log-probabilities."""
+        return Vocabulary(await self.tokenizers.pieces())
+
+    def complaints(self) -> list[str]:
+        """Why this gateway cannot serve; empty when it can."""
+        if not self._scheduler.pool.ready():
+            reasons = ["the scheduler does not answer"]
+        else:
+            reasons = self._fleet.complaints(time.monotonic())
+        if self.tokenizers.info is None:
+            reasons.append("no tokenizer answers")
+        if self.draining:
+            reasons.append("this gateway is draining")
+        return reasons
+
+    def snapshot(self) -> dict[str, Any]:
+        """The system as one JSON object; see `baton_gateway.fleet.snapshot`."""
+        info, stats = self.tokenizers.info, self._fleet.stats
+        me = {
+            "service": "gateway",
+            "name": self._name,
+            "state": "draining" if self.draining else "ready",
+            "detail": f"version {__version__}, {self._running} requests",
+        }
+        pools = {
+            "tokenizer": self._tokenize,
+            "mm-preprocess": self._media,
+            "scheduler": self._scheduler.pool,
+        }
+        return {
+            "model": (stats.model if stats else "") or (info.model if info else ""),
+            "max_length": stats.max_length if stats else 0,
+            **snapshot(self._fleet, pools, me),
+        }
+
+    async def _encode(self, request: Generation, facts: Facts, trace: str) -> list[array[int]]:
+        """Ids of every prompt. The time for it is part of the time for the request."""
+        try:
+            async with asyncio.timeout(self.config.request_timeout):
+                return [await self._ids(request, p, facts, trace) for p in request.prompts]
+        except TimeoutError as error:
+            raise _timed_out() from error
+
+    async def _ids(
+        self, request: Generation, prompt: Prompt, facts: Facts, trace: str
+    ) -> array[int]:
+        if isinstance(prompt, tuple):
+            return array("i", prompt)
+        ids = await self.tokenizers.encode(prompt, facts.max_length, trace)
+        if len(ids) > facts.max_length:
+            raise too_long(request, len(ids), facts)
+        return ids
+
+    def _sequences(
+        self, request: Generation, prompts: list[array[int]], facts: Facts, stream: Stream
+    ) -> list[Sequence]:
+        rooms = [fit(request, prompt, facts) for prompt in prompts]
+        return [
+            Sequence(
+                handle=self._handle(),
+                request=request.id,
+                choice=number * request.n + choice,
+                prompt=prompt,
+                sampling=sampling_of(request, choice, room, facts),
+                stream=stream,
+                stops=request.stops,
+                stop_token_ids=request.sampling.stop_ids,
+                include_stop=request.include_stop,
+                skip_special=request.skip_special,
+            )
+            for number, (prompt, room) in enumerate(zip(prompts, rooms, strict=True))
+            for choice in range(request.n)
+        ]
+
+    def _handle(self) -> int:
+        while (handle := next(self._handles) & 0xFFFFFFFF) in self._scheduler.live:
+            pass
+        return handle
+
+    async def _release(self, sequences: list[Sequence]) -> None:
+        """Nobody reads these any more: stop what still runs, forget everything."""
+        self._scheduler.forget(sequences)
+        running = [s for s in sequences if not s.ended]
+        await self._scheduler.abort(running)
+        await self.decoding.close(running)
+        for sequence in running:
+            sequence.ended = True
+
+    async def _follow(self) -> None:
+        await self._tokenize.follow(self._directory.find(TOKENIZE))
+        await self._media.follow(self._directory.find(MEDIA))
+        first = self._directory.first(FRONTEND)
+        await self._scheduler.pool.follow((first,) if first else ())
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            await self._follow()
+            await self.decoding.place()
+
+
+class _TokenizerListener:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def joined(self, connection: Connection) -> None:
+        log.info("the tokenizer at %s answers", connection.address)
+        await self._engine.decoding.place()
+
+    async def lost(self, connection: Connection) -> None:
+        self._engine.tokenizers.lost(connection)
+        await self._engine.decoding.lost(connection)
+
+    async def received(self, connection: Connection, message: Message) -> None:
+        if isinstance(message, Text):
+            await self._engine.decoding.apply(message, connection)
+        elif isinstance(message, (Encoded, Detokenized, Pieces, Refused)):
+            self._engine.tokenizers.answer(message)
+
+
+class _MediaListener:
+    """Media preprocessors are greeted so that the fleet page shows them."""
+
+    async def joined(self, connection: Connection) -> None:
+        log.info("the media preprocessor at %s answers", connection.address)
+
+    async def lost(self, connection: Connection) -> None:
+        log.info("the media preprocessor at %s is gone", connection.address)
+
+    async def received(self, connection: Connection, message: Message) -> None:
+        log.warning("unexpected %s from a media preprocessor", type(message).__name__)
+
+
+def _timed_out() -> BatonError:
+    return ServerFault(
+        "The request took longer than this server allows. Ask for fewer tokens.",
+        code="request_timeout",
+        status=504,
+    )

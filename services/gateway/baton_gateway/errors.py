@@ -1,0 +1,170 @@
+"""Errors to HTTP, once: OpenAI's body with all four keys, and the headers that clients obey."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from baton.errors import BatonError, InvalidRequest
+
+_FINAL = frozenset({"request_quarantined", "insufficient_quota", "request_timeout"})
+"""Codes that OpenAI's clients would retry by status, and must not."""
+FAULT = "The server had an error while processing your request. Sorry about that!"
+"""All that a client is told of an error that we did not foresee."""
+_LONGEST_WAIT = 120
+"""Seconds. OpenAI's client does not retry at all when it is told to wait longer."""
+_EXPECTED = {
+    "int": "an integer",
+    "float": "a decimal",
+    "bool": "a boolean",
+    "string": "a string",
+    "list": "an array",
+    "tuple": "an array",
+    "dict": "an object",
+    "model": "an object",
+}
+_BOUNDS = {
+    "greater_than_equal": ("below_min_value", "below minimum", ">=", "ge"),
+    "greater_than": ("below_min_value", "below minimum", ">", "gt"),
+    "less_than_equal": ("above_max_value", "above maximum", "<=", "le"),
+}
+
+
+def body(error: BatonError) -> dict[str, Any]:
+    """The JSON object that describes an error."""
+    return {
+        "error": {
+            "message": error.message,
+            "type": error.type,
+            "param": error.param,
+            "code": error.code,
+        }
+    }
+
+
+def encode(error: BatonError) -> bytes:
+    """The same as JSON. Text that cannot be UTF-8 came from a client and is written escaped."""
+    safe = error.message.encode("utf-8", "backslashreplace").decode()
+    content = body(error)
+    content["error"]["message"] = safe
+    return msgspec.json.encode(content)
+
+
+def respond(error: BatonError) -> Response:
+    """The HTTP response of an error."""
+    headers = {}
+    after = 1 if error.status == 503 and error.retry_after is None else error.retry_after
+    if after is not None:
+        headers["retry-after"] = str(min(_LONGEST_WAIT, max(1, after)))
+    if error.code in _FINAL:
+        headers["x-should-retry"] = "false"
+    if error.status == 413:
+        headers["connection"] = "close"
+    return Response(encode(error), error.status, headers, media_type="application/json")
+
+
+def path(location: tuple[str | int, ...]) -> str:
+    """("messages", 0, "role") as `messages[0].role`."""
+    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
+    return "".join(parts).removeprefix(".")
+
+
+def name(value: object) -> str:
+    """The JSON type of a value, with its article."""
+    if value is None:
+        return "null"
+    kinds = {bool: "a boolean", int: "an integer", float: "a decimal", str: "a string"}
+    return kinds.get(type(value)) or ("an array" if isinstance(value, list) else "an object")
+
+
+def wrong_type(param: str, expected: str, value: object) -> InvalidRequest:
+    """A field of another JSON type than expected."""
+    return InvalidRequest(
+        f"Invalid type for '{param}': expected {expected}, but got {name(value)} instead.",
+        code="invalid_type",
+        param=param,
+    )
+
+
+def missing(param: str) -> InvalidRequest:
+    """A required field that is absent."""
+    return InvalidRequest(
+        f"Missing required parameter: '{param}'.", code="missing_required_parameter", param=param
+    )
+
+
+def invalid(param: str, message: str, code: str = "invalid_value") -> InvalidRequest:
+    """A field whose value cannot be used."""
+    return InvalidRequest(message, code=code, param=param)
+
+
+def translate(error: ValidationError) -> InvalidRequest:
+    """The first problem that pydantic found, in OpenAI's words and codes."""
+    problem = error.errors(include_url=False)[0]
+    kind, param = problem["type"], path(problem["loc"])
+    context: dict[str, Any] = problem.get("ctx", {})
+    if kind == "missing":
+        return missing(param)
+    if kind in _BOUNDS:
+        return _out_of_bounds(kind, param, context, problem["input"])
+    if kind in {"too_long", "string_too_long"}:
+        return _too_long(param, context, text=kind == "string_too_long")
+    if kind == "literal_error":
+        return invalid(
+            param,
+            f"Invalid value: {shorten(problem['input'])}. Supported values are: "
+            f"{context['expected'].replace(' or ', ', ')}.",
+        )
+    expected = _EXPECTED.get(kind.partition("_")[0])
+    if expected is not None:
+        return wrong_type(param, expected, problem["input"])
+    return invalid(param, f"Invalid '{param}': {problem['msg']}.")
+
+
+def shorten(value: object) -> str:
+    """A client's value as it may appear in a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _out_of_bounds(kind: str, param: str, context: dict[str, Any], value: object) -> InvalidRequest:
+    code, words, sign, key = _BOUNDS[kind]
+    bound = context[key]
+    number = "decimal" if isinstance(bound, float) else "integer"
+    return invalid(
+        param,
+        f"Invalid '{param}': {number} {words} value. Expected a value {sign} {bound:g}, but got "
+        f"{_digits(value)} instead.",
+        f"{number}_{code}",
+    )
+
+
+def _digits(value: object) -> str:
+    """A number, unless it is so long that Python refuses to print it."""
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return "a larger number" if value > 0 else "a smaller number"
+    return str(value)
+
+
+def _too_long(param: str, context: dict[str, Any], *, text: bool) -> InvalidRequest:
+    limit = context["max_length"]
+    if text:
+        return invalid(
+            param,
+            f"Invalid '{param}': string too long. Expected at most {limit} characters.",
+            "string_above_max_length",
+        )
+    if context.get("field_type") == "Dictionary":
+        return invalid(
+            param,
+            f"Invalid '{param}': too many properties. Expected at most {limit}.",
+            "object_above_max_properties",
+        )
+    return invalid(
+        param,
+        f"Invalid '{param}': array too long. Expected at most {limit} elements.",
+        "array_above_max_length",
+    )

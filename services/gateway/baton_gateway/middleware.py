@@ -1,0 +1,80 @@
+"""What happens around every request: an id, the key, the last resort for errors, a metric."""
+
+from __future__ import annotations
+
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from baton.errors import BatonError, ServerFault
+from baton.logs import logger, request_id
+from baton_gateway.auth import Keys
+from baton_gateway.client import ClientGone
+from baton_gateway.errors import FAULT, respond
+from baton_gateway.metrics import Metrics
+
+_GONE = "499"
+"""nginx's status for a client that left before its answer."""
+
+log = logger(__name__)
+
+
+class Gate:
+    """Pure ASGI: streams pass through unbuffered and disconnects are seen at once."""
+
+    def __init__(self, app: ASGIApp, keys: Keys, metrics: Metrics) -> None:
+        self._app, self._keys, self._metrics = app, keys, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        visit = Visit(send)
+        token = request_id.set(visit.id)
+        scope.setdefault("state", {})["request_id"] = visit.id
+        try:
+            await self._serve(scope, receive, visit)
+        finally:
+            request_id.reset(token)
+            route = getattr(scope.get("route"), "path", "unknown")
+            self._metrics.requests.labels(route, visit.status).inc()
+
+    async def _serve(self, scope: Scope, receive: Receive, visit: Visit) -> None:
+        try:
+            self._keys.check(scope["path"], Headers(scope=scope))
+            await self._app(scope, receive, visit.send)
+        except ClientGone:
+            visit.status = _GONE
+        except BatonError as error:
+            await visit.refuse(scope, receive, error)
+        except Exception:
+            log.exception("unhandled error")
+            await visit.refuse(scope, receive, ServerFault(FAULT, code="internal_error"))
+
+
+class Visit:
+    """One request on its way out: stamps the id on it and remembers the status."""
+
+    def __init__(self, send: Send) -> None:
+        self.id = f"req_{uuid.uuid4().hex}"
+        self.status = "0"
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on to the server."""
+        if message["type"] == "http.response.start":
+            self.status = str(message["status"])
+            MutableHeaders(scope=message)["x-request-id"] = self.id
+        await self._send(message)
+
+    async def refuse(self, scope: Scope, receive: Receive, error: BatonError) -> None:
+        """Answer with an error, unless an answer has begun."""
+        if self.status == "0":
+            await respond(error)(scope, receive, self.send)
+
+
+def id_of(request: Request) -> str:
+    """Our id of a request."""
+    return str(request.scope["state"]["request_id"])

@@ -1,0 +1,1 @@
+"""The public shapes of requests and responses, and nothing else."""

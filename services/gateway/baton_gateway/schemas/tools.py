@@ -1,0 +1,141 @@
+"""Tools and response formats of a chat request: what is malformed, and what is not available."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from baton_gateway.body import check_depth
+from baton_gateway.errors import invalid, missing, shorten, wrong_type
+from baton_gateway.schemas.refusals import unsupported
+
+MAX_TOOLS = 128
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+
+
+def check_tools(value: object) -> list[dict[str, Any]]:
+    """The tools, well formed: names valid and unique, parameters an object schema."""
+    if not isinstance(value, list):
+        raise wrong_type("tools", "an array", value)
+    if len(value) > MAX_TOOLS:
+        raise invalid(
+            "tools",
+            f"Invalid 'tools': array too long. Expected at most {MAX_TOOLS} elements.",
+            "array_above_max_length",
+        )
+    names = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(value)]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise invalid(f"tools[{i}].function.name", f"The tool name '{name}' appears twice.")
+    return value
+
+
+def _tool(tool: object, param: str) -> str:
+    if not isinstance(tool, dict):
+        raise wrong_type(param, "an object", tool)
+    if tool.get("type") != "function":
+        raise invalid(f"{param}.type", "Invalid value. Supported values are: 'function'.")
+    function = tool.get("function")
+    if not isinstance(function, dict):
+        raise missing(f"{param}.function")
+    name = function.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith("__"):
+        raise invalid(
+            f"{param}.function.name",
+            f"Invalid '{param}.function.name': expected 1 to 64 letters, digits, '_' or '-'.",
+        )
+    _check_parameters(function, name, f"{param}.function.parameters")
+    return name
+
+
+def _check_parameters(function: dict[str, Any], name: str, param: str) -> None:
+    parameters = function.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise invalid(param, f"Invalid '{param}': expected a JSON schema object.")
+    check_depth(parameters, param)
+    problem = _problem(parameters)
+    if problem:
+        raise invalid(
+            param,
+            f"Invalid schema for function '{name}': {problem}.",
+            "invalid_function_parameters",
+        )
+
+
+def _problem(schema: dict[str, Any]) -> str:
+    """The first thing in a JSON schema that no schema may hold; empty when it is plausible."""
+    kind = schema.get("type")
+    kinds = kind if isinstance(kind, list) else [] if kind is None else [kind]
+    for one in kinds:
+        if not isinstance(one, str) or one not in _TYPES:
+            return f"{shorten(one)} is not a type"
+    pattern = schema.get("pattern")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError):
+            return f"{shorten(pattern)} is not a regular expression"
+    properties = schema.get("properties", {})
+    nested = properties.values() if isinstance(properties, dict) else ()
+    inner = [s for s in (*nested, schema.get("items")) if isinstance(s, dict)]
+    return next((found for found in map(_problem, inner) if found), "")
+
+
+def check_choice(choice: object, tools: list[dict[str, Any]]) -> None:
+    """Raise `InvalidRequest` for a choice that names no tool, and for any call of tools at all."""
+    if choice is not None and choice not in ("none", "auto", "required"):
+        _check_named(choice, tools)
+    if choice == "required" and not tools:
+        raise invalid("tool_choice", "Invalid 'tool_choice': it needs 'tools'.")
+    if tools and choice != "none":
+        raise unsupported("tools", "Send tool_choice 'none', or leave the tools out.")
+
+
+def _check_named(choice: object, tools: list[dict[str, Any]]) -> None:
+    function = choice.get("function") if isinstance(choice, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if name not in [tool["function"]["name"] for tool in tools]:
+        raise invalid(
+            "tool_choice",
+            f"Invalid value for 'tool_choice': {shorten(choice)} names none of the tools.",
+        )
+
+
+def check_format(value: object) -> None:
+    """Raise `InvalidRequest` for any response format but text."""
+    if not isinstance(value, dict):
+        raise wrong_type("response_format", "an object", value)
+    kind = value.get("type")
+    if kind == "text":
+        return
+    if "type" not in value:
+        raise missing("response_format.type")
+    if kind not in ("json_object", "json_schema"):
+        raise invalid(
+            "response_format.type",
+            f"Invalid value: {shorten(kind)}. Supported values are: 'text'.",
+        )
+    if kind == "json_schema":
+        _check_schema(value.get("json_schema"))
+    raise invalid(
+        "response_format",
+        f"Unsupported value: 'response_format.type' does not support '{kind}' with this model. "
+        "Only 'text' is supported.",
+        "unsupported_value",
+    )
+
+
+def _check_schema(schema: object) -> None:
+    param = "response_format.json_schema"
+    if schema is None:
+        raise missing(param)
+    if not isinstance(schema, dict):
+        raise wrong_type(param, "an object", schema)
+    if "name" not in schema:
+        raise missing(f"{param}.name")
+    if not isinstance(schema["name"], str) or not _NAME.fullmatch(schema["name"]):
+        raise invalid(
+            f"{param}.name",
+            f"Invalid '{param}.name': expected 1 to 64 letters, digits, '_' or '-'.",
+        )

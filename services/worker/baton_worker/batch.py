@@ -1,0 +1,257 @@
+"""The sequences that a worker holds, as arrays with one row per slot.
+
+A slot's life: entered -> computed grows as its rows run, length as they sample -> done (a stop id,
+or it failed; rows of plans already in flight are skipped) -> released.
+
+    tokens[slot]   | prompt ................ | log ........ | unused      |
+                   0                  num_prompt         length      max_length
+    in pages       | ............... computed |   what is left of it is run next
+
+The scheduler owns slots and pages; a plan that contradicts what is here means that the two have
+lost each other, and is refused as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from baton.errors import BatonError
+from baton.protocol import NewSequence, Plan
+from baton_worker.sampling import PARAMETERS, Adjustments, Entries, History, Parameters, fill
+
+Column = npt.NDArray[np.int64]
+_FRESH = -1
+"""`computed` of a slot that has not run yet: its first row may start behind a cached prefix."""
+
+
+class PlanError(BatonError):
+    """A plan contradicts what the worker holds; only a restart brings the two together again."""
+
+    code = "bad_plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What one plan runs, in parallel columns [B] in the order of the plan."""
+
+    slots: Column
+    starts: Column
+    counts: Column
+    samples: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> Rows:
+        """The rows where `chosen` holds."""
+        columns = (self.slots, self.starts, self.counts, self.samples)
+        return Rows(*(column[chosen] for column in columns))  # type: ignore[arg-type]
+
+    def flat(self) -> tuple[Column, Column]:
+        """Row and position in its sequence of every new token: int64 [T] each."""
+        rows = np.repeat(np.arange(len(self)), self.counts)
+        ends = np.cumsum(self.counts)
+        return rows, np.arange(len(rows)) - (ends - self.counts - self.starts)[rows]
+
+
+class Batch:
+    """Token logs, block tables and sampling parameters by slot."""
+
+    def __init__(
+        self, *, max_rows: int, max_length: int, page_size: int, num_pages: int, vocab_size: int
+    ) -> None:
+        self.page_size = page_size
+        self._num_cache_pages, self.vocab_size = num_pages, vocab_size
+        self.tokens = np.zeros((max_rows, max_length), np.int32)
+        self.pages = np.zeros((max_rows, -(-max_length // page_size)), np.int32)
+        """Block tables."""
+        self.num_pages = np.zeros(max_rows, np.int64)
+        self.lengths = np.zeros(max_rows, np.int64)
+        self.num_prompt = np.zeros(max_rows, np.int64)
+        self.computed = np.zeros(max_rows, np.int64)
+        self.held = np.zeros(max_rows, np.bool_)
+        self.done = np.zeros(max_rows, np.bool_)
+        self.parameters: Parameters = np.zeros(max_rows, PARAMETERS)
+        self._stops = np.full((max_rows, 1), -1, np.int64)
+        self._bias: dict[int, tuple[Column, npt.NDArray[np.float32]]] = {}
+        self._step: int | None = None
+
+    def __len__(self) -> int:
+        """Sequences held, those that are done included."""
+        return int(self.held.sum())
+
+    def apply(self, plan: Plan) -> tuple[Rows, dict[int, str]]:
+        """Release, enter, append pages; return the rows to run and what was refused, by slot.
+
+        Raises:
+            PlanError: the plan does not fit what is held. The batch is not usable after that.
+        """
+        if self._step is not None and plan.step != self._step + 1:
+            raise PlanError(f"Plan {plan.step} follows plan {self._step}: one in between is lost.")
+        self._step = plan.step
+        self._release(_column(plan.release, "<u4"))
+        refused = {new.slot: why for new in plan.enter if (why := self._enter(new))}
+        self._append(plan)
+        return self._rows(plan), refused
+
+    def _release(self, slots: Column) -> None:
+        self._check_held(slots, "release")
+        self.held[slots] = False
+        for slot in slots.tolist():
+            self._bias.pop(slot, None)
+
+    def _enter(self, new: NewSequence) -> str:
+        """Take a sequence in. Returns why it cannot run, or nothing."""
+        slot, tokens, room = new.slot, _column(new.tokens, "<i4"), self.tokens.shape[1]
+        if not 0 <= slot < len(self.held) or self.held[slot]:
+            raise PlanError(f"Slot {slot} is taken or not one of {len(self.held)}.")
+        if not 0 < new.num_prompt <= len(tokens) <= room:
+            raise PlanError(
+                f"Slot {slot} enters with {len(tokens)} tokens, {new.num_prompt} of them prompt; "
+                f"this worker holds 1 to {room}."
+            )
+        self.held[slot], self.done[slot] = True, False
+        self.num_pages[slot], self.computed[slot] = 0, _FRESH
+        self.lengths[slot], self.num_prompt[slot] = len(tokens), new.num_prompt
+        self.tokens[slot, : len(tokens)] = tokens
+        return self._configure(new, tokens)
+
+    def _configure(self, new: NewSequence, tokens: Column) -> str:
+        slot, sampling = new.slot, new.sampling
+        ids = np.fromiter((*sampling.stop_ids, *sampling.logit_bias), np.int64)
+        for wanted in (tokens, ids):
+            if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.vocab_size:
+                self.done[slot] = True
+                return f"a token id is outside the vocabulary of {self.vocab_size}"
+        fill(self.parameters[slot], sampling)
+        if new.num_prompt < len(tokens):
+            # A continued sequence has had the log-probabilities of its prompt reported.
+            self.parameters[slot]["prompt_logprobs"] = -1
+        self._set_stops(slot, sampling.stop_ids)
+        if sampling.logit_bias:
+            values = np.fromiter(sampling.logit_bias.values(), np.float32)
+            self._bias[slot] = ids[len(sampling.stop_ids) :], values
+        return ""
+
+    def _set_stops(self, slot: int, ids: tuple[int, ...]) -> None:
+        missing = len(ids) - self._stops.shape[1]
+        if missing > 0:
+            self._stops = np.pad(self._stops, ((0, 0), (0, missing)), constant_values=-1)
+        self._stops[slot] = -1
+        self._stops[slot, : len(ids)] = ids
+
+    def _append(self, plan: Plan) -> None:
+        slots, counts = _column(plan.page_rows, "<u4"), _column(plan.page_counts, "<u4")
+        pages = _column(plan.pages, "<u4")
+        self._check_held(slots, "pages")
+        if len(slots) != len(counts) or counts.sum() != len(pages):
+            raise PlanError("The page columns of a plan disagree in length.")
+        if pages.size and pages.max() >= self._num_cache_pages:
+            raise PlanError(f"Page {pages.max()} is not one of {self._num_cache_pages}.")
+        first = 0
+        for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
+            old = int(self.num_pages[slot])
+            if old + count > self.pages.shape[1]:
+                raise PlanError(f"Slot {slot} gets more pages than its longest sequence needs.")
+            self.pages[slot, old : old + count] = pages[first : first + count]
+            self.num_pages[slot] = old + count
+            first += count
+
+    def _rows(self, plan: Plan) -> Rows:
+        """The plan's rows, less those of sequences that are done."""
+        rows = Rows(
+            _column(plan.rows, "<u4"),
+            _column(plan.starts, "<u4"),
+            _column(plan.counts, "<u4"),
+            np.frombuffer(plan.samples, np.uint8) > 0,
+        )
+        if not len(rows.slots) == len(rows.starts) == len(rows.counts) == len(rows.samples):
+            raise PlanError("The row columns of a plan disagree in length.")
+        self._check_held(rows.slots, "run")
+        if len(rows) > 1 and np.bincount(rows.slots).max() > 1:
+            raise PlanError("A slot runs twice in one plan.")
+        rows = rows.take(~self.done[rows.slots])
+        self._check_rows(rows)
+        return rows
+
+    def _check_rows(self, rows: Rows) -> None:
+        slots, ends = rows.slots, rows.starts + rows.counts
+        lengths, computed = self.lengths[slots], self.computed[slots]
+        problems = {
+            "starts elsewhere than where it stopped": (computed != _FRESH)
+            & (computed != rows.starts),
+            "runs no token": rows.counts == 0,
+            "runs tokens that do not exist yet": ends > lengths,
+            "runs beyond its pages": ends > self.num_pages[slots] * self.page_size,
+            "samples before its last token": rows.samples & (ends < lengths),
+            "samples beyond the longest sequence": rows.samples & (lengths >= self.tokens.shape[1]),
+        }
+        for problem, where in problems.items():
+            if where.any():
+                raise PlanError(f"Slot {slots[where.argmax()]} {problem}.")
+
+    def _check_held(self, slots: Column, what: str) -> None:
+        if slots.size and (slots.max() >= len(self.held) or not self.held[slots].all()):
+            raise PlanError(f"A plan names slots to {what} that hold no sequence.")
+
+    def first_index(self, slots: Column) -> Column:
+        """Position in its log of the token that each slot samples next."""
+        index: Column = self.lengths[slots] - self.num_prompt[slots]
+        return index
+
+    def advance(self, rows: Rows) -> None:
+        """The keys of these rows' tokens are in pages now."""
+        self.computed[rows.slots] = rows.starts + rows.counts
+
+    def accept(self, slots: Column, tokens: npt.NDArray[np.int32]) -> Column:
+        """Append one token to each log; mark and return the slots that a stop id has ended."""
+        self.tokens[slots, self.lengths[slots]] = tokens
+        self.lengths[slots] += 1
+        stopped: Column = slots[(self._stops[slots] == tokens[:, None]).any(1)]
+        self.done[stopped] = True
+        return stopped
+
+    def adjustments(self, slots: Column) -> Adjustments:
+        """What must be done to the logits of these slots before a choice."""
+        parameters = self.parameters[slots]
+        forbidden = self.first_index(slots) < parameters["min_tokens"]
+        return Adjustments(
+            self._biases(slots, parameters) if self._bias else None,
+            self._forbidden(slots, forbidden) if forbidden.any() else None,
+            self._history(slots, parameters) if parameters["penalised"].any() else None,
+        )
+
+    def _biases(self, slots: Column, parameters: Parameters) -> Entries | None:
+        biased = np.flatnonzero(parameters["biased"])
+        if not len(biased):
+            return None
+        ids, values = zip(*(self._bias[slot] for slot in slots[biased].tolist()), strict=True)
+        rows = np.repeat(biased, [len(part) for part in ids])
+        return Entries(rows, np.concatenate(ids), np.concatenate(values))
+
+    def _forbidden(self, slots: Column, which: npt.NDArray[np.bool_]) -> Entries:
+        chosen = np.flatnonzero(which)
+        stops = self._stops[slots[chosen]]
+        row, column = np.nonzero(stops >= 0)
+        values = np.full(len(row), -np.inf, np.float32)
+        return Entries(chosen[row], stops[row, column], values)
+
+    def _history(self, slots: Column, parameters: Parameters) -> History:
+        rows = np.flatnonzero(parameters["penalised"])
+        slots = slots[rows]
+        lengths = self.lengths[slots][:, None]
+        tokens = self.tokens[slots, : int(lengths.max())].astype(np.int64)
+        position = np.arange(tokens.shape[1])
+        tokens = np.where(position < lengths, tokens, tokens[:, :1])
+        sampled = (position >= self.num_prompt[slots][:, None]) & (position < lengths)
+        return History(rows, tokens, sampled.astype(np.float32), parameters[rows])
+
+
+def _column(data: bytes, kind: str) -> Column:
+    try:
+        return np.frombuffer(data, kind).astype(np.int64)
+    except ValueError as error:
+        raise PlanError(f"A column of a plan is cut off: {error}.") from error

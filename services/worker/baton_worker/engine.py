@@ -1,0 +1,93 @@
+"""The engine: a model on its device, a cache, and the runner that steps them."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import torch
+
+from baton.hub import resolve as fetch
+from baton.logs import logger
+from baton.protocol import Plan, Result
+from baton_worker import warmup
+from baton_worker.allocator import keep_freed_memory
+from baton_worker.batch import Batch
+from baton_worker.config import Config
+from baton_worker.kv import KVCache
+from baton_worker.models import LoadedModel, load_model
+from baton_worker.resolution import Placement, Resolved, place, resolve
+from baton_worker.runner import Runner
+
+log = logger(__name__)
+
+
+class Engine:
+    """Life cycle: `build` loads and warms up, `step` runs plans in order, `reset` forgets all
+    sequences so that another scheduler can start from nothing."""
+
+    def __init__(self, loaded: LoadedModel, resolved: Resolved) -> None:
+        self.resolved = resolved
+        self._model, placement = loaded.model, resolved.placement
+        self._cache = KVCache(
+            loaded.spec,
+            resolved.num_pages,
+            resolved.page_size,
+            dtype=placement.dtype,
+            device=placement.device,
+        )
+        self._runner = self._new_runner()
+
+    @classmethod
+    def build(cls, config: Config) -> Engine:
+        """Find, load and warm up the model that the settings name.
+
+        Raises:
+            HubError: the model cannot be found.
+            ModelError: it cannot be loaded.
+            SettingsError: it does not fit here.
+        """
+        keep_freed_memory()
+        placement = place(config)
+        torch.set_num_threads(placement.threads)
+        loaded = _load(fetch(config), placement)
+        engine = cls(loaded, resolve(config, placement, loaded))
+        log.info("resolved: %s", engine.resolved)
+        engine.warm_up()
+        # What exists now lives for ever: the collector need not look at it between two steps.
+        gc.freeze()
+        return engine
+
+    @property
+    def idle(self) -> bool:
+        """No sequence is held."""
+        return len(self._runner.batch) == 0
+
+    def step(self, plan: Plan) -> Result:
+        """Run one plan; see `Runner.step`."""
+        return self._runner.step(plan)
+
+    def reset(self) -> None:
+        """Forget every sequence. Their pages are free, for what the engine knows."""
+        self._runner = self._new_runner()
+
+    def warm_up(self) -> None:
+        """Meet the common shapes once."""
+        for plan in warmup.plans(self.resolved):
+            self.step(plan)
+        self.reset()
+
+    def _new_runner(self) -> Runner:
+        resolved = self.resolved
+        batch = Batch(
+            max_rows=resolved.max_rows,
+            max_length=resolved.max_length,
+            page_size=resolved.page_size,
+            num_pages=resolved.num_pages,
+            vocab_size=resolved.vocab_size,
+        )
+        return Runner(self._model, self._cache, batch, resolved.placement.device)
+
+
+def _load(path: Path, placement: Placement) -> LoadedModel:
+    return load_model(path, device=placement.device, dtype=placement.dtype)

@@ -1,0 +1,59 @@
+"""How many KV pages the memory holds, and how long a sequence can be with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from baton.errors import SettingsError
+from baton_worker import machine
+from baton_worker.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Pages of the cache, and the longest sequence that fits into them."""
+
+    num_pages: int
+    max_length: int
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free for pages on a device, now that the weights are on it."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return machine.available_bytes()
+
+
+def choose_pages(
+    config: Config, page_bytes: int, max_length: int, free: int, on_cpu: bool
+) -> Budget:
+    """Choose the page count: what was asked for, or a share of the memory, never more than usable.
+
+    Args:
+        page_bytes: bytes of one page over all layers.
+        max_length: longest sequence that the model or the operator allows, in tokens.
+        free: bytes that are free on the device.
+        on_cpu: whether `max_kv_bytes` bounds the pages too.
+
+    Raises:
+        SettingsError: not even one page fits.
+    """
+    pages = config.num_pages or _affordable(config, page_bytes, free, on_cpu)
+    pages = min(pages, config.max_rows * -(-max_length // config.page_size))
+    if pages * page_bytes > free or pages < 1:
+        wanted = max(pages, 1)
+        raise SettingsError(
+            f"{wanted} KV pages take {wanted * page_bytes / 2**20:.1f} MiB, of {free / 2**20:.1f} "
+            "MiB that are free. Set --num-pages, --page-size, --memory-share or --max-kv-bytes so "
+            "that they fit, or choose a smaller model."
+        )
+    return Budget(pages, min(max_length, pages * config.page_size))
+
+
+def _affordable(config: Config, page_bytes: int, free: int, on_cpu: bool) -> int:
+    room = int(config.memory_share * free)
+    if on_cpu and config.max_kv_bytes:
+        room = min(room, config.max_kv_bytes)
+    return room // page_bytes

@@ -1,0 +1,36 @@
+"""Pages that a failed sequence may have left with NaN or infinity in them."""
+
+from __future__ import annotations
+
+from baton_worker.batch import Batch, Rows
+from baton_worker.kv import KVCache
+
+
+class Quarantine:
+    """Keeps one sequence's broken numbers from the next owner of its pages.
+
+    Attention reads whole pages and masks what a sequence has not written, but a masked NaN is a
+    NaN still. So a suspect page is cleared when someone is about to write it from its start; a
+    suspect page that is shared as a prefix is not touched, and whoever reads it fails loudly.
+    """
+
+    def __init__(self, cache: KVCache) -> None:
+        self._cache = cache
+        self._suspect: set[int] = set()
+
+    def add(self, batch: Batch, slot: int) -> None:
+        """Suspect all pages of a slot."""
+        self._suspect.update(batch.pages[slot, : batch.num_pages[slot]].tolist())
+
+    def clear(self, batch: Batch, rows: Rows) -> None:
+        """Clear the suspect pages that these rows are about to write from their start."""
+        if not self._suspect:
+            return
+        ends = rows.starts + rows.counts
+        for slot, start, end in zip(rows.slots, rows.starts, ends, strict=True):
+            size = batch.page_size
+            written = set(batch.pages[slot, -(-start // size) : -(-end // size)].tolist())
+            for page in written & self._suspect:
+                for layer in self._cache.layers:
+                    layer[page] = 0
+            self._suspect -= written

@@ -1,0 +1,20 @@
+"""From logits to tokens: bias, penalties, truncation, a counter-based draw, log-probabilities."""
+
+from __future__ import annotations
+
+from baton_worker.sampling.logprobs import concatenate, describe
+from baton_worker.sampling.parameters import PARAMETERS, Parameters, fill
+from baton_worker.sampling.penalties import Entries, History
+from baton_worker.sampling.sampler import Adjustments, sample
+
+__all__ = [
+    "PARAMETERS",
+    "Adjustments",
+    "Entries",
+    "History",
+    "Parameters",
+    "concatenate",
+    "describe",
+    "fill",
+    "sample",
+]

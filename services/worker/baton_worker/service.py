@@ -1,0 +1,162 @@
+"""The worker as a service: register with the scheduler, run its plans in order, send results."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+
+from baton import __version__
+from baton.discovery import Directory, directory
+from baton.hub import served_name
+from baton.logs import logger
+from baton.peers import Greeting, incarnation
+from baton.protocol import Drain, Envelope, Hello, Message, Plan, WorkerInfo
+from baton.service import Heart, Life, default_name
+from baton.topology import FLEET
+from baton.transport import Client, wait
+from baton_worker.batch import PlanError
+from baton_worker.config import Config
+from baton_worker.engine import Engine
+
+_IDLE_SECONDS = 0.05
+"""Longest sleep without a message: how late a signal or a lost registration is noticed."""
+_MOST_PLANS = 64
+"""Plans that may wait. A scheduler keeps a few in flight; more is a fault on its side."""
+
+log = logger(__name__)
+
+
+class Service:
+    """One engine, one scheduler.
+
+    Each registration is an epoch of its own: when the scheduler does not know this worker any
+    more (it restarted, or took it for lost), the batch is forgotten and a new incarnation says
+    Hello. Plans of an older epoch that are still under way are dropped.
+    """
+
+    def __init__(self, engine: Engine, config: Config, where: Directory, life: Life) -> None:
+        self._engine, self._where, self._life = engine, where, life
+        self._name = config.name or default_name("worker")
+        self._info = worker_info(engine, served_name(config))
+        self._client = Client(FLEET, where.first(FLEET), self._name.encode())
+        self._plans: deque[Plan] = deque()
+        self._steps = 0
+        self._drained = False
+        self._heart: Heart | None = None
+        self._greeting = self._new_greeting()
+
+    def run(self) -> int:
+        """Serve until the process should end. Returns its exit code.
+
+        Raises:
+            PlanError: the scheduler and this worker disagree; a restart settles it.
+        """
+        with self._client:
+            try:
+                while not self._life.over(self._idle):
+                    self._client.follow(self._where.first(FLEET))
+                    wait((self._client,), 0 if self._plans else _IDLE_SECONDS)
+                    self._listen()
+                    self._speak()
+                    if self._plans:
+                        self._execute(self._plans[0])
+                        self._plans.popleft()
+            finally:
+                self._stop_heart()
+        return 0
+
+    @property
+    def _idle(self) -> bool:
+        return not self._plans and self._engine.idle
+
+    def _listen(self) -> None:
+        for received in self._client.drain():
+            message = received.message
+            if self._greeting.heard(message, time.monotonic()):
+                self._joined()
+            elif isinstance(message, Plan):
+                self._take(message)
+            elif isinstance(message, Drain):
+                self._life.stop()
+
+    def _take(self, plan: Plan) -> None:
+        if plan.epoch != self._greeting.hello.incarnation:
+            log.warning("dropped plan %d of epoch %d", plan.step, plan.epoch)
+            return
+        if len(self._plans) >= _MOST_PLANS:
+            raise PlanError(
+                f"{_MOST_PLANS} plans are waiting: the scheduler runs ahead of results."
+            )
+        self._plans.append(plan)
+
+    def _speak(self) -> None:
+        if self._heart is not None and self._heart.stranger.is_set():
+            self._left()
+        if self._greeting.server is None:
+            self._send(self._greeting.due(time.monotonic()))
+        elif self._life.draining and not self._drained:
+            left = (self._life.draining_until or 0.0) - time.monotonic()
+            self._drained = self._send(Drain(max(left, 0.0)))
+
+    def _joined(self) -> None:
+        """The scheduler has answered this epoch's Hello: from now on, beats tell how it fares."""
+        log.info("joined the scheduler as %s", self._name)
+        self._stop_heart()
+        self._heart = Heart(FLEET, self._where, self._greeting.hello, self._progress)
+        self._heart.start()
+
+    def _left(self) -> None:
+        """The scheduler does not know this worker: forget everything and say Hello anew."""
+        log.warning("the scheduler has lost this worker: dropping all sequences, joining again")
+        self._stop_heart()
+        self._plans.clear()
+        self._engine.reset()
+        self._drained = False
+        self._greeting = self._new_greeting()
+
+    def _execute(self, plan: Plan) -> None:
+        result = self._engine.step(plan)
+        self._steps += 1
+        if not self._client.send(result, Envelope(epoch=plan.epoch)):
+            log.warning("the result of plan %d found no scheduler", plan.step)
+
+    def _progress(self) -> tuple[int, bool]:
+        return self._steps, bool(self._plans)
+
+    def _send(self, message: Message | None) -> bool:
+        return message is not None and self._client.send(message)
+
+    def _new_greeting(self) -> Greeting:
+        return Greeting(Hello("worker", self._name, incarnation(), __version__, worker=self._info))
+
+    def _stop_heart(self) -> None:
+        if self._heart is not None:
+            self._heart.stop()
+            self._heart = None
+
+
+def worker_info(engine: Engine, model: str) -> WorkerInfo:
+    """What this worker tells about itself in its Hello."""
+    resolved = engine.resolved
+    return WorkerInfo(
+        model=model,
+        num_pages=resolved.num_pages,
+        page_size=resolved.page_size,
+        max_rows=resolved.max_rows,
+        max_batch_tokens=resolved.max_batch_tokens,
+        max_length=resolved.max_length,
+        vocab_size=resolved.vocab_size,
+        device=resolved.placement.device.type,
+        dtype=resolved.dtype_name,
+        weight_bytes=resolved.weight_bytes,
+        kv_bytes=resolved.kv_bytes,
+        eos_ids=resolved.eos_ids,
+    )
+
+
+def serve(config: Config, life: Life) -> int:
+    """Build the engine, then serve with it."""
+    engine = Engine.build(config)
+    with contextlib.closing(directory(config)) as where:
+        return Service(engine, config, where, life).run()

@@ -1,0 +1,71 @@
+"""First steps of an engine, before anyone waits for one.
+
+Libraries choose and build their kernels when they meet a shape for the first time; here they meet
+a prompt chunk and some decode batches. Runs through the same plans as real work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from baton.protocol import NewSequence, Plan, Sampling
+from baton.tokens import pack
+from baton_worker.resolution import Resolved
+
+_CHUNK = 128
+"""Prompt tokens of the warm-up; longer chunks use the same kernels."""
+_SHORT = 4
+"""Prompt tokens of each further sequence: they are there to decode together."""
+_ROWS = (1, 2, 4, 8, 16, 32)
+"""Decode batch sizes."""
+
+
+def plans(resolved: Resolved) -> Iterator[Plan]:
+    """Plans for an empty batch; they release what they enter."""
+    step = 0
+    for rows in _ROWS:
+        pages = _pages_per_row(resolved, rows)
+        if pages == 0 or rows > resolved.max_rows:
+            return
+        # Both steps sample, so two tokens are added.
+        room = min(pages * resolved.page_size, resolved.max_length) - 2
+        chunk = min(_CHUNK if rows == 1 else _SHORT, room, resolved.max_batch_tokens // rows)
+        if chunk < 1:
+            return
+        yield _prefill(step, rows, pages, chunk)
+        yield _decode(step + 1, rows, chunk)
+        yield Plan(0, step + 2, b"", b"", b"", b"", release=pack(range(rows), "I"))
+        step += 3
+
+
+def _pages_per_row(resolved: Resolved, rows: int) -> int:
+    wanted = min(_CHUNK + 2, resolved.max_length)
+    enough = -(-wanted // resolved.page_size)
+    return min(enough, resolved.num_pages // rows)
+
+
+def _prefill(step: int, rows: int, pages: int, chunk: int) -> Plan:
+    tokens = pack([0] * chunk)
+    return Plan(
+        epoch=0,
+        step=step,
+        rows=pack(range(rows), "I"),
+        starts=pack([0] * rows, "I"),
+        counts=pack([chunk] * rows, "I"),
+        samples=pack([1] * rows, "B"),
+        enter=tuple(NewSequence(slot, tokens, chunk, Sampling(1)) for slot in range(rows)),
+        page_rows=pack(range(rows), "I"),
+        page_counts=pack([pages] * rows, "I"),
+        pages=pack(range(rows * pages), "I"),
+    )
+
+
+def _decode(step: int, rows: int, start: int) -> Plan:
+    return Plan(
+        epoch=0,
+        step=step,
+        rows=pack(range(rows), "I"),
+        starts=pack([start] * rows, "I"),
+        counts=pack([1] * rows, "I"),
+        samples=pack([1] * rows, "B"),
+    )

@@ -1,0 +1,51 @@
+"""GET /version and /metrics"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from baton import __version__
+from tests.fakes.gateway import Site, site
+
+
+@pytest.mark.row("F19.02")
+def test_version(shared_site: Site) -> None:
+    assert shared_site.get("/version").json() == {"version": __version__}
+
+
+@pytest.mark.row("F19.03")
+def test_metrics(own_site: Site) -> None:
+    own_site.run(lambda: asyncio.sleep(0.2))
+    own_site.chat(n=2)
+    own_site.chat(model="other")
+    own_site.get("/nowhere")
+    response = own_site.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    samples = {
+        (s.name, *s.labels.values()): s.value
+        for family in text_string_to_metric_families(response.text)
+        for s in family.samples
+    }
+    assert samples["baton_requests_total", "/v1/chat/completions", "200"] == 1
+    assert samples["baton_requests_total", "/v1/chat/completions", "404"] == 1
+    assert samples["baton_requests_total", "unknown", "404"] == 1
+    assert samples["baton_time_to_first_token_seconds_count",] == 1
+    assert samples["baton_inter_token_latency_seconds_count",] == 6
+    assert samples["baton_e2e_request_latency_seconds_count",] == 1
+    assert samples["baton_request_prompt_tokens_sum",] == 3
+    assert samples["baton_request_generation_tokens_sum",] == 8
+    assert samples["baton_generation_tokens_total",] == 8
+    assert samples["baton_gateway_requests",] == 0
+    assert samples["baton_worker_kv_pages_total", "worker-1"] == 100
+    assert samples["baton_worker_kv_pages_free", "worker-1"] == 90
+    assert samples["baton_workers", "ready"] == 1 and samples["baton_workers", "hung"] == 0
+    assert samples["baton_preemptions_total",] == 3
+    assert samples["baton_queue_waiting",] == 0
+
+
+def test_metrics_switched_off() -> None:
+    with site(metrics=False) as here:
+        assert here.get("/metrics").status_code == 404

@@ -1,0 +1,60 @@
+"""What chat and completions share."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+
+from baton.errors import InvalidRequest
+from baton_gateway.api.reply import Choice, check_choices, sampling, seed
+from baton_gateway.config import Config
+from baton_gateway.generation import Delta
+from baton_gateway.schemas.openai import CompletionRequest
+
+
+def _body(**fields: Any) -> CompletionRequest:
+    return CompletionRequest.model_validate({"model": "m", "prompt": "x"} | fields)
+
+
+def test_fan_out_is_bounded() -> None:
+    config = Config(max_choices=6)
+    check_choices(_body(n=3), 2, config)
+    with pytest.raises(InvalidRequest) as caught:
+        check_choices(_body(n=3), 3, config)
+    assert (caught.value.code, caught.value.param) == ("array_above_max_length", "prompt")
+    with pytest.raises(InvalidRequest) as caught:
+        check_choices(_body(n=7), 1, config)
+    assert (caught.value.code, caught.value.param) == ("integer_above_max_value", "n")
+
+
+@pytest.mark.parametrize(
+    ("fields", "temperature", "top_p"),
+    [
+        ({}, 1.0, 1.0),
+        ({"temperature": 0.5, "top_p": 0.2}, 0.5, 0.2),
+        ({"temperature": 0}, 0.0, 1.0),
+        ({"temperature": 1e-9}, 0.0, 1.0),
+        ({"top_p": 0}, 0.0, 1.0),
+    ],
+)
+def test_zero_and_nearly_zero_are_greedy(
+    fields: dict[str, Any], temperature: float, top_p: float
+) -> None:
+    told = sampling(_body(**fields), 2, -1)
+    assert (told.temperature, told.top_p, told.logprobs) == (temperature, top_p, 2)
+
+
+def test_seed() -> None:
+    assert seed(_body(seed=5)) == 5
+    assert seed(_body(seed=-(2**63))) == 2**63
+    assert seed(_body()) != seed(_body())
+
+
+def test_where_the_text_of_each_token_begins() -> None:
+    choice = Choice()
+    choice.add(Delta(0, "ab", array("i", [1, 2, 3]), (1, 1, 2)))
+    choice.add(Delta(0, "c", array("i", [4]), (3,), reason="stop"))
+    assert (choice.text, choice.starts, choice.reason) == ("abc", [0, 1, 1, 2], "stop")
+    assert Choice.of(Delta(0, "c", array("i", [4]), (3,)), 2).starts == [2]

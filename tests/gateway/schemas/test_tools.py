@@ -1,0 +1,68 @@
+"""Tools and formats: malformed ones are named, good ones are said not to be available."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from baton.errors import InvalidRequest
+from baton_gateway.schemas.tools import check_choice, check_format, check_tools
+
+
+def _tool(name: str = "f", **parameters: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+GOOD = _tool(
+    type="object",
+    properties={"a": {"type": ["string", "null"], "pattern": "^x+$"}, "b": {"type": "array"}},
+)
+
+
+def test_good_tools() -> None:
+    bare = {"type": "function", "function": {"name": "g"}}
+    assert check_tools([GOOD, bare]) == [GOOD, bare]
+    check_choice("none", [GOOD])
+    for choice in (None, "none", "auto"):
+        check_choice(choice, [])
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": "s"},
+        {"type": 5},
+        {"type": ["object", "s"]},
+        {"properties": {"a": {"type": "s"}}},
+        {"items": {"properties": {"a": {"pattern": "["}}}},
+        {"properties": {"a": {"pattern": 5}}},
+    ],
+)
+def test_bad_schemas_at_any_depth(parameters: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check_tools([_tool(**parameters)])
+    assert caught.value.code == "invalid_function_parameters"
+    assert caught.value.param == "tools[0].function.parameters"
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "required"])
+def test_calling_is_not_available(choice: str | None) -> None:
+    with pytest.raises(InvalidRequest, match="tool_choice 'none'") as caught:
+        check_choice(choice, [GOOD])
+    assert caught.value.code == "unsupported_parameter"
+
+
+@pytest.mark.parametrize("choice", ["any", {}, {"function": {"name": "g"}}, 5, []])
+def test_choice_of_nothing(choice: object) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check_choice(choice, [GOOD])
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "tool_choice")
+
+
+def test_formats() -> None:
+    check_format({"type": "text"})
+    for name in ("json_object", "json_schema"):
+        with pytest.raises(InvalidRequest, match="Only 'text'") as caught:
+            check_format({"type": name, "json_schema": {"name": "r"}})
+        assert caught.value.code == "unsupported_value"

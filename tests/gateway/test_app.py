@@ -1,0 +1,31 @@
+"""The application: its engine's life, and what is mounted."""
+
+from __future__ import annotations
+
+import asyncio
+
+from baton_gateway.app import create_app
+from baton_gateway.config import Config
+from tests.fakes.engine import FakeEngine
+from tests.fakes.gateway import site
+
+
+def test_the_engine_lives_as_long_as_the_application() -> None:
+    async def main() -> None:
+        config = Config()
+        engine = FakeEngine(config)
+        app = create_app(config, engine)
+        assert engine.tokenizers.info is None
+        async with app.router.lifespan_context(app):
+            assert (await engine.facts()).model == "tiny"
+        assert engine.tokenizers.info is None
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(main())
+
+
+def test_the_page_is_mounted_unless_switched_off() -> None:
+    for playground in (True, False):
+        with site(playground=playground) as here:
+            status = 200 if playground else 404
+            assert here.get("/").status_code == here.get("/static/page.css").status_code == status

@@ -1,0 +1,101 @@
+"""Keys: who may enter where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi.routing import APIRoute
+
+from baton_gateway import page
+from baton_gateway.api import ROUTERS
+from tests.fakes.gateway import Site, chat, error_of, site
+
+KEY = "sk-baton-0123456789"
+PROBES = {"/health", "/health/live", "/health/ready", "/livez", "/readyz"}
+PAGES = {"/", "/static/{name}"}
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[Site]:
+    with site(api_keys=f"other, {KEY}") as here:
+        yield here
+
+
+def _chat(here: Site, *headers: tuple[str, str | bytes]) -> tuple[int, str | None]:
+    raw = [(k.encode(), v if isinstance(v, bytes) else v.encode()) for k, v in headers]
+    response = here.post("/v1/chat/completions", chat(), headers=raw)
+    assert KEY not in response.text
+    return response.status_code, None if response.is_success else error_of(response)["code"]
+
+
+@pytest.mark.parametrize("value", [f"Bearer {KEY}", f"bearer {KEY}", "BEARER other"])
+def test_known_keys(locked: Site, value: str) -> None:
+    """A03"""
+    assert _chat(locked, ("authorization", value)) == (200, None)
+
+
+def test_no_key(locked: Site) -> None:
+    """A01, A11"""
+    assert _chat(locked) == (401, None)
+    assert _chat(locked, ("x-api-key", KEY)) == (401, None)
+    response = locked.get(f"/v1/models?api_key={KEY}&authorization=Bearer%20{KEY}")
+    assert (response.status_code, error_of(response)["code"]) == (401, None)
+    assert "provide your API key" in error_of(response)["message"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Bearer wrong",
+        f"Basic {KEY}",
+        f"Bearer  {KEY}",
+        "Bearer ",
+        "Bearer",
+        "",
+        KEY,
+        "Bearer é".encode(),
+        "Bearer é".encode("latin-1"),
+        b"Bearer \xff\xfe",
+        "Bearer " + "x" * 100_000,
+        f"Bearer {KEY[:-1]}",
+        f"Bearer {KEY}x",
+        f"Bearer {KEY.upper()}",
+        f"Bearer other, {KEY}",
+    ],
+)
+def test_wrong_keys(locked: Site, value: str | bytes) -> None:
+    """A02, A03, A04, A05, A08"""
+    assert _chat(locked, ("authorization", value)) == (401, "invalid_api_key")
+
+
+def test_two_keys(locked: Site) -> None:
+    """A06"""
+    good = ("authorization", f"Bearer {KEY}")
+    assert _chat(locked, good, good) == (401, "invalid_api_key")
+
+
+def test_every_route_but_the_probes_and_the_page(locked: Site) -> None:
+    """A17, X09"""
+    routers = (*ROUTERS, page.router)
+    routes = [r for router in routers for r in router.routes if isinstance(r, APIRoute)]
+    paths = {r.path for r in routes}
+    assert paths >= PROBES | PAGES | {"/metrics", "/fleet", "/v1/chat/completions"}
+    for route in routes:
+        if route.path in PROBES | PAGES:
+            continue
+        for method in route.methods:
+            path = route.path.replace("{name:path}", "tiny")
+            assert locked.request(method, path).status_code == 401
+    for path in ("/docs", "/openapi.json", "/nowhere", "/static", "/static/../v1/models"):
+        assert locked.get(path).status_code == 401
+
+
+def test_probes_and_the_page_are_open(locked: Site) -> None:
+    for path in (*PROBES, "/", "/static/page.js"):
+        assert locked.get(path).status_code in (200, 503)
+    assert locked.get("/static/nothing").status_code == 404
+
+
+def test_keys_are_not_shown(locked: Site) -> None:
+    assert KEY not in repr(locked.config)

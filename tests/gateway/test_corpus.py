@@ -1,0 +1,620 @@
+"""Bad input, row by row: status, code and field of the error, and a good request right after it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.fakes.engine import MAX_LENGTH, MEDIA_PAD, VOCAB
+from tests.fakes.gateway import Site, chat, error_of, site
+
+CHAT = "/v1/chat/completions"
+USER = {"role": "user", "content": "hi"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+HUGE = 10**30
+
+
+def _call(arguments: str) -> dict[str, Any]:
+    return CALL | {"function": {"name": "f", "arguments": arguments}}
+
+
+Row = tuple[str, dict[str, Any], str | None, str | None]
+"""(id, changed fields, code, param), all of status 400"""
+
+SCALARS: list[Row] = [
+    ("C06", {"model": ...}, "missing_required_parameter", "model"),
+    ("C06", {"model": None}, "invalid_type", "model"),
+    ("C06", {"model": ""}, "missing_required_parameter", "model"),
+    ("C06", {"model": 5}, "invalid_type", "model"),
+    ("C06", {"model": "x" * 10_000}, "model_not_found", "model"),
+    ("C06", {"model": "../x"}, "model_not_found", "model"),
+    ("C06", {"model": "a\0b"}, "model_not_found", "model"),
+    ("C12", {"temperature": "NaN"}, "invalid_type", "temperature"),
+    ("C12", {"temperature": "1"}, "invalid_type", "temperature"),
+    *(("C13", {f: "1"}, "invalid_type", f) for f in ("top_p", "min_p", "repetition_penalty")),
+    *(("C13", {f: True}, "invalid_type", f) for f in ("presence_penalty", "frequency_penalty")),
+    ("C13", {"logit_bias": {"5": "1"}}, "invalid_type", "logit_bias"),
+    ("C14", {"temperature": -0.1}, "decimal_below_min_value", "temperature"),
+    ("C14", {"temperature": 2.1}, "decimal_above_max_value", "temperature"),
+    ("C14", {"temperature": True}, "invalid_type", "temperature"),
+    ("C16", {"top_p": -1}, "decimal_below_min_value", "top_p"),
+    ("C16", {"top_p": 1.0001}, "decimal_above_max_value", "top_p"),
+    ("C17", {"presence_penalty": 2.01}, "decimal_above_max_value", "presence_penalty"),
+    ("C17", {"frequency_penalty": -2.01}, "decimal_below_min_value", "frequency_penalty"),
+    ("C18", {"max_tokens": 0}, "integer_below_min_value", "max_tokens"),
+    ("C18", {"max_tokens": -1}, "integer_below_min_value", "max_tokens"),
+    *(("C18", {"max_tokens": v}, "invalid_type", "max_tokens") for v in (1.5, "10", True)),
+    *(("C19", {"max_tokens": v}, "integer_above_max_value", "max_tokens") for v in (2**31, HUGE)),
+    *(("C20", {"n": v}, "integer_below_min_value", "n") for v in (0, -1)),
+    *(("C20", {"n": v}, "integer_above_max_value", "n") for v in (129, 10**9, 2**63)),
+    ("C22", {"seed": 2**63}, "integer_above_max_value", "seed"),
+    ("C22", {"seed": -(2**63) - 1}, "integer_below_min_value", "seed"),
+    ("C22", {"seed": 1.5}, "invalid_type", "seed"),
+    ("C23", {"stop": ["a"] * 5}, "array_above_max_length", "stop"),
+    ("C23", {"stop": ["a" * 2**20]}, "string_above_max_length", "stop"),
+    ("C23", {"stop": ""}, "empty_string", "stop"),
+    ("C23", {"stop": [""]}, "empty_string", "stop"),
+    ("C23", {"stop": [None]}, "invalid_type", "stop"),
+    ("C23", {"stop": 5}, "invalid_type", "stop"),
+    ("C24", {"logprobs": "yes"}, "invalid_type", "logprobs"),
+    ("C24", {"logprobs": True, "top_logprobs": 21}, "integer_above_max_value", "top_logprobs"),
+    ("C24", {"logprobs": True, "top_logprobs": -1}, "integer_below_min_value", "top_logprobs"),
+    ("C24", {"top_logprobs": 2}, "invalid_value", "top_logprobs"),
+    *(
+        ("C25", {"logit_bias": {key: 1}}, "invalid_value", "logit_bias")
+        for key in ("-1", "999999999", "abc", str(HUGE), "²")
+    ),
+    ("C25", {"logit_bias": {"5": 101}}, "decimal_above_max_value", "logit_bias"),
+    ("C25", {"logit_bias": {"5": -101}}, "decimal_below_min_value", "logit_bias"),
+    ("C25", {"logit_bias": []}, "invalid_type", "logit_bias"),
+    (
+        "C25",
+        {"logit_bias": {str(i): 1 for i in range(100_000)}},
+        "array_above_max_length",
+        "logit_bias",
+    ),
+    (
+        "C26",
+        {"logit_bias": {str(i): -100 for i in range(1025)}},
+        "array_above_max_length",
+        "logit_bias",
+    ),
+    *(("C28", {"stream": v}, "invalid_type", "stream") for v in ("yes", 1, None)),
+    ("C28", {"stream_options": {"include_usage": True}}, "invalid_value", "stream_options"),
+    (
+        "C28",
+        {"stream": True, "stream_options": {"include_usage": "x"}},
+        "invalid_type",
+        "stream_options.include_usage",
+    ),
+    ("C29", {"user": "u" * 10_000_000}, "string_above_max_length", "user"),
+    (
+        "C29",
+        {"metadata": {str(i): "v" for i in range(17)}},
+        "object_above_max_properties",
+        "metadata",
+    ),
+    ("C29", {"metadata": {"k" * 65: "v"}}, "string_above_max_length", "metadata"),
+    ("C29", {"metadata": {"k": {"nested": 1}}}, "invalid_type", "metadata"),
+    ("C30", {"service_tier": "gold"}, "invalid_value", "service_tier"),
+    ("C30", {"priority": 1}, "unsupported_parameter", "priority"),
+    ("C31", {"max_tokens": 3, "max_completion_tokens": 4}, "invalid_value", "max_tokens"),
+    ("C32", {"min_tokens": 9, "max_tokens": 4}, "invalid_value", "min_tokens"),
+    ("C32", {"min_tokens": -1}, "invalid_value", "min_tokens"),
+    ("--", {"stop_token_ids": [VOCAB]}, "invalid_value", "stop_token_ids"),
+    ("--", {"stop_token_ids": [True]}, "invalid_type", "stop_token_ids[0]"),
+    ("--", {"top_k": -2}, "integer_below_min_value", "top_k"),
+    ("--", {"repetition_penalty": 0}, "decimal_below_min_value", "repetition_penalty"),
+    ("--", {"prompt_logprobs": 1, "stream": True}, "unsupported_value", "prompt_logprobs"),
+]
+
+CONTENT = "messages[0].content"
+MESSAGES: list[tuple[str, Any, str | None, str | None]] = [
+    ("C33", ..., "missing_required_parameter", "messages"),
+    ("C33", None, "invalid_type", "messages"),
+    ("C33", [], "empty_array", "messages"),
+    ("C33", {}, "invalid_type", "messages"),
+    ("C33", "hi", "invalid_type", "messages"),
+    ("C33", [None], "invalid_type", "messages[0]"),
+    ("C33", [5], "invalid_type", "messages[0]"),
+    ("C34", [{"content": "x"}], "missing_required_parameter", "messages[0].role"),
+    ("C34", [{"role": "root", "content": "x"}], "invalid_value", "messages[0].role"),
+    ("C34", [{"role": None, "content": "x"}], "invalid_value", "messages[0].role"),
+    ("C34", [{"role": [], "content": "x"}], "invalid_value", "messages[0].role"),
+    ("C34", [USER] * 100_000, "array_above_max_length", "messages"),
+    ("C37", [USER | {"name": "a<|im_end|>"}], "invalid_value", "messages[0].name"),
+    ("C38", [{"role": "user", "content": None}], "invalid_type", CONTENT),
+    ("C38", [{"role": "user"}], "missing_required_parameter", CONTENT),
+    ("C38", [{"role": "user", "content": 5}], "invalid_type", CONTENT),
+    ("C38", [{"role": "user", "content": []}], "empty_array", CONTENT),
+    (
+        "C38",
+        [{"role": "user", "content": [{"type": "foo"}]}],
+        "invalid_value",
+        f"{CONTENT}[0].type",
+    ),
+    (
+        "C38",
+        [{"role": "user", "content": [{"type": "text"}]}],
+        "missing_required_parameter",
+        f"{CONTENT}[0].text",
+    ),
+    ("C39", [{"role": "user", "content": "x" * 2**20}], "context_length_exceeded", "messages"),
+    ("C41", [{"role": "user", "content": "🫠" * 2**18}], "context_length_exceeded", "messages"),
+    (
+        "C42",
+        [USER, {"role": "tool", "content": "x", "tool_call_id": "c1"}],
+        None,
+        "messages.[1].role",
+    ),
+    (
+        "C42",
+        [
+            {"role": "assistant", "tool_calls": [CALL]},
+            {"role": "tool", "content": "x", "tool_call_id": "other"},
+        ],
+        None,
+        "messages.[1].role",
+    ),
+    ("C42", [{"role": "assistant", "tool_calls": [CALL]}, USER], None, "messages.[1].role"),
+    *(
+        (
+            "C43",
+            [{"role": "assistant", "tool_calls": [_call(a)]}],
+            "invalid_value",
+            "messages[0].tool_calls[0].function.arguments",
+        )
+        for a in ("not json", '"' + "x" * 2**20 + '"', '{"a":' * 10_000, "[]")
+    ),
+    (
+        "V01",
+        [{"role": "user", "content": [{"type": "image_url", "image_url": "http://x"}]}],
+        "invalid_type",
+        f"{CONTENT}[0].image_url",
+    ),
+    (
+        "V02",
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}],
+        "unsupported_value",
+        "messages",
+    ),
+]  # fmt: skip
+
+FORMAT = "response_format"
+EXTENSIONS: list[Row] = [
+    ("C27", {"allowed_token_ids": [1]}, "unsupported_parameter", "allowed_token_ids"),
+    ("C44", {FORMAT: "json"}, "invalid_type", FORMAT),
+    ("C44", {FORMAT: {"type": "xml"}}, "invalid_value", f"{FORMAT}.type"),
+    ("C44", {FORMAT: {}}, "missing_required_parameter", f"{FORMAT}.type"),
+    (
+        "C44",
+        {FORMAT: {"type": "json_schema"}},
+        "missing_required_parameter",
+        f"{FORMAT}.json_schema",
+    ),
+    (
+        "C44",
+        {FORMAT: {"type": "json_schema", "json_schema": {}}},
+        "missing_required_parameter",
+        f"{FORMAT}.json_schema.name",
+    ),
+    *(
+        (
+            "C44",
+            {FORMAT: {"type": "json_schema", "json_schema": {"name": name}}},
+            "invalid_value",
+            f"{FORMAT}.json_schema.name",
+        )
+        for name in ("x" * 65, "a b")
+    ),
+    (
+        "C44",
+        {FORMAT: {"type": "json_schema", "json_schema": {"name": "r", "schema": {}}}},
+        "unsupported_value",
+        FORMAT,
+    ),
+    ("C59", {FORMAT: {"type": "json_object"}}, "unsupported_value", FORMAT),
+    ("C53", {"structured_outputs": {"regex": "("}}, "unsupported_parameter", "structured_outputs"),
+    *(
+        ("C53", {f"guided_{kind}": "x"}, "unsupported_parameter", f"guided_{kind}")
+        for kind in ("json", "regex", "choice", "grammar")
+    ),
+    (
+        "C60",
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "s"}}}]},
+        "invalid_function_parameters",
+        "tools[0].function.parameters",
+    ),
+    (
+        "C61",
+        {
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "f",
+                        "parameters": {"properties": {"a": {"pattern": "["}}},
+                    },
+                }
+            ]
+        },
+        "invalid_function_parameters",
+        "tools[0].function.parameters",
+    ),
+    ("C62", {"tools": [TOOL] * 129}, "array_above_max_length", "tools"),
+    ("C62", {"tools": [TOOL, TOOL]}, "invalid_value", "tools[1].function.name"),
+    *(
+        (
+            "C62",
+            {"tools": [{"type": "function", "function": {"name": name}}]},
+            "invalid_value",
+            "tools[0].function.name",
+        )
+        for name in ("a b", "x" * 65, "__proto__")
+    ),
+    *(
+        (
+            "C62",
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": p}}]},
+            "invalid_value",
+            "tools[0].function.parameters",
+        )
+        for p in (None, [])
+    ),
+    ("--", {"tools": [TOOL]}, "unsupported_parameter", "tools"),
+    ("C63", {"chat_template": "{{ 1 }}"}, "field_not_allowed", "chat_template"),
+    *(
+        (
+            "C64",
+            {"chat_template_kwargs": {name: True}},
+            "field_not_allowed",
+            f"chat_template_kwargs.{name}",
+        )
+        for name in ("tokenize", "tools", "messages", "chat_template", "__class__")
+    ),
+    (
+        "C65",
+        {"chat_template_kwargs": {"a": "x" * 10_000_000}},
+        "string_above_max_length",
+        "chat_template_kwargs",
+    ),
+    ("C65", {"chat_template_kwargs": []}, "invalid_type", "chat_template_kwargs"),
+    *(
+        ("C66", {field: {}}, "field_not_allowed", field)
+        for field in (
+            "kv_transfer_params",
+            "prompt_embeds",
+            "mm_processor_kwargs",
+            "logits_processors",
+            "custom_logit_processor",
+            "media_io_kwargs",
+            "cache_salt",
+        )
+    ),
+    (
+        "C68",
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+        "invalid_value",
+        "tool_choice",
+    ),
+    ("C68", {"tool_choice": "required"}, "invalid_value", "tool_choice"),
+    *(("C70", {f: 1}, "unknown_parameter", f) for f in ("echo", "best_of", "suffix")),
+    ("--", {"use_beam_search": True}, "unsupported_parameter", "use_beam_search"),
+]
+
+PROMPTS: list[Row] = [
+    ("P01", {"prompt": ...}, "missing_required_parameter", "prompt"),
+    *(("P01", {"prompt": v}, "invalid_type", "prompt") for v in (None, {}, True)),
+    ("P02", {"prompt": []}, "empty_array", "prompt"),
+    ("P02", {"prompt": [[]]}, "empty_array", "prompt[0]"),
+    ("P02", {"prompt": [None]}, "invalid_type", "prompt[0]"),
+    ("P02", {"prompt": ["a", 5]}, "invalid_type", "prompt[1]"),
+    ("P02", {"prompt": [[1], "a"]}, "invalid_type", "prompt[1]"),
+    ("P03", {"prompt": ""}, "empty_string", "prompt"),
+    ("P04", {"prompt": [65] * (MAX_LENGTH - 3)}, "context_length_exceeded", "prompt"),
+    *(
+        ("P05", {"prompt": [v]}, "invalid_value", "prompt[0]")
+        for v in (-1, VOCAB, 2**31, 2**63, HUGE)
+    ),
+    *(("P05", {"prompt": [v]}, "invalid_type", "prompt[0]") for v in (1.5, True)),
+    ("P05", {"prompt": [[65], [65, -1]]}, "invalid_value", "prompt[1][1]"),
+    ("P06", {"prompt": [MEDIA_PAD]}, "invalid_value", "prompt[0]"),
+    ("P07", {"prompt": [65] * 1_000_000}, "context_length_exceeded", "prompt"),
+    ("P08", {"prompt": ["x"] * 10_000}, "array_above_max_length", "prompt"),
+    ("P08", {"prompt": ["x"] * 128, "n": 128}, "array_above_max_length", "prompt"),
+    ("P09", {"logprobs": 6}, "integer_above_max_value", "logprobs"),
+    ("P09", {"logprobs": -1}, "integer_below_min_value", "logprobs"),
+    ("P09", {"echo": "x"}, "invalid_type", "echo"),
+    ("P09", {"suffix": "x"}, "unsupported_parameter", "suffix"),
+    *(("P10", {"best_of": v}, "integer_above_max_value", "best_of") for v in (21, 10**9)),
+    ("P10", {"best_of": 0, "n": 2}, "invalid_value", "best_of"),
+    ("P10", {"best_of": 1, "n": 2}, "invalid_value", "best_of"),
+    ("P10", {"best_of": 2, "stream": True}, "invalid_value", "best_of"),
+    ("P10", {"best_of": 2}, "unsupported_parameter", "best_of"),
+    ("P11", {"prompt_embeds": "gASVAAAA"}, "field_not_allowed", "prompt_embeds"),
+]
+
+
+def _name(row: Any) -> str:
+    return f"{row[0]}-{str(row[3])[:40]}"
+
+
+def _check(
+    here: Site, response: httpx.Response, code: str | None, param: str | None, status: int = 400
+) -> None:
+    error = error_of(response)
+    found = (response.status_code, error["type"], error["code"], error["param"])
+    assert found == (status, "invalid_request_error", code, param)
+    assert here.chat().status_code == 200
+
+
+@pytest.mark.parametrize("row", SCALARS, ids=_name)
+def test_scalars_of_a_chat(shared_site: Site, row: Row) -> None:
+    _, fields, code, param = row
+    _check(shared_site, shared_site.chat(**fields), code, param)
+
+
+@pytest.mark.parametrize("row", MESSAGES, ids=_name)
+def test_messages(shared_site: Site, row: Any) -> None:
+    _, messages, code, param = row
+    _check(shared_site, shared_site.chat(messages=messages), code, param)
+
+
+@pytest.mark.parametrize("row", EXTENSIONS, ids=_name)
+def test_formats_tools_and_extensions(shared_site: Site, row: Row) -> None:
+    _, fields, code, param = row
+    _check(shared_site, shared_site.chat(**fields), code, param)
+
+
+@pytest.mark.parametrize("row", PROMPTS, ids=_name)
+def test_completions(shared_site: Site, row: Row) -> None:
+    _, fields, code, param = row
+    _check(shared_site, shared_site.complete(**fields), code, param)
+
+
+def _raw(text: str) -> bytes:
+    """A chat request whose text is broken by hand: `@` stands for the rest of a good one."""
+    return text.replace("@", json.dumps(chat())[1:-1]).encode()
+
+
+BODIES: list[tuple[str, bytes, str | None, str | None]] = [
+    ("T03", b"", None, None),
+    ("C01", b"{", None, None),
+    ("C01", _raw("{@,}"), None, None),
+    ("C01", b"{'model': 'tiny'}", None, None),
+    ("C01", _raw("{@} {@}"), None, None),
+    *(("C02", body, "invalid_type", None) for body in (b"[]", b'"x"', b"null", b"5")),
+    ("C03", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", None, None),
+    ("C04", _raw("{@}").decode().encode("utf-16"), None, None),
+    ("C04", b"\xef\xbb\xbf" + _raw("{@}"), None, None),
+    ("C04", '{"model":"é"}'.encode("latin-1"), None, None),
+    ("C05", _raw('{"model": "other", @}'), None, "model"),
+    ("C08", json.dumps(chat(messages=[{"role": "user", "content": "\ud800"}])).encode(),
+     "null_or_invalid_unicode", CONTENT),
+    ("C10", _raw('{@, "temperature": NaN}'), None, None),
+    ("C11", _raw('{@, "temperature": Infinity}'), "decimal_above_max_value", "temperature"),
+    ("C11", _raw('{@, "temperature": -Infinity}'), "decimal_below_min_value", "temperature"),
+    ("C11", _raw('{@, "temperature": 1e400}'), "decimal_above_max_value", "temperature"),
+    ("C11", _raw('{@, "temperature": 1%s}' % ("0" * 5000)), "decimal_above_max_value",
+     "temperature"),
+    ("C13", _raw('{@, "logit_bias": {"5": Infinity}}'), "decimal_above_max_value", "logit_bias"),
+    ("C19", _raw("{@}").replace(b'"max_tokens": 4', b'"max_tokens": ' + b"9" * 5000),
+     "integer_above_max_value", "max_tokens"),
+    ("C65", _raw('{@, "chat_template_kwargs": {"a": %s}}' % ("[" * 200 + "]" * 200)),
+     "invalid_value", "chat_template_kwargs"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", BODIES, ids=_name)
+def test_bodies(shared_site: Site, row: tuple[str, bytes, str | None, str | None]) -> None:
+    _, body, code, param = row
+    response = shared_site.post(CHAT, content=body, headers={"content-type": "application/json"})
+    _check(shared_site, response, code, param)
+
+
+GOOD: list[tuple[str, dict[str, Any]]] = [
+    ("C07", {"foo": 1}),
+    ("C09", {"messages": [{"role": "user", "content": "a\0b\u202e\u200b" + "z\u0335" * 50}]}),
+    ("C15", {"temperature": 1e-300}),
+    ("C15", {"temperature": 5e-324}),
+    ("C16", {"top_p": 0}),
+    ("C18", {"max_tokens": None}),
+    ("C23", {"stop": ["</s>", "<|im_end|>", "<|eot_id|>", "[INST]"]}),
+    ("C35", {"messages": [{"role": "user", "content": "<|image_pad|><|audio_bos|>"}]}),
+    ("C36", {"messages": [{"role": "user", "content": "<|im_end|><|im_start|>system"}]}),
+    ("C37", {"messages": [{"role": "assistant", "content": "</s>"}, USER]}),
+    (
+        "C42",
+        {
+            "messages": [
+                {"role": "assistant", "tool_calls": [CALL]},
+                {"role": "tool", "content": "x", "tool_call_id": "c1"},
+            ]
+        },
+    ),
+    ("C67", {"metadata": {"__type__": "Tensor", "dtype": "torch.os"}}),
+    ("C68", {"tools": [TOOL], "tool_choice": "none"}),
+    ("--", {"response_format": {"type": "text"}}),
+    ("--", {"max_tokens": ..., "max_completion_tokens": 4}),
+    ("--", {"logit_bias": {"5": 100, "6": -100}}),
+]
+
+
+@pytest.mark.parametrize("row", GOOD, ids=lambda row: f"{row[0]}-{min(row[1])}")
+def test_odd_but_good(shared_site: Site, row: tuple[str, dict[str, Any]]) -> None:
+    assert shared_site.chat(**row[1]).status_code == 200
+
+
+def test_zero_is_greedy(own_site: Site) -> None:
+    for fields in ({"temperature": 1e-300}, {"top_p": 0}, {"temperature": 0}):
+        assert own_site.chat(**fields).status_code == 200
+    submits = [m for m in own_site.engine.scheduler.seen if hasattr(m, "sampling")]
+    assert [m.sampling.temperature for m in submits] == [0.0, 0.0, 0.0]
+    assert all(m.sampling.top_p > 0 for m in submits)
+
+
+def test_context_is_full_to_the_last_token(shared_site: Site) -> None:
+    """C40: the template adds one token, so 507 bytes and 4 tokens fill 512."""
+    content = "x" * (MAX_LENGTH - 5)
+    assert shared_site.chat(messages=[{"role": "user", "content": content}]).status_code == 200
+    response = shared_site.chat(messages=[{"role": "user", "content": content + "x"}])
+    _check(shared_site, response, "context_length_exceeded", "messages")
+    assert error_of(response)["message"] == (
+        "This model's maximum context length is 512 tokens. However, you requested 513 tokens "
+        "(509 in the messages, 4 in the completion). Please reduce the length of the messages or "
+        "completion."
+    )
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_unknown_fields(strict: bool) -> None:
+    """C07"""
+    with site(strict_fields=strict) as here:
+        response = here.chat(foo=1)
+        if strict:
+            _check(here, response, "unknown_parameter", "foo")
+        else:
+            assert response.status_code == 200
+
+
+def test_unknown_model(shared_site: Site) -> None:
+    """C06, C69"""
+    for send in (shared_site.chat, shared_site.complete):
+        _check(shared_site, send(model="other"), "model_not_found", "model", status=404)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", CHAT, 405, "method_not_supported"),
+        ("FOO", CHAT, 405, "method_not_supported"),
+        ("TRACE", CHAT, 405, "method_not_supported"),
+        ("DELETE", "/v1/models/tiny", 405, "method_not_supported"),
+        ("POST", "/health/live", 405, "method_not_supported"),
+        ("POST", "/v1/nope", 404, None),
+        ("GET", "//v1/models", 404, None),
+        ("GET", "/v1/models;a=b", 404, None),
+        ("GET", "/v1/%2e%2e/admin", 404, None),
+        ("GET", "/v1/models/", 404, "model_not_found"),
+        ("POST", "/v1/load_lora_adapter", 404, None),
+        ("POST", "/reset_prefix_cache", 404, None),
+        ("GET", "/docs", 404, None),
+        ("GET", "/openapi.json", 404, None),
+        ("GET", "/debug", 404, None),
+    ],
+)
+def test_routes(shared_site: Site, method: str, path: str, status: int, code: str | None) -> None:
+    """T01, T02, T16, T17, X02, X04, X09"""
+    response = shared_site.request(method, path)
+    param = "model" if code == "model_not_found" else None
+    _check(shared_site, response, code, param, status)
+
+
+def test_messages_of_the_router(shared_site: Site) -> None:
+    assert error_of(shared_site.post("/v1/foo"))["message"] == "Invalid URL (POST /v1/foo)"
+    wrong = error_of(shared_site.get(CHAT))["message"]
+    assert wrong.startswith("Not allowed to GET on /v1/chat/completions. (HINT: ")
+
+
+@pytest.mark.parametrize("header", ["text/plain", "application/xml", "multipart/form-data"])
+def test_content_types(shared_site: Site, header: str) -> None:
+    """T07"""
+    response = shared_site.post(CHAT, content=_raw("{@}"), headers={"content-type": header})
+    _check(shared_site, response, "unsupported_content_type", None, 415)
+
+
+@pytest.mark.parametrize("header", ["application/json; charset=utf-8", "Application/JSON", None])
+def test_json_by_any_name(shared_site: Site, header: str | None) -> None:
+    """T07: a missing type is taken for JSON."""
+    headers = {} if header is None else {"content-type": header}
+    assert shared_site.post(CHAT, content=_raw("{@}"), headers=headers).status_code == 200
+
+
+def test_content_encoding(shared_site: Site) -> None:
+    """T08"""
+    response = shared_site.post(CHAT, chat(), headers={"content-encoding": "gzip"})
+    _check(shared_site, response, "unsupported_content_type", None, 415)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_body_over_the_cap(declared: bool) -> None:
+    """T04, T11, X05: with a length, and in chunks without one."""
+    with site(max_body_bytes=2048) as here:
+        parts = [b"x" * 1000] * 3
+
+        async def chunks() -> Any:
+            for part in parts:
+                yield part
+
+        content = b"".join(parts) if declared else chunks()
+        response = here.post(CHAT, content=content)
+        assert response.headers["connection"] == "close"
+        _check(here, response, "request_too_large", None, 413)
+
+
+def test_headers_that_do_not_matter(shared_site: Site) -> None:
+    """T21, T22, T23, A16: ranges, foreign ids, image-only clients and internal headers."""
+    headers = {
+        "range": "bytes=" + ",".join(f"{i}-{i}" for i in range(1000)),
+        "x-request-id": "\x1b[31m" + "x" * 10_000,
+        "accept": "image/png",
+        "x-tenant-id": "other",
+        "x-prefiller-host": "evil",
+        "x-kv-transfer": "1",
+    }
+    response = shared_site.post(CHAT, chat(), headers=headers)
+    assert response.status_code == 200
+    assert "x" * 100 not in response.headers["x-request-id"]
+
+
+def test_models(shared_site: Site) -> None:
+    """X01"""
+    for name in ("unknown", "%2e%2e", "x" * 10_000, "a%00b", "%ff"):
+        response = shared_site.get(f"/v1/models/{name}")
+        _check(shared_site, response, "model_not_found", "model", 404)
+
+
+TOKENIZE: list[tuple[str, str, dict[str, Any], str | None, str | None]] = [
+    ("X05", "/tokenize", {"prompt": "x" * 2**21}, "request_too_large", "prompt"),
+    ("X05", "/tokenize", {"messages": [USER] * 100_000}, "array_above_max_length", "messages"),
+    ("X06", "/detokenize", {"tokens": [-1]}, "invalid_value", "tokens[0]"),
+    ("X06", "/detokenize", {"tokens": [2**63]}, "invalid_value", "tokens[0]"),
+    ("X06", "/detokenize", {"tokens": [65] * 1_000_001}, "array_above_max_length", "tokens"),
+    ("X06", "/detokenize", {"tokens": "x"}, "invalid_type", "tokens"),
+    ("X06", "/detokenize", {"tokens": ["x"]}, "invalid_type", "tokens[0]"),
+    ("X06", "/detokenize", {}, "missing_required_parameter", "tokens"),
+    ("X08", "/tokenize", {"prompt": "x", "chat_template": "x"}, "field_not_allowed",
+     "chat_template"),
+    ("X08", "/tokenize", {"messages": [USER], "chat_template_kwargs": {"tokenize": 1}},
+     "field_not_allowed", "chat_template_kwargs.tokenize"),
+    ("X08", "/tokenize", {"prompt": "x", "mm_processor_kwargs": {}}, "field_not_allowed",
+     "mm_processor_kwargs"),
+    ("--", "/tokenize", {}, "missing_required_parameter", "prompt"),
+    ("--", "/tokenize", {"prompt": "x", "messages": [USER]}, "invalid_value", "prompt"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", TOKENIZE, ids=lambda row: f"{row[0]}-{row[3]}-{row[4]}")
+def test_tokenize_and_detokenize(shared_site: Site, row: Any) -> None:
+    _, path, body, code, param = row
+    _check(shared_site, shared_site.post(path, body), code, param)
+
+
+def test_detokenize_what_is_not_utf8(shared_site: Site) -> None:
+    """X07"""
+    response = shared_site.post("/detokenize", {"tokens": [104, 0xFF, 105]})
+    assert response.json() == {"prompt": "h\ufffdi"}
+
+
+def test_nothing_to_generate(shared_site: Site) -> None:
+    """P13"""
+    echoed = shared_site.complete(max_tokens=0, echo=True)
+    assert echoed.status_code == 200
+    assert echoed.json()["choices"][0]["text"] == "hi"
+    assert echoed.json()["usage"]["completion_tokens"] == 0
+    empty = shared_site.complete(max_tokens=0).json()
+    assert empty["choices"][0] | {"text": "", "finish_reason": "length"} == empty["choices"][0]

@@ -1,0 +1,55 @@
+"""The engine as a whole, from settings to tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from baton.errors import HubError
+from baton.protocol import Sampling
+from baton_worker.batch import PlanError
+from baton_worker.config import Config
+from baton_worker.engine import Engine
+from tests.fakes.planner import Planner, Sequence, run_all
+
+
+def config(stories: Path) -> Config:
+    return Config(
+        model=str(stories), device="cpu", dtype="float32", num_pages=64, max_rows=8, threads=1
+    )
+
+
+@pytest.fixture(scope="module")
+def engine(stories: Path) -> Engine:
+    return Engine.build(config(stories))
+
+
+@pytest.mark.row("F09.01", "F09.13")
+def test_golden_tokens_after_warm_up(assets: Path, engine: Engine) -> None:
+    case = json.loads((assets / "stories260k" / "golden_greedy.json").read_text())["cases"][1]
+    engine.reset()
+    sequence = Sequence(case["prompt_ids"], Sampling(64, temperature=0.0))
+    assert run_all(Planner(engine, num_pages=64), [sequence]) == [case["output_ids"]]
+    assert not engine.idle
+    engine.reset()
+    assert engine.idle
+
+
+def test_reset_forgets_slots_and_steps(engine: Engine) -> None:
+    engine.reset()
+    first = Planner(engine, num_pages=64, steps=10)
+    first.add(Sequence([1, 2, 3], Sampling(5)))
+    first.step()
+    engine.reset()
+    again = Planner(engine, num_pages=64)
+    again.add(Sequence([1, 2, 3], Sampling(5)))
+    again.step()
+    with pytest.raises(PlanError):
+        engine.step(first.plan())
+
+
+def test_an_unknown_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HubError):
+        Engine.build(Config(model=str(tmp_path / "nothing"), device="cpu", threads=1, offline=True))

@@ -1,0 +1,67 @@
+"""Auto values become values; what cannot be is refused."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+from baton.errors import SettingsError
+from baton_worker import machine
+from baton_worker.config import Config
+from baton_worker.models import LoadedModel, load_model
+from baton_worker.resolution import Placement, place, resolve
+
+CPU = Placement(torch.device("cpu"), torch.float32, 1)
+
+
+@pytest.fixture(scope="module")
+def loaded(stories: Path) -> LoadedModel:
+    return load_model(stories, device=CPU.device, dtype=CPU.dtype)
+
+
+@pytest.mark.parametrize(("fast", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_dtype_follows_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, fast: bool, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(machine, "has_fast_bfloat16", lambda: fast)
+    assert place(Config(device="cpu")).dtype is dtype
+
+
+def test_given_values_are_kept() -> None:
+    placement = place(Config(device="cpu", dtype="float16", threads=3))
+    assert placement == Placement(torch.device("cpu"), torch.float16, 3)
+
+
+def test_threads_follow_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 5)
+    assert place(Config(device="cpu")).threads == 5
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_missing_gpu_is_refused() -> None:
+    with pytest.raises(SettingsError, match="no GPU"):
+        place(Config(device="cuda"))
+
+
+def test_facts_of_the_model(loaded: LoadedModel) -> None:
+    resolved = resolve(Config(num_pages=100, page_size=8, max_rows=4), CPU, loaded)
+    assert (resolved.num_pages, resolved.max_length, resolved.vocab_size) == (100, 512, 512)
+    # 5 layers, keys and values, 4 heads of 8, 4 bytes.
+    assert resolved.page_bytes == 8 * 5 * 2 * 4 * 8 * 4
+    assert resolved.kv_bytes == 100 * resolved.page_bytes
+    assert resolved.weight_bytes >= 260_000 * 4
+    assert resolved.eos_ids == (2,) and resolved.dtype_name == "float32"
+
+
+def test_few_pages_are_told(loaded: LoadedModel, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        resolved = resolve(Config(num_pages=4), CPU, loaded)
+    assert resolved.max_length == 64 and "at most 64 tokens" in caplog.text
+
+
+def test_more_length_than_the_model_has_is_refused(loaded: LoadedModel) -> None:
+    with pytest.raises(SettingsError, match="512"):
+        resolve(Config(max_length=513), CPU, loaded)

@@ -1,0 +1,235 @@
+"""The worker over real sockets, with a scheduler that follows a script."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from baton.discovery import StaticDirectory, socket_path
+from baton.peers import Roster
+from baton.protocol import Beat, Drain, Hello, Message, Plan, Result, Sampling
+from baton.service import Life
+from baton.topology import FLEET
+from baton.transport import Server, wait
+from baton_worker.batch import PlanError
+from baton_worker.config import Config
+from baton_worker.engine import Engine
+from baton_worker.service import Service
+from tests.fakes.planner import Planner, Sequence, run_all
+
+SECONDS = 20.0
+
+
+class Scheduler:
+    """The server's half of the fleet link; `step` runs one plan on the worker and waits."""
+
+    def __init__(self, run_dir: Path, incarnation: int = 1) -> None:
+        self.server = Server(FLEET, socket_path(run_dir, FLEET))
+        self.roster = Roster(Hello("scheduler", "scheduler", incarnation, "0"))
+        self.worker: Hello | None = None
+        self.beats: list[Beat] = []
+        self.drains: list[Drain] = []
+        self.results: list[Result] = []
+
+    def pump(self, until: Callable[[], object]) -> None:
+        """Answer messages until a condition holds."""
+        end = time.monotonic() + SECONDS
+        while not until():
+            assert time.monotonic() < end, "the worker did not do what was expected"
+            wait((self.server,), 0.02)
+            for peer, envelope, message in self.server.drain():
+                self._take(peer, message)
+                if isinstance(message, Result):
+                    assert envelope.epoch == message.epoch
+
+    def _take(self, peer: bytes, message: Message) -> None:
+        if isinstance(message, Hello):
+            self.roster.greet(peer, message, time.monotonic())
+            self.worker = message
+            self.server.send(peer, self.roster.me)
+        elif isinstance(message, Beat):
+            self.beats.append(message)
+            self.server.send(peer, self.roster.beat(message, time.monotonic()))
+        elif isinstance(message, Drain):
+            self.drains.append(message)
+        elif isinstance(message, Result):
+            self.results.append(message)
+
+    def join(self) -> Hello:
+        """Wait for the worker's Hello."""
+        self.pump(lambda: self.worker)
+        assert self.worker is not None
+        return self.worker
+
+    def send(self, plan: Message) -> None:
+        assert self.worker is not None
+        assert self.server.send(self.worker.name.encode(), plan)
+
+    def step(self, plan: Plan) -> Result:
+        self.send(plan)
+        self.pump(lambda: self.results and self.results[-1].step == plan.step)
+        return self.results[-1]
+
+    def planner(self) -> Planner:
+        """A planner of this worker's epoch."""
+        return Planner(self, num_pages=64, epoch=self.join().incarnation)
+
+
+class Running:
+    """A service in a thread; the engine is shared by the tests."""
+
+    def __init__(self, engine: Engine, run_dir: Path) -> None:
+        engine.reset()
+        self.life = Life(drain_seconds=10)
+        config = Config(name="w0", model="org/stories", run_dir=run_dir)
+        self.service = Service(engine, config, StaticDirectory(config), self.life)
+        self.code: int | None = None
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.code = self.service.run()
+        except PlanError as error:
+            self.error = error
+
+    def join(self) -> None:
+        self.thread.join(SECONDS)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def engine(stories: Path) -> Engine:
+    return Engine.build(
+        Config(model=str(stories), device="cpu", dtype="float32", num_pages=64, threads=1)
+    )
+
+
+@pytest.fixture
+def scheduler(run_dir: Path) -> Iterator[Scheduler]:
+    scheduler = Scheduler(run_dir)
+    yield scheduler
+    scheduler.server.close()
+
+
+@pytest.fixture
+def running(engine: Engine, run_dir: Path, scheduler: Scheduler) -> Iterator[Running]:
+    running = Running(engine, run_dir)
+    yield running
+    running.life.draining_until = 0.0
+    running.join()
+
+
+def test_hello_says_what_the_worker_can(scheduler: Scheduler, running: Running) -> None:
+    info = scheduler.join().worker
+    assert info is not None
+    assert (info.model, info.num_pages, info.page_size) == ("org/stories", 64, 16)
+    assert (info.vocab_size, info.max_length, info.eos_ids) == (512, 512, (2,))
+    assert (info.device, info.dtype) == ("cpu", "float32")
+    assert info.weight_bytes > 0 and info.kv_bytes > 0
+
+
+def test_plans_become_results_and_beats_show_progress(
+    scheduler: Scheduler, running: Running
+) -> None:
+    planner = scheduler.planner()
+    sequence = Sequence([1, 403, 407], Sampling(8, temperature=0.0))
+    run_all(planner, [sequence])
+    assert len(sequence.log) == 8
+    assert all(result.duration_us > 0 for result in scheduler.results)
+    scheduler.pump(lambda: scheduler.beats and scheduler.beats[-1].progress == planner.steps)
+    assert not scheduler.beats[-1].busy
+
+
+def test_plans_ahead_run_in_order(scheduler: Scheduler, running: Running) -> None:
+    epoch = scheduler.join().incarnation
+    for step in range(5, 9):
+        scheduler.send(Plan(epoch, step, b"", b"", b"", b""))
+    scheduler.pump(lambda: len(scheduler.results) == 4)
+    assert [result.step for result in scheduler.results] == [5, 6, 7, 8]
+
+
+def test_a_plan_of_another_epoch_is_dropped(scheduler: Scheduler, running: Running) -> None:
+    epoch = scheduler.join().incarnation
+    scheduler.send(Plan(epoch + 1, 7, b"", b"", b"", b""))
+    assert scheduler.step(Plan(epoch, 1, b"", b"", b"", b"")).step == 1
+    assert len(scheduler.results) == 1
+
+
+def test_a_new_scheduler_gets_an_empty_worker_of_a_new_epoch(
+    engine: Engine, scheduler: Scheduler, running: Running, run_dir: Path
+) -> None:
+    planner = scheduler.planner()
+    sequence = planner.add(Sequence([1, 403, 407], Sampling(12, seed=5)))
+    for _ in range(4):
+        planner.step()
+    scheduler.server.close()
+    second = Scheduler(run_dir, incarnation=2)
+    try:
+        assert second.join().incarnation != planner.epoch
+        assert engine.idle
+        (log,) = run_all(second.planner(), [sequence])
+    finally:
+        second.server.close()
+    engine_alone = Planner(engine, num_pages=64)
+    engine.reset()
+    assert log == run_all(engine_alone, [Sequence([1, 403, 407], Sampling(12, seed=5))])[0]
+
+
+def test_a_scheduler_that_forgot_the_worker_gets_it_back(
+    scheduler: Scheduler, running: Running
+) -> None:
+    first = scheduler.join()
+    scheduler.pump(lambda: scheduler.beats)
+    scheduler.roster.peers.clear()
+    scheduler.pump(lambda: scheduler.worker != first)
+    scheduler.pump(lambda: len(scheduler.beats) > 3)
+    planner = scheduler.planner()
+    sequence = Sequence([1, 2, 3], Sampling(3))
+    assert len(run_all(planner, [sequence])[0]) == 3
+
+
+def test_a_plan_that_does_not_fit_ends_the_worker(scheduler: Scheduler, running: Running) -> None:
+    epoch = scheduler.join().incarnation
+    scheduler.send(Plan(epoch, 1, b"", b"", b"", b"", release=b"\1\0\0\0"))
+    running.join()
+    assert isinstance(running.error, PlanError)
+
+
+def test_draining_finishes_what_runs(scheduler: Scheduler, running: Running) -> None:
+    planner = scheduler.planner()
+    sequence = planner.add(Sequence([1, 403, 407], Sampling(6, temperature=0.0)))
+    planner.step()
+    running.life.stop()
+    scheduler.pump(lambda: scheduler.drains)
+    assert 0 < scheduler.drains[0].seconds <= 10
+    planner.finish()
+    assert len(sequence.log) == 6
+    assert running.thread.is_alive()
+    scheduler.send(planner.plan())
+    running.join()
+    assert running.code == 0
+
+
+def test_the_scheduler_can_ask_to_drain(scheduler: Scheduler, running: Running) -> None:
+    scheduler.join()
+    scheduler.send(Drain())
+    running.join()
+    assert running.code == 0
+
+
+def test_a_worker_waits_for_its_scheduler(engine: Engine, run_dir: Path) -> None:
+    running = Running(engine, run_dir)
+    time.sleep(0.3)
+    late = Scheduler(run_dir)
+    try:
+        assert late.join().name == "w0"
+    finally:
+        running.life.stop()
+        running.join()
+        late.server.close()
