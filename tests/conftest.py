@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+
 from baton.errors import HubError
 from baton.hub import resolve
 from baton.settings import Settings

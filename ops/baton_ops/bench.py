@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
-from baton.errors import BatonError, Unavailable
-from baton.settings import DEFAULT_MODEL, Settings
 from pydantic import Field
 from pydantic_settings import CliPositionalArg
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from baton.errors import BatonError, Unavailable
+from baton.settings import DEFAULT_MODEL, Settings
 from baton_ops import machine
 from baton_ops.load import Endpoint, Outcome, Target, arrivals, closed_loop, first_model, open_loop
 from baton_ops.prompts import Lengths, Prompts, Shape, prompts_for, requests

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import httpx
+
 from baton.errors import Unavailable
 
 GRACE_SECONDS = 60.0

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
+from rich.console import Console
+
 from baton.errors import BatonError
 from baton.settings import Settings
-from rich.console import Console
 
 Status = Literal["works", "refuses", "absent"]
 STATUSES: tuple[Status, ...] = ("works", "refuses", "absent")

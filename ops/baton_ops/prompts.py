@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import httpx
-from baton.errors import InvalidRequest, Unavailable
 
+from baton.errors import InvalidRequest, Unavailable
 from baton_ops.load import Request, Target
 
 Shape = Literal["fixed", "mixed"]

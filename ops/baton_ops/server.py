@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+
 from baton.errors import Unavailable
 from baton.settings import environment
 

@@ -38,6 +38,11 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
+def default_environment(name: str, value: str) -> None:
+    """Set a variable that a library reads when it is loaded, unless the operator has set it."""
+    os.environ.setdefault(name, value)
+
+
 class Settings(BaseSettings):
     """What every service is told."""
 
@@ -151,7 +156,7 @@ def check_names(environ: Mapping[str, str]) -> None:
 def _explain(cls: type[Settings], error: ValidationError) -> str:
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
-        name = str(problem["loc"][0]) if problem["loc"] else "settings"
+        name = ".".join(str(part) for part in problem["loc"]) or "settings"
         flag = "--" + name.replace("_", "-")
         lines.append(f"{flag}: {problem['msg']} (got {problem['input']!r})")
     return "\n".join(lines)
@@ -165,6 +170,7 @@ __all__ = [
     "SettingsError",
     "check_names",
     "config_classes",
+    "default_environment",
     "env_prefix",
     "environment",
     "variables",

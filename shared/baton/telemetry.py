@@ -39,13 +39,20 @@ def configure(service: str, endpoint: str) -> None:
     trace.set_tracer_provider(provider)
 
 
-def start(name: str, parent: str = "", attributes: Attributes | None = None) -> Span:
-    """Start a span under a traceparent. The caller ends it."""
+def start(
+    name: str, parent: str = "", attributes: Attributes | None = None, since: int | None = None
+) -> Span:
+    """Start a span under a traceparent. The caller ends it.
+
+    `since` is when it began, in nanoseconds of `time.time_ns`; None means now.
+    """
     context = None
     remote = _parse(parent)
     if remote is not None:
         context = set_span_in_context(NonRecordingSpan(remote))
-    return trace.get_tracer("baton").start_span(name, context=context, attributes=attributes)
+    return trace.get_tracer("baton").start_span(
+        name, context=context, attributes=attributes, start_time=since
+    )
 
 
 @contextmanager

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
 from baton.errors import SettingsError, Unavailable
 from baton_ops import bench
 from baton_ops.bench import Bench
-from rich.console import Console
-
 from tests.fakes.completions import Completions, Site
 
 

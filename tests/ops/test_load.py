@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import httpx
 import pytest
+
 from baton.errors import Unavailable
 from baton_ops.load import (
     Endpoint,
@@ -20,7 +21,6 @@ from baton_ops.load import (
     first_model,
     open_loop,
 )
-
 from tests.fakes.completions import Completions, Site
 
 T = TypeVar("T")

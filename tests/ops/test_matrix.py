@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
+
 from baton.errors import BatonError
 from baton_ops.matrix import Features, Matrix, Result, run, status
-from rich.console import Console
 
 FEATURES = Path(__file__).parents[2] / "docs" / "features.json"
 

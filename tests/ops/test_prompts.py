@@ -8,10 +8,10 @@ from itertools import islice
 
 import httpx
 import pytest
+
 from baton.errors import InvalidRequest
 from baton_ops.load import Endpoint, Target
 from baton_ops.prompts import IdPrompts, Lengths, Prompts, TextPrompts, prompts_for, requests
-
 from tests.fakes.completions import Completions, Site
 
 

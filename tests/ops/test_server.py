@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from baton.errors import Unavailable
 from baton_ops import server
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 
 import pytest
+from rich.console import Console
+
 from baton_ops.load import Outcome
 from baton_ops.summary import Latency, summarise, table
-from rich.console import Console
 
 GOOD = Outcome(10.0, [10.5, 11.0, 12.0], input_tokens=8, output_tokens=3, ended=12.0)
 PAIRED = Outcome(11.0, [11.5, 12.5], input_tokens=4, output_tokens=5, ended=12.5)

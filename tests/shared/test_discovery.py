@@ -5,6 +5,8 @@ from pathlib import Path
 
 import fakeredis
 import pytest
+from redis.exceptions import ConnectionError as RedisDown
+
 from baton.discovery import (
     LEASE_SECONDS,
     RedisDirectory,
@@ -16,7 +18,6 @@ from baton.discovery import (
 from baton.errors import SettingsError
 from baton.settings import Settings
 from baton.topology import FLEET, FRONTEND, TOKENIZE
-from redis.exceptions import ConnectionError as RedisDown
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from baton.errors import HubError
 from baton.hub import parse_wheel, resolve, served_name
 from baton.settings import Settings

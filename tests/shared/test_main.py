@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+
 from baton import __version__
 from baton.__main__ import main, usage
 from baton.settings import SERVICES

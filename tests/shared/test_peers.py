@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from baton.errors import WireError
 from baton.peers import BEAT_SECONDS, LOST_SECONDS, Greeting, Roster, check_version, incarnation
 from baton.protocol import PROTOCOL, Beat, Hello, Who

@@ -4,6 +4,7 @@ import operator
 from importlib.metadata import EntryPoint
 
 import pytest
+
 from baton.errors import SettingsError
 from baton.registry import Registry
 

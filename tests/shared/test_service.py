@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from baton import service
 from baton.discovery import StaticDirectory
 from baton.errors import BatonError, HubError, SettingsError

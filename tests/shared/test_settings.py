@@ -3,9 +3,19 @@ from __future__ import annotations
 from typing import Annotated
 
 import pytest
+
 from baton.errors import SettingsError
 from baton.registry import Registry
-from baton.settings import SERVICES, Settings, check_names, config_classes, env_prefix, variables
+from baton.settings import (
+    SERVICES,
+    Settings,
+    check_names,
+    config_classes,
+    default_environment,
+    env_prefix,
+    environment,
+    variables,
+)
 
 COLOURS = Registry("colours", {"red": "operator:add", "green": "operator:sub"})
 
@@ -56,6 +66,14 @@ def test_an_unknown_variable_stops_with_the_nearest_name() -> None:
     with pytest.raises(SettingsError, match="Did you mean BATON_MODEL"):
         check_names({"BATON_MODLE": "x"})
     check_names({"BATON_MODEL": "x", "BATON_WORKER_MODEL": "y", "PATH": "/", "BATON_TEST_X": ""})
+
+
+def test_a_library_default_gives_way_to_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_LIBRARY", "x")
+    monkeypatch.delenv("SOME_LIBRARY")
+    default_environment("SOME_LIBRARY", "1")
+    default_environment("SOME_LIBRARY", "2")
+    assert environment()["SOME_LIBRARY"] == "1"
 
 
 def test_settings_are_frozen() -> None:

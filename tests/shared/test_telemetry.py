@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from baton.telemetry import span, start, traceparent
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from baton.telemetry import span, start, traceparent
 
 
 @pytest.fixture

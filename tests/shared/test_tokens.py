@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from baton.tokens import block_hashes, derive_seed, pack, unpack, unpack_floats
 from hypothesis import given
 from hypothesis import strategies as st
+
+from baton.tokens import block_hashes, derive_seed, pack, unpack, unpack_floats
 
 ids = st.lists(st.integers(0, 2**31 - 1), max_size=50)
 

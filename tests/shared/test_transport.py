@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+
 from baton.errors import SettingsError
 from baton.protocol import Abort, Beat, Envelope, Stats, Tokens
 from baton.topology import FRONTEND

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from baton.errors import WireError
 from baton.protocol import Abort, Envelope, Hello, Sampling, Submit, Tokens
 from baton.topology import FRONTEND, LINKS, Link
 from baton.wire import decode, encode
-from hypothesis import given
-from hypothesis import strategies as st
 
 GOOD = Submit(handle=7, request="r", tokens=b"\0\0\0\0", sampling=Sampling(max_tokens=3))
 

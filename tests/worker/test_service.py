@@ -142,8 +142,8 @@ def test_plans_become_results_and_beats_show_progress(
     run_all(planner, [sequence])
     assert len(sequence.log) == 8
     assert all(result.duration_us > 0 for result in scheduler.results)
-    scheduler.pump(lambda: scheduler.beats and scheduler.beats[-1].progress == planner.steps)
-    assert not scheduler.beats[-1].busy
+    scheduler.pump(lambda: scheduler.beats and not scheduler.beats[-1].busy)
+    assert scheduler.beats[-1].progress > planner.steps, "layers count, so a long step is no hang"
 
 
 def test_plans_ahead_run_in_order(scheduler: Scheduler, running: Running) -> None:

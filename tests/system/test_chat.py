@@ -1,0 +1,98 @@
+"""The default model, real weights, the official client: what a newcomer does first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import openai
+import pytest
+
+from tests.served import Served
+
+pytestmark = pytest.mark.slow
+
+MODEL = "SmolLM2-135M-Instruct"
+CAPITAL = [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}]
+
+
+@pytest.fixture(scope="module")
+def served(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    system = Served(tmp_path_factory.mktemp("chat"), None)
+    try:
+        yield system.ready()
+    finally:
+        system.close()
+
+
+@pytest.fixture(scope="module")
+def client(served: Served) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.mark.row("T01", "F13.01")
+def test_the_banner_says_what_is_served(served: Served) -> None:
+    assert MODEL in served.banner and "curl" in served.banner and served.url in served.banner
+
+
+@pytest.mark.row("F18.01", "T01")
+def test_a_streamed_answer_is_sensible_and_equals_the_whole_one(client: openai.OpenAI) -> None:
+    whole = client.chat.completions.create(
+        model=MODEL, messages=CAPITAL, temperature=0, max_tokens=40
+    )
+    text = whole.choices[0].message.content or ""
+    assert "Paris" in text
+    stream = client.chat.completions.create(
+        model=MODEL,
+        messages=CAPITAL,
+        temperature=0,
+        max_tokens=40,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    events = list(stream)
+    assert "".join(e.choices[0].delta.content or "" for e in events if e.choices) == text
+    assert events[-1].usage == whole.usage
+    assert [e.choices[0].finish_reason for e in events if e.choices][-1] == "stop"
+
+
+@pytest.mark.row("F18.02")
+def test_a_completion_with_logprobs_and_echo(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model=MODEL, prompt="The sky is", temperature=0, max_tokens=4, logprobs=2, echo=True
+    )
+    choice = answer.choices[0]
+    assert choice.text.startswith("The sky is")
+    assert choice.logprobs is not None
+    assert "".join(choice.logprobs.tokens or ()) == choice.text
+    assert choice.logprobs.token_logprobs is not None
+    assert choice.logprobs.token_logprobs[0] is None
+    assert all(value <= 0 for value in choice.logprobs.token_logprobs[1:])
+
+
+def test_stop_strings_never_show_and_end_the_answer(client: openai.OpenAI) -> None:
+    plain = client.completions.create(
+        model=MODEL, prompt="1 2 3 4 5 6", temperature=0, max_tokens=24
+    )
+    stop = plain.choices[0].text[5:8]
+    cut = client.completions.create(
+        model=MODEL, prompt="1 2 3 4 5 6", temperature=0, max_tokens=24, stop=[stop]
+    )
+    expected = plain.choices[0].text
+    assert cut.choices[0].text == expected[: expected.index(stop)]
+    assert cut.choices[0].finish_reason == "stop"
+
+
+@pytest.mark.row("F18.11")
+def test_the_model_is_listed(client: openai.OpenAI) -> None:
+    assert [m.id for m in client.models.list()] == [MODEL]
+    assert client.models.retrieve(MODEL).id == MODEL
+
+
+def test_errors_are_the_clients_own_classes(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="gpt-x", messages=CAPITAL)
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(model=MODEL, prompt="x " * 20_000)
+    assert refused.value.code == "context_length_exceeded"

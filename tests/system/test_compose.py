@@ -1,0 +1,179 @@
+"""The system in containers, where a container engine answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = f"baton-test-{os.getpid()}"
+BASES = ("python:3.11-slim", "redis:7-alpine")
+PATIENCE = 120.0
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+def docker(*arguments: str, timeout: float = 900, check: bool = True) -> str:
+    """Run the docker command in the repository and return what it prints."""
+    done = subprocess.run(
+        ["docker", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert not check or done.returncode == 0, f"docker {arguments}: {done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def compose(*arguments: str, timeout: float = 900, check: bool = True) -> str:
+    return docker("compose", "--project-name", PROJECT, *arguments, timeout=timeout, check=check)
+
+
+def why_not() -> str:
+    """Why containers cannot be tested here; empty when they can."""
+    if shutil.which("docker") is None:
+        return "there is no docker command here"
+    if not docker("info", "--format", "{{.ServerVersion}}", timeout=30, check=False).strip():
+        return "no container engine answers (docker info)"
+    if not docker("compose", "version", timeout=30, check=False):
+        return "there is no docker compose (version 2) here"
+    for image in BASES:
+        known = docker("image", "inspect", "--format", "{{.Id}}", image, check=False).strip()
+        if not known and subprocess.run(["docker", "pull", "-q", image], check=False).returncode:
+            return f"the image {image} is not here and no registry delivers it"
+    return ""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class System:
+    """The running project."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+
+    def chat(self) -> httpx.Response:
+        model = httpx.get(f"{self.url}/v1/models", timeout=30).json()["data"][0]["id"]
+        body = {"model": model, "messages": QUESTION, "max_tokens": 24, "temperature": 0}
+        return httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=PATIENCE)
+
+    def containers(self, service: str = "") -> list[dict[str, Any]]:
+        """`docker inspect` of the running containers."""
+        names = compose("ps", "--quiet", *([service] if service else [])).split()
+        inspected: list[dict[str, Any]] = json.loads(docker("inspect", *names))
+        return inspected
+
+    def ready_workers(self) -> list[str]:
+        page = httpx.get(f"{self.url}/fleet", timeout=30).json()
+        return [w["name"] for w in page.get("workers", []) if w["state"] == "ready"]
+
+
+@pytest.fixture(scope="module")
+def system() -> Iterator[System]:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    with pytest.MonkeyPatch.context() as patch:
+        port = free_port()
+        patch.setenv("BATON_COMPOSE_PORT", str(port))
+        for name in ("BATON_MODEL", "BATON_COMPOSE_MODELS", "BATON_COMPOSE_HOST"):
+            patch.delenv(name, raising=False)
+        try:
+            compose("build", timeout=1500)
+            done = compose("up", "--wait", "--wait-timeout", "600", check=False)
+            running = compose("ps", "--format", "{{.Service}} {{.Health}}", check=False)
+            assert "gateway healthy" in running, done + compose("logs", "--tail=30", check=False)
+            yield System(port)
+        finally:
+            compose("down", "--volumes", "--timeout", "5", check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_chat_works(system: System) -> None:
+    answer = system.chat()
+    assert answer.status_code == 200, answer.text
+    assert "Paris" in answer.json()["choices"][0]["message"]["content"]
+
+
+@pytest.mark.slow
+def test_every_container_is_confined(system: System) -> None:
+    found = system.containers()
+    services = {c["Config"]["Labels"]["com.docker.compose.service"] for c in found}
+    assert services == {"gateway", "tokenizer", "mm-preprocess", "scheduler", "worker", "redis"}
+    for container in found:
+        name, host = container["Name"], container["HostConfig"]
+        assert container["State"]["Health"]["Status"] == "healthy", name
+        assert container["Config"]["User"].partition(":")[0] not in {"", "0", "root"}, name
+        assert host["ReadonlyRootfs"] is True, name
+        assert host["CapDrop"] == ["ALL"] and not host["CapAdd"], name
+        assert "no-new-privileges:true" in host["SecurityOpt"], name
+        assert host["Memory"] > 0 and host["PidsLimit"] > 0, name
+        assert not host["Privileged"], name
+        assert not [m for m in container["Mounts"] if m["RW"] and m["Type"] != "tmpfs"], name
+
+
+@pytest.mark.slow
+def test_only_the_gateway_is_published(system: System) -> None:
+    published = {
+        c["Config"]["Labels"]["com.docker.compose.service"]
+        for c in system.containers()
+        if any(c["NetworkSettings"]["Ports"].values())
+    }
+    assert published == {"gateway"}
+
+
+@pytest.mark.slow
+def test_the_fabric_reaches_nothing_outside(system: System) -> None:
+    code = "import socket; socket.create_connection(('1.1.1.1', 443), timeout=3)"
+    done = compose("exec", "-T", "worker", "python", "-c", code + "; print('out')", check=False)
+    assert "out" not in done
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_second_worker_finds_the_others_by_itself(system: System) -> None:
+    compose("up", "--wait", "--no-recreate", "--scale", "worker=2")
+    deadline = time.monotonic() + PATIENCE
+    while len(system.ready_workers()) < 2:
+        assert time.monotonic() < deadline, compose("logs", "--tail=30", check=False)
+        time.sleep(0.5)
+    assert system.chat().status_code == 200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_worker_container_comes_back(system: System) -> None:
+    [first, *_] = system.containers("worker")
+    docker("exec", first["Id"], "python", "-c", "import os, signal; os.kill(1, signal.SIGTERM)")
+    deadline = time.monotonic() + PATIENCE
+    while docker("inspect", "-f", "{{.RestartCount}}", first["Id"]).strip() != "1":
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    while system.chat().status_code != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+@pytest.mark.slow
+def test_the_engine_forgets_everything(system: System) -> None:
+    """Last: `down --volumes` leaves no container, network or volume of the project."""
+    compose("down", "--volumes", "--timeout", "10")
+    label = f"label=com.docker.compose.project={PROJECT}"
+    for kind in ("container", "network", "volume"):
+        assert not docker(kind, "ls", "--quiet", "--filter", label).strip()

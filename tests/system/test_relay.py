@@ -1,0 +1,219 @@
+"""Small real weights in fp32 through five real processes: exact, and exact again after a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.served import PATIENCE, Served, until
+
+pytestmark = pytest.mark.slow
+EXACT = ("--worker.dtype", "float32", "--worker.threads", "1")
+
+
+class Collector(ThreadingHTTPServer):
+    """An OTLP/HTTP collector that remembers (trace id, service, span name)."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[bytes, str, str]] = []
+        super().__init__(("127.0.0.1", 0), _Export)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Export(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            import gzip
+
+            body = gzip.decompress(body)
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            names = {a.key: a.value.string_value for a in resource.resource.attributes}
+            for scope in resource.scope_spans:
+                for span in scope.spans:
+                    self.server.spans.append((span.trace_id, names["service.name"], span.name))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Collector]:
+    with Collector() as server:
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def served(
+    stories: Path, collector: Collector, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    flags = (*EXACT, "--otlp-endpoint", collector.url)
+    system = Served(tmp_path_factory.mktemp("relay"), stories, *flags)
+    try:
+        yield system.ready()
+    finally:
+        system.close()
+
+
+def stream(url: str, **fields: Any) -> Iterator[dict[str, Any]]:
+    """The events of a streamed completion."""
+    body = {"model": "hf", "stream": True, "temperature": 0, "ignore_eos": True} | fields
+    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=PATIENCE) as answer:
+        assert answer.status_code == 200, answer.read()
+        for line in answer.iter_lines():
+            if line.startswith("data: ") and line != "data: [DONE]":
+                yield json.loads(line.removeprefix("data: "))
+
+
+def text_of(events: list[dict[str, Any]]) -> str:
+    assert all("error" not in event for event in events), events[-1]
+    return "".join(c["text"] for event in events for c in event["choices"])
+
+
+@pytest.mark.row("T01", "F09.01", "F09.10", "F13.01")
+def test_golden_tokens_and_logprobs_all_at_once(served: Served, assets: Path) -> None:
+    golden = json.loads((assets / "stories260k" / "golden_greedy.json").read_text())
+    cases = golden["cases"] if isinstance(golden, dict) else golden
+
+    def run(case: dict[str, Any]) -> dict[str, Any]:
+        ids = case["prompt_ids"]
+        number = len(case["output_ids"])
+        answer = served.complete(
+            prompt=ids, max_tokens=number, ignore_eos=True, return_token_ids=True, logprobs=0
+        )
+        choice: dict[str, Any] = answer.json()["choices"][0]
+        return choice
+
+    with ThreadPoolExecutor(len(cases)) as pool:
+        for case, choice in zip(cases, pool.map(run, cases), strict=True):
+            assert choice["token_ids"] == case["output_ids"]
+            assert choice["logprobs"]["token_logprobs"] == pytest.approx(case["logprobs"], abs=1e-3)
+
+
+@pytest.mark.row("F12.01")
+def test_a_client_that_leaves_frees_its_pages(served: Served) -> None:
+    until(lambda: served.pages_held() == 0, "all pages free before")
+    events = stream(served.url, prompt="Once upon a time", max_tokens=450)
+    next(events)
+    until(lambda: served.pages_held() > 0, "pages in use while it runs")
+    events.close()
+    until(lambda: served.pages_held() == 0, "all pages free after")
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.0, "seed": 5}])
+def test_kill_9_of_the_worker_is_a_pause_and_never_a_different_answer(
+    served: Served, sampling: dict[str, Any]
+) -> None:
+    ask = {"prompt": "Once upon a time", "max_tokens": 400, "repetition_penalty": 1.1} | sampling
+    undisturbed = text_of(list(stream(served.url, **ask)))
+    events = stream(served.url, **ask)
+    seen = [next(events) for _ in range(5)]
+    os.kill(served.pids()["worker"], signal.SIGKILL)
+    seen += events
+    assert text_of(seen) == undisturbed
+    assert seen[-1]["choices"][0]["finish_reason"] == "length"
+
+
+def test_kill_9_of_the_tokenizer_is_a_pause_too(served: Served) -> None:
+    ask = {"prompt": "Once upon a time", "max_tokens": 400}
+    undisturbed = text_of(list(stream(served.url, **ask)))
+    events = stream(served.url, **ask)
+    seen = [next(events) for _ in range(5)]
+    os.kill(served.pids()["tokenizer"], signal.SIGKILL)
+    seen += events
+    assert text_of(seen) == undisturbed
+
+
+@pytest.mark.row("F19.01")
+def test_a_stopped_worker_turns_health_false_and_its_return_turns_it_true(served: Served) -> None:
+    def health() -> int:
+        return httpx.get(f"{served.url}/health", timeout=PATIENCE).status_code
+
+    until(lambda: health() == 200, "healthy before")
+    worker = served.pids()["worker"]
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        until(lambda: health() == 503, "a stopped worker is noticed")
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    until(lambda: health() == 200, "healthy again")
+    assert served.complete(prompt="Once").status_code == 200
+
+
+def sampled(served: Served, **fields: Any) -> list[str]:
+    answer = served.complete(prompt="Once upon a time", temperature=1.0, max_tokens=48, **fields)
+    return [choice["text"] for choice in answer.json()["choices"]]
+
+
+@pytest.mark.row("F09.02", "F09.04", "F13.01")
+def test_a_seed_gives_the_same_tokens_whatever_else_runs(served: Served) -> None:
+    alone = [sampled(served, seed=seed, top_p=0.95) for seed in range(4)]
+    with ThreadPoolExecutor(12) as pool:
+        runs = pool.map(lambda seed: sampled(served, seed=seed, top_p=0.95), range(12))
+        assert list(runs)[:4] == alone
+    assert len({text for [text] in alone}) == 4
+
+
+def test_choices_of_one_request_differ_and_the_first_is_the_seeds_own(served: Served) -> None:
+    four = sampled(served, seed=7, n=4)
+    assert len(set(four)) == 4
+    assert sampled(served, seed=7) == four[:1]
+
+
+BAD = [
+    {"prompt": [-1]},
+    {"prompt": [2**40]},
+    {"prompt": ""},
+    {"prompt": "x", "temperature": -1},
+    {"prompt": "x", "max_tokens": 0},
+    {"prompt": "x", "logit_bias": {"999999": 1}},
+    {"prompt": "y " * 5000},
+    {"prompt": "x", "n": 10**9},
+]
+
+
+def test_bad_requests_cost_the_others_nothing(served: Served) -> None:
+    before = served.pids()
+    ask = {"prompt": "Once upon a time", "max_tokens": 200}
+    undisturbed = text_of(list(stream(served.url, **ask)))
+    events = stream(served.url, **ask)
+    seen = [next(events)]
+    for fields in BAD:
+        answer = served.complete(**fields)
+        assert answer.status_code in (200, 400), answer.text
+    seen += events
+    assert text_of(seen) == undisturbed
+    assert served.pids() == before
+
+
+def test_one_trace_runs_through_every_service(served: Served, collector: Collector) -> None:
+    served.complete(prompt="Once upon a time")
+
+    def joined() -> bool:
+        traces: dict[bytes, set[str]] = {}
+        for trace, service, _ in list(collector.spans):
+            traces.setdefault(trace, set()).add(service)
+        wanted = {"baton-gateway", "baton-tokenizer", "baton-scheduler", "baton-worker"}
+        return any(wanted <= services for services in traces.values())
+
+    until(joined, "spans of all four services in one trace")

@@ -1,0 +1,245 @@
+"""`baton serve` as a user runs it: five real processes, killed, drained and restarted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from baton.settings import SERVICES
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads the process table in /proc"),
+]
+PATIENCE = 90.0
+"""Seconds for anything that must happen; a bound on a failure, not a measurement."""
+TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"
+
+
+class Served:
+    """One `baton serve` and what can be seen of it from outside."""
+
+    def __init__(self, folder: Path, model: Path, *flags: str) -> None:
+        self.log = folder / "log"
+        template = folder / "template.jinja"
+        template.write_text(TEMPLATE)
+        command = [sys.executable, "-m", "baton", "serve", str(model), "--port", "0"]
+        command += ["--tokenizer.chat-template", str(template), "--worker.threads", "1", *flags]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder
+            )
+        self.banner = ""
+        self.url = ""
+
+    def ready(self) -> Served:
+        """Wait for the banner."""
+        assert self.process.stdout is not None
+        ended = threading.Timer(PATIENCE, self.process.kill)
+        ended.start()
+        for line in self.process.stdout:
+            self.banner += line
+            if line.startswith("  -d"):
+                break
+        ended.cancel()
+        found = re.search(r"http://127\.0\.0\.1:\d+", self.banner)
+        assert found, self.log.read_text()
+        self.url = found[0]
+        return self
+
+    def pids(self) -> dict[str, int]:
+        """Service to process id of the children that run now."""
+        number = self.process.pid
+        children = Path(f"/proc/{number}/task/{number}/children").read_text().split()
+        found = {}
+        for child in children:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+                if "baton_ops.leash" in command:
+                    found[command[command.index("baton_ops.leash") + 1]] = int(child)
+        return found
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for something that must happen."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: this did not happen"
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def complete(url: str, **extra: Any) -> httpx.Response:
+    body = {"model": "hf", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+    return httpx.post(f"{url}/v1/completions", json=body | extra, timeout=PATIENCE)
+
+
+def works(url: str) -> bool:
+    """A request succeeds now."""
+    try:
+        return complete(url).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+class Stream(threading.Thread):
+    """A long streaming request in the background, and how it ended."""
+
+    def __init__(self, url: str, max_tokens: int = 400) -> None:
+        super().__init__(daemon=True)
+        self.begun = threading.Event()
+        self.events: list[str] = []
+        self.broken: httpx.TransportError | None = None
+        self._url, self._max_tokens = url, max_tokens
+        self.start()
+
+    def run(self) -> None:
+        body = {
+            "model": "hf",
+            "prompt": "Once upon a time",
+            "max_tokens": self._max_tokens,
+            "ignore_eos": True,
+            "stream": True,
+        }
+        try:
+            with httpx.stream(
+                "POST", f"{self._url}/v1/completions", json=body, timeout=PATIENCE
+            ) as answer:
+                for line in answer.iter_lines():
+                    if line.startswith("data: "):
+                        self.events.append(line.removeprefix("data: "))
+                        self.begun.set()
+        except httpx.TransportError as error:
+            self.broken = error
+        self.begun.set()
+
+    @property
+    def ended_cleanly(self) -> bool:
+        """With [DONE] after all tokens, or with one error event as the last."""
+        if not self.events:
+            return False
+        return self.events[-1] == "[DONE]" or "error" in json.loads(self.events[-1])
+
+
+@pytest.fixture(scope="module")
+def served(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    server = Served(tmp_path_factory.mktemp("served"), stories)
+    try:
+        yield server.ready()
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def fresh(stories: Path, tmp_path: Path) -> Iterator[Served]:
+    server = Served(tmp_path, stories)
+    try:
+        yield server.ready()
+    finally:
+        server.close()
+
+
+def test_the_banner_and_a_chat(served: Served) -> None:
+    assert "curl" in served.banner and "memory" in served.banner and "cpu" in served.banner
+    assert set(served.pids()) == set(SERVICES)
+    body = {
+        "model": "hf",
+        "messages": [{"role": "user", "content": "Once upon a time"}],
+        "max_tokens": 16,
+    }
+    answer = httpx.post(f"{served.url}/v1/chat/completions", json=body, timeout=PATIENCE)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_killed_service_is_restarted_and_nothing_hangs(served: Served, service: str) -> None:
+    until(lambda: works(served.url), "the system works before")
+    before = served.pids()
+    stream = Stream(served.url)
+    assert stream.begun.wait(PATIENCE)
+    os.kill(before[service], signal.SIGKILL)
+    stream.join(PATIENCE)
+    assert not stream.is_alive(), "the request in flight hangs"
+    if service == "gateway":
+        assert stream.broken is not None or stream.ended_cleanly
+    else:
+        assert stream.broken is None and stream.ended_cleanly, stream.events[-1:]
+    until(lambda: works(served.url), "the system works again")
+    after = served.pids()
+    assert after[service] != before[service]
+    assert {s: p for s, p in after.items() if s != service} == {
+        s: p for s, p in before.items() if s != service
+    }
+    lines = [x for x in served.log.read_text().splitlines() if f"{service}[{before[service]}]" in x]
+    reports = [x for x in lines if "was killed by SIGKILL: restarting in" in x]
+    assert len(reports) == 1
+
+
+def test_sigterm_lets_the_running_request_finish_and_ends_all(fresh: Served) -> None:
+    pids = fresh.pids()
+    stream = Stream(fresh.url)
+    assert stream.begun.wait(PATIENCE)
+    fresh.process.send_signal(signal.SIGTERM)
+    stream.join(PATIENCE)
+    assert stream.events[-1] == "[DONE]", stream.events[-2:]
+    assert fresh.process.wait(PATIENCE) == 0
+    assert not [service for service, pid in pids.items() if alive(pid)]
+
+
+def test_children_do_not_survive_a_killed_supervisor(fresh: Served) -> None:
+    pids = fresh.pids()
+    fresh.process.kill()
+    fresh.process.wait(PATIENCE)
+    until(lambda: not any(alive(pid) for pid in pids.values()), "all children end")
+
+
+@pytest.mark.parametrize("flags", [(), ("--worker.dtype", "float32")])
+def test_a_model_that_cannot_be_loaded_ends_everything_with_a_sentence(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"architectures": ["Nothing"]}))
+    server = Served(tmp_path, model, *flags)
+    try:
+        assert server.process.wait(PATIENCE) == 3
+    finally:
+        server.close()
+    log = server.log.read_text()
+    assert "stopping all" in log
+    assert "Traceback" not in log
+
+
+def test_a_port_in_use_is_said_before_anything_starts(served: Served, stories: Path) -> None:
+    port = served.url.rpartition(":")[2]
+    command = [sys.executable, "-m", "baton", "serve", str(stories), "--port", port]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 2
+    assert f"Cannot listen on 127.0.0.1 port {port}" in done.stderr

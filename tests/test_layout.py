@@ -1,0 +1,362 @@
+"""The architecture, asserted: mirrors, registries, generated files, names, import rules, bans."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baton import protocol, wire
+from baton.protocol import Message
+from baton.registry import Registry
+from baton.settings import check_names
+from baton.topology import LINKS, mermaid
+from baton_ops.settings import FOLDER, stale
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = {
+    "shared": ROOT / "shared/baton",
+    "gateway": ROOT / "services/gateway/baton_gateway",
+    "tokenizer": ROOT / "services/tokenizer/baton_tokenizer",
+    "scheduler": ROOT / "services/scheduler/baton_scheduler",
+    "mm_preprocess": ROOT / "services/mm-preprocess/baton_mm_preprocess",
+    "worker": ROOT / "services/worker/baton_worker",
+    "ops": ROOT / "ops/baton_ops",
+}
+"""Folder of tests -> the package that it mirrors."""
+
+UNMIRRORED = {
+    # Data without behaviour: the test below sends every message through the wire.
+    "shared/protocol/base.py",
+    "shared/protocol/control.py",
+    "shared/protocol/engine.py",
+    "shared/protocol/frontend.py",
+    "shared/protocol/media.py",
+    "shared/protocol/sampling.py",
+}
+"""Modules that need no test file of their own, each with its reason."""
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """(name as in `UNMIRRORED`, file) of every module; packages and entry points are exempt."""
+    for folder, package in PACKAGES.items():
+        for path in sorted(package.rglob("*.py")):
+            if path.name not in {"__init__.py", "__main__.py", "config.py"} or (
+                path.name == "config.py" and path.parent != package
+            ):
+                yield f"{folder}/{path.relative_to(package)}", path
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in modules()} - UNMIRRORED))
+def test_every_module_has_its_mirror(name: str) -> None:
+    mirror = ROOT / "tests" / Path(name).parent / f"test_{Path(name).name}"
+    assert mirror.is_file(), f"{name} has no {mirror.relative_to(ROOT)}"
+
+
+def test_the_list_of_exceptions_is_not_stale() -> None:
+    assert {name for name, _ in modules()} >= UNMIRRORED
+
+
+@pytest.mark.parametrize("folder", sorted(PACKAGES))
+def test_every_package_is_typed_and_explains_itself(folder: str) -> None:
+    package = PACKAGES[folder]
+    assert (package / "py.typed").is_file()
+    for path in package.rglob("*.py"):
+        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+# ---------------------------------------------------------------- registries
+
+
+def registries() -> list[tuple[str, str]]:
+    """(module, attribute) of every `NAME = Registry(...)` at the top of a module of ours."""
+    found = []
+    for name, path in importables():
+        for node in ast.parse(path.read_text()).body:
+            match node:
+                case ast.Assign([ast.Name(target)], ast.Call(ast.Name("Registry"))) | ast.AnnAssign(
+                    ast.Name(target), _, ast.Call(ast.Name("Registry"))
+                ):
+                    found.append((name, target))
+    return found
+
+
+def importables() -> Iterator[tuple[str, Path]]:
+    """(importable name, file) of every file but entry points, which would run."""
+    for package in PACKAGES.values():
+        for path in sorted(package.rglob("*.py")):
+            if path.name != "__main__.py":
+                parts = (package.name, *path.relative_to(package).with_suffix("").parts)
+                yield ".".join(p for p in parts if p != "__init__"), path
+
+
+def test_there_are_registries() -> None:
+    assert registries()
+
+
+@pytest.mark.parametrize(("module", "attribute"), registries())
+def test_every_registry_target_imports(module: str, attribute: str) -> None:
+    registry = getattr(importlib.import_module(module), attribute)
+    assert isinstance(registry, Registry) and registry.names()
+    for name in registry.names():
+        assert registry.load(name) is not None
+
+
+# ---------------------------------------------------------------- generated files and names
+
+
+def test_generated_pages_are_fresh() -> None:
+    assert FOLDER == ROOT / "ops"
+    assert not stale(), "run `baton settings --write`"
+
+
+def test_the_diagram_of_the_architecture_page_is_fresh() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    diagrams = re.findall(r"^```mermaid\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert mermaid() in diagrams, "paste the output of `baton topology` into ARCHITECTURE.md"
+
+
+COMPOSE = sorted([ROOT / "docker-compose.yml", *(ROOT / "ops/compose").glob("*.yml")])
+
+
+class Compose(yaml.SafeLoader):
+    """YAML with the tags that compose adds to replace or drop what an overlay inherits."""
+
+
+def _tagged(loader: yaml.SafeLoader, node: yaml.Node) -> object:
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    return None
+
+
+for _tag in ("!override", "!reset"):
+    Compose.add_constructor(_tag, _tagged)
+
+
+def compose(path: Path) -> dict[str, Any]:
+    """A compose file as data."""
+    loaded = yaml.load(path.read_text(), Compose)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=lambda p: p.name)
+def test_compose_uses_declared_names_only(path: Path) -> None:
+    text = path.read_text()
+    names = set(re.findall(r"\bBATON_[A-Z0-9_]+", text))
+    check_names({name: "" for name in names})
+    for service in compose(path)["services"].values():
+        environment = service.get("environment", {})
+        assert not [n for n in environment if n.startswith(("BATON_COMPOSE_", "BATON_TORCH_"))]
+
+
+def test_every_service_is_confined_in_compose() -> None:
+    services = compose(ROOT / "docker-compose.yml")["services"]
+    assert set(services) >= {"gateway", "tokenizer", "mm-preprocess", "scheduler", "worker"}
+    for name, service in services.items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert not service["user"].startswith("0"), name
+        assert service["mem_limit"] and service["pids_limit"], name
+        assert not any("docker.sock" in volume for volume in service.get("volumes", [])), name
+        if name != "gateway":
+            assert "ports" not in service, f"{name} must not be reachable from the host"
+
+
+def test_only_the_fetcher_reaches_the_outside() -> None:
+    loaded = compose(ROOT / "docker-compose.yml")
+    assert loaded["networks"]["fabric"] == {"internal": True}
+    networks = {name: set(s["networks"]) for name, s in loaded["services"].items()}
+    assert networks.pop("model") == {"egress"}
+    assert networks.pop("gateway") == {"front", "fabric"}
+    assert all(found == {"fabric"} for found in networks.values()), networks
+
+
+# ---------------------------------------------------------------- import rules
+
+
+def test_import_rules() -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_torch_is_not_needed_outside_the_worker() -> None:
+    command = [sys.executable, str(ROOT / "tests/no_torch.py")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# ---------------------------------------------------------------- bans, by syntax tree
+
+BANNED_IMPORTS = {
+    "pickle",
+    "cPickle",
+    "cloudpickle",
+    "dill",
+    "shelve",
+    "marshal",
+    "joblib",
+    "jsonpickle",
+}
+BANNED_CALLS = {"eval", "exec", "compile", "__import__"}
+BANNED_ATTRIBUTES = {
+    ("torch", "load"),
+    ("torch", "save"),
+    ("yaml", "unsafe_load"),
+    ("os", "system"),
+    ("os", "popen"),
+    ("jinja2", "Environment"),
+    ("jinja2", "Template"),
+}
+BANNED_METHODS = {"recv_pyobj", "send_pyobj"}
+BANNED_ARGUMENTS = {"shell", "allow_pickle", "trust_remote_code"}
+
+
+def _called(node: ast.Call) -> tuple[str, str]:
+    """("torch", "load") for `torch.load(...)`, ("", "eval") for `eval(...)`."""
+    if isinstance(node.func, ast.Attribute):
+        owner = node.func.value
+        return (owner.id if isinstance(owner, ast.Name) else "?"), node.func.attr
+    return "", node.func.id if isinstance(node.func, ast.Name) else "?"
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    return [name.partition(".")[0] for name in names]
+
+
+def offences(tree: ast.AST) -> Iterator[str]:
+    """What the tree does that nothing in this repository may do."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (f"imports {n}" for n in _imported(node) if n in BANNED_IMPORTS)
+        if not isinstance(node, ast.Call):
+            continue
+        owner, name = _called(node)
+        if (owner == "" and name in BANNED_CALLS) or name in BANNED_METHODS:
+            yield f"line {node.lineno}: calls {name}"
+        if (owner, name) in BANNED_ATTRIBUTES:
+            yield f"line {node.lineno}: calls {owner}.{name}"
+        for argument in node.keywords:
+            on = not (isinstance(argument.value, ast.Constant) and not argument.value.value)
+            if argument.arg in BANNED_ARGUMENTS and on:
+                yield f"line {node.lineno}: passes {argument.arg}"
+
+
+def sources() -> list[Path]:
+    """Every Python file of the repository: code, tools and tests."""
+    skipped = {".venv", "node_modules", "build", "dist"}
+    found = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [f for f in folders if f not in skipped and not f.startswith(".")]
+        found += [Path(folder) / f for f in files if f.endswith(".py")]
+    return sorted(found)
+
+
+def test_nothing_unpickles_evaluates_or_runs_a_shell() -> None:
+    assert len(sources()) > 50
+    found = {
+        str(path.relative_to(ROOT)): problems
+        for path in sources()
+        if (problems := list(offences(ast.parse(path.read_text()))))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pickle",
+        "from dill import loads",
+        "eval(text)",
+        "import torch\ntorch.load(path)",
+        "subprocess.run(command, shell=True)",
+        "numpy.load(path, allow_pickle=flag)",
+        "socket.recv_pyobj()",
+        "AutoModel.from_pretrained(path, trust_remote_code=True)",
+    ],
+)
+def test_the_ban_sees(code: str) -> None:
+    assert list(offences(ast.parse(code)))
+
+
+@pytest.mark.parametrize("code", ["re.compile(x)", "model.eval()", "run(c, shell=False)"])
+def test_the_ban_lets_pass(code: str) -> None:
+    assert not list(offences(ast.parse(code)))
+
+
+# ---------------------------------------------------------------- the wire
+
+MESSAGES = sorted(
+    (m for m in vars(protocol).values() if isinstance(m, type) and issubclass(m, Message)),
+    key=lambda m: m.__name__,
+)
+
+
+def test_every_message_travels_on_a_link() -> None:
+    carried = {m for link in LINKS for m in (*link.requests, *link.replies)}
+    assert carried == set(MESSAGES) - {Message}
+
+
+@pytest.mark.parametrize(
+    "kind", [m for m in MESSAGES if m is not Message], ids=lambda m: m.__name__
+)
+def test_every_message_survives_the_wire(kind: type[Message]) -> None:
+    accepted = tuple(m for m in MESSAGES if m is not Message)
+
+    @settings(max_examples=30, deadline=None)
+    @given(instances(kind))
+    def round_trip(message: Message) -> None:
+        _, back = wire.decode(wire.encode(message), accepted)
+        assert type(back) is kind
+        assert back == message
+
+    round_trip()
+
+
+def instances(kind: type[Any]) -> st.SearchStrategy[Any]:
+    """Instances of a struct, every field drawn from its annotation."""
+    hints = get_type_hints(kind)
+    names = (field.name for field in msgspec.structs.fields(kind))
+    return st.builds(kind, **{name: values(hints[name]) for name in names})
+
+
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    int: st.integers(0, 2**63 - 1),
+    float: st.floats(allow_nan=False),
+    str: st.text(max_size=8),
+    bytes: st.binary(max_size=8),
+    bool: st.booleans(),
+    type(None): st.none(),
+}
+
+
+def values(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of the annotations that messages use."""
+    if hint in PLAIN:
+        return PLAIN[hint]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return st.lists(values(arguments[0]), max_size=3).map(tuple)
+    if origin is dict:
+        return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=3)
+    if origin in {Union, UnionType}:
+        return st.one_of([values(a) for a in arguments])
+    return instances(hint)
