@@ -56,6 +56,13 @@ def test_facts_of_the_model(loaded: LoadedModel) -> None:
     assert resolved.eos_ids == (2,) and resolved.dtype_name == "float32"
 
 
+def test_what_was_resolved_reads_as_a_line(loaded: LoadedModel) -> None:
+    config = Config(num_pages=64, threads=1, dtype="float32", device="cpu")
+    text = str(resolve(config, place(config), loaded))
+    assert text.startswith("cpu, float32, 1 threads; 64 pages of 16 tokens (")
+    assert text.endswith("sequences of at most 512 tokens")
+
+
 def test_few_pages_are_told(loaded: LoadedModel, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         resolved = resolve(Config(num_pages=4), CPU, loaded)

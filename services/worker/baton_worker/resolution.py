@@ -52,6 +52,13 @@ class Resolved:
         """Like "bfloat16"."""
         return str(self.placement.dtype).removeprefix("torch.")
 
+    def __str__(self) -> str:
+        """One line for the log: what every "auto" has become."""
+        where = f"{self.placement.device}, {self.dtype_name}, {self.placement.threads} threads"
+        pages = f"{self.num_pages} pages of {self.page_size} tokens ({self.kv_bytes >> 20} MiB)"
+        batch = f"{self.max_rows} rows, {self.max_batch_tokens} tokens a step"
+        return f"{where}; {pages}; {batch}; sequences of at most {self.max_length} tokens"
+
 
 def place(config: Config) -> Placement:
     """Choose device, precision and threads.

@@ -32,7 +32,7 @@ def choose(call: AttentionCall) -> Backend:
         backend: Backend = BACKENDS.load(name)()
         reason = backend.refuses(call)
         if reason is None:
-            _log.info("attention: %s for %s%s", name, call, "".join(f"; {r}" for r in reasons))
+            _log.info("attention: %s (%s)%s", name, call, "".join(f"; {r}" for r in reasons))
             return backend
         reasons.append(f"{name} refused: {reason}")
     raise ModelError(f"No attention backend serves {call}: {'; '.join(reasons)}.")

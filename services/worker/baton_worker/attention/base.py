@@ -100,6 +100,12 @@ class AttentionCall:
     dtype: torch.dtype
     device: torch.device
 
+    def __str__(self) -> str:
+        """One phrase for a log line."""
+        seen = "all tokens" if self.window is None else f"the last {self.window} tokens"
+        kind = f"{self.num_heads} query and {self.num_kv_heads} key heads of {self.head_dim}"
+        return f"{kind} over {seen}, {str(self.dtype).removeprefix('torch.')} on {self.device}"
+
 
 class Backend(Protocol):
     """One way to compute paged attention. Life cycle: `refuses` is asked once per kind of layer
