@@ -1,9 +1,10 @@
-"""`baton replay FILE`: reproduce a recorded scheduler run, decision by decision."""
+"""`baton replay FILE`: reproduce a recorded scheduler run, or rerun it under another order."""
 
 import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic_settings import CliApp, CliPositionalArg
@@ -12,30 +13,54 @@ from rich.table import Table
 
 from baton.errors import BatonError, SettingsError
 
-_RECORDER = "baton_scheduler.recorder"
+_RECORDER, _WHATIF = "baton_scheduler.recorder", "baton_scheduler.whatif"
 """Found by name: operators' tools import no service."""
 
 
 class Replay(BaseModel, use_attribute_docstrings=True):
-    """Apply a recording's events to a new scheduler and compare every decision."""
+    """Apply a recording's events to a new scheduler and compare every decision.
+
+    With `--order`, simulate the recorded load under its own and under another order of service,
+    and show what that changes in each tenant's time to first token.
+    """
 
     file: CliPositionalArg[Path]
     """What `baton scheduler --record FILE` wrote."""
+    order: str = ""
+    """fcfs, priority or fair: rerun under this order instead of comparing decisions."""
 
     def cli_cmd(self) -> None:
         """Print the verdict. Exits with 1 at the first difference, 2 when there is no recording."""
         try:
-            sys.exit(report(self.file))
+            sys.exit(rerun(self.file, self.order) if self.order else report(self.file))
         except BatonError as error:
             print(f"baton replay: {error.message}", file=sys.stderr)
             sys.exit(2)
 
 
-def report(path: Path) -> int:
-    """Replay one file and print what was found. Returns the exit code."""
+def _scheduler(module: str) -> Any:
     if find_spec("baton_scheduler") is None:
         raise SettingsError("Replaying needs the scheduler: pip install 'baton-serve[scheduler]'.")
-    verdict = import_module(_RECORDER).replay(path)
+    return import_module(module)
+
+
+def rerun(path: Path, order: str) -> int:
+    """Simulate one file under two orders and print the change per tenant. Returns 0."""
+    recorded, changes = _scheduler(_WHATIF).compare(path, order)
+    table = Table(title="mean time to first token, simulated, in seconds")
+    for name in ("tenant", "requests", recorded, order, "change"):
+        table.add_column(name, justify="left" if name == "tenant" else "right")
+    for change in changes:
+        ratio = change.after / change.before - 1 if change.before else 0.0
+        times = (f"{change.before:.3f}", f"{change.after:.3f}", f"{ratio:+.1%}")
+        table.add_row(change.tenant or "(none)", f"{change.requests:,}", *times)
+    Console().print(table)
+    return 0
+
+
+def report(path: Path) -> int:
+    """Replay one file and print what was found. Returns the exit code."""
+    verdict = _scheduler(_RECORDER).replay(path)
     same = verdict.difference is None
     table = Table(show_header=False)
     table.add_row("events", f"{verdict.num_events:,}")

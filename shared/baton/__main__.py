@@ -48,7 +48,8 @@ def main() -> None:
     if find_spec(module.partition(".")[0]) is None:
         sys.exit(f"baton: '{verb}' is not installed here: pip install 'baton-serve[all]'")
     sys.argv = [f"baton {verb}", *sys.argv[2:]]
-    runpy.run_module(module, run_name="__main__", alter_sys=False)
+    # `alter_sys`: settings find their own module, its annotations and docstrings, in sys.modules.
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from baton.protocol import (
     Abort,
     Beat,
+    CacheReset,
     Decode,
     Detokenize,
     Detokenized,
@@ -22,6 +23,7 @@ from baton.protocol import (
     Prepare,
     Prepared,
     Refused,
+    ResetCache,
     Result,
     Stats,
     Submit,
@@ -67,8 +69,8 @@ FRONTEND = Link(
     "frontend",
     server="scheduler",
     client="gateway",
-    requests=(*_LIFE, Submit, Abort),
-    replies=(*_LIFE, Who, Tokens, Failed, Stats),
+    requests=(*_LIFE, Submit, Abort, ResetCache),
+    replies=(*_LIFE, Who, Tokens, Failed, Stats, CacheReset),
 )
 FLEET = Link(
     "fleet",

@@ -20,6 +20,7 @@ from baton.peers import incarnation
 from baton.protocol import (
     Abort,
     Beat,
+    CacheReset,
     Decode,
     DecodeOpen,
     Detokenize,
@@ -35,6 +36,7 @@ from baton.protocol import (
     Pieces,
     PromptLogprobs,
     Refused,
+    ResetCache,
     Stats,
     Submit,
     Text,
@@ -72,6 +74,7 @@ class FakeServer:
         self.incarnation = incarnation()
         self.seen: list[Message] = []
         self.traces: list[str] = []
+        self.deadlines: list[int] = []
         self.silent = False
         """Answers nothing at all, as if stopped."""
         self.known = False
@@ -98,6 +101,7 @@ class FakeServer:
         else:
             self.seen.append(message)
             self.traces.append(envelope.trace)
+            self.deadlines.append(envelope.deadline_ms)
             self.serve(message)
 
     def greeted(self) -> None:
@@ -246,6 +250,8 @@ class FakeScheduler(FakeServer):
     fail_after: int = 0
     """Tokens before `fail`."""
     workers: tuple[WorkerStats, ...] = ()
+    cached: int = 0
+    """Prompt tokens of every sequence that came from the prefix cache."""
     live: dict[int, _Run] = field(default_factory=dict)
     aborted: list[int] = field(default_factory=list)
     report: bool = True
@@ -265,7 +271,7 @@ class FakeScheduler(FakeServer):
             self.incarnation, MODEL if self.workers else "", MAX_LENGTH, VOCAB,
             waiting=0, waiting_tokens=0, running=len(self.live), preemptions=3, finished=0,
             tokens=self._steps, tokens_per_second=12.5, uptime=1.0, eos_ids=(EOS,),
-            workers=self.workers,
+            workers=self.workers, prefix_queries=40, prefix_hits=30,
         )  # fmt: skip
 
     def greeted(self) -> None:
@@ -287,6 +293,9 @@ class FakeScheduler(FakeServer):
                 self.aborted.append(handle)
                 self.live.pop(handle, None)
 
+        elif isinstance(message, ResetCache):
+            self.push(CacheReset(message.id, 7))
+
     async def _run(self) -> None:
         while self.live:
             await asyncio.sleep(self.pace)
@@ -301,7 +310,7 @@ class FakeScheduler(FakeServer):
             assert self.fail is not None
             del self.live[handle]
             self.push(msgspec.structs.replace(self.fail, handle=handle))
-        handles, first, tokens, finished = [], [], [], {}
+        handles, first, tokens, finished, new = [], [], [], {}, []
         entries: list[tuple[int, int]] = []
         prompts: list[PromptLogprobs] = []
         for handle, run in list(self.live.items()):
@@ -316,6 +325,7 @@ class FakeScheduler(FakeServer):
             if run.first and sampling.prompt_logprobs >= 0:
                 prompts.append(_prompt(handle, run.submit, sampling.prompt_logprobs))
             tokens.append(token)
+            new += [handle] if run.first else []
             run.done += 1
             run.first = False
             reason = "stop" if token in sampling.stop_ids else None
@@ -334,6 +344,7 @@ class FakeScheduler(FakeServer):
                     finished,
                     columns(entries, tokens),
                     tuple(prompts),
+                    dict.fromkeys(new, self.cached) if self.cached else {},
                 )
             )
 

@@ -35,7 +35,7 @@ class Site:
         async def enter() -> None:
             await self._stack.enter_async_context(self.app.router.lifespan_context(self.app))
             transport = httpx.ASGITransport(self.app)
-            client = httpx.AsyncClient(transport=transport, base_url="http://baton")
+            client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
             self.client = await self._stack.enter_async_context(client)
 
         self.run(enter)

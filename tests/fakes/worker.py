@@ -1,8 +1,9 @@
 """A worker without a model: token i is a hash of (prompt, seed, i).
 
 So loss, duplication, reordering and cross-wiring of tokens are provable: whoever knows a request
-knows every token of its answer. The fake also checks what a scheduler promises: no page belongs to
-two live slots, positions are contiguous, steps have no gap, budgets hold.
+knows every token of its answer. The fake also checks what a scheduler promises: positions are
+contiguous, steps have no gap, budgets hold, no page that a second live slot has is written, and a
+sequence reads back exactly the keys of its own prefix, whoever computed them.
 
     python -m tests.fakes.worker --run-dir DIR [--step-ms 2]
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -74,11 +75,25 @@ def _stops(value: int, index: int, sampling: Sampling) -> bool:
 class _Slot:
     new: NewSequence
     prompt: bytes
-    length: int
-    """Tokens known: prompt and log."""
+    tokens: list[int]
+    """Prompt and log."""
     computed: int = 0
     pages: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    """Per computed position what its page must hold: a hash of all tokens up to it."""
     done: bool = False
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    def key(self, position: int) -> bytes:
+        """Extends the chain up to this position, which a token must have."""
+        while len(self.keys) <= position:
+            before = self.keys[-1] if self.keys else b""
+            new = before + pack([self.tokens[len(self.keys)]])
+            self.keys.append(blake2b(new, digest_size=8).digest())
+        return self.keys[position]
 
 
 class FakeEngine:
@@ -88,8 +103,14 @@ class FakeEngine:
         self.info = info
         self.fail_on = fail_on
         """A sequence whose prompt begins with this token fails at its first step."""
+        self.duration_us = 1
+        """What it says of every step."""
         self.slots: dict[int, _Slot] = {}
+        self.cache: dict[int, list[bytes]] = {}
+        """Per page that was ever written, what each of its positions holds."""
         self.last_step: int | None = None
+        self._owners: Counter[int] = Counter()
+        """Per page, how many live slots have it."""
 
     def step(self, plan: Plan) -> Result:
         """Release, enter, append pages, run."""
@@ -100,6 +121,9 @@ class FakeEngine:
         for new in plan.enter:
             self._enter(new)
         self._append(plan)
+        self._copy(plan)
+        for new in plan.enter:
+            self._read(self.slots[new.slot])
         return self._run(plan)
 
     def _enter(self, new: NewSequence) -> None:
@@ -110,7 +134,8 @@ class FakeEngine:
         log = unpack(new.tokens[4 * new.num_prompt :]).tolist()
         seed, vocab = new.sampling.seed, self.info.vocab_size
         assert log == [token(prompt, seed, i, vocab) for i in range(len(log))], "a foreign log"
-        self.slots[new.slot] = _Slot(new, prompt, length)
+        assert 0 <= new.computed < length, "nothing is left to run"
+        self.slots[new.slot] = _Slot(new, prompt, unpack(new.tokens).tolist(), new.computed)
 
     def _append(self, plan: Plan) -> None:
         pages = iter(unpack(plan.pages, "I"))
@@ -122,7 +147,31 @@ class FakeEngine:
         # A slot that is done may be told of its release later than its pages are handed on.
         live = [page for slot in self.slots.values() if not slot.done for page in slot.pages]
         assert all(page < self.info.num_pages for page in live)
-        assert len(live) == len(set(live)), "a page belongs to two live slots"
+        self._owners = Counter(live)
+
+    def _copy(self, plan: Plan) -> None:
+        for source, target in zip(
+            unpack(plan.copy_from, "I"), unpack(plan.copy_to, "I"), strict=True
+        ):
+            assert self._owners[target] <= 1, "a shared page is written"
+            self.cache[target] = list(self.cache[source])
+
+    def _read(self, slot: _Slot) -> None:
+        """Every key that the slot relies on is in its pages, and is its own prefix's."""
+        size = self.info.page_size
+        if slot.computed:
+            slot.key(slot.computed - 1)
+        for number, page in enumerate(slot.pages[: -(-slot.computed // size)]):
+            wanted = slot.keys[number * size : min((number + 1) * size, slot.computed)]
+            assert self.cache.get(page, [])[: len(wanted)] == wanted, "foreign keys in a page"
+
+    def _write(self, slot: _Slot, start: int, end: int) -> None:
+        size = self.info.page_size
+        for position in range(start, end):
+            page = slot.pages[position // size]
+            assert self._owners[page] == 1, "a shared page is written"
+            content = self.cache.setdefault(page, [b""] * size)
+            content[position % size] = slot.key(position)
 
     def _run(self, plan: Plan) -> Result:
         rows, counts = unpack(plan.rows, "I"), unpack(plan.counts, "I")
@@ -153,21 +202,23 @@ class FakeEngine:
             tokens=pack(value for _, _, value in out),
             finished=finished,
             failed=failed,
-            duration_us=1,
+            duration_us=self.duration_us,
         )
 
     def _advance(self, slot: _Slot, start: int, count: int) -> None:
         assert count > 0 and start == slot.computed, "positions are not contiguous"
+        self._read(slot)
         slot.computed += count
         assert slot.computed <= slot.length, "a token runs before it exists"
         assert slot.computed <= len(slot.pages) * self.info.page_size, "beyond its pages"
+        self._write(slot, start, slot.computed)
 
     def _sample(self, row: int, slot: _Slot) -> tuple[int, int, int]:
         assert slot.computed == slot.length, "sampled before the last token"
         index, sampling = slot.length - slot.new.num_prompt, slot.new.sampling
         assert index < sampling.max_tokens and slot.length < self.info.max_length
         value = token(slot.prompt, sampling.seed, index, self.info.vocab_size)
-        slot.length += 1
+        slot.tokens.append(value)
         slot.done = _stops(value, index, sampling)
         return row, index, value
 

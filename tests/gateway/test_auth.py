@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from fastapi.routing import APIRoute
 
+from baton.protocol import Submit
 from baton_gateway import page
 from baton_gateway.api import ROUTERS
 from tests.fakes.gateway import Site, chat, error_of, site
@@ -99,3 +100,16 @@ def test_probes_and_the_page_are_open(locked: Site) -> None:
 
 def test_keys_are_not_shown(locked: Site) -> None:
     assert KEY not in repr(locked.config)
+
+
+@pytest.mark.row("F13.03")
+def test_the_key_is_the_tenant_and_without_keys_the_user(locked: Site) -> None:
+    def tenant(here: Site, key: str = "", **fields: object) -> str:
+        headers = {"authorization": f"Bearer {key}"}
+        assert here.post("/v1/chat/completions", chat(**fields), headers=headers).status_code == 200
+        submit = [m for m in here.engine.scheduler.seen if isinstance(m, Submit)][-1]
+        return submit.tenant
+
+    assert [tenant(locked, key, user="u") for key in ("other", KEY)] == ["key-1", "key-2"]
+    with site() as here:
+        assert [tenant(here, user="u"), tenant(here)] == ["u", ""]

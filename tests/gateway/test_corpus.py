@@ -101,7 +101,7 @@ SCALARS: list[Row] = [
     ("C29", {"metadata": {"k" * 65: "v"}}, "string_above_max_length", "metadata"),
     ("C29", {"metadata": {"k": {"nested": 1}}}, "invalid_type", "metadata"),
     ("C30", {"service_tier": "gold"}, "invalid_value", "service_tier"),
-    ("C30", {"priority": 1}, "unsupported_parameter", "priority"),
+    ("C30", {"priority": 1.5}, "invalid_type", "priority"),
     ("C31", {"max_tokens": 3, "max_completion_tokens": 4}, "invalid_value", "max_tokens"),
     ("C32", {"min_tokens": 9, "max_tokens": 4}, "invalid_value", "min_tokens"),
     ("C32", {"min_tokens": -1}, "invalid_value", "min_tokens"),
@@ -186,7 +186,34 @@ MESSAGES: list[tuple[str, Any, str | None, str | None]] = [
 
 FORMAT = "response_format"
 EXTENSIONS: list[Row] = [
-    ("C27", {"allowed_token_ids": [1]}, "unsupported_parameter", "allowed_token_ids"),
+    ("C27", {"allowed_token_ids": []}, "empty_array", "allowed_token_ids"),
+    *(
+        ("C27", {"allowed_token_ids": [v]}, "invalid_value", "allowed_token_ids")
+        for v in (-1, VOCAB)
+    ),
+    ("C27", {"allowed_token_ids": [1.5]}, "invalid_type", "allowed_token_ids[0]"),
+    ("C27", {"allowed_token_ids": [1] * 4097}, "array_above_max_length", "allowed_token_ids"),
+    ("--", {"bad_words": ["a"] * 129}, "array_above_max_length", "bad_words"),
+    ("--", {"bad_words": "a"}, "invalid_type", "bad_words"),
+    ("--", {"bad_words": [1]}, "invalid_type", "bad_words[0]"),
+    ("--", {"bad_words": [" "]}, "empty_string", "bad_words[0]"),
+    ("--", {"bad_words": ["a" * 1025]}, "string_above_max_length", "bad_words[0]"),
+    ("--", {"bad_words": ["a" * 17]}, "string_above_max_length", "bad_words"),
+    (
+        "--",
+        {"processors": {"no_repeat_ngram": {"size": 2}}},
+        "unsupported_value",
+        "processors.no_repeat_ngram",
+    ),
+    ("--", {"processors": "no_repeat_ngram"}, "invalid_type", "processors"),
+    (
+        "--",
+        {"processors": {str(i): 1 for i in range(9)}},
+        "object_above_max_properties",
+        "processors",
+    ),
+    ("--", {"typical_p": 0}, "decimal_below_min_value", "typical_p"),
+    ("--", {"typical_p": 1.1}, "decimal_above_max_value", "typical_p"),
     ("C44", {FORMAT: "json"}, "invalid_type", FORMAT),
     ("C44", {FORMAT: {"type": "xml"}}, "invalid_value", f"{FORMAT}.type"),
     ("C44", {FORMAT: {}}, "missing_required_parameter", f"{FORMAT}.type"),
@@ -213,15 +240,15 @@ EXTENSIONS: list[Row] = [
     ),
     (
         "C44",
-        {FORMAT: {"type": "json_schema", "json_schema": {"name": "r", "schema": {}}}},
-        "unsupported_value",
-        FORMAT,
+        {FORMAT: {"type": "json_schema", "json_schema": {"name": "r"}}},
+        "missing_required_parameter",
+        f"{FORMAT}.json_schema.schema",
     ),
-    ("C59", {FORMAT: {"type": "json_object"}}, "unsupported_value", FORMAT),
-    ("C53", {"structured_outputs": {"regex": "("}}, "unsupported_parameter", "structured_outputs"),
-    *(
-        ("C53", {f"guided_{kind}": "x"}, "unsupported_parameter", f"guided_{kind}")
-        for kind in ("json", "regex", "choice", "grammar")
+    (
+        "C44",
+        {FORMAT: {"type": "json_schema", "json_schema": {"name": "r", "schema": {}, "strict": 1}}},
+        "invalid_type",
+        f"{FORMAT}.json_schema.strict",
     ),
     (
         "C60",
@@ -306,6 +333,96 @@ EXTENSIONS: list[Row] = [
     ("--", {"use_beam_search": True}, "unsupported_parameter", "use_beam_search"),
 ]
 
+OUTPUTS = "structured_outputs"
+LOOP = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+
+
+def _deep(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def _many(kind: str, count: int) -> dict[str, Any]:
+    properties = {f"p{i}": {} for i in range(count)}
+    required = list(properties) if kind == "required" else []
+    return {"type": "object", "properties": properties, "required": required}
+
+
+COMPLEX = "grammar_too_complex"
+SCHEMAS: list[tuple[str, Any, str | None]] = [
+    ("C45", {"type": "stsring"}, None),
+    ("C46", {"type": 5}, None),
+    ("C46", [], None),
+    ("C46", "x", None),
+    ("C46", True, None),
+    ("C47", {"$ref": "http://127.0.0.1/"}, None),
+    ("C47", {"$ref": "file:///etc/passwd"}, None),
+    ("C47", {"$ref": "#/$defs/missing"}, None),
+    ("C48", {"$ref": "#"}, None),
+    ("C48", LOOP, None),
+    ("C49", _deep(300), COMPLEX),
+    ("C49", _deep(40), COMPLEX),
+    ("C49", {"default": _deep(200)}, COMPLEX),
+    ("C49", _many("required", 50_000), COMPLEX),
+    ("C49", _many("optional", 300), COMPLEX),
+    ("C49", {"enum": list(range(100_000))}, COMPLEX),
+    ("C49", {"const": "x" * 70_000}, COMPLEX),
+    ("C50", {"type": "string", "minLength": 10**9}, COMPLEX),
+    ("C50", {"type": "array", "maxItems": 10**9}, COMPLEX),
+    ("C50", {"type": "number", "multipleOf": 0}, None),
+    ("C50", {"type": "number", "minimum": 2, "maximum": 1}, None),
+    ("C51", {"properties": {"a": False}, "required": ["a"], "type": "object"}, None),
+    ("C51", {"enum": []}, None),
+    ("C51", {"allOf": [{"type": "string"}, {"type": "null"}]}, None),
+    *(
+        ("F10", {keyword: value}, None)
+        for keyword, value in {
+            "not": {}, "if": {}, "uniqueItems": True, "contains": {}, "propertyNames": {},
+            "dependentRequired": {"a": ["b"]}, "unevaluatedProperties": False, "nullable": True,
+            "x-guidance": {}, "$dynamicRef": "#a", "minContains": 1, "zork": 1,
+        }.items()
+    ),
+    ("F10", {"type": "string", "format": "zork"}, None),
+    ("F10", {"oneOf": [{"type": "number"}, {"type": "integer"}]}, None),
+    ("F10", {"type": "string", "pattern": "(?=a)b"}, None),
+    ("F10", {"type": "string", "pattern": "a{1000}"}, COMPLEX),
+]  # fmt: skip
+
+CONSTRAINTS: list[Row] = [
+    *(("C53", {OUTPUTS: {"regex": r}}, "invalid_value", f"{OUTPUTS}.regex")
+      for r in ("(", "[z-a]", "(?P<", "*")),
+    *(("C54", {OUTPUTS: {"regex": r}}, COMPLEX, f"{OUTPUTS}.regex")
+      for r in ("(.*){1000}", "a{1,100000}", "a" * 1025, "((a{500}){500}){500}")),
+    *(("C55", {OUTPUTS: {"regex": r}}, "unsupported_value", f"{OUTPUTS}.regex")
+      for r in ("(?=a)b", "(?<!a)b", r"(a)\1", r"\bfoo")),
+    ("C56", {OUTPUTS: {"grammar": "start: " + "(" * 30_000}}, COMPLEX, f"{OUTPUTS}.grammar"),
+    ("C56", {OUTPUTS: {"grammar": "start: " + "(" * 65 + "a"}}, COMPLEX, f"{OUTPUTS}.grammar"),
+    ("C56", {OUTPUTS: {"grammar": "start: a"}}, "invalid_value", f"{OUTPUTS}.grammar"),
+    ("C56", {OUTPUTS: {"grammar": "root ::= a"}}, "invalid_value", f"{OUTPUTS}.grammar"),
+    ("C56", {OUTPUTS: {"grammar": 'root ::= "'}}, "invalid_value", f"{OUTPUTS}.grammar"),
+    ("C56", {OUTPUTS: {"grammar": "start: a\na: a"}}, "invalid_value", f"{OUTPUTS}.grammar"),
+    ("C56", {OUTPUTS: {"grammar": "start: %json {}"}}, "unsupported_value", f"{OUTPUTS}.grammar"),
+    ("C57", {OUTPUTS: {"choice": []}}, "empty_array", f"{OUTPUTS}.choice"),
+    ("C57", {OUTPUTS: {"choice": ["a"] * 100_000}}, "array_above_max_length", f"{OUTPUTS}.choice"),
+    ("C57", {OUTPUTS: {"choice": ["a", 1]}}, "invalid_type", f"{OUTPUTS}.choice[1]"),
+    ("C57", {OUTPUTS: {"choice": [""]}}, "empty_string", f"{OUTPUTS}.choice[0]"),
+    ("C58", {OUTPUTS: {"regex": "a", "choice": ["a"]}}, "invalid_value", OUTPUTS),
+    ("C58", {OUTPUTS: {"regex": "a"}, "guided_json": {}}, "invalid_value", "guided_json"),
+    ("C58", {FORMAT: {"type": "json_object"}, OUTPUTS: {"regex": "a"}}, "invalid_value", OUTPUTS),
+    ("--", {OUTPUTS: "regex"}, "invalid_type", OUTPUTS),
+    ("--", {OUTPUTS: {}}, "missing_required_parameter", f"{OUTPUTS}.json"),
+    ("--", {OUTPUTS: {"backend": "x"}}, "unsupported_value", f"{OUTPUTS}.backend"),
+    ("--", {OUTPUTS: {"json": "{"}}, "invalid_value", f"{OUTPUTS}.json"),
+    ("--", {OUTPUTS: {"structural_tag": {"triggers": ["<a"]}}}, "missing_required_parameter",
+     f"{OUTPUTS}.structural_tag.structures"),
+    ("--", {"guided_regex": "("}, "invalid_value", "guided_regex"),
+    ("--", {"guided_choice": []}, "empty_array", "guided_choice"),
+    ("--", {"guided_grammar": "start: a"}, "invalid_value", "guided_grammar"),
+    ("--", {"guided_json": {"type": 5}}, None, "guided_json"),
+]  # fmt: skip
+
 PROMPTS: list[Row] = [
     ("P01", {"prompt": ...}, "missing_required_parameter", "prompt"),
     *(("P01", {"prompt": v}, "invalid_type", "prompt") for v in (None, {}, True)),
@@ -334,7 +451,7 @@ PROMPTS: list[Row] = [
     ("P10", {"best_of": 0, "n": 2}, "invalid_value", "best_of"),
     ("P10", {"best_of": 1, "n": 2}, "invalid_value", "best_of"),
     ("P10", {"best_of": 2, "stream": True}, "invalid_value", "best_of"),
-    ("P10", {"best_of": 2}, "unsupported_parameter", "best_of"),
+    ("P10", {"best_of": 20, "prompt": ["x"] * 7}, "array_above_max_length", "prompt"),
     ("P11", {"prompt_embeds": "gASVAAAA"}, "field_not_allowed", "prompt_embeds"),
 ]
 
@@ -368,6 +485,38 @@ def test_messages(shared_site: Site, row: Any) -> None:
 def test_formats_tools_and_extensions(shared_site: Site, row: Row) -> None:
     _, fields, code, param = row
     _check(shared_site, shared_site.chat(**fields), code, param)
+
+
+@pytest.mark.row("F10.01")
+@pytest.mark.parametrize("row", SCHEMAS, ids=lambda row: row[0])
+def test_schemas(shared_site: Site, row: Any) -> None:
+    _, schema, code = row
+    asked = {"type": "json_schema", "json_schema": {"name": "r", "schema": schema}}
+    _check(shared_site, shared_site.chat(response_format=asked), code, FORMAT)
+
+
+@pytest.mark.row("F10.02", "F10.03", "F10.04", "F10.05", "F10.06")
+@pytest.mark.parametrize("row", CONSTRAINTS, ids=_name)
+def test_constraints(shared_site: Site, row: Row) -> None:
+    _, fields, code, param = row
+    _check(shared_site, shared_site.chat(**fields), code, param)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"regex": "(a+)+b"},
+        {"regex": "(x+x+)+y"},
+        {"regex": "(a|a|a)*b"},
+        {"grammar": 'start: start "a" | "a"'},
+        {"grammar": 'root ::= root "a" | "a"'},
+    ],
+)
+def test_what_is_costly_elsewhere_costs_nothing_here(
+    shared_site: Site, outputs: dict[str, str]
+) -> None:
+    """Backtracking and left recursion are no trouble to automata and Earley's algorithm."""
+    assert shared_site.chat(structured_outputs=outputs).status_code == 200
 
 
 @pytest.mark.parametrize("row", PROMPTS, ids=_name)
@@ -501,7 +650,6 @@ def test_unknown_model(shared_site: Site) -> None:
         ("GET", "/v1/%2e%2e/admin", 404, None),
         ("GET", "/v1/models/", 404, "model_not_found"),
         ("POST", "/v1/load_lora_adapter", 404, None),
-        ("POST", "/reset_prefix_cache", 404, None),
         ("GET", "/docs", 404, None),
         ("GET", "/openapi.json", 404, None),
         ("GET", "/debug", 404, None),
@@ -512,6 +660,13 @@ def test_routes(shared_site: Site, method: str, path: str, status: int, code: st
     response = shared_site.request(method, path)
     param = "model" if code == "model_not_found" else None
     _check(shared_site, response, code, param, status)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:80"])
+def test_foreign_host_names(shared_site: Site, host: str) -> None:
+    """T15"""
+    response = shared_site.post(CHAT, chat(), headers={"host": host})
+    _check(shared_site, response, "misdirected_request", None, 421)
 
 
 def test_messages_of_the_router(shared_site: Site) -> None:

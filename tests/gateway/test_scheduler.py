@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from baton.errors import ServerFault, Unavailable
+from baton.errors import RateLimited, ServerFault, Unavailable
 from baton.protocol import Failed, Tokens
 from baton.tokens import pack
 from tests.fakes.engine import FakeEngine
@@ -112,5 +112,25 @@ def test_message_that_makes_no_sense_stops_nobody() -> None:
     async def check(engine: FakeEngine) -> None:
         engine.scheduler.push(Tokens(pack([1, 2], "I"), pack([0], "I"), pack([1], "B"), pack([1])))
         assert await text_of(engine, generation()) == {0: REPLY}
+
+    run(check)
+
+
+def test_over_its_share_is_a_429_with_retry_after() -> None:
+    async def check(engine: FakeEngine) -> None:
+        engine.scheduler.fail = Failed(0, "rate_limit_exceeded", "Too many.", 429, 7)
+        with pytest.raises(RateLimited) as caught:
+            await text_of(engine, generation())
+        assert (caught.value.status, caught.value.retry_after) == (429, 7)
+
+    run(check)
+
+
+def test_what_is_left_of_a_deadline_goes_with_the_work() -> None:
+    async def check(engine: FakeEngine) -> None:
+        await text_of(engine, generation(deadline_ms=5000))
+        await text_of(engine, generation())
+        given = [e for e in engine.scheduler.deadlines if e]
+        assert len(given) == 1 and 3000 < given[0] <= 5000
 
     run(check)

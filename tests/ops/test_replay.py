@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from baton.errors import SettingsError
+from baton.protocol import Sampling
 from baton_ops import replay as module
 from baton_scheduler.events import Draining, Tick
 from baton_scheduler.limits import Limits
 from baton_scheduler.recorder import Recorder
 from baton_scheduler.state import State
+from tests.fakes.worker import worker_info
+from tests.scheduler.world import Recorded
 
 
 def record(path: Path, *, faithful: bool) -> None:
@@ -57,3 +60,32 @@ def test_without_the_scheduler_it_says_what_to_install(
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"baton-serve\[scheduler\]"):
         module.report(tmp_path / "run")
+
+
+def flood(path: Path) -> None:
+    """One tenant sends much at once, another a little later: first come, first served."""
+    world = Recorded(path, Limits(max_batch_tokens=32))
+    world.join("w", worker_info(max_rows=4)).engine.duration_us = 10_000
+    for number in range(30):
+        world.submit([number] * 8, Sampling(12, seed=number), tenant="flood")
+    for number in range(3):
+        world.round()
+        world.submit([number] * 8, Sampling(4, seed=number), tenant="calm")
+    world.finish()
+    world.recorder.close()
+
+
+def test_another_order_is_compared_per_tenant(tmp_path: Path) -> None:
+    flood(tmp_path / "run")
+    done = baton(str(tmp_path / "run"), "--order", "fair")
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[1]: line.split() for line in done.stdout.splitlines() if "%" in line}
+    assert set(rows) == {"calm", "flood"}
+    assert rows["calm"][9].startswith("-") and rows["calm"][3] == "3"
+
+
+def test_an_unknown_order_exits_with_2_and_the_known_ones(tmp_path: Path) -> None:
+    record(tmp_path / "run", faithful=True)
+    done = baton(str(tmp_path / "run"), "--order", "fare")
+    assert done.returncode == 2
+    assert "Did you mean 'fair'" in done.stderr and "Traceback" not in done.stderr

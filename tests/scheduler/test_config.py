@@ -16,3 +16,9 @@ def test_flags_are_read() -> None:
 def test_an_unknown_order_names_the_known_ones() -> None:
     with pytest.raises(SettingsError, match="fcfs, priority"):
         Config.load(["--order", "lifo"])
+
+
+def test_weights_that_cannot_be_read_are_refused() -> None:
+    assert Config.load(["--tenant-weights", "a=1,b=2"]).tenant_weights == "a=1,b=2"
+    with pytest.raises(SettingsError, match="TENANT=WEIGHT"):
+        Config.load(["--tenant-weights", "a=b"])

@@ -10,6 +10,7 @@ from baton.tokens import pack
 from baton_scheduler.events import (
     Aborted,
     Arrived,
+    CacheCleared,
     Closing,
     Draining,
     Event,
@@ -27,6 +28,7 @@ EVENTS: list[Event] = [
     Arrived("g", SUBMIT, "00-trace"),
     Aborted("g", pack([1], "I")),
     GatewayLost("g"),
+    CacheCleared("g", 7),
     WorkerJoined("w", 2**62, worker_info()),
     WorkerLeft("w"),
     WorkerDraining("w"),

@@ -1,4 +1,4 @@
-"""The page pool: nothing is lost, nothing is doubled."""
+"""The page pool: nothing is lost, nothing is doubled, nothing in use is evicted."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from baton_scheduler.pages import PagePool
 
+STEPS = st.lists(st.tuples(st.sampled_from("tsgnr"), st.integers(0, 10)), max_size=80)
 
-@pytest.mark.row("F12.01")
-@given(st.integers(0, 40), st.lists(st.tuples(st.sampled_from("tsg"), st.integers(0, 10))))
-def test_free_and_held_are_always_all(total: int, steps: list[tuple[str, int]]) -> None:
-    pool, owners = PagePool(total), []
+
+@pytest.mark.row("F12.01", "F12.04")
+@given(st.integers(0, 40), STEPS)
+def test_free_held_and_cached_are_always_all(total: int, steps: list[tuple[str, int]]) -> None:
+    pool, owners, names = PagePool(total), [], 0
     for action, number in steps:
         if action == "t" and number <= pool.num_free:
             owners.append(pool.take(number))
@@ -22,6 +24,13 @@ def test_free_and_held_are_always_all(total: int, steps: list[tuple[str, int]]) 
             owners.append(list(shared))
         elif action == "g" and owners:
             pool.give(owners.pop(number % len(owners)))
+        elif action == "n" and owners:
+            for page in owners[number % len(owners)]:
+                if page not in pool.index:
+                    names += 1
+                    pool.name(page, b"%d" % names)
+        elif action == "r":
+            pool.reset()
         pool.check()
         held = [page for pages in owners for page in pages]
         assert pool.num_held == len(set(held)) == total - pool.num_free
@@ -67,3 +76,59 @@ def test_the_layout_tells_two_pools_apart() -> None:
     assert one.layout() == two.layout()
     one.take(1)
     assert one.layout() != two.layout()
+
+
+def named(pool: PagePool, *names: bytes) -> list[int]:
+    """Cached pages of these names, given back in this order."""
+    pages = pool.take(len(names))
+    for page, name in zip(pages, names, strict=True):
+        pool.name(page, name)
+        pool.give([page])
+    return pages
+
+
+@pytest.mark.row("F12.04")
+def test_the_least_recently_used_goes_first_and_only_when_nothing_is_free() -> None:
+    pool = PagePool(5)
+    old, used, new = named(pool, b"old", b"used", b"new")
+    pool.share([used])
+    pool.give([used])
+    assert not {old, used, new} & set(pool.take(2))
+    assert pool.take(2) == [old, new] and used in pool.index and old not in pool.index
+    assert (pool.num_cached, pool.num_free, pool.num_held) == (1, 1, 4)
+
+
+@pytest.mark.row("F12.04")
+def test_a_page_in_use_is_never_evicted() -> None:
+    pool = PagePool(3)
+    first, second = named(pool, b"1", b"2")
+    pool.share([first])
+    assert pool.num_free == 2
+    assert first not in pool.take(2) and first in pool.index and second not in pool.index
+
+
+def test_of_a_chain_the_end_is_evicted_first() -> None:
+    pool = PagePool(3)
+    pages = pool.take(3)
+    for page in pages:
+        pool.name(page, b"%d" % page)
+    pool.give(pages)
+    assert [pool.take(1)[0] for _ in range(3)] == pages[::-1]
+
+
+@pytest.mark.row("F12.12")
+def test_a_reset_frees_what_nobody_uses() -> None:
+    pool = PagePool(4)
+    kept, gone = named(pool, b"kept", b"gone")
+    pool.share([kept])
+    assert pool.reset() == 1
+    assert kept in pool.index and gone not in pool.index and pool.num_cached == 0
+
+
+def test_a_disowned_page_is_not_found_and_not_kept() -> None:
+    pool = PagePool(2)
+    (page,) = pages = pool.take(1)
+    pool.name(page, b"bad")
+    pool.disown(pages)
+    pool.give(pages)
+    assert (len(pool.index), pool.num_cached) == (0, 0)

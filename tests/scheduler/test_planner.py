@@ -124,8 +124,8 @@ def test_the_oldest_is_never_preempted() -> None:
 @pytest.mark.row("F13.02")
 def test_nobody_overtakes_the_head_of_the_queue() -> None:
     here = world(worker_info(num_pages=8, page_size=2, max_rows=8))
-    for length in (4, 12, 1, 1, 1):
-        here.submit(list(range(length)), Sampling(4))
+    for number, length in enumerate((4, 12, 1, 1, 1)):
+        here.submit([100 * number + i for i in range(length)], Sampling(4))
     order: list[int] = []
     while not here.state.idle:
         here.round()

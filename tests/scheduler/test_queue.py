@@ -13,7 +13,7 @@ from baton_scheduler.request import Sequence, sequence
 
 def arrive(number: int, order: str = "fcfs", priority: int = 0, length: int = 3) -> Sequence:
     submit = Submit(number, "r", pack(range(length)), Sampling(4), priority=priority)
-    return sequence("g", submit, "", number, 0.0, ORDERS.load(order))
+    return sequence("g", submit, "", number, 0.0, ORDERS.load(order)().key)
 
 
 @pytest.mark.row("F13.02")

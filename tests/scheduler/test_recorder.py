@@ -10,24 +10,10 @@ import pytest
 
 from baton.errors import SettingsError
 from baton.protocol import Sampling
-from baton_scheduler.events import Decision, Event
 from baton_scheduler.limits import Limits
-from baton_scheduler.recorder import Entry, Header, Recorder, replay
+from baton_scheduler.recorder import FORMAT, Entry, Header, Recorder, replay
 from tests.fakes.worker import worker_info
-from tests.scheduler.world import World
-
-
-class Recorded(World):
-    """A world whose every event is recorded."""
-
-    def __init__(self, path: Path, limits: Limits, max_bytes: int = 10**8) -> None:
-        super().__init__(limits)
-        self.recorder = Recorder(path, limits, max_bytes)
-
-    def apply(self, event: Event) -> list[Decision]:
-        decisions = super().apply(event)
-        self.recorder.note(event, decisions, self.state)
-        return decisions
+from tests.scheduler.world import Recorded
 
 
 def record(path: Path, max_bytes: int = 10**8) -> int:
@@ -84,7 +70,7 @@ def test_other_limits_decide_otherwise(tmp_path: Path) -> None:
     path = tmp_path / "run"
     record(path)
     parts = frames(path)
-    parts[0] = msgspec.msgpack.encode(Header(1, Limits(max_batch_tokens=8, order="priority")))
+    parts[0] = msgspec.msgpack.encode(Header(FORMAT, Limits(max_batch_tokens=8, order="priority")))
     write(path, parts)
     assert replay(path).difference is not None
 

@@ -14,7 +14,19 @@ import pytest
 from baton import __version__
 from baton.discovery import StaticDirectory
 from baton.peers import Greeting, incarnation
-from baton.protocol import Abort, Failed, Hello, Message, Sampling, Stats, Submit, Tokens
+from baton.protocol import (
+    Abort,
+    CacheReset,
+    Envelope,
+    Failed,
+    Hello,
+    Message,
+    ResetCache,
+    Sampling,
+    Stats,
+    Submit,
+    Tokens,
+)
 from baton.service import Life
 from baton.settings import Settings
 from baton.tokens import pack, unpack
@@ -44,6 +56,8 @@ class Gateway:
         self.ends: dict[int, str] = {}
         self.failed: dict[int, Failed] = {}
         self.stats: Stats | None = None
+        self.cached: dict[int, int] = {}
+        self.resets: list[CacheReset] = []
 
     def turn(self) -> None:
         """Beat, and take in what has arrived."""
@@ -62,7 +76,10 @@ class Gateway:
         elif isinstance(message, Failed):
             assert message.handle not in self.ends
             self.ends[message.handle], self.failed[message.handle] = "failed", message
+        elif isinstance(message, CacheReset):
+            self.resets.append(message)
         elif isinstance(message, Tokens):
+            self.cached |= message.cached
             tokens = iter(unpack(message.tokens))
             for handle, first in zip(
                 unpack(message.handles, "I"), unpack(message.first, "I"), strict=True
@@ -235,3 +252,29 @@ def test_a_recorded_service_replays_to_the_same_decisions(run_dir: Path) -> None
     verdict = replay(run_dir / "events")
     assert verdict.difference is None and not verdict.truncated
     assert verdict.num_ticks > 5
+
+
+@pytest.mark.row("F12.02", "F12.12")
+def test_a_hit_is_told_and_a_reset_is_answered(run_dir: Path) -> None:
+    config = Config(run_dir=run_dir)
+    prompt = list(range(50))
+    with scheduler(config), gateway(config) as g, FakeWorker(config):
+        for handle in (1, 2):
+            g.submit(handle, prompt, Sampling(5, seed=handle))
+            g.until(lambda handle=handle: handle in g.ends)
+        g.until(lambda: g.stats and g.stats.prefix_hits)
+        assert g.stats is not None and g.cached == {2: 48}
+        assert (g.stats.prefix_queries, g.stats.workers[0].pages_cached) == (100, 3)
+        g.client.send(ResetCache(9))
+        g.until(lambda: g.resets)
+        assert g.resets == [CacheReset(9, 3)]
+
+
+def test_a_deadline_comes_with_the_envelope(run_dir: Path) -> None:
+    config = Config(run_dir=run_dir)
+    with scheduler(config), gateway(config) as g, FakeWorker(config, step_ms=5.0):
+        submit = Submit(1, "r", pack([1]), Sampling(1900))
+        g.client.send(submit, Envelope(deadline_ms=200))
+        g.until(lambda: g.ends)
+    assert (g.failed[1].status, g.failed[1].code) == (504, "deadline_exceeded")
+    assert 0 < len(g.tokens[1]) < 1900

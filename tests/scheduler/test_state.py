@@ -31,6 +31,7 @@ from tests.scheduler.world import World
 
 GATEWAYS = st.sampled_from(["north", "south"])
 WORKERS = st.sampled_from(["left", "right"])
+TENANTS = st.sampled_from(["", "", "a", "b"])
 INFOS = st.builds(
     worker_info,
     num_pages=st.integers(4, 24),
@@ -45,6 +46,7 @@ class Histories(RuleBasedStateMachine):
     """Arrivals, aborts, steps, late and repeated results, losses, in any order."""
 
     order = "fcfs"
+    caching = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,6 +56,7 @@ class Histories(RuleBasedStateMachine):
                 max_waiting=12,
                 max_waiting_tokens=200,
                 order=self.order,
+                prefix_caching=self.caching,
                 no_worker_seconds=1.0,
                 max_losses=3,
             )
@@ -61,15 +64,50 @@ class Histories(RuleBasedStateMachine):
 
     @rule(
         gateway=GATEWAYS,
+        tenant=TENANTS,
+        base=st.integers(0, 2),
         length=st.integers(1, 30),
         max_tokens=st.integers(1, 20),
         seed=st.integers(0, 1000),
         stop_at=st.integers(0, 30),
+        deadline_ms=st.sampled_from([0, 0, 50, 500]),
     )
-    def arrive(self, gateway: str, length: int, max_tokens: int, seed: int, stop_at: int) -> None:
-        prompt = [seed + i for i in range(length)]
+    def arrive(
+        self,
+        gateway: str,
+        tenant: str,
+        base: int,
+        length: int,
+        max_tokens: int,
+        seed: int,
+        stop_at: int,
+        deadline_ms: int,
+    ) -> None:
+        """Few bases: many prompts begin alike."""
+        prompt = [base + i for i in range(length)]
         stop = token(pack(prompt), seed, stop_at)
-        self.world.submit(prompt, Sampling(max_tokens, seed, stop_ids=(stop,)), gateway)
+        sampling = Sampling(max_tokens, seed, stop_ids=(stop,))
+        self.world.submit(
+            prompt,
+            sampling,
+            gateway,
+            tenant=tenant,
+            priority=seed % 3,
+            deadline_ms=deadline_ms,
+        )
+
+    @precondition(lambda self: any(r.tokens for r in self.world.requests.values()))
+    @rule(data=st.data(), gateway=GATEWAYS, tenant=TENANTS)
+    def next_turn(self, data: st.DataObject, gateway: str, tenant: str) -> None:
+        """A prompt that begins with another one and its answer."""
+        answered = [r for r in self.world.requests.values() if r.tokens]
+        old = data.draw(st.sampled_from(answered))
+        prompt = [*old.prompt, *old.tokens, 7][:30]
+        self.world.submit(prompt, Sampling(5, seed=1), gateway, tenant=tenant)
+
+    @rule(gateway=GATEWAYS)
+    def clear_cache(self, gateway: str) -> None:
+        self.world.clear_cache(gateway)
 
     @precondition(lambda self: self.world.requests)
     @rule(data=st.data())
@@ -141,8 +179,19 @@ class PriorityHistories(Histories):
     order = "priority"
 
 
-@pytest.mark.row("F12.01", "F13.01", "F13.02", "F13.04", "F13.05")
-@pytest.mark.parametrize("machine", [Histories, PriorityHistories])
+class FairHistories(Histories):
+    order = "fair"
+
+
+class UncachedHistories(Histories):
+    caching = False
+
+
+@pytest.mark.row("F12.01", "F12.02", "F12.04")
+@pytest.mark.row("F13.01", "F13.02", "F13.03", "F13.04", "F13.05")
+@pytest.mark.parametrize(
+    "machine", [Histories, PriorityHistories, FairHistories, UncachedHistories]
+)
 def test_every_history_keeps_every_promise(machine: type[Histories]) -> None:
     run_state_machine_as_test(
         machine,
@@ -369,3 +418,89 @@ def test_equal_histories_have_equal_digests_and_different_ones_do_not() -> None:
     assert digests[0] == digests[1] != digests[2]
     worlds[0].apply(Tick(99.0))
     assert worlds[0].state.digest() != digests[1]
+
+
+@pytest.mark.row("F13.03")
+def test_a_more_urgent_one_takes_the_place_of_one_that_runs() -> None:
+    world = World(Limits(order="priority"))
+    world.join("w", worker_info(max_rows=2))
+    low = [world.submit([n] * 20, Sampling(20, seed=n), priority=n) for n in (1, 2)]
+    for _ in range(4):
+        world.round()
+    before = [len(request.tokens) for request in low]
+    assert min(before) > 0
+    urgent = world.submit([7], Sampling(5, seed=7), priority=0)
+    equal = world.submit([8], Sampling(5, seed=8), priority=1)
+    world.tick()
+    assert [(s.submit.priority, s.arrival) for s in world.state.queue] == [(1, 4), (2, 2)]
+    assert world.state.counters.preemptions == 1
+    while urgent.end is None:
+        world.round()
+    assert len(low[0].tokens) > before[0] and len(low[1].tokens) <= before[1] + 2
+    world.finish()
+    for request in (*low, urgent, equal):
+        assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
+
+
+@pytest.mark.row("F13.03")
+def test_nobody_is_preempted_when_that_would_not_be_enough() -> None:
+    world = World(Limits(order="priority"))
+    world.join("w", worker_info(num_pages=8, page_size=4, max_rows=4))
+    world.submit([1] * 12, Sampling(9, seed=1), priority=0)
+    world.submit([2] * 4, Sampling(4, seed=2), priority=5)
+    world.round()
+    big = world.submit([3] * 24, Sampling(2, seed=3), priority=1)
+    world.tick()
+    assert world.state.counters.preemptions == 0 and world.state.num_running == 2
+    world.finish()
+    assert big.end == "length"
+
+
+def test_a_deadline_ends_what_waits_and_what_runs_with_different_errors() -> None:
+    world = World()
+    world.join("w", worker_info(max_rows=1))
+    runs = world.submit([1], Sampling(500), deadline_ms=200)
+    waits = world.submit([2], Sampling(5), deadline_ms=100)
+    free = world.submit([3], Sampling(5))
+    for _ in range(30):
+        world.round()
+    assert (failure(waits).status, failure(waits).code) == (503, "queue_timeout")
+    assert failure(waits).retry_after >= 1 and waits.tokens == []
+    assert (failure(runs).status, failure(runs).code) == (504, "deadline_exceeded")
+    assert 5 < len(runs.tokens) < 25 and free.end == "length"
+    assert world.state.idle
+
+
+def test_what_ends_in_time_never_hears_of_its_deadline() -> None:
+    world = World()
+    world.join("w")
+    requests = [world.submit([n], Sampling(3), deadline_ms=1000) for n in range(5)]
+    world.finish()
+    world.tick(5.0)
+    assert {request.end for request in requests} == {"length"}
+
+
+def test_deadlines_of_the_ended_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton_scheduler.state._SPARE_DEADLINES", 4)
+    world = World()
+    world.join("w")
+    for number in range(50):
+        world.submit([number], Sampling(1), deadline_ms=10**7)
+        world.finish()
+    assert len(world.state._deadlines) < 10
+
+
+@pytest.mark.parametrize("limit", [{"max_waiting": 4}, {"max_waiting_tokens": 12}])
+def test_one_tenant_beyond_its_share_is_told_so_and_others_are_not(limit: dict[str, int]) -> None:
+    world = World(Limits(max_tenant_share=0.5, **limit))  # type: ignore[arg-type]
+    for _ in range(2):
+        assert world.submit([1] * 3, Sampling(1), tenant="a").end is None
+    refused = failure(world.submit([1] * 3, Sampling(1), tenant="a"))
+    assert (refused.status, refused.code) == (429, "rate_limit_exceeded")
+    assert refused.retry_after >= 1
+    for tenant in "bc":
+        assert world.submit([1] * 3, Sampling(1), tenant=tenant).end is None
+    assert failure(world.submit([1] * 3, Sampling(1), tenant="d")).status == 503
+    world.join("w")
+    world.finish()
+    assert world.state.queue.share("a") == (0, 0)

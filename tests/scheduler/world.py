@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from baton.protocol import Failed, Plan, Result, Sampling, Submit, Tokens, WorkerInfo
+from baton.protocol import CacheReset, Failed, Plan, Result, Sampling, Submit, Tokens, WorkerInfo
 from baton.tokens import pack, unpack
 from baton_scheduler.events import (
     Aborted,
     Arrived,
+    CacheCleared,
     Decision,
     Dispatch,
     Event,
@@ -20,6 +22,7 @@ from baton_scheduler.events import (
     WorkerLeft,
 )
 from baton_scheduler.limits import Limits
+from baton_scheduler.recorder import Recorder
 from baton_scheduler.state import State
 from tests.fakes.worker import FakeEngine, expected_tokens, worker_info
 
@@ -33,6 +36,10 @@ class Request:
     tokens: list[int] = field(default_factory=list)
     end: str | None = None
     failed: Failed | None = None
+    cached: int | None = None
+    """What was said of the prefix cache."""
+    first_token: float | None = None
+    """When its first token came."""
 
 
 @dataclass
@@ -56,6 +63,8 @@ class World:
         """Results that were delivered already, or whose worker has gone since."""
         self.plans: list[Plan] = []
         """Every plan that was ever sent."""
+        self.cleared: list[CacheReset] = []
+        """Answers to `clear_cache`."""
         self.now = 0.0
         self._handles = 0
         self._epochs = 0
@@ -68,6 +77,8 @@ class World:
                 self._dispatch(decision)
             elif isinstance(decision.message, Tokens):
                 self._receive(decision.gateway, decision.message)
+            elif isinstance(decision.message, CacheReset):
+                self.cleared.append(decision.message)
             else:
                 self._fail(decision.gateway, decision.message)
         self.state.check()
@@ -92,7 +103,13 @@ class World:
             request.tokens += [next(tokens) for _ in range(count)]
             expected, _ = expected_tokens(request.prompt, request.sampling)
             assert request.tokens == expected[: len(request.tokens)], "a foreign token"
+            request.first_token = self.now if request.first_token is None else request.first_token
         assert next(tokens, None) is None
+        for handle, cached in message.cached.items():
+            request = self.requests[gateway, handle]
+            assert request.cached is None, "the cache is spoken of twice"
+            assert 0 < cached <= len(request.prompt)
+            request.cached = cached
         for handle, reason in message.finished.items():
             self._finish(self.requests[gateway, handle], reason)
 
@@ -115,13 +132,38 @@ class World:
 
     # What happens.
 
-    def submit(self, prompt: list[int], sampling: Sampling, gateway: str = "g") -> Request:
+    def submit(
+        self,
+        prompt: list[int],
+        sampling: Sampling,
+        gateway: str = "g",
+        *,
+        tenant: str = "",
+        salt: bytes = b"",
+        priority: int = 0,
+        deadline_ms: int = 0,
+    ) -> Request:
         """A gateway submits."""
         self._handles += 1
         request = self.requests[gateway, self._handles] = Request(prompt, sampling)
-        submit = Submit(self._handles, f"request-{self._handles}", pack(prompt), sampling)
-        self.apply(Arrived(gateway, submit))
+        submit = Submit(
+            self._handles,
+            f"request-{self._handles}",
+            pack(prompt),
+            sampling,
+            tenant=tenant,
+            salt=salt,
+            priority=priority,
+        )
+        self.apply(Arrived(gateway, submit, deadline_ms=deadline_ms))
         return request
+
+    def clear_cache(self, gateway: str = "g") -> int:
+        """A gateway asks to reset the prefix cache. Returns how many pages it held."""
+        self.apply(CacheCleared(gateway, len(self.cleared)))
+        answer = self.cleared[-1]
+        assert answer.id == len(self.cleared) - 1
+        return answer.pages
 
     def abort(self, gateway: str, handle: int) -> None:
         """A gateway aborts; from now on it wants to hear nothing of it."""
@@ -193,3 +235,16 @@ class World:
                 return
             self.round()
         raise AssertionError("the state does not come to an end")
+
+
+class Recorded(World):
+    """A world whose every event is recorded."""
+
+    def __init__(self, path: Path, limits: Limits, max_bytes: int = 10**8) -> None:
+        super().__init__(limits)
+        self.recorder = Recorder(path, limits, max_bytes)
+
+    def apply(self, event: Event) -> list[Decision]:
+        decisions = super().apply(event)
+        self.recorder.note(event, decisions, self.state)
+        return decisions

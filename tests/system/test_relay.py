@@ -120,6 +120,27 @@ def test_a_client_that_leaves_frees_its_pages(served: Served) -> None:
     until(lambda: served.pages_held() == 0, "all pages free after")
 
 
+@pytest.mark.row("F12.02", "F12.12")
+def test_a_prefix_hit_is_told_and_changes_no_token(served: Served) -> None:
+    def reset() -> int:
+        answer = httpx.post(f"{served.url}/reset_prefix_cache", timeout=PATIENCE)
+        return int(answer.json()["pages"])
+
+    def run() -> tuple[str, int]:
+        story = "Once upon a time there was a little girl. " * 4
+        answer = served.complete(prompt=story, temperature=1.0, seed=5, max_tokens=60).json()
+        details = answer["usage"]["prompt_tokens_details"]
+        return answer["choices"][0]["text"], details["cached_tokens"]
+
+    until(lambda: served.pages_held() == 0, "all pages free before")
+    reset()
+    (cold, nothing), (warm, cached) = run(), run()
+    assert warm == cold and nothing == 0 < cached
+    until(lambda: served.pages_held() == 0, "all pages free after")
+    assert reset() > 0 and reset() == 0
+    assert run() == (cold, 0)
+
+
 @pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.0, "seed": 5}])
 def test_kill_9_of_the_worker_is_a_pause_and_never_a_different_answer(
     served: Served, sampling: dict[str, Any]

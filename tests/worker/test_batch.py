@@ -35,9 +35,11 @@ def plan(step: int = 0, **columns: Any) -> Plan:
     return Plan(epoch=0, step=step, **fields, **columns)
 
 
-def entering(slot: int, tokens: list[int], num_prompt: int = 0, **sampling: Any) -> NewSequence:
+def entering(
+    slot: int, tokens: list[int], num_prompt: int = 0, computed: int = 0, **sampling: Any
+) -> NewSequence:
     settings = Sampling(9, **sampling)
-    return NewSequence(slot, pack(tokens), num_prompt or len(tokens), settings)
+    return NewSequence(slot, pack(tokens), num_prompt or len(tokens), settings, computed=computed)
 
 
 def with_prompt(tokens: int = 6, **sampling: Any) -> Batch:
@@ -78,7 +80,7 @@ def test_continued_sequence_keeps_its_log() -> None:
 
 def test_flat_positions() -> None:
     held = batch()
-    first, second = entering(1, [1] * 7), entering(0, [2] * 3)
+    first, second = entering(1, [1] * 7, computed=4), entering(0, [2] * 3)
     rows, _ = held.apply(
         plan(enter=(first, second), pages={1: [0, 1], 0: [2]}, run=[(1, 4, 3, 1), (0, 0, 2, 0)])
     )
@@ -131,6 +133,11 @@ REFUSED = {
     "slot taken": plan(1, enter=(entering(2, [1]),)),
     "empty sequence": plan(1, enter=(entering(0, []),)),
     "more prompt than tokens": plan(1, enter=(entering(0, [1], 2),)),
+    "nothing left to compute": plan(1, enter=(entering(0, [1, 2], computed=2),)),
+    "less than nothing computed": plan(1, enter=(entering(0, [1, 2], computed=-1),)),
+    "start before a cached prefix ends": plan(
+        1, enter=(entering(0, [1] * 6, computed=4),), pages={0: [0, 1]}, run=[(0, 0, 6, 1)]
+    ),
     "too long": plan(1, enter=(entering(0, [1] * 17),)),
     "pages for nobody": plan(1, pages={1: [0]}),
     "no such page": plan(1, pages={2: [8]}),

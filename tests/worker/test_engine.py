@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from baton.errors import HubError
-from baton.protocol import Sampling
+from baton.protocol import Grammar, Sampling
 from baton_worker.batch import PlanError
 from baton_worker.config import Config
 from baton_worker.engine import Engine
@@ -48,6 +48,27 @@ def test_reset_forgets_slots_and_steps(engine: Engine) -> None:
     again.step()
     with pytest.raises(PlanError):
         engine.step(first.plan())
+
+
+CHOICE = Sampling(20, grammar=Grammar("choice", '["yes","no"]'))
+
+
+@pytest.mark.row("F10.03")
+def test_grammars_are_followed_after_a_reset_too(engine: Engine) -> None:
+    for _ in range(2):
+        engine.reset()
+        sequence = Sequence([1, 2, 3], CHOICE)
+        run_all(Planner(engine, num_pages=64), [sequence])
+        assert sequence.finish == "stop" and not sequence.failure
+
+
+def test_without_a_vocabulary_only_grammars_are_refused(stories: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).symlink_to((stories / name).resolve())
+    engine = Engine.build(config(tmp_path))
+    free, bound = Sequence([1, 2], Sampling(4)), Sequence([1, 2], CHOICE)
+    run_all(Planner(engine, num_pages=64), [free, bound])
+    assert len(free.log) == 4 and "no vocabulary" in bound.failure
 
 
 def test_an_unknown_model_is_refused(tmp_path: Path) -> None:

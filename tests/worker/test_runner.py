@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton.protocol import Sampling
-from baton.tokens import pack
+from baton.protocol import NewSequence, Plan, Sampling, Submit, Tokens, WorkerInfo
+from baton.tokens import pack, unpack
+from baton_scheduler.events import Arrived, Decision, Dispatch, Settled, Tick, WorkerJoined
+from baton_scheduler.limits import Limits
+from baton_scheduler.state import State
 from baton_worker.attention import AttentionBatch
-from baton_worker.batch import Batch
+from baton_worker.batch import Batch, PlanError
 from baton_worker.kv import KVCache
 from baton_worker.models import LoadedModel, load_model
 from baton_worker.runner import CausalModel, Runner
@@ -82,6 +88,14 @@ VARIED = [
     Sampling(40, seed=6, presence_penalty=0.8, logprobs=3),
     Sampling(40, temperature=0.0),
     Sampling(40, seed=7, logit_bias={261: 3.0, 432: -100.0}),
+    Sampling(40, seed=8, typical_p=0.7),
+    Sampling(40, seed=9, allowed_ids=tuple(range(260, 300)), typical_p=0.9, logprobs=1),
+    Sampling(
+        40,
+        seed=10,
+        bad_words=((261,), (3, 432)),
+        processors={"no_repeat_ngram": '{"size":2}'},
+    ),
 ]
 
 
@@ -96,6 +110,7 @@ def alone(loaded: LoadedModel) -> list[list[int]]:
 
 
 @pytest.mark.row("F09.02", "F09.03", "F09.04", "F09.05", "F09.07", "F09.08", "F09.09")
+@pytest.mark.row("F09.06", "F09.15")
 def test_same_tokens_in_a_batch(planner: Planner, alone: list[list[int]]) -> None:
     assert run_all(planner, varied()) == alone
     assert all(len(log) == s.max_tokens for log, s in zip(alone, VARIED, strict=True))
@@ -211,6 +226,26 @@ def test_stop_id_ends_a_sequence_but_not_before_min_tokens(assets: Path, planner
     assert stop not in late.log[: first + 4] and len(late.log) > first + 4
 
 
+@pytest.mark.row("F09.15")
+def test_rules_hold_for_the_whole_log(alone: list[list[int]]) -> None:
+    allowed, ruled = alone[9], alone[10]
+    assert set(allowed) <= set(range(260, 300))
+    assert 261 not in ruled and (3, 432) not in set(pairwise(ruled))
+    grams = list(pairwise(ruled))
+    assert len(grams) == len(set(grams)) == 39
+
+
+def test_a_row_without_a_possible_token_fails_alone(
+    planner: Planner, alone: list[list[int]]
+) -> None:
+    sequences = varied()
+    nothing = Sequence(STORY, Sampling(5, allowed_ids=(7,), bad_words=((7,),), logprobs=1))
+    unknown = Sequence(STORY, Sampling(5, processors={"other": "1"}))
+    run_all(planner, [nothing, *sequences, unknown])
+    assert "no token" in nothing.failure and "Unknown processors" in unknown.failure
+    assert [s.log for s in sequences] == alone
+
+
 def test_rows_of_a_stopped_sequence_in_flight_are_skipped(assets: Path, planner: Planner) -> None:
     """Plan k+1 is sent before result k: its row for a sequence that stopped in k runs nothing."""
     case = golden(assets)[1]
@@ -278,3 +313,97 @@ def test_a_plan_without_rows_is_answered(planner: Planner) -> None:
     result = planner.step()
     assert (result.step, result.rows, result.tokens) == (1, b"", b"")
     assert np.frombuffer(result.first, np.uint32).size == 0
+
+
+def scheduled(loaded: LoadedModel, requests: list[list[int]], *, caching: bool) -> Scheduled:
+    """Requests one after the other through the scheduler's own plans, with pages of 4 tokens."""
+    cache = KVCache(loaded.spec, 64, 4, dtype=torch.float32, device=DEVICE)
+    sizes = {"page_size": 4, "num_pages": 64, "vocab_size": loaded.vocab_size}
+    runner = Runner(loaded.model, cache, Batch(max_rows=8, max_length=256, **sizes), DEVICE)
+    state = State(Limits(prefix_caching=caching))
+    info = WorkerInfo("m", 64, 4, 8, 2048, 256, loaded.vocab_size)
+    state.apply(WorkerJoined("w", 1, info))
+    done = Scheduled()
+    for handle, prompt in enumerate(requests):
+        sampling = Sampling(20, seed=handle, temperature=0.8)
+        state.apply(Arrived("g", Submit(handle, "r", pack(prompt), sampling)))
+        done.logs.append([])
+        while not state.idle:
+            done.take(state.apply(Tick(0.0)))
+            done.take(state.apply(Settled("w", runner.step(done.plans.popleft()))))
+    return done
+
+
+@dataclass
+class Scheduled:
+    """What a scheduler said to its gateway."""
+
+    logs: list[list[int]] = field(default_factory=list)
+    cached: dict[int, int] = field(default_factory=dict)
+    plans: deque[Plan] = field(default_factory=deque)
+
+    def take(self, decisions: list[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Dispatch):
+                self.plans.append(decision.message)
+            else:
+                assert isinstance(decision.message, Tokens)
+                self.cached |= decision.message.cached
+                rows = zip(
+                    unpack(decision.message.handles, "I"),
+                    unpack(decision.message.tokens),
+                    strict=True,
+                )
+                for handle, token in rows:
+                    self.logs[handle].append(token)
+
+
+@pytest.mark.row("F12.02", "F12.04")
+def test_a_prefix_hit_changes_no_token(loaded: LoadedModel) -> None:
+    first = scheduled(loaded, [STORY], caching=False).logs[0]
+    turn = STORY + first + STORY[1:4]
+    # The same prompt, a next turn, a fork of it, then so much else that old pages are evicted.
+    others = [[1, 300 + i, *STORY, *STORY[1:], *STORY[1:]] for i in range(6)]
+    requests = [STORY, STORY, turn, turn[:17] + STORY[2:5], turn, *others, turn]
+    plain = scheduled(loaded, requests, caching=False)
+    cached = scheduled(loaded, requests, caching=True)
+    assert cached.logs == plain.logs and all(len(log) == 20 for log in plain.logs)
+    assert plain.cached == {}
+    # All full pages but the one with the last token; a next turn finds the answer too.
+    assert [cached.cached.get(i, 0) for i in (0, 1, 3, 4)] == [0, 8, 16, 32]
+    assert cached.cached[2] >= 24
+
+
+def test_a_copied_page_serves_as_well(loaded: LoadedModel) -> None:
+    planner = planner_of(loaded)
+    original = planner.add(Sequence(STORY, Sampling(6, seed=3)))
+    planner.step()
+    page, copy = original.pages[0], NUM_PAGES - 1
+    new = NewSequence(5, pack(STORY), len(STORY), Sampling(6, seed=4), computed=9)
+    row = {"rows": pack([5], "I"), "counts": pack([1], "I"), "samples": b"\1"}
+    planner.steps += 1
+    result = planner.target.step(
+        Plan(
+            epoch=0,
+            step=planner.steps,
+            starts=pack([9], "I"),
+            enter=(new,),
+            page_rows=pack([5], "I"),
+            page_counts=pack([1], "I"),
+            pages=pack([copy], "I"),
+            copy_from=pack([page], "I"),
+            copy_to=pack([copy], "I"),
+            **row,
+        )
+    )
+    alone = run_all(planner_of(loaded), [Sequence(STORY, Sampling(1, seed=4))])
+    assert unpack(result.tokens).tolist() == alone[0]
+    planner.finish()
+    assert original.log == run_all(planner_of(loaded), [Sequence(STORY, Sampling(6, seed=3))])[0]
+
+
+@pytest.mark.parametrize(("source", "target"), [([0], []), ([NUM_PAGES], [0]), ([0], [NUM_PAGES])])
+def test_a_bad_copy_is_refused(planner: Planner, source: list[int], target: list[int]) -> None:
+    columns = {"copy_from": pack(source, "I"), "copy_to": pack(target, "I")}
+    with pytest.raises(PlanError, match="cop"):
+        planner.target.step(Plan(0, 1, b"", b"", b"", b"", **columns))

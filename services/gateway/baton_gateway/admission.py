@@ -43,6 +43,7 @@ def check_ids(generation: Generation, facts: Facts) -> None:
     sampling = generation.sampling
     check_range(sampling.logit_bias, "logit_bias", facts)
     check_range(sampling.stop_ids, "stop_token_ids", facts)
+    check_range(sampling.allowed_ids, "allowed_token_ids", facts)
     several = len(generation.prompts) > 1
     for number, prompt in enumerate(generation.prompts):
         if isinstance(prompt, tuple):

@@ -18,6 +18,7 @@ from baton_gateway.auth import Keys
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.errors import respond
+from baton_gateway.hosts import Hosts
 from baton_gateway.middleware import Gate
 
 log = logger(__name__)
@@ -47,7 +48,8 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
         app.include_router(router)
     if config.playground:
         app.include_router(page.router)
-    app.add_middleware(Gate, keys=Keys(config.api_keys), metrics=engine.metrics)
+    hosts = Hosts(config.allowed_hosts, config.host)
+    app.add_middleware(Gate, hosts=hosts, keys=Keys(config.api_keys), metrics=engine.metrics)
     return app
 
 

@@ -22,10 +22,14 @@ class Keys:
     def __init__(self, setting: str) -> None:
         self._digests = [_digest(k.strip().encode()) for k in setting.split(",") if k.strip()]
 
-    def check(self, path: str, headers: Headers) -> None:
-        """Raise 401 unless the path is open to all or the request carries a known key."""
+    def check(self, path: str, headers: Headers) -> str:
+        """Name of the key that the request carries: "key-1" is the first of the setting.
+
+        Empty where no key is needed. Raises 401 unless the path is open to all or a known key
+        is sent.
+        """
         if not self._digests or path in _OPEN or path.startswith(_OPEN_FOLDER):
-            return
+            return ""
         given = headers.getlist("authorization")
         if not given:
             raise InvalidRequest(
@@ -33,15 +37,19 @@ class Keys:
                 "Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).",
                 status=401,
             )
-        if len(given) != 1 or not self._known(given[0]):
+        number = self._number(given[0]) if len(given) == 1 else 0
+        if not number:
             raise InvalidRequest("Incorrect API key provided.", code="invalid_api_key", status=401)
+        return f"key-{number}"
 
-    def _known(self, header: str) -> bool:
+    def _number(self, header: str) -> int:
+        """Which key it is, from 1; 0 when none."""
         scheme, _, key = header.partition(" ")
         digest = _digest(key.encode("latin-1", "replace"))
         # Every key is compared, whichever matches.
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        return scheme.lower() == "bearer" and any(matches)
+        known = scheme.lower() == "bearer" and any(matches)
+        return 1 + matches.index(True) if known else 0
 
 
 def _digest(key: bytes) -> bytes:

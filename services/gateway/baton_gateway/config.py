@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from baton.settings import Settings
+from baton_gateway.processors import check_setting
 
 
 class Config(Settings, prefix="gateway"):
@@ -14,6 +17,9 @@ class Config(Settings, prefix="gateway"):
     """Address that HTTP listens on."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port that HTTP listens on; 0 picks a free one."""
+    allowed_hosts: str = ""
+    """Host names that requests may carry, separated by commas, or *; empty means any, or, when
+    HTTP listens on a loopback address, only names of this machine."""
     api_keys: str = Field(default="", repr=False)
     """Keys that clients must send as a bearer token, separated by commas; empty means open."""
     max_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
@@ -24,6 +30,8 @@ class Config(Settings, prefix="gateway"):
     """Largest `n` times number of prompts of one request."""
     request_timeout: float = Field(default=600.0, gt=0)
     """Seconds that one request may take."""
+    deadline_ms: int = Field(default=0, ge=0, le=86_400_000)
+    """Milliseconds that a request has if it sends no X-Deadline-Ms; 0 means no deadline."""
     patience: float = Field(default=2.0, ge=0)
     """Seconds that a request waits for a missing tokenizer, scheduler or worker before a 503."""
     stall_seconds: float = Field(default=30.0, gt=0)
@@ -36,5 +44,7 @@ class Config(Settings, prefix="gateway"):
     """Serve Prometheus text at /metrics."""
     playground: bool = True
     """Serve the chat page and the fleet view at /."""
+    processors: Annotated[str, AfterValidator(check_setting)] = ""
+    """Logits processors that clients may name in `processors`, separated by commas."""
     strict_fields: bool = False
     """Refuse unknown request fields instead of ignoring them."""

@@ -13,8 +13,11 @@ import asyncio
 import time
 from array import array
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from itertools import count
 from typing import Any
+
+from msgspec import structs
 
 from baton import __version__
 from baton.discovery import Directory
@@ -26,6 +29,7 @@ from baton.service import default_name
 from baton.telemetry import start, traceparent
 from baton.topology import FRONTEND, MEDIA, TOKENIZE
 from baton_gateway.admission import Facts, check_ids, fit, sampling_of, too_long
+from baton_gateway.compiler import Compiler
 from baton_gateway.config import Config
 from baton_gateway.connection import Connect, Connection, Pool, until
 from baton_gateway.decoding import Decoding
@@ -37,6 +41,7 @@ from baton_gateway.scheduler import Scheduler
 from baton_gateway.sequence import Sequence
 from baton_gateway.stream import Stream
 from baton_gateway.tokenizers import Tokenizers
+from baton_gateway.words import encode as encode_words
 
 _REFRESH_SECONDS = 1.0
 """How often the directory is asked who is there."""
@@ -62,6 +67,7 @@ class Engine:
         self._scheduler = Scheduler(hello, connect, self._fleet, lambda s: self.decoding.feed(s))
         self.tokenizers = Tokenizers(self._tokenize, config.patience)
         self.decoding = Decoding(self._scheduler.live, self._tokenize.pick, self._scheduler.abort)
+        self._compiler = Compiler()
         self._handles = count(1)
         self._running = 0
         self._refresher: asyncio.Task[None] | None = None
@@ -77,6 +83,7 @@ class Engine:
             self._refresher.cancel()
             await asyncio.gather(self._refresher, return_exceptions=True)
         await self._scheduler.abort(list(self._scheduler.live.values()))
+        await self._compiler.close()
         for pool in (self._tokenize, self._media, self._scheduler.pool):
             await pool.close()
 
@@ -87,7 +94,7 @@ class Engine:
         """
         span = start("generate", request.trace, {"baton.request": request.id})
         trace = traceparent(span) or request.trace
-        timing = Timing(self.metrics)
+        began, timing = time.monotonic(), Timing(self.metrics)
         stream = Stream(len(request.prompts) * request.n)
         timer = asyncio.get_running_loop().call_later(
             self.config.request_timeout, stream.fail, _timed_out()
@@ -97,9 +104,11 @@ class Engine:
         try:
             facts = await self.admit()
             check_ids(request, facts)
+            await self._try_grammar(request)
             prompts = await self._encode(request, facts, trace)
+            request = await self._encode_words(request)
             sequences = self._sequences(request, prompts, facts, stream)
-            await self._scheduler.submit(sequences, trace)
+            await self._scheduler.submit(sequences, trace, _left(request, began))
             timing.started(sum(map(len, prompts)))
             yield Started(tuple(prompts))
             async for delta in stream:
@@ -153,6 +162,10 @@ class Engine:
         """Names of tokens, for log-probabilities."""
         return Vocabulary(await self.tokenizers.pieces())
 
+    async def reset_cache(self) -> int:
+        """Empty the prefix cache. Returns how many pages it held. Raises `Unavailable`."""
+        return await self._scheduler.reset_cache(max(1.0, self.config.patience))
+
     def complaints(self) -> list[str]:
         """Why this gateway cannot serve; empty when it can."""
         if not self._scheduler.pool.ready():
@@ -203,6 +216,22 @@ class Engine:
             raise too_long(request, len(ids), facts)
         return ids
 
+    async def _try_grammar(self, request: Generation) -> None:
+        """The time for it is part of the time for the request, as that for its prompts."""
+        if request.constraint is None:
+            return
+        try:
+            async with asyncio.timeout(self.config.request_timeout):
+                await self._compiler.check(request.constraint)
+        except TimeoutError as error:
+            raise _timed_out() from error
+
+    async def _encode_words(self, request: Generation) -> Generation:
+        if not request.bad_words:
+            return request
+        words = await encode_words(request.bad_words, self.tokenizers)
+        return replace(request, sampling=structs.replace(request.sampling, bad_words=words))
+
     def _sequences(
         self, request: Generation, prompts: list[array[int]], facts: Facts, stream: Stream
     ) -> list[Sequence]:
@@ -215,6 +244,8 @@ class Engine:
                 prompt=prompt,
                 sampling=sampling_of(request, choice, room, facts),
                 stream=stream,
+                priority=request.priority,
+                tenant=request.tenant,
                 stops=request.stops,
                 stop_token_ids=request.sampling.stop_ids,
                 include_stop=request.include_stop,
@@ -281,6 +312,20 @@ class _MediaListener:
 
     async def received(self, connection: Connection, message: Message) -> None:
         log.warning("unexpected %s from a media preprocessor", type(message).__name__)
+
+
+def _left(request: Generation, began: float) -> int:
+    """Milliseconds until the deadline; 0 means that there is none. Raises when it has passed."""
+    if not request.deadline_ms:
+        return 0
+    left = request.deadline_ms - int((time.monotonic() - began) * 1000)
+    if left <= 0:
+        raise Unavailable(
+            "The request's deadline passed before it could be queued. Allow it more time.",
+            code="queue_timeout",
+            retry_after=1,
+        )
+    return left
 
 
 def _timed_out() -> BatonError:

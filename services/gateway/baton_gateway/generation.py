@@ -6,6 +6,7 @@ from array import array
 from dataclasses import dataclass
 
 from baton.protocol import Sampling
+from baton_gateway.schemas.constraints import Constraint
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,9 @@ class Generation:
     """None means as many as the context has room for."""
     n: int = 1
     stops: tuple[str, ...] = ()
+    bad_words: tuple[str, ...] = ()
+    constraint: Constraint | None = None
+    """The grammar of `sampling`, and where the client has written it."""
     include_stop: bool = False
     skip_special: bool = True
     ignore_eos: bool = False
@@ -52,6 +56,12 @@ class Generation:
     """Request field that holds the prompt, for errors."""
     trace: str = ""
     """W3C traceparent of the client, or empty."""
+    deadline_ms: int = 0
+    """Milliseconds that the client gives it; 0 means no deadline."""
+    priority: int = 0
+    """Lower runs first, under an order that looks at it."""
+    tenant: str = ""
+    """Who pays, and with whom cached prefixes are shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,8 @@ class Delta:
     """Why the choice has ended: "stop" or "length"; None while it runs."""
     stop: str | int | None = None
     """The stop string or stop id that ended it."""
+    cached: int = 0
+    """Prompt tokens of the choice that came from the prefix cache; the same in every delta."""
 
     def then(self, later: Delta) -> Delta:
         """This delta and the next one of the same choice, as one."""
@@ -104,6 +116,7 @@ class Delta:
             prompt_logprobs=self.prompt_logprobs or later.prompt_logprobs,
             reason=later.reason,
             stop=later.stop,
+            cached=later.cached,
         )
 
 

@@ -135,6 +135,12 @@ class SystemCollector(Collector):
             "baton_tokens_per_second", "Tokens sampled per second.", stats.tokens_per_second
         )
         yield CounterMetricFamily("baton_tokens", "Tokens sampled.", stats.tokens)
+        for name, text in (
+            ("queries", "Prompt tokens that were looked up in the prefix cache."),
+            ("hits", "Prompt tokens that were found there."),
+        ):
+            total = getattr(stats, f"prefix_{name}")
+            yield CounterMetricFamily(f"baton_prefix_cache_{name}", text, total)
         for name, text in _TOTALS:
             yield CounterMetricFamily(f"baton_{name}", text, getattr(stats, name))
         yield from _workers(stats)
@@ -147,7 +153,8 @@ def _workers(stats: Stats) -> Iterator[Metric]:
     yield states
     for name, text in (
         ("pages_total", "KV pages of a worker."),
-        ("pages_free", "KV pages that hold nothing."),
+        ("pages_free", "KV pages that no sequence holds."),
+        ("pages_cached", "Those of them that still hold a prefix."),
         ("step_ms", "Moving average of a step in milliseconds."),
         ("kv_bytes", "Bytes of KV cache."),
         ("weight_bytes", "Bytes of weights."),

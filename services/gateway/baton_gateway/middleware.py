@@ -13,6 +13,7 @@ from baton.logs import logger, request_id
 from baton_gateway.auth import Keys
 from baton_gateway.client import ClientGone
 from baton_gateway.errors import FAULT, respond
+from baton_gateway.hosts import Hosts
 from baton_gateway.metrics import Metrics
 
 _GONE = "499"
@@ -24,8 +25,8 @@ log = logger(__name__)
 class Gate:
     """Pure ASGI: streams pass through unbuffered and disconnects are seen at once."""
 
-    def __init__(self, app: ASGIApp, keys: Keys, metrics: Metrics) -> None:
-        self._app, self._keys, self._metrics = app, keys, metrics
+    def __init__(self, app: ASGIApp, hosts: Hosts, keys: Keys, metrics: Metrics) -> None:
+        self._app, self._hosts, self._keys, self._metrics = app, hosts, keys, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -43,7 +44,9 @@ class Gate:
 
     async def _serve(self, scope: Scope, receive: Receive, visit: Visit) -> None:
         try:
-            self._keys.check(scope["path"], Headers(scope=scope))
+            headers = Headers(scope=scope)
+            self._hosts.check(headers)
+            scope["state"]["tenant"] = self._keys.check(scope["path"], headers)
             await self._app(scope, receive, visit.send)
         except ClientGone:
             visit.status = _GONE
@@ -78,3 +81,8 @@ class Visit:
 def id_of(request: Request) -> str:
     """Our id of a request."""
     return str(request.scope["state"]["request_id"])
+
+
+def tenant_of(request: Request) -> str:
+    """Which key the request carries; empty when none is needed."""
+    return str(request.scope["state"]["tenant"])

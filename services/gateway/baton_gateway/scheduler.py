@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from array import array
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import count
 
-from baton.errors import ServerFault, Unavailable
+from baton.errors import BatonError, RateLimited, ServerFault, Unavailable
 from baton.logs import logger
-from baton.protocol import Abort, Envelope, Failed, Hello, Message, Stats, Tokens
+from baton.protocol import (
+    Abort,
+    CacheReset,
+    Envelope,
+    Failed,
+    Hello,
+    Message,
+    ResetCache,
+    Stats,
+    Tokens,
+)
 from baton.tokens import pack, unpack
 from baton.topology import FRONTEND
 from baton_gateway.connection import Connect, Connection, Pool
@@ -18,6 +30,8 @@ from baton_gateway.logprobs import by_row, of_prompt
 from baton_gateway.sequence import Sequence
 
 Feed = Callable[[Iterable[Sequence]], Awaitable[None]]
+
+_KINDS: dict[int, type[BatonError]] = {429: RateLimited, 503: Unavailable}
 
 log = logger(__name__)
 
@@ -34,14 +48,20 @@ class Scheduler:
         self.fleet = fleet
         self.pool = Pool(FRONTEND, hello, connect, self)
         self._feed = feed
+        self._resets: dict[int, asyncio.Future[int]] = {}
+        self._numbers = count(1)
 
-    async def submit(self, sequences: Iterable[Sequence], trace: str = "") -> None:
+    async def submit(
+        self, sequences: Iterable[Sequence], trace: str = "", deadline_ms: int = 0
+    ) -> None:
         """Hand sequences over, fresh or, when they have a log, to be continued after it.
+
+        They have `deadline_ms` milliseconds from now on, unless it is 0.
 
         Raises `Unavailable` when the scheduler is gone; some may have been handed over then.
         """
         connection = self.pool.pick()
-        envelope = Envelope(trace=trace) if trace else None
+        envelope = Envelope(trace=trace, deadline_ms=deadline_ms)
         for sequence in sequences:
             self.live[sequence.handle] = sequence
             if connection is None or not await connection.post(sequence.submission(), envelope):
@@ -53,6 +73,24 @@ class Scheduler:
         connection = self.pool.pick()
         if handles and connection is not None:
             await connection.post(Abort(pack(handles, "I")))
+
+    async def reset_cache(self, seconds: float) -> int:
+        """Empty the prefix cache. Returns how many pages it held.
+
+        Raises `Unavailable` when the scheduler does not answer within `seconds`.
+        """
+        connection, number = self.pool.pick(), next(self._numbers)
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._resets[number] = future
+        try:
+            if connection is None or not await connection.post(ResetCache(number)):
+                raise _silent()
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError as error:
+            raise _silent() from error
+        finally:
+            del self._resets[number]
 
     def forget(self, sequences: Iterable[Sequence]) -> None:
         """Nobody reads these any more."""
@@ -75,8 +113,15 @@ class Scheduler:
             self._on_failed(message)
         elif isinstance(message, Stats):
             self.fleet.report(message, time.monotonic())
+        elif isinstance(message, CacheReset):
+            future = self._resets.get(message.id)
+            if future is not None and not future.done():
+                future.set_result(message.pages)
 
     async def _on_tokens(self, message: Tokens) -> None:
+        for handle, cached in message.cached.items():
+            if (sequence := self.live.get(handle)) is not None:
+                sequence.cached = cached
         fed = self._extend(message)
         for part in message.prompt_logprobs:
             if (sequence := self.live.get(part.slot)) is not None:
@@ -111,7 +156,7 @@ class Scheduler:
         sequence = self.live.get(message.handle)
         if sequence is None:
             return
-        kind = Unavailable if message.status == 503 else ServerFault
+        kind = _KINDS.get(message.status, ServerFault)
         error = kind(
             message.message,
             code=message.code,
@@ -130,6 +175,10 @@ def _append(
     except ServerFault as error:
         log.error("request %s has a gap before token %d", sequence.request, first)
         sequence.stream.fail(error)
+
+
+def _silent() -> Unavailable:
+    return Unavailable("The scheduler does not answer. Try again later.", retry_after=2)
 
 
 def _gone() -> Unavailable:

@@ -34,6 +34,8 @@ class Sequence:
     prompt: array[int]
     sampling: Sampling
     stream: Stream
+    priority: int = 0
+    tenant: str = ""
     stops: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     """Those of `sampling.stop_ids` that the client named."""
@@ -42,6 +44,8 @@ class Sequence:
     log: array[int] = field(default_factory=lambda: array("i"))
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
+    cached: int = 0
+    """Prompt tokens that came from the prefix cache."""
     reason: str | None = None
     """Why the scheduler ended it; None while it runs there."""
     ended: bool = False
@@ -69,6 +73,8 @@ class Sequence:
             tokens=pack(self.prompt),
             sampling=self.sampling,
             log=pack(self.log),
+            priority=self.priority,
+            tenant=self.tenant,
         )
 
     def extend(self, first: int, tokens: array[int], logprobs: Items[TokenLogprob]) -> None:
@@ -129,6 +135,7 @@ class Sequence:
             ends=(ends + filler)[: len(tokens)],
             logprobs=tuple(self.logprobs[self.delivered : upto]),
             prompt_logprobs=self._prompt_logprobs(),
+            cached=self.cached,
             reason="stop" if stop is not None else self.reason if last else None,
             stop=stop if stop is not None else self._stop_id() if last else None,
         )

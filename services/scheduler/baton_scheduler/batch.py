@@ -45,6 +45,13 @@ class Batch:
         """Length of the log."""
         self.quota = _column(num_slots)
         """Length of the log at which the sequence ends."""
+        self.named = _column(num_slots)
+        """How many of its pages are full, settled, and known to the prefix index."""
+        self.hit = _column(num_slots)
+        """Tokens that were in cached pages when the sequence was placed."""
+        self.cached = _column(num_slots)
+        """Prompt tokens from the cache that the gateway is still to be told of."""
+        self.payer = _column(num_slots)
         self.gateway = _column(num_slots)
         self.handle = np.zeros(num_slots, "<u4")
         self.entered = np.zeros(num_slots, bool)
@@ -76,10 +83,12 @@ class Batch:
         pages: list[int],
         page_size: int,
         max_length: int,
+        hit: int = 0,
     ) -> int:
         """Put a sequence into the lowest free slot and return it.
 
-        Raises nothing: the caller has found a free slot, and pages for all known tokens.
+        Raises nothing: the caller has found a free slot, and pages for all known tokens, the
+        first of which hold the keys of `hit` tokens already.
         """
         slot = heapq.heappop(self._free)
         self._grants += 1
@@ -88,16 +97,19 @@ class Batch:
         self.sequences[slot] = sequence
         self.pages[slot] = pages
         self.grant[slot] = self._grants
-        self.planned[slot] = 0
+        self.planned[slot] = self.hit[slot] = hit
+        self.named[slot] = hit // page_size
+        self.cached[slot] = sequence.cached or 0
         self.known[slot] = known
         self.limit[slot] = end - 1
         self.capacity[slot] = len(pages) * page_size
         self.generated[slot] = len(sequence.log)
         self.quota[slot] = end - sequence.num_prompt
+        self.payer[slot] = sequence.payer
         self.gateway[slot] = gateway
         self.handle[slot] = sequence.handle
         self.entered[slot] = False
-        self.backlog += known
+        self.backlog += known - hit
         return slot
 
     def remove(self, slot: int) -> tuple[Sequence, list[int]]:
@@ -131,8 +143,8 @@ class Batch:
     def layout(self) -> bytes:
         """All columns as bytes, for the state's digest."""
         columns = (self.grant, self.planned, self.known, self.limit, self.capacity, self.generated)
-        names = np.array(self.leaving, np.int64)
-        return b"".join(column.tobytes() for column in (*columns, self.entered, names))
+        more = (self.named, self.cached, self.entered, np.array(self.leaving, np.int64))
+        return b"".join(column.tobytes() for column in (*columns, *more))
 
     def check(self) -> None:
         """Assert the invariants above."""

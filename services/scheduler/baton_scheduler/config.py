@@ -5,10 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from baton.settings import Settings
+from baton_scheduler.fair import parse_weights
 from baton_scheduler.queue import ORDERS
+
+
+def _check_weights(value: str) -> str:
+    parse_weights(value)
+    return value
 
 
 class Config(Settings, prefix="scheduler"):
@@ -24,12 +30,19 @@ class Config(Settings, prefix="scheduler"):
     """Sequences that may wait; more are refused with 503 and Retry-After."""
     max_waiting_tokens: int = Field(default=8_000_000, ge=1)
     """Prompt tokens that may wait."""
+    max_tenant_share: float = Field(default=1.0, gt=0, le=1)
+    """Share of both that one tenant may take up; more of it is refused with 429 and Retry-After."""
     depth: int = Field(default=2, ge=1, le=4)
     """Plans in flight per worker: 2 means one runs while the next waits for it."""
     order: Annotated[str, ORDERS] = "fcfs"
-    """Who runs first: fcfs by arrival, priority by the lower priority value and then by arrival."""
+    """Who runs first: fcfs by arrival; priority by the lower priority value, which also takes the
+    place of a running one with a higher value; fair by the tokens that a tenant was served."""
+    tenant_weights: Annotated[str, AfterValidator(_check_weights)] = ""
+    """Shares of tenants under the fair order, as "a=1,b=2"; who is not named has 1."""
     no_worker_seconds: float = Field(default=30.0, gt=0)
     """How long sequences wait for a worker to come (back) before they are refused with 503."""
+    prefix_caching: bool = True
+    """Keep the pages of what was computed, for sequences that begin in the same way."""
     max_losses: int = Field(default=2, ge=1)
     """A sequence that was running at this many worker losses is refused instead of tried again."""
     hang_seconds: float = Field(default=5.0, gt=0)

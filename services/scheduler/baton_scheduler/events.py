@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from baton.protocol import Failed, Plan, Result, Submit, Tokens, WorkerInfo
+from baton.protocol import CacheReset, Failed, Plan, Result, Submit, Tokens, WorkerInfo
 
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
@@ -39,6 +39,8 @@ class Arrived(_Event, frozen=True, tag="arrived"):
     gateway: str
     submit: Submit
     trace: str = ""
+    deadline_ms: int = 0
+    """Milliseconds that it has from now on; 0 means as many as it takes."""
 
 
 class Aborted(_Event, frozen=True, tag="aborted"):
@@ -52,6 +54,13 @@ class GatewayLost(_Event, frozen=True, tag="gateway_lost"):
     """Nobody waits for this gateway's sequences any more."""
 
     gateway: str
+
+
+class CacheCleared(_Event, frozen=True, tag="cache_cleared"):
+    """A gateway asks to forget every cached prefix that no sequence uses."""
+
+    gateway: str
+    id: int
 
 
 class Settled(_Event, frozen=True, tag="settled"):
@@ -82,6 +91,7 @@ Event: TypeAlias = (
     | Arrived
     | Aborted
     | GatewayLost
+    | CacheCleared
     | Settled
     | Tick
     | Draining
@@ -93,7 +103,7 @@ class Reply(NamedTuple):
     """Tell a gateway."""
 
     gateway: str
-    message: Tokens | Failed
+    message: Tokens | Failed | CacheReset
 
 
 class Dispatch(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from baton.protocol import WorkerInfo
@@ -16,6 +16,10 @@ _REMEMBERED = 256
 """Departed workers whose epoch is kept, so that it is not granted again."""
 
 
+_SIMILAR = 0.25
+"""Share of a worker's rows by which its load may exceed the least for the sake of a prefix."""
+
+
 @dataclass(slots=True)
 class Flight:
     """A plan without a result yet: who was in which slot. Its result is settled through this."""
@@ -24,6 +28,10 @@ class Flight:
     sent: float
     owners: Ints
     """Per slot: the grant that ran, 0 where none did."""
+    rows: Ints
+    """Slots that ran."""
+    ends: Ints
+    """Per row: tokens of the sequence whose keys are in pages after this step."""
     sampling: Ints
     """Slots that must sample a token."""
     scoring: Ints
@@ -42,6 +50,8 @@ class Worker:
     """Most new tokens in one step."""
     pool: PagePool
     batch: Batch
+    caching: bool = True
+    """Pages are kept for later sequences with the same beginning."""
     next_step: int = 1
     draining: bool = False
     flights: deque[Flight] = field(default_factory=deque)
@@ -90,22 +100,83 @@ class Worker:
             not self.draining
             and len(self.batch) < self.max_running
             and self.batch.backlog < self.budget
-            and self.num_pages(sequence.num_tokens) + reserve <= self.pool.num_free
+            and self._missing_pages(sequence) + reserve <= self.pool.num_free
         )
 
-    def place(self, sequence: Sequence, gateway: int) -> None:
-        """Start a sequence: a slot, and pages for all its known tokens."""
-        pages = self.pool.take(self.num_pages(sequence.num_tokens))
-        page_size, max_length = self.info.page_size, self.max_length
-        slot = self.batch.add(sequence, gateway, pages, page_size, max_length)
-        sequence.place(self.name, slot)
+    def _missing_pages(self, sequence: Sequence) -> int:
+        """How many of the pages that can be taken a sequence would need."""
+        shared = sum(self.pool.references(page) > 0 for page in self.known_pages(sequence))
+        return self.num_pages(sequence.num_tokens) - shared
 
-    def evict(self, slot: int) -> Sequence:
-        """Stop a sequence: its slot and pages are free at once, its log is kept."""
+    def known_pages(self, sequence: Sequence) -> list[int]:
+        """Pages that hold the longest known prefix of a sequence, less its last token."""
+        if not self.caching:
+            return []
+        size = self.info.page_size
+        return self.pool.match(sequence.chain(size), sequence.reusable // size)
+
+    def yielding(
+        self, sequence: Sequence, outranks: Callable[[Sequence, Sequence], bool]
+    ) -> list[int]:
+        """The fewest slots, from the last in the order of service, whose sequences it outranks and
+        without which it could start; empty when that is not enough."""
+        batch, slots = self.batch, self.batch.occupied()
+        if self.draining or not self.fits(sequence):
+            return []
+        known = set(self.known_pages(sequence))
+        free, backlog = self.pool.num_free, batch.backlog
+        needed = self._missing_pages(sequence)
+        slots.sort(key=lambda slot: batch.at(slot).key, reverse=True)
+        for number, slot in enumerate(slots, start=1):
+            if not outranks(sequence, batch.at(slot)):
+                break
+            own = (page for page in batch.pages[slot] if page not in known)
+            free += sum(self.pool.references(page) == 1 for page in own)
+            backlog -= max(0, int(batch.known[slot] - batch.planned[slot]))
+            if backlog < self.budget and needed + len(slots) - number <= free:
+                return slots[:number]
+        return []
+
+    def place(self, sequence: Sequence, gateway: int) -> int:
+        """Start a sequence: a slot, and pages for all its known tokens, known ones first.
+
+        Returns how many tokens of it are in known pages.
+        """
+        known = self.known_pages(sequence)
+        self.pool.share(known)
+        pages = known + self.pool.take(self.num_pages(sequence.num_tokens) - len(known))
+        page_size, max_length = self.info.page_size, self.max_length
+        hit = len(known) * page_size
+        if sequence.cached is None:
+            sequence.cached = min(hit, sequence.num_prompt)
+        slot = self.batch.add(sequence, gateway, pages, page_size, max_length, hit)
+        sequence.place(self.name, slot)
+        return hit
+
+    def evict(self, slot: int, *, broken: bool = False) -> Sequence:
+        """Stop a sequence: its slot and pages are free at once, its log is kept.
+
+        Of a broken one nobody reuses anything.
+        """
         sequence, pages = self.batch.remove(slot)
+        if broken:
+            self.pool.disown(pages)
         self.pool.give(pages)
         sequence.leave()
         return sequence
+
+    def learn(self, slots: Ints, ends: Ints) -> None:
+        """The keys of these slots are in pages up to these positions: name the full ones."""
+        if not self.caching:
+            return
+        size, named = self.info.page_size, self.batch.named
+        full = ends // size
+        fresh = full > named[slots]
+        for slot, count in zip(slots[fresh].tolist(), full[fresh].tolist(), strict=True):
+            chain, pages = self.batch.at(slot).chain(size), self.batch.pages[slot]
+            for block in range(int(named[slot]), count):
+                self.pool.name(pages[block], chain.at(block))
+            named[slot] = count
 
     def grow(self, slot: int) -> list[int]:
         """Give a sequence its next page."""
@@ -124,11 +195,16 @@ class Worker:
             self.step_ms = 0.9 * self.step_ms + 0.1 * latest if self.step_ms else latest
 
     def check(self) -> None:
-        """Assert that sequences hold exactly the held pages, and no page twice."""
+        """Assert that sequences hold exactly the held pages, and share only full, named ones."""
         self.pool.check()
         self.batch.check()
-        pages = [page for slot in self.batch.occupied() for page in self.batch.pages[slot]]
-        assert len(pages) == len(set(pages)) == self.pool.num_held
+        slots = self.batch.occupied()
+        held = Counter(page for slot in slots for page in self.batch.pages[slot])
+        assert len(held) == self.pool.num_held
+        assert all(self.pool.references(page) == count for page, count in held.items())
+        for slot in slots:
+            writable = self.batch.pages[slot][int(self.batch.named[slot]) :]
+            assert all(held[page] == 1 for page in writable), "a shared page may be written"
 
 
 class Fleet:
@@ -151,7 +227,15 @@ class Fleet:
         """The worker of that name, if it is here."""
         return None if name is None else self._workers.get(name)
 
-    def join(self, name: str, epoch: int, info: WorkerInfo, max_batch_tokens: int) -> None:
+    def join(
+        self,
+        name: str,
+        epoch: int,
+        info: WorkerInfo,
+        max_batch_tokens: int,
+        *,
+        caching: bool = True,
+    ) -> None:
         """Take a worker in, with an epoch that `refuses` does not name."""
         assert name not in self._workers and not self.refuses(name, epoch)
         self._workers[name] = Worker(
@@ -161,6 +245,7 @@ class Fleet:
             budget=min(max_batch_tokens, info.max_batch_tokens),
             pool=PagePool(info.num_pages),
             batch=Batch(info.max_rows),
+            caching=caching,
         )
 
     def leave(self, name: str) -> Worker | None:
@@ -195,6 +280,11 @@ class Fleet:
         return min((worker.max_length for worker in self), default=0)
 
     def pick(self, sequence: Sequence) -> Worker | None:
-        """The least loaded worker that can start the sequence now."""
+        """A worker that can start the sequence now: of those with about the least load, the one
+        that knows the longest prefix of it."""
         able = [w for w in self if w.fits(sequence) and w.has_room(sequence)]
-        return min(able, key=lambda worker: worker.load, default=None)
+        if len(able) < 2:
+            return able[0] if able else None
+        least = min(worker.load[0] for worker in able)
+        near = [worker for worker in able if worker.load[0] <= least + _SIMILAR]
+        return min(near, key=lambda w: (-len(w.known_pages(sequence)) * w.info.page_size, w.load))

@@ -19,6 +19,9 @@ class Limits(msgspec.Struct, frozen=True):
     order: str = "fcfs"
     no_worker_seconds: float = 30.0
     max_losses: int = 2
+    prefix_caching: bool = True
+    tenant_weights: str = ""
+    max_tenant_share: float = 1.0
 
     @classmethod
     def of(cls, config: Config) -> Self:

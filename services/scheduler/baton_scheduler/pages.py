@@ -1,32 +1,49 @@
-"""KV pages of one worker: who may write where."""
+"""KV pages of one worker: who may write where, and what may be read again."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Sequence
+
+from baton_scheduler.prefix import Chain, PrefixIndex
 
 
 class PagePool:
-    """Page numbers 0 .. total - 1, each either free or held by at least one owner.
+    """Page numbers 0 .. total - 1, each in exactly one of three states:
 
-    Invariant, at every moment:
+        free  +  held  +  cached  =  total
 
-        free  +  held  =  total         a page is free exactly when its reference count is 0
+        free     nobody refers to it, nobody wants what it holds
+        held     n >= 1 sequences refer to it; of several, none writes to it
+        cached   nobody refers to it, but the index knows which prefix it holds
+
+        take ------> held -----> give, named -----> cached --share--> held
+        free          |                               |
+         ^            +-- give, not named --> free    +-- evicted, reset --> free, or taken
 
     The pages of a sequence that ended are free at once, although a plan in flight may still
-    write to them: the worker runs that plan before any later one that hands them out again.
+    write to them: the worker runs that plan before any later one that hands them out again. No
+    plan in flight writes to a named page: it was full when it got its name.
     """
 
     def __init__(self, total: int) -> None:
         self.total = total
+        self.index = PrefixIndex()
         self._free = list(range(total - 1, -1, -1))
+        self._cached: dict[int, None] = {}
+        """In the order in which they were given back: the least recently used is first."""
         self._references = array("I", bytes(4 * total))
         self._held = 0
 
     @property
     def num_free(self) -> int:
-        """Pages that can be taken."""
-        return len(self._free)
+        """Pages that can be taken: those that are free, and those that are only cached."""
+        return len(self._free) + len(self._cached)
+
+    @property
+    def num_cached(self) -> int:
+        """Pages that are kept for what they hold alone."""
+        return len(self._cached)
 
     @property
     def num_held(self) -> int:
@@ -34,10 +51,15 @@ class PagePool:
         return self._held
 
     def take(self, count: int) -> list[int]:
-        """Hand out `count` pages with one reference each; the caller has looked at `num_free`."""
-        assert 0 <= count <= len(self._free), "more pages taken than are free"
+        """Hand out `count` pages with one reference each; the caller has looked at `num_free`.
+
+        Cached pages are given up, the least recently used first, only when no other is free.
+        """
+        assert 0 <= count <= self.num_free, "more pages taken than are free"
         if not count:
             return []
+        while len(self._free) < count:
+            self._evict()
         pages = self._free[-count:]
         del self._free[-count:]
         for page in pages:
@@ -46,37 +68,84 @@ class PagePool:
         self._balance()
         return pages
 
-    def share(self, pages: Iterable[int]) -> None:
-        """Add an owner to pages that have one."""
-        for page in pages:
-            assert self._references[page], "a free page cannot be shared"
-            self._references[page] += 1
+    def _evict(self) -> None:
+        page = next(iter(self._cached))
+        del self._cached[page]
+        self.index.forget(page)
+        self._free.append(page)
 
-    def give(self, pages: Iterable[int]) -> None:
-        """Drop one reference of each page; those without an owner become free."""
+    def share(self, pages: Sequence[int]) -> None:
+        """Add an owner to pages that have one, or that are cached."""
         for page in pages:
+            if not self._references[page]:
+                assert page in self._cached, "a free page cannot be shared"
+                del self._cached[page]
+                self._held += 1
+            self._references[page] += 1
+        self._balance()
+
+    def give(self, pages: Sequence[int]) -> None:
+        """Drop one reference of each page; those without an owner become cached or free.
+
+        The last goes first: of a chain, the end is evicted before what leads to it.
+        """
+        for page in reversed(pages):
             assert self._references[page], "a page was given back twice"
             self._references[page] -= 1
             if not self._references[page]:
-                self._free.append(page)
                 self._held -= 1
+                self._release(page)
         self._balance()
+
+    def _release(self, page: int) -> None:
+        if page in self.index:
+            self._cached[page] = None
+        else:
+            self._free.append(page)
 
     def references(self, page: int) -> int:
         """How many owners a page has."""
         return self._references[page]
 
+    def match(self, chain: Chain, most: int) -> list[int]:
+        """Pages of the longest known prefix of a chain, at most `most`; none is taken yet."""
+        return self.index.match(chain, most)
+
+    def name(self, page: int, hash: bytes) -> None:
+        """From now on a held, full page is found by the prefix that it holds."""
+        assert self._references[page], "only a page with an owner gets a name"
+        self.index.add(page, hash)
+
+    def disown(self, pages: Sequence[int]) -> None:
+        """What these held pages hold is not to be trusted: nobody finds them any more."""
+        for page in pages:
+            self.index.forget(page)
+
+    def reset(self) -> int:
+        """Free every cached page. Returns how many there were."""
+        count = len(self._cached)
+        while self._cached:
+            self._evict()
+        return count
+
     def layout(self) -> bytes:
-        """The free list and the counts as bytes, for the state's digest."""
-        return array("I", self._free).tobytes() + self._references.tobytes()
+        """The free list, the counts and the index as bytes, for the state's digest."""
+        lists = array("I", self._free).tobytes() + array("I", self._cached).tobytes()
+        return lists + self._references.tobytes() + self.index.layout()
 
     def _balance(self) -> None:
-        assert len(self._free) + self._held == self.total, "pages were lost or doubled"
+        assert len(self._free) + len(self._cached) + self._held == self.total, (
+            "pages were lost or doubled"
+        )
 
     def check(self) -> None:
         """Assert the whole invariant, page by page."""
         self._balance()
+        self.index.check()
         free = set(self._free)
         assert len(free) == len(self._free), "a page is twice in the free list"
         for page, count in enumerate(self._references):
-            assert (page in free) == (count == 0), f"page {page} is free and held, or neither"
+            states = (page in free, page in self._cached, count > 0)
+            assert sum(states) == 1, f"page {page} is in {sum(states)} states"
+            assert page not in free or page not in self.index, "a free page has a name"
+        assert all(page in self.index for page in self._cached), "a cached page has no name"

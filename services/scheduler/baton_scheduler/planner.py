@@ -95,7 +95,7 @@ def _enter(worker: Worker, slots: Ints, pages: Pages) -> tuple[NewSequence, ...]
     pages.slots.extend(fresh)
     pages.pages.extend(batch.pages[slot] for slot in fresh)
     batch.entered[fresh] = True
-    return tuple(batch.at(slot).entry() for slot in fresh)
+    return tuple(batch.at(slot).entry(int(batch.hit[slot])) for slot in fresh)
 
 
 def _message(
@@ -120,15 +120,17 @@ def _message(
         pages=np.array([page for p in pages.pages for page in p], "<u4").tobytes(),
     )
     scoring = slots[(ends >= batch.known[slots]) & (batch.quota[slots] == 0)]
-    worker.flights.append(_record(worker, rows, slots[samples], scoring, now))
+    worker.flights.append(_record(worker, rows, ends, slots[samples], scoring, now))
     worker.next_step += 1
     batch.leaving.clear()
     return plan
 
 
-def _record(worker: Worker, rows: Rows, sampling: Ints, scoring: Ints, now: float) -> Flight:
+def _record(
+    worker: Worker, rows: Rows, ends: Ints, sampling: Ints, scoring: Ints, now: float
+) -> Flight:
     batch: Batch = worker.batch
     owners = np.zeros(batch.num_slots, np.int64)
     owners[rows.slots] = batch.grant[rows.slots]
     num_tokens = int(rows.counts.sum())
-    return Flight(worker.next_step, now, owners, sampling, scoring, num_tokens)
+    return Flight(worker.next_step, now, owners, rows.slots, ends, sampling, scoring, num_tokens)

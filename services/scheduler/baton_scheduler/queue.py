@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
 from baton.registry import Registry
+from baton_scheduler.batch import Ints
 from baton_scheduler.request import Key, Sequence
 
 ORDERS = Registry(
     "order",
     {
-        "fcfs": "baton_scheduler.queue:fcfs",
-        "priority": "baton_scheduler.queue:priority",
+        "fcfs": "baton_scheduler.queue:Queue",
+        "priority": "baton_scheduler.queue:Priority",
+        "fair": "baton_scheduler.fair:Fair",
     },
 )
-"""`key(sequence) -> Key`: lower runs first, and the highest is preempted first."""
+"""Kinds of `Queue`, each made with the weights of tenants."""
 
 _key = attrgetter("key")
 
@@ -32,18 +34,44 @@ def priority(sequence: Sequence) -> Key:
 
 
 class Queue:
-    """Sorted by key. One that comes back after a preemption is at the front again by its key."""
+    """First come, first served: sorted by key, lower runs first, the highest is preempted first.
 
-    def __init__(self) -> None:
+    One that comes back after a preemption is at the front again by its key.
+    """
+
+    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         self._items: list[Sequence] = []
         self.num_tokens = 0
         """Prompt and log tokens of all that wait."""
+        self._shares: dict[str, tuple[int, int]] = {}
+        """tenant -> (sequences, tokens) of those that wait"""
 
     def __len__(self) -> int:
         return len(self._items)
 
     def __iter__(self) -> Iterator[Sequence]:
         return iter(self._items)
+
+    def key(self, sequence: Sequence) -> Key:
+        """Position of a sequence that arrives."""
+        return fcfs(sequence)
+
+    def outranks(self, waiting: Sequence, running: Sequence) -> bool:
+        """Whether one that waits may take the place of one that runs."""
+        return False
+
+    def started(self, sequence: Sequence) -> None:
+        """A sequence that was the head is about to run for the first time."""
+
+    def charge(self, sequence: Sequence, num_tokens: int) -> None:
+        """So many tokens of a prompt will be computed."""
+
+    def sampled(self, payers: Ints) -> None:
+        """Per token that was sampled, `Sequence.payer` of its sequence."""
+
+    def layout(self) -> bytes:
+        """All that later choices depend on, for the state's digest."""
+        return repr([s.arrival for s in self]).encode()
 
     @property
     def head(self) -> Sequence | None:
@@ -53,11 +81,35 @@ class Queue:
     def push(self, sequence: Sequence) -> None:
         """Let a sequence wait."""
         insort(self._items, sequence, key=_key)
-        self.num_tokens += sequence.num_tokens
+        self._count(sequence, 1)
 
     def remove(self, sequence: Sequence) -> None:
         """Take a waiting sequence out."""
         at = bisect_left(self._items, sequence.key, key=_key)
         assert self._items[at] is sequence
         del self._items[at]
-        self.num_tokens -= sequence.num_tokens
+        self._count(sequence, -1)
+
+    def share(self, tenant: str) -> tuple[int, int]:
+        """How many sequences of a tenant wait, and how many tokens they have."""
+        return self._shares.get(tenant, (0, 0))
+
+    def _count(self, sequence: Sequence, sign: int) -> None:
+        tenant, tokens = sequence.submit.tenant, sign * sequence.num_tokens
+        number, total = self.share(tenant)
+        self.num_tokens += tokens
+        self._shares[tenant] = (number + sign, total + tokens)
+        if not number + sign:
+            del self._shares[tenant]
+
+
+class Priority(Queue):
+    """The lower priority value first; it takes the place of a running one with a higher value."""
+
+    def key(self, sequence: Sequence) -> Key:
+        """The client's value, then arrival."""
+        return priority(sequence)
+
+    def outranks(self, waiting: Sequence, running: Sequence) -> bool:
+        """Of equals, whoever runs goes on."""
+        return waiting.submit.priority < running.submit.priority

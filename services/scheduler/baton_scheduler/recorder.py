@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -21,7 +22,7 @@ from baton_scheduler.events import Decision, Event, Tick
 from baton_scheduler.limits import Limits
 from baton_scheduler.state import State
 
-FORMAT = 1
+FORMAT = 2
 _LENGTH = struct.Struct("<I")
 _MAX_ENTRY = 128 * 1024 * 1024
 """Bytes. No event is larger than a frame on the wire; a longer length means a damaged file."""
@@ -134,27 +135,49 @@ def _frames(file: BinaryIO) -> Iterator[bytes | None]:
         yield body
 
 
-def replay(path: Path) -> Verdict:
-    """Apply the events of a recording to a new state and compare digests.
-
-    Raises `SettingsError` when the file cannot be read or is no recording of this format.
-    """
+@contextmanager
+def _reading(path: Path) -> Iterator[tuple[Header, Iterator[bytes | None]]]:
+    """Header and entries of a recording. Raises `SettingsError` when it is none of this format."""
     try:
         with path.open("rb") as file:
-            return _replay(_frames(file))
+            frames = _frames(file)
+            yield _header(frames), frames
     except OSError as error:
         raise SettingsError(f"Cannot read {path}: {error.strerror}.") from error
     except msgspec.MsgspecError as error:
         raise SettingsError(f"{path} is not a recording, or it is damaged: {error}") from error
 
 
-def _replay(frames: Iterator[bytes | None]) -> Verdict:
+def _header(frames: Iterator[bytes | None]) -> Header:
     first = next(frames, None)
     if first is None:
         raise SettingsError("The recording is empty.")
     header = msgspec.msgpack.decode(first, type=Header)
     if header.format != FORMAT:
         raise SettingsError(f"The recording has format {header.format}, this version {FORMAT}.")
+    return header
+
+
+def load(path: Path) -> tuple[Limits, list[Event]]:
+    """Limits and events of a recording; a torn last frame is left out.
+
+    Raises `SettingsError` when the file cannot be read or is no recording of this format.
+    """
+    with _reading(path) as (header, frames):
+        entries = msgspec.msgpack.Decoder(Entry)
+        return header.limits, [entries.decode(frame).event for frame in frames if frame]
+
+
+def replay(path: Path) -> Verdict:
+    """Apply the events of a recording to a new state and compare digests.
+
+    Raises `SettingsError` when the file cannot be read or is no recording of this format.
+    """
+    with _reading(path) as (header, frames):
+        return _replay(header, frames)
+
+
+def _replay(header: Header, frames: Iterator[bytes | None]) -> Verdict:
     state, trace, entries = State(header.limits), Trace(), msgspec.msgpack.Decoder(Entry)
     num_events = num_ticks = 0
     for frame in frames:

@@ -25,6 +25,27 @@ def overloaded(handle: int, seconds: int) -> Failed:
     return Failed(handle, "server_is_overloaded", message, 503, seconds)
 
 
+def over_share(handle: int, seconds: int) -> Failed:
+    """The queue has room, but not for more of this tenant."""
+    message = f"You have too many requests waiting. Try again in {seconds} seconds."
+    return Failed(handle, "rate_limit_exceeded", message, 429, seconds)
+
+
+def queue_timeout(handle: int, seconds: int) -> Failed:
+    """Its deadline has come before its turn."""
+    message = f"The request's deadline passed while it waited. Try again in {seconds} seconds."
+    return Failed(handle, "queue_timeout", message, 503, seconds)
+
+
+def deadline_exceeded(handle: int, num_tokens: int) -> Failed:
+    """Its deadline has come before its end."""
+    message = (
+        f"The request's deadline passed after {num_tokens} tokens. Allow it more time, or ask for "
+        "fewer tokens."
+    )
+    return Failed(handle, "deadline_exceeded", message, 504)
+
+
 def shutting_down(handle: int) -> Failed:
     """The process drains, or ends."""
     message = "The server is shutting down. Send the request again."

@@ -17,6 +17,7 @@ import msgspec
 
 from baton.protocol import NewSequence, Sampling, Submit
 from baton.tokens import pack, unpack
+from baton_scheduler.prefix import Chain
 
 Key: TypeAlias = tuple[int, int]
 """Position in the order of service: lower runs first, equal never happens."""
@@ -43,6 +44,13 @@ class Sequence:
     """Who runs it; None while it waits."""
     slot: int = -1
     ended: bool = False
+    deadline: float | None = None
+    """When it ends in an error, in the state's time."""
+    payer: int = 0
+    """Number of the account that pays for its tokens, under an order that keeps accounts."""
+    cached: int | None = None
+    """Prompt tokens that its first placement found in the cache, until its gateway is told."""
+    _chain: Chain | None = None
 
     @property
     def handle(self) -> int:
@@ -72,6 +80,19 @@ class Sequence:
             return not wants_scores
         return len(self.log) >= self.sampling.max_tokens
 
+    @property
+    def reusable(self) -> int:
+        """Tokens whose keys may come from a cache: the last one must run, and so must all of a
+        prompt that is still to be scored."""
+        unscored = self.sampling.prompt_logprobs >= 0 and not self.log
+        return 0 if unscored else self.num_tokens - 1
+
+    def chain(self, size: int) -> Chain:
+        """Names of its blocks of `size` tokens."""
+        if self._chain is None or self._chain.size != size:
+            self._chain = Chain(self.submit, self.log, size)
+        return self._chain
+
     def place(self, worker: str, slot: int) -> None:
         """queued -> prefill."""
         assert not self.ended and self.worker is None
@@ -87,8 +108,11 @@ class Sequence:
         assert not self.ended and self.worker is None
         self.ended = True
 
-    def entry(self) -> NewSequence:
-        """What a worker is told. The prompt is scored once: a log proves that it was."""
+    def entry(self, computed: int = 0) -> NewSequence:
+        """What a worker is told, who has the keys of `computed` tokens in the pages that it gets.
+
+        The prompt is scored once: a log proves that it was.
+        """
         sampling = self.sampling
         if self.log and sampling.prompt_logprobs >= 0:
             sampling = msgspec.structs.replace(sampling, prompt_logprobs=-1)
@@ -99,6 +123,7 @@ class Sequence:
             sampling=sampling,
             request=self.submit.request,
             trace=self.trace,
+            computed=computed,
         )
 
 

@@ -12,7 +12,17 @@ from baton.discovery import Directory, bind_address, directory
 from baton.errors import WireError
 from baton.logs import logger
 from baton.peers import LOST_SECONDS, Peer, Roster, check_version, incarnation
-from baton.protocol import Abort, Beat, Drain, Hello, Result, Submit, Who, WorkerInfo
+from baton.protocol import (
+    Abort,
+    Beat,
+    Drain,
+    Hello,
+    ResetCache,
+    Result,
+    Submit,
+    Who,
+    WorkerInfo,
+)
 from baton.service import Life, default_name
 from baton.topology import FLEET, FRONTEND, Link
 from baton.transport import Received, Server, wait
@@ -20,6 +30,7 @@ from baton_scheduler.config import Config
 from baton_scheduler.events import (
     Aborted,
     Arrived,
+    CacheCleared,
     Closing,
     Decision,
     Dispatch,
@@ -143,9 +154,12 @@ class Service:
             self._frontend.send(peer, Who(self._gateways.me.incarnation))
         elif isinstance(message, Submit):
             self._spans.arrived(received.envelope.trace)
-            self._apply(Arrived(name, message, received.envelope.trace))
+            envelope = received.envelope
+            self._apply(Arrived(name, message, envelope.trace, envelope.deadline_ms))
         elif isinstance(message, Abort):
             self._abort(name, message)
+        elif isinstance(message, ResetCache):
+            self._apply(CacheCleared(name, message.id))
 
     def _greet_gateway(self, peer: bytes, hello: Hello) -> None:
         reason = _mismatch(hello)

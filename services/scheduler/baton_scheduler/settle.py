@@ -41,7 +41,8 @@ class Outcome:
     failed: list[tuple[Sequence, str]] = field(default_factory=list)
     missing: list[Sequence] = field(default_factory=list)
     """Sequences whose token did not come, or came with a gap: they must be run again."""
-    num_sampled: int = 0
+    payers: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Per token that was sampled, the account of its sequence."""
 
 
 def columns(result: Result, num_slots: int) -> Columns:
@@ -77,11 +78,12 @@ def settle(worker: Worker, flight: Flight, result: Result) -> Outcome:
     kept = np.flatnonzero(current[slots] & (first == batch.generated[slots]))
     slots = slots[kept]
     _append(batch, slots, tokens[kept])
+    _learn(worker, flight, slots, current)
     reasons = _reasons(batch, flight, slots, current, result)
-    out.num_sampled = len(kept)
+    out.payers = batch.payer[slots]
     out.tokens = _messages(batch, result, kept, current, reasons)
     out.ended = [worker.evict(slot) for slot in reasons]
-    out.failed = [(worker.evict(slot), result.failed[slot]) for slot in failed]
+    out.failed = [(worker.evict(slot, broken=True), result.failed[slot]) for slot in failed]
     out.missing = _missing(worker, flight, slots)
     return out
 
@@ -96,6 +98,15 @@ def _append(batch: Batch, slots: Ints, tokens: NDArray[np.int32]) -> None:
     sequences = batch.sequences
     for slot, token in zip(slots.tolist(), tokens.tolist(), strict=True):
         sequences[slot].log.append(token)
+
+
+def _learn(worker: Worker, flight: Flight, settled: Ints, current: NDArray[np.bool_]) -> None:
+    """Tell the worker's books which keys are in pages now: not those of rows that owe a token."""
+    proven = current.copy()
+    proven[flight.sampling] = False
+    proven[settled] = True
+    rows = proven[flight.rows]
+    worker.learn(flight.rows[rows], flight.ends[rows])
 
 
 def _reasons(
@@ -157,7 +168,18 @@ def _message(
         finished={int(batch.handle[slot]): why for slot, why in ends.items()},
         logprobs=logprobs,
         prompt_logprobs=scored,
+        cached=_cached(batch, slots),
     )
+
+
+def _cached(batch: Batch, slots: NDArray[np.uint32]) -> dict[int, int]:
+    """Prompt tokens that came from the cache, of sequences whose gateway does not know yet."""
+    fresh = slots[batch.cached[slots] > 0].tolist()
+    for slot in fresh:
+        batch.at(slot).cached = 0
+    told = {int(batch.handle[slot]): int(batch.cached[slot]) for slot in fresh}
+    batch.cached[fresh] = 0
+    return told
 
 
 def _missing(

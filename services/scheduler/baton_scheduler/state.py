@@ -14,15 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from hashlib import blake2b
+from heapq import heapify, heappop, heappush
 from typing import assert_never
 
 from baton.errors import WireError
-from baton.protocol import Failed, Result, Tokens
+from baton.protocol import CacheReset, Failed, Result, Tokens
 from baton.tokens import unpack
 from baton_scheduler import refusal
 from baton_scheduler.events import (
     Aborted,
     Arrived,
+    CacheCleared,
     Closing,
     Decision,
     Dispatch,
@@ -36,6 +38,7 @@ from baton_scheduler.events import (
     WorkerJoined,
     WorkerLeft,
 )
+from baton_scheduler.fair import parse_weights
 from baton_scheduler.fleet import Fleet, Flight, Worker
 from baton_scheduler.limits import Limits
 from baton_scheduler.meter import Meter
@@ -43,6 +46,9 @@ from baton_scheduler.planner import plan
 from baton_scheduler.queue import ORDERS, Queue
 from baton_scheduler.request import Sequence, sequence
 from baton_scheduler.settle import Outcome, abandon, settle
+
+_SPARE_DEADLINES = 1024
+"""Deadlines of sequences that have ended, beyond the number of live ones, before they go."""
 
 
 @dataclass(slots=True)
@@ -57,6 +63,10 @@ class Counters:
     preemptions: int = 0
     lost_workers: int = 0
     stale_results: int = 0
+    prefix_queries: int = 0
+    """Prompt tokens that were looked up in a prefix cache, once per sequence."""
+    prefix_hits: int = 0
+    """Those of them that were found."""
 
 
 class State:
@@ -66,18 +76,19 @@ class State:
         self.limits = limits
         self.now = 0.0
         self.draining = False
-        self.queue = Queue()
+        self.queue: Queue = ORDERS.load(limits.order)(parse_weights(limits.tenant_weights))
         self.fleet = Fleet()
         self.counters = Counters()
         self.sampled = Meter()
         """Tokens sampled per second."""
         self.computed = Meter()
         """Tokens run through the model per second, prompts included."""
-        self._order = ORDERS.load(limits.order)
         self._live: dict[tuple[str, int], Sequence] = {}
         self._gateways: dict[int, str] = {}
         """Names by the numbers that batches hold in a column."""
         self._numbers: dict[str, int] = {}
+        self._deadlines: list[tuple[float, int, str, int]] = []
+        """Heap of (when, arrival, gateway, handle); some of them have ended since."""
         self._alone_since: float | None = 0.0
         """Since when no worker takes new sequences; None while one does."""
 
@@ -110,6 +121,9 @@ class State:
                 return self._worker_left(event)
             case WorkerDraining():
                 return self._worker_draining(event)
+            case CacheCleared():
+                pages = sum(worker.pool.reset() for worker in self.fleet)
+                return [Reply(event.gateway, CacheReset(event.id, pages))]
             case Draining():
                 self.draining = True
                 return []
@@ -124,7 +138,8 @@ class State:
         self.counters.arrived += 1
         number = self.counters.arrived
         try:
-            new = sequence(event.gateway, event.submit, event.trace, number, self.now, self._order)
+            key = self.queue.key
+            new = sequence(event.gateway, event.submit, event.trace, number, self.now, key)
         except ValueError:
             return [Reply(event.gateway, refusal.bad_frame(event.submit.handle))]
         old = self._live.get((event.gateway, new.handle))
@@ -139,6 +154,8 @@ class State:
             return [Reply(event.gateway, nothing)]
         self.counters.prompt_tokens += new.num_prompt
         self._live[event.gateway, new.handle] = new
+        if event.deadline_ms > 0:
+            self._limit(new, event.deadline_ms)
         self.queue.push(new)
         return []
 
@@ -147,11 +164,30 @@ class State:
             return refusal.shutting_down(new.handle)
         if not new.num_prompt:
             return refusal.empty_prompt(new.handle)
-        waiting = self.queue.num_tokens + new.num_tokens
-        if len(self.queue) < self.limits.max_waiting and waiting <= self.limits.max_waiting_tokens:
+        limits, rate = self.limits, self.computed.rate
+        number, tokens = self.queue.share(new.submit.tenant)
+        most, most_tokens = limits.max_waiting, limits.max_waiting_tokens
+        share = limits.max_tenant_share
+        if share < 1 and (
+            number + 1 > most * share or tokens + new.num_tokens > most_tokens * share
+        ):
+            return refusal.over_share(new.handle, refusal.retry_after(tokens, rate))
+        waiting = self.queue.num_tokens
+        if len(self.queue) < most and waiting + new.num_tokens <= most_tokens:
             return None
-        seconds = refusal.retry_after(self.queue.num_tokens, self.computed.rate)
-        return refusal.overloaded(new.handle, seconds)
+        return refusal.overloaded(new.handle, refusal.retry_after(waiting, rate))
+
+    def _limit(self, new: Sequence, milliseconds: int) -> None:
+        new.deadline = self.now + milliseconds / 1000
+        if len(self._deadlines) > 2 * len(self._live) + _SPARE_DEADLINES:
+            self._deadlines = [d for d in self._deadlines if self._lives(d)]
+            heapify(self._deadlines)
+        heappush(self._deadlines, (new.deadline, new.arrival, new.gateway, new.handle))
+
+    def _lives(self, deadline: tuple[float, int, str, int]) -> bool:
+        _, arrival, gateway, handle = deadline
+        live = self._live.get((gateway, handle))
+        return live is not None and live.arrival == arrival
 
     # A sequence ends.
 
@@ -194,7 +230,14 @@ class State:
 
     def _worker_joined(self, event: WorkerJoined) -> list[Decision]:
         decisions = self._worker_left(WorkerLeft(event.name)) if event.name in self.fleet else []
-        self.fleet.join(event.name, event.epoch, event.info, self.limits.max_batch_tokens)
+        limits = self.limits
+        self.fleet.join(
+            event.name,
+            event.epoch,
+            event.info,
+            limits.max_batch_tokens,
+            caching=limits.prefix_caching,
+        )
         return decisions
 
     def _worker_draining(self, event: WorkerDraining) -> list[Decision]:
@@ -256,10 +299,12 @@ class State:
         return self._rerun(lost, [True] * len(lost))
 
     def _count(self, worker: Worker, flight: Flight, outcome: Outcome, result: Result) -> None:
-        worker.note(flight, outcome.num_sampled, result.duration_us, self.now)
+        num_sampled = len(outcome.payers)
+        worker.note(flight, num_sampled, result.duration_us, self.now)
         self.computed.add(flight.num_tokens)
-        self.sampled.add(outcome.num_sampled)
-        self.counters.tokens += outcome.num_sampled
+        self.sampled.add(num_sampled)
+        self.queue.sampled(outcome.payers)
+        self.counters.tokens += num_sampled
         self.counters.finished += len(outcome.ended)
 
     def _told(self, outcome: Outcome) -> list[Decision]:
@@ -279,10 +324,26 @@ class State:
         self.now = event.now
         self.sampled.tick(self.now)
         self.computed.tick(self.now)
-        decisions = self._give_up() + self._place()
+        decisions = self._expire() + self._give_up() + self._place()
         for worker in self.fleet:
             worker.tokens.tick(self.now)
             decisions += self._planned(worker)
+        return decisions
+
+    def _expire(self) -> list[Decision]:
+        """End those whose time is over, wherever they are."""
+        decisions: list[Decision] = []
+        while self._deadlines and self._deadlines[0][0] <= self.now:
+            due = heappop(self._deadlines)
+            if not self._lives(due):
+                continue
+            live = self._live[due[2], due[3]]
+            if live.cached is None:
+                seconds = refusal.retry_after(self.queue.num_tokens, self.computed.rate)
+                failed = refusal.queue_timeout(live.handle, seconds)
+            else:
+                failed = refusal.deadline_exceeded(live.handle, len(live.log))
+            decisions.append(self._fail(live, failed))
         return decisions
 
     def _give_up(self) -> list[Decision]:
@@ -306,12 +367,42 @@ class State:
                 failed = refusal.too_long(head.handle, head.num_tokens, self.fleet.max_length)
                 decisions.append(self._fail(head, failed))
                 continue
-            worker = self.fleet.pick(head)
+            worker = self.fleet.pick(head) or self._make_way(head)
             if worker is None:
                 break
             self.queue.remove(head)
-            worker.place(head, self._number(head.gateway))
+            self._start(head, worker)
         return decisions
+
+    def _make_way(self, head: Sequence) -> Worker | None:
+        """Preempt the fewest sequences, all of one worker, that the head outranks and that are
+        enough to make room for it."""
+        ways = [(w, w.yielding(head, self.queue.outranks)) for w in self.fleet]
+        worker, slots = min(
+            ((worker, slots) for worker, slots in ways if slots),
+            key=lambda way: (len(way[1]), way[0].load),
+            default=(None, []),
+        )
+        if worker is None:
+            return None
+        self._requeue([worker.evict(slot) for slot in slots])
+        return worker
+
+    def _requeue(self, preempted: list[Sequence]) -> None:
+        self.counters.preemptions += len(preempted)
+        for live in preempted:
+            self.queue.push(live)
+
+    def _start(self, live: Sequence, worker: Worker) -> None:
+        if live.cached is not None:
+            worker.place(live, self._number(live.gateway))
+            return
+        self.queue.started(live)
+        hit = worker.place(live, self._number(live.gateway))
+        self.queue.charge(live, live.num_tokens - hit)
+        if worker.caching:
+            self.counters.prefix_queries += live.num_prompt
+            self.counters.prefix_hits += live.cached or 0
 
     def _number(self, gateway: str) -> int:
         number = self._numbers.get(gateway)
@@ -324,9 +415,7 @@ class State:
         decisions: list[Decision] = []
         while len(worker.flights) < self.limits.depth:
             message, preempted = plan(worker, self.now)
-            self.counters.preemptions += len(preempted)
-            for live in preempted:
-                self.queue.push(live)
+            self._requeue(preempted)
             if message is None:
                 break
             decisions.append(Dispatch(worker.name, message))
@@ -348,10 +437,10 @@ class State:
     def _parts(self) -> Iterator[bytes]:
         yield repr((self.now, self.draining, self._alone_since, self._numbers)).encode()
         yield repr(astuple(self.counters)).encode()
-        yield repr([s.arrival for s in self.queue]).encode()
+        yield self.queue.layout()
         for s in self._live.values():
             place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
-            yield repr(place).encode()
+            yield repr((*place, s.cached, s.deadline)).encode()
         for worker in self.fleet:
             flights = [(flight.step, flight.sent) for flight in worker.flights]
             yield repr((worker.name, worker.epoch, worker.next_step, flights)).encode()

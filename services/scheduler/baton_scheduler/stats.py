@@ -43,6 +43,8 @@ def stats(
         dropped_frames=dropped_frames,
         stale_results=counters.stale_results,
         prompt_tokens=counters.prompt_tokens,
+        prefix_queries=counters.prefix_queries,
+        prefix_hits=counters.prefix_hits,
     )
 
 
@@ -62,6 +64,7 @@ def _present(worker: Worker) -> WorkerStats:
         tokens_per_second=worker.tokens.rate,
         weight_bytes=info.weight_bytes,
         kv_bytes=info.kv_bytes,
+        pages_cached=worker.pool.num_cached,
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.errors import ModelError
-from baton_tokenizer.metadata import read_metadata
+from baton.gguf import read_metadata
 from baton_tokenizer.pretokenizers import byte_level, cut, pre_tokenizer
 from baton_tokenizer.vocab import Source
 

@@ -14,17 +14,26 @@ lost each other, and is refused as a whole.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
-from baton.errors import BatonError
-from baton.protocol import NewSequence, Plan
-from baton_worker.sampling import PARAMETERS, Adjustments, Entries, History, Parameters, fill
+from baton.errors import BatonError, SettingsError
+from baton.protocol import NewSequence, Plan, Sampling
+from baton_worker.grammar.constraints import Constraints
+from baton_worker.sampling import (
+    PARAMETERS,
+    Adjustments,
+    Entries,
+    History,
+    Parameters,
+    Rule,
+    Rules,
+    fill,
+)
 
 Column = npt.NDArray[np.int64]
-_FRESH = -1
-"""`computed` of a slot that has not run yet: its first row may start behind a cached prefix."""
 
 
 class PlanError(BatonError):
@@ -61,7 +70,14 @@ class Batch:
     """Token logs, block tables and sampling parameters by slot."""
 
     def __init__(
-        self, *, max_rows: int, max_length: int, page_size: int, num_pages: int, vocab_size: int
+        self,
+        *,
+        max_rows: int,
+        max_length: int,
+        page_size: int,
+        num_pages: int,
+        vocab_size: int,
+        constraints: Constraints | None = None,
     ) -> None:
         self.page_size = page_size
         self._num_cache_pages, self.vocab_size = num_pages, vocab_size
@@ -77,6 +93,8 @@ class Batch:
         self.parameters: Parameters = np.zeros(max_rows, PARAMETERS)
         self._stops = np.full((max_rows, 1), -1, np.int64)
         self._bias: dict[int, tuple[Column, npt.NDArray[np.float32]]] = {}
+        self._rules: dict[int, Rule] = {}
+        self._constraints = Constraints(None, vocab_size) if constraints is None else constraints
         self._step: int | None = None
 
     def __len__(self) -> int:
@@ -102,6 +120,8 @@ class Batch:
         self.held[slots] = False
         for slot in slots.tolist():
             self._bias.pop(slot, None)
+            self._rules.pop(slot, None)
+            self._constraints.release(slot)
 
     def _enter(self, new: NewSequence) -> str:
         """Take a sequence in. Returns why it cannot run, or nothing."""
@@ -113,8 +133,10 @@ class Batch:
                 f"Slot {slot} enters with {len(tokens)} tokens, {new.num_prompt} of them prompt; "
                 f"this worker holds 1 to {room}."
             )
+        if not 0 <= new.computed < len(tokens):
+            raise PlanError(f"Slot {slot} enters with {new.computed} of its tokens computed.")
         self.held[slot], self.done[slot] = True, False
-        self.num_pages[slot], self.computed[slot] = 0, _FRESH
+        self.num_pages[slot], self.computed[slot] = 0, new.computed
         self.lengths[slot], self.num_prompt[slot] = len(tokens), new.num_prompt
         self.tokens[slot, : len(tokens)] = tokens
         return self._configure(new, tokens)
@@ -122,7 +144,8 @@ class Batch:
     def _configure(self, new: NewSequence, tokens: Column) -> str:
         slot, sampling = new.slot, new.sampling
         ids = np.fromiter((*sampling.stop_ids, *sampling.logit_bias), np.int64)
-        for wanted in (tokens, ids):
+        said = np.fromiter((*sampling.allowed_ids, *chain(*sampling.bad_words)), np.int64)
+        for wanted in (tokens, ids, said):
             if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.vocab_size:
                 self.done[slot] = True
                 return f"a token id is outside the vocabulary of {self.vocab_size}"
@@ -134,7 +157,23 @@ class Batch:
         if sampling.logit_bias:
             values = np.fromiter(sampling.logit_bias.values(), np.float32)
             self._bias[slot] = ids[len(sampling.stop_ids) :], values
+        why = self._set_rule(slot, sampling) or self._set_grammar(slot, sampling)
+        self.done[slot] = bool(why)
+        return why
+
+    def _set_rule(self, slot: int, sampling: Sampling) -> str:
+        try:
+            rule = Rule.of(sampling)
+        except SettingsError as error:
+            return error.message
+        if rule is not None:
+            self._rules[slot] = rule
         return ""
+
+    def _set_grammar(self, slot: int, sampling: Sampling) -> str:
+        if sampling.grammar is None:
+            return ""
+        return self._constraints.enter(slot, sampling.grammar, self.log(slot).tolist())
 
     def _set_stops(self, slot: int, ids: tuple[int, ...]) -> None:
         missing = len(ids) - self._stops.shape[1]
@@ -181,8 +220,7 @@ class Batch:
         slots, ends = rows.slots, rows.starts + rows.counts
         lengths, computed = self.lengths[slots], self.computed[slots]
         problems = {
-            "starts elsewhere than where it stopped": (computed != _FRESH)
-            & (computed != rows.starts),
+            "starts elsewhere than where it stopped": computed != rows.starts,
             "runs no token": rows.counts == 0,
             "runs tokens that do not exist yet": ends > lengths,
             "runs beyond its pages": ends > self.num_pages[slots] * self.page_size,
@@ -207,10 +245,15 @@ class Batch:
         self.computed[rows.slots] = rows.starts + rows.counts
 
     def accept(self, slots: Column, tokens: npt.NDArray[np.int32]) -> Column:
-        """Append one token to each log; mark and return the slots that a stop id has ended."""
+        """Append one token to each log; mark and return the slots that have ended: by a stop id,
+        or because their grammar is complete and allows nothing more."""
         self.tokens[slots, self.lengths[slots]] = tokens
         self.lengths[slots] += 1
-        stopped: Column = slots[(self._stops[slots] == tokens[:, None]).any(1)]
+        ended = (self._stops[slots] == tokens[:, None]).any(1)
+        if self._constraints:
+            over = self._constraints.accept(slots[~ended].tolist(), tokens[~ended].tolist())
+            ended |= np.isin(slots, over)
+        stopped: Column = slots[ended]
         self.done[stopped] = True
         return stopped
 
@@ -222,6 +265,24 @@ class Batch:
             self._biases(slots, parameters) if self._bias else None,
             self._forbidden(slots, forbidden) if forbidden.any() else None,
             self._history(slots, parameters) if parameters["penalised"].any() else None,
+            self._rules_of(slots) if self._rules else None,
+            self._constraints.mask(slots.tolist(), self._stops[slots])
+            if self._constraints
+            else None,
+        )
+
+    def log(self, slot: int) -> npt.NDArray[np.int32]:
+        """The tokens that a slot has produced, a view."""
+        return self.tokens[slot, self.num_prompt[slot] : self.lengths[slot]]
+
+    def _rules_of(self, slots: Column) -> Rules | None:
+        ruled = [(row, slot) for row, slot in enumerate(slots.tolist()) if slot in self._rules]
+        if not ruled:
+            return None
+        return Rules(
+            [row for row, _ in ruled],
+            [self._rules[slot] for _, slot in ruled],
+            [self.log(slot) for _, slot in ruled],
         )
 
     def _biases(self, slots: Column, parameters: Parameters) -> Entries | None:

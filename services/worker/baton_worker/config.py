@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from baton.settings import Settings
+from baton_worker.grammar import GRAMMARS
 
 
 class Config(Settings, prefix="worker"):
@@ -32,5 +33,7 @@ class Config(Settings, prefix="worker"):
     """Most new tokens in one step."""
     max_length: int = Field(default=0, ge=0)
     """Longest sequence; 0 means what the model was trained for."""
+    grammar: Annotated[str, GRAMMARS] = "llguidance"
+    """Engine that makes structured output follow its grammar."""
     threads: int = Field(default=0, ge=0)
     """CPU threads for tensor work; 0 means all cores."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from baton.errors import ModelError
 from baton.hub import resolve as fetch
 from baton.logs import logger
 from baton.protocol import Plan, Result
@@ -14,6 +15,10 @@ from baton_worker import warmup
 from baton_worker.allocator import keep_freed_memory
 from baton_worker.batch import Batch
 from baton_worker.config import Config
+from baton_worker.grammar import GRAMMARS
+from baton_worker.grammar.constraints import Constraints
+from baton_worker.grammar.constraints import Engine as Grammars
+from baton_worker.grammar.vocabulary import Vocabulary
 from baton_worker.kv import KVCache
 from baton_worker.models import LoadedModel, load_model
 from baton_worker.resolution import Placement, Resolved, place, resolve
@@ -26,7 +31,9 @@ class Engine:
     """Life cycle: `build` loads and warms up, `step` runs plans in order, `reset` forgets all
     sequences so that another scheduler can start from nothing."""
 
-    def __init__(self, loaded: LoadedModel, resolved: Resolved) -> None:
+    def __init__(
+        self, loaded: LoadedModel, resolved: Resolved, grammars: Grammars | None = None
+    ) -> None:
         self.resolved = resolved
         self._model, placement = loaded.model, resolved.placement
         self._cache = KVCache(
@@ -36,6 +43,7 @@ class Engine:
             dtype=placement.dtype,
             device=placement.device,
         )
+        self._grammars = grammars
         self._runner = self._new_runner()
         self._steps = 0
 
@@ -51,9 +59,11 @@ class Engine:
         keep_freed_memory()
         placement = place(config)
         torch.set_num_threads(placement.threads)
-        loaded = _load(fetch(config), placement)
-        engine = cls(loaded, resolve(config, placement, loaded))
-        log.info("resolved: %s", engine.resolved)
+        path = fetch(config)
+        loaded = _load(path, placement)
+        grammars = _grammars(config.grammar, path, loaded.vocab_size)
+        engine = cls(loaded, resolve(config, placement, loaded), grammars)
+        log.info("running on %s", engine.resolved)
         engine.warm_up()
         # What exists now lives for ever: the collector need not look at it between two steps.
         gc.freeze()
@@ -93,8 +103,20 @@ class Engine:
             page_size=resolved.page_size,
             num_pages=resolved.num_pages,
             vocab_size=resolved.vocab_size,
+            constraints=Constraints(self._grammars, resolved.vocab_size),
         )
         return Runner(self._model, self._cache, batch, resolved.placement.device)
+
+
+def _grammars(name: str, path: Path, vocab_size: int) -> Grammars | None:
+    """The grammar engine, or None for a checkpoint without a vocabulary that it can follow."""
+    try:
+        vocabulary = Vocabulary.read(path, vocab_size)
+    except ModelError as error:
+        log.warning("structured output is not available: %s", error.message)
+        return None
+    grammars: Grammars = GRAMMARS.load(name)(vocabulary)
+    return grammars
 
 
 def _load(path: Path, placement: Placement) -> LoadedModel:

@@ -13,7 +13,7 @@ from torch import Tensor
 from baton.protocol import Logprobs, Plan, PromptLogprobs, Result
 from baton.tokens import unpack
 from baton_worker.attention import AttentionBatch
-from baton_worker.batch import Batch, Column, Rows
+from baton_worker.batch import Batch, Column, PlanError, Rows
 from baton_worker.kv import KVCache
 from baton_worker.quarantine import Quarantine
 from baton_worker.sampling import concatenate, describe, sample
@@ -54,6 +54,7 @@ class Runner:
         """
         begin = time.perf_counter()
         rows, failed = self.batch.apply(plan)
+        self._copy(plan)
         self._spans.end(unpack(plan.release, "I"))
         self._spans.enter(plan.enter)
         outcome = _Outcome(failed)
@@ -65,6 +66,15 @@ class Runner:
         self._note(outcome)
         duration = round((time.perf_counter() - begin) * 1e6)
         return outcome.result(plan, duration)
+
+    def _copy(self, plan: Plan) -> None:
+        sources, targets = unpack(plan.copy_from, "I"), unpack(plan.copy_to, "I")
+        if len(sources) != len(targets):
+            raise PlanError("The copy columns of a plan disagree in length.")
+        if sources:
+            if max(*sources, *targets) >= self._cache.num_pages:
+                raise PlanError(f"A plan copies pages that are not among {self._cache.num_pages}.")
+            self._cache.copy(sources.tolist(), targets.tolist())
 
     def _forward(self, rows: Rows) -> Tensor:
         """Final hidden states [T, hidden] of all new tokens."""
@@ -108,23 +118,52 @@ class Runner:
             self._sample(slots, logits, outcome)
 
     def _sample(self, slots: Column, logits: Tensor, outcome: _Outcome) -> None:
-        parameters, index = self.batch.parameters[slots], self.batch.first_index(slots)
-        described = np.flatnonzero(parameters["logprobs"] >= 0)
+        described = self.batch.parameters["logprobs"][slots] >= 0
         # A copy: adjustments change the logits in place, log-probabilities are of the raw ones.
-        raw = logits.index_select(0, self._tensor(described)) if len(described) else None
+        wanted = self._tensor(np.flatnonzero(described))
+        raw = logits.index_select(0, wanted) if len(wanted) else None
         self.batch.adjustments(slots).apply(logits)
+        possible = self._possible(slots, logits, outcome)
+        if not possible.all():
+            left = self._tensor(np.flatnonzero(possible))
+            raw = raw if raw is None else raw[self._tensor(np.flatnonzero(possible[described]))]
+            slots, logits, described = slots[possible], logits[left], described[possible]
+        if len(slots):
+            self._draw(slots, logits, raw, np.flatnonzero(described), outcome)
+
+    def _draw(
+        self,
+        slots: Column,
+        logits: Tensor,
+        raw: Tensor | None,
+        described: Column,
+        outcome: _Outcome,
+    ) -> None:
+        parameters, index = self.batch.parameters[slots], self.batch.first_index(slots)
         tokens = sample(logits, parameters, index)
-        if raw is not None:
+        if raw is not None and len(described):
             counts = parameters["logprobs"][described]
             outcome.logprobs = describe(raw, tokens[described], counts, described)
         outcome.slots, outcome.index, outcome.tokens = slots, index, tokens
         outcome.stopped = self.batch.accept(slots, tokens)
 
+    def _possible(self, slots: Column, logits: Tensor, outcome: _Outcome) -> npt.NDArray[np.bool_]:
+        """Which rows have a token left that may be sampled; the others fail."""
+        possible = np.ones(len(slots), np.bool_)
+        restricted = np.flatnonzero(self.batch.parameters["restricted"][slots])
+        if len(restricted):
+            possible[restricted] = _finite(logits.index_select(0, self._tensor(restricted)))
+            self._refuse(slots[~possible], "its rules leave no token to sample", outcome)
+        return possible
+
     def _fail(self, slots: Column, what: str, outcome: _Outcome) -> None:
-        self.batch.done[slots] = True
         for slot in slots.tolist():
             self._quarantine.add(self.batch, slot)
-            outcome.failed[slot] = f"the model's {what} are not finite for this sequence"
+        self._refuse(slots, f"the model's {what} are not finite for this sequence", outcome)
+
+    def _refuse(self, slots: Column, why: str, outcome: _Outcome) -> None:
+        self.batch.done[slots] = True
+        outcome.failed |= dict.fromkeys(slots.tolist(), why)
 
     def _describe_prompts(self, rows: Rows, hidden: Tensor, outcome: _Outcome) -> None:
         """Log-probabilities of prompt tokens: position p describes token p + 1."""

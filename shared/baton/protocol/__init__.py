@@ -14,11 +14,13 @@ from baton.protocol.control import (
 )
 from baton.protocol.engine import (
     Abort,
+    CacheReset,
     Failed,
     Logprobs,
     NewSequence,
     Plan,
     PromptLogprobs,
+    ResetCache,
     Result,
     Submit,
     Tokens,
@@ -37,12 +39,13 @@ from baton.protocol.frontend import (
     Vocabulary,
 )
 from baton.protocol.media import MediaItem, Prepare, Prepared
-from baton.protocol.sampling import FinishReason, Sampling
+from baton.protocol.sampling import FinishReason, Grammar, Sampling
 
 __all__ = [
     "PROTOCOL",
     "Abort",
     "Beat",
+    "CacheReset",
     "Decode",
     "DecodeOpen",
     "Detokenize",
@@ -54,6 +57,7 @@ __all__ = [
     "Envelope",
     "Failed",
     "FinishReason",
+    "Grammar",
     "Hello",
     "Logprobs",
     "MediaInfo",
@@ -66,6 +70,7 @@ __all__ = [
     "Prepared",
     "PromptLogprobs",
     "Refused",
+    "ResetCache",
     "Result",
     "Sampling",
     "Stats",

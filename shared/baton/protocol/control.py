@@ -106,6 +106,8 @@ class WorkerStats(msgspec.Struct, frozen=True, array_like=True):
     tokens_per_second: float
     weight_bytes: int
     kv_bytes: int
+    pages_cached: int = 0
+    """Those of `pages_free` that still hold a prefix which may be used again."""
 
 
 class Stats(Message, tag="stats", frozen=True):
@@ -131,3 +133,7 @@ class Stats(Message, tag="stats", frozen=True):
     dropped_frames: int = 0
     stale_results: int = 0
     prompt_tokens: int = 0
+    prefix_queries: int = 0
+    """Prompt tokens looked up in the prefix cache."""
+    prefix_hits: int = 0
+    """Those of them that were found there."""

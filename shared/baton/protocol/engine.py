@@ -55,6 +55,9 @@ class Submit(Message, tag="submit", frozen=True):
     """int32 tokens already produced: the sequence continues from here."""
     priority: int = 0
     tenant: str = ""
+    """Who pays: fairness is between tenants."""
+    salt: bytes = b""
+    """Root of the prefix cache's hash chain: only sequences of equal salt share pages."""
 
 
 class Abort(Message, tag="abort", frozen=True):
@@ -80,6 +83,22 @@ class Tokens(Message, tag="tokens", frozen=True):
     logprobs: Logprobs | None = None
     """`rows` index the concatenated tokens."""
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
+    cached: dict[int, int] = msgspec.field(default_factory=dict)
+    """handle -> prompt tokens that came from the prefix cache; once, with the first tokens"""
+
+
+class ResetCache(Message, tag="reset_cache", frozen=True):
+    """Forget every cached prefix that no sequence uses. gateway -> scheduler."""
+
+    id: int
+
+
+class CacheReset(Message, tag="cache_reset", frozen=True):
+    """Answer to ResetCache."""
+
+    id: int
+    pages: int
+    """How many cached pages became free."""
 
 
 class Failed(Message, tag="failed", frozen=True):
@@ -103,6 +122,8 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     sampling: Sampling
     request: str = ""
     trace: str = ""
+    computed: int = 0
+    """How many of `tokens` have their keys in the given pages already: a prefix cache hit."""
 
 
 class Plan(Message, tag="plan", frozen=True):
@@ -133,6 +154,10 @@ class Plan(Message, tag="plan", frozen=True):
     """uint32 per page row"""
     pages: bytes = b""
     """uint32 page numbers, concatenated, appended to each slot's page table"""
+    copy_from: bytes = b""
+    """uint32 pages whose content is copied, after the page tables and before the rows"""
+    copy_to: bytes = b""
+    """uint32 pages that receive it, pairwise"""
 
 
 class Result(Message, tag="result", frozen=True):

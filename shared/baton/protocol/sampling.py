@@ -9,6 +9,14 @@ import msgspec
 FinishReason = Literal["stop", "length", "abort", "error"]
 
 
+class Grammar(msgspec.Struct, frozen=True, array_like=True):
+    """What the output must match. Already compiled once by whoever admitted the request."""
+
+    kind: Literal["json_object", "json_schema", "regex", "choice", "grammar", "structural_tag"]
+    source: str
+    """The schema, pattern or grammar as text; a JSON array for "choice"."""
+
+
 class Sampling(msgspec.Struct, frozen=True, array_like=True):
     """Sampling parameters of one sequence, already validated: a worker trusts them.
 
@@ -38,3 +46,12 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
     """-1: none; n >= 0: the sampled token and the n most probable."""
     prompt_logprobs: int = -1
     """The same for every prompt token."""
+    typical_p: float = 1.0
+    """Locally typical sampling (Meister et al. 2022, arXiv:2202.00666); 1 means off."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Token sequences whose last token is not sampled after the ones before it."""
+    allowed_ids: tuple[int, ...] = ()
+    """Only these ids are sampled; empty means all."""
+    grammar: Grammar | None = None
+    processors: dict[str, str] = msgspec.field(default_factory=dict)
+    """Logits processors of the registry by name, each with its argument as JSON."""

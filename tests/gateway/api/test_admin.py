@@ -1,4 +1,4 @@
-"""GET /version and /metrics"""
+"""GET /version and /metrics, POST /reset_prefix_cache"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from baton import __version__
-from tests.fakes.gateway import Site, site
+from tests.fakes.gateway import Site, error_of, site
 
 
 @pytest.mark.row("F19.02")
@@ -44,8 +44,32 @@ def test_metrics(own_site: Site) -> None:
     assert samples["baton_workers", "ready"] == 1 and samples["baton_workers", "hung"] == 0
     assert samples["baton_preemptions_total",] == 3
     assert samples["baton_queue_waiting",] == 0
+    assert samples["baton_prefix_cache_queries_total",] == 40
+    assert samples["baton_prefix_cache_hits_total",] == 30
+    assert samples["baton_worker_kv_pages_cached", "worker-1"] == 0
 
 
 def test_metrics_switched_off() -> None:
     with site(metrics=False) as here:
         assert here.get("/metrics").status_code == 404
+
+
+@pytest.mark.row("F12.12", "F19.07")
+def test_the_prefix_cache_is_reset(own_site: Site) -> None:
+    response = own_site.post("/reset_prefix_cache")
+    assert (response.status_code, response.json()) == (200, {"pages": 7})
+
+
+def test_a_reset_that_nobody_answers_is_a_503() -> None:
+    with site(patience=0.1) as here:
+        here.chat()
+        here.engine.scheduler.silent = True
+        response = here.post("/reset_prefix_cache")
+        assert (response.status_code, error_of(response)["code"]) == (503, "server_is_overloaded")
+
+
+def test_a_reset_needs_the_key() -> None:
+    with site(api_keys="one") as here:
+        assert here.post("/reset_prefix_cache").status_code == 401
+        headers = {"authorization": "Bearer one"}
+        assert here.post("/reset_prefix_cache", headers=headers).status_code == 200

@@ -170,3 +170,13 @@ def test_seeds_are_fresh_unless_given(own_site: Site) -> None:
         own_site.chat()
     seeds = {m.sampling.seed for m in own_site.engine.scheduler.seen if isinstance(m, Submit)}
     assert len(seeds) == 3 and all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.row("F12.02")
+@pytest.mark.parametrize("stream", [False, True])
+def test_usage_tells_how_much_of_the_prompt_was_cached(own_site: Site, stream: bool) -> None:
+    own_site.engine.scheduler.cached = 2
+    options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+    response = own_site.chat(n=2, **options)
+    body = events_of(response.text)[-2] if stream else response.json()
+    assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}

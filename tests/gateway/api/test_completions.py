@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from array import array
+from typing import Any
 
+import pytest
+from starlette.requests import Request
+
+from baton.protocol import Submit
+from baton_gateway.api import completions
+from baton_gateway.api.reply import Answer, Choice
+from baton_gateway.generation import Delta, Generation, Started, TokenLogprob
 from tests.fakes.engine import MODEL
 from tests.fakes.gateway import Site, events_of
 
@@ -108,5 +116,59 @@ def test_token_ids(shared_site: Site) -> None:
     assert choice["token_ids"] == list(REPLY[:4].encode())
 
 
+def scripted(scores: dict[int, float]) -> Any:
+    """An answer of one-token choices whose log-probabilities are given."""
+
+    async def answer(request: Request, generation: Generation) -> Answer:
+        assert generation.sampling.logprobs == 0
+        started = Started(tuple(array("i", [1]) for _ in generation.prompts))
+        choices = [Choice() for _ in range(len(generation.prompts) * generation.n)]
+        for i, choice in enumerate(choices):
+            scored = TokenLogprob(65 + i, scores[i], 1, ())
+            choice.add(Delta(i, str(i), array("i", [65 + i]), (1,), (scored,), reason="stop"))
+        return started, choices
+
+    return answer
+
+
+def test_best_of_ranks_by_log_probability(
+    shared_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = {0: -3.0, 1: -1.0, 2: -2.0, 3: -0.5, 4: -4.0, 5: -0.1}
+    monkeypatch.setattr(completions, "whole", scripted(scores))
+    body = shared_site.complete(prompt=["a", "b"], n=2, best_of=3).json()
+    assert [(c["index"], c["text"]) for c in body["choices"]] == [
+        (0, "1"), (1, "2"), (2, "5"), (3, "3"),
+    ]  # fmt: skip
+    assert all(c["logprobs"] is None for c in body["choices"])
+    assert body["usage"]["completion_tokens"] == 6
+
+
+def test_best_of_samples_every_candidate(own_site: Site) -> None:
+    body = own_site.complete(best_of=3, seed=7).json()
+    assert [c["text"] for c in body["choices"]] == [REPLY[:4]]
+    assert body["usage"]["completion_tokens"] == 12
+    submits = [m for m in own_site.engine.scheduler.seen if isinstance(m, Submit)]
+    assert len({s.sampling.seed for s in submits}) == 3
+
+
 def test_best_of_that_changes_nothing(shared_site: Site) -> None:
     assert shared_site.complete(best_of=2, n=2).status_code == 200
+
+
+@pytest.mark.row("F12.02")
+@pytest.mark.parametrize("stream", [False, True])
+def test_usage_tells_how_much_of_the_prompts_was_cached(own_site: Site, stream: bool) -> None:
+    own_site.engine.scheduler.cached = 2
+    options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+    response = own_site.complete(prompt=["one", "two", "six"], n=2, **options)
+    body = events_of(response.text)[-2] if stream else response.json()
+    assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 6}
+
+
+@pytest.mark.row("F13.03")
+def test_priority_is_handed_to_the_scheduler(own_site: Site) -> None:
+    own_site.chat(priority=-3)
+    own_site.complete(priority=4)
+    submits = [m for m in own_site.engine.scheduler.seen if isinstance(m, Submit)]
+    assert [submit.priority for submit in submits] == [-3, 4]

@@ -12,6 +12,7 @@ from baton_gateway.api.reply import Choice, check_choices, sampling, seed
 from baton_gateway.config import Config
 from baton_gateway.generation import Delta
 from baton_gateway.schemas.openai import CompletionRequest
+from tests.fakes.gateway import Site, chat, completion, error_of, site
 
 
 def _body(**fields: Any) -> CompletionRequest:
@@ -42,7 +43,7 @@ def test_fan_out_is_bounded() -> None:
 def test_zero_and_nearly_zero_are_greedy(
     fields: dict[str, Any], temperature: float, top_p: float
 ) -> None:
-    told = sampling(_body(**fields), 2, -1)
+    told = sampling(_body(**fields), Config(), 2, -1)
     assert (told.temperature, told.top_p, told.logprobs) == (temperature, top_p, 2)
 
 
@@ -58,3 +59,18 @@ def test_where_the_text_of_each_token_begins() -> None:
     choice.add(Delta(0, "c", array("i", [4]), (3,), reason="stop"))
     assert (choice.text, choice.starts, choice.reason) == ("abc", [0, 1, 1, 2], "stop")
     assert Choice.of(Delta(0, "c", array("i", [4]), (3,)), 2).starts == [2]
+
+
+@pytest.mark.parametrize("header", ["0", "-1", "1.5", "x", "", "86400001", "999999999"])
+def test_a_bad_deadline_is_refused(shared_site: Site, header: str) -> None:
+    response = shared_site.post("/v1/completions", completion(), headers={"x-deadline-ms": header})
+    assert response.status_code == 400 and "X-Deadline-Ms" in error_of(response)["message"]
+
+
+def test_a_deadline_comes_from_the_header_or_from_the_settings() -> None:
+    with site(deadline_ms=60_000) as here:
+        for path, body in (("/v1/completions", completion()), ("/v1/chat/completions", chat())):
+            here.post(path, body, headers={"X-Deadline-Ms": "9000"})
+        here.complete()
+        first, second, third = [d for d in here.engine.scheduler.deadlines if d]
+        assert 5000 < first <= 9000 and 5000 < second <= 9000 < 50_000 < third <= 60_000

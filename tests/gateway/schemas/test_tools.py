@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.errors import InvalidRequest
-from baton_gateway.schemas.tools import check_choice, check_format, check_tools
+from baton_gateway.schemas.tools import check_choice, check_tools
 
 
 def _tool(name: str = "f", **parameters: Any) -> dict[str, Any]:
@@ -58,11 +58,3 @@ def test_choice_of_nothing(choice: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_choice(choice, [GOOD])
     assert (caught.value.code, caught.value.param) == ("invalid_value", "tool_choice")
-
-
-def test_formats() -> None:
-    check_format({"type": "text"})
-    for name in ("json_object", "json_schema"):
-        with pytest.raises(InvalidRequest, match="Only 'text'") as caught:
-            check_format({"type": name, "json_schema": {"name": "r"}})
-        assert caught.value.code == "unsupported_value"

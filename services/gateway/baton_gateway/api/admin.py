@@ -1,4 +1,4 @@
-"""GET /version and /metrics"""
+"""GET /version and /metrics, POST /reset_prefix_cache"""
 
 from __future__ import annotations
 
@@ -30,3 +30,10 @@ async def metrics(request: Request) -> Response:
         raise HTTPException(404)
     engine: Engine = request.app.state.engine
     return Response(engine.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.post("/reset_prefix_cache")
+async def reset_prefix_cache(request: Request) -> Response:
+    """Forget every cached prefix that no running request uses. Says how many pages it held."""
+    engine: Engine = request.app.state.engine
+    return json({"pages": await engine.reset_cache()})

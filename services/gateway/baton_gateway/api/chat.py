@@ -18,15 +18,18 @@ from baton_gateway.api.reply import (
     Choice,
     Head,
     check_choices,
+    deadline,
     event_stream,
     json,
     opened,
     sampling,
     seed,
+    tenant,
     trace,
     whole,
 )
 from baton_gateway.body import read
+from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation import ChatPrompt, Delta, Generation, Started
 from baton_gateway.logprobs import Vocabulary
@@ -54,7 +57,7 @@ async def create(request: Request) -> Response:
     head = Head.of(request, "chatcmpl", body.model)
     asked = body.logprobs or body.prompt_logprobs is not None
     writer = Writer(body, head, await engine.vocabulary() if asked else Vocabulary(()))
-    generation = _generation(body, head, trace(request))
+    generation = _generation(request, body, head)
     if not body.stream:
         started, choices = await whole(request, generation)
         return json(writer.whole(started, choices))
@@ -62,7 +65,8 @@ async def create(request: Request) -> Response:
     return event_stream(request, head, writer.stream(started, deltas))
 
 
-def _generation(body: ChatRequest, head: Head, parent: str) -> Generation:
+def _generation(request: Request, body: ChatRequest, head: Head) -> Generation:
+    config: Config = request.app.state.config
     prompt = ChatPrompt(
         messages=msgspec.json.encode(body.messages),
         tools=msgspec.json.encode(body.tools) if body.tools else b"",
@@ -74,16 +78,23 @@ def _generation(body: ChatRequest, head: Head, parent: str) -> Generation:
     return Generation(
         id=head.id,
         prompts=(prompt,),
-        sampling=sampling(body, (body.top_logprobs or 0) if body.logprobs else -1, prompt_logprobs),
+        sampling=sampling(
+            body, config, (body.top_logprobs or 0) if body.logprobs else -1, prompt_logprobs
+        ),
         seed=seed(body),
         max_tokens=body.limit,
         n=body.n,
         stops=body.stop,
+        bad_words=body.bad_words,
+        constraint=body.constraint,
         include_stop=body.include_stop_str_in_output,
         skip_special=body.skip_special_tokens,
         ignore_eos=body.ignore_eos,
         param="messages",
-        trace=parent,
+        trace=trace(request),
+        deadline_ms=deadline(request),
+        priority=body.priority,
+        tenant=tenant(request, body),
     )
 
 
@@ -102,7 +113,9 @@ class Writer:
         return ChatCompletion(
             **self._head.fields(),
             choices=[self._choice(i, choice) for i, choice in enumerate(choices)],
-            usage=Usage.of(len(started.prompts[0]), sum(len(c.tokens) for c in choices)),
+            usage=Usage.of(
+                len(started.prompts[0]), sum(len(c.tokens) for c in choices), choices[0].cached
+            ),
             prompt_logprobs=UNSET
             if asked is None
             else self._vocabulary.prompt_table(scored or (), asked),
@@ -124,17 +137,18 @@ class Writer:
         self, started: Started, deltas: AsyncGenerator[Delta, None]
     ) -> AsyncGenerator[bytes, None]:
         """The answer as chunks: the role of each choice, its text, then perhaps the usage."""
-        completion = 0
+        completion = cached = 0
         try:
             for index in range(self._body.n):
                 role = ChatChunkChoice(index, ChatDelta(role="assistant", content=""))
                 yield self._chunk(role, started if index == 0 else None)
             async for delta in deltas:
                 completion += len(delta.tokens)
+                cached = delta.cached if delta.choice == 0 else cached
                 if self._worth_sending(delta):
                     yield self._chunk(self._piece(delta))
             if self._usage:
-                usage = Usage.of(len(started.prompts[0]), completion)
+                usage = Usage.of(len(started.prompts[0]), completion, cached)
                 chunk = ChatChunk(**self._head.fields(), choices=[], usage=usage)
                 yield msgspec.json.encode(chunk)
         finally:

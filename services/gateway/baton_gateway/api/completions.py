@@ -5,6 +5,7 @@ https://platform.openai.com/docs/api-reference/completions
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import AsyncGenerator
 
@@ -19,15 +20,18 @@ from baton_gateway.api.reply import (
     Choice,
     Head,
     check_choices,
+    deadline,
     event_stream,
     json,
     opened,
     sampling,
     seed,
+    tenant,
     trace,
     whole,
 )
 from baton_gateway.body import read
+from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation import Delta, Generation, Prompt, Started, TextPrompt
 from baton_gateway.logprobs import CompletionLogprobs, PromptTable, Vocabulary
@@ -48,7 +52,7 @@ async def create(request: Request) -> Response:
     head = Head.of(request, "cmpl", body.model)
     asked = body.logprobs is not None or body.prompt_logprobs is not None
     vocabulary = await engine.vocabulary() if asked else Vocabulary(())
-    generation = _generation(body, head, trace(request))
+    generation = _generation(request, body, head)
     writer = Writer(body, head, vocabulary, facts, await _echoes(body, engine))
     if not body.stream:
         started, choices = await whole(request, generation)
@@ -73,7 +77,8 @@ async def _text(ids: tuple[int, ...], skip_special: bool, engine: Engine) -> str
     return await engine.tokenizers.detokenize(known, skip_special)
 
 
-def _generation(body: CompletionRequest, head: Head, parent: str) -> Generation:
+def _generation(request: Request, body: CompletionRequest, head: Head) -> Generation:
+    config: Config = request.app.state.config
     prompts: list[Prompt] = [
         TextPrompt(p, body.add_special_tokens) if isinstance(p, str) else p for p in body.prompt
     ]
@@ -83,17 +88,25 @@ def _generation(body: CompletionRequest, head: Head, parent: str) -> Generation:
         id=head.id,
         prompts=tuple(prompts),
         sampling=sampling(
-            body, logprobs, max(prompt_logprobs, logprobs) if body.echo else prompt_logprobs
+            body,
+            config,
+            max(logprobs, 0) if body.candidates > body.n else logprobs,
+            max(prompt_logprobs, logprobs) if body.echo else prompt_logprobs,
         ),
         seed=seed(body),
         max_tokens=body.max_tokens,
-        n=body.n,
+        n=body.candidates,
         stops=body.stop,
+        bad_words=body.bad_words,
+        constraint=body.constraint,
         include_stop=body.include_stop_str_in_output,
         skip_special=body.skip_special_tokens,
         ignore_eos=body.ignore_eos,
         param="prompt",
-        trace=parent,
+        trace=trace(request),
+        deadline_ms=deadline(request),
+        priority=body.priority,
+        tenant=tenant(request, body),
     )
 
 
@@ -120,12 +133,21 @@ class Writer:
 
     def whole(self, started: Started, choices: list[Choice]) -> Completion:
         """The answer as one object."""
-        shown = [self._shown(choice) for choice in choices]
+        shown = [self._shown(choice) for choice in self._best(choices)]
+        spent = sum(len(self._shown(choice).tokens) for choice in choices)
         return Completion(
             **self._head.fields(),
             choices=[self._choice(i, choice, started) for i, choice in enumerate(shown)],
-            usage=_count(started, sum(len(choice.tokens) for choice in shown)),
+            usage=_count(started, spent, [choice.cached for choice in choices]),
         )
+
+    def _best(self, choices: list[Choice]) -> list[Choice]:
+        """The `n` most probable of each prompt's candidates, best first; in order without more."""
+        n, candidates = self._body.n, self._body.candidates
+        if n == candidates:
+            return choices
+        groups = [choices[i : i + candidates] for i in range(0, len(choices), candidates)]
+        return [best for group in groups for best in sorted(group, key=_rank)[:n]]
 
     async def stream(
         self, started: Started, deltas: AsyncGenerator[Delta, None]
@@ -133,12 +155,14 @@ class Writer:
         """The answer as chunks, each of one choice, then perhaps the usage."""
         completion = 0
         lengths: dict[int, int] = {}
+        cached = [0] * len(started.prompts) * self._body.candidates
         usage = None if self._usage else UNSET
         try:
             async for delta in deltas:
                 at = lengths.get(delta.choice, 0)
                 first = delta.choice not in lengths
                 lengths[delta.choice] = at + len(delta.text)
+                cached[delta.choice] = delta.cached
                 part = self._shown(Choice.of(delta, at))
                 completion += len(part.tokens)
                 if self._worth_sending(part, first):
@@ -146,7 +170,7 @@ class Writer:
                     chunk = Completion(**self._head.fields(), choices=[choice], usage=usage)
                     yield msgspec.json.encode(chunk)
             if self._usage:
-                total = _count(started, completion)
+                total = _count(started, completion, cached)
                 chunk = Completion(**self._head.fields(), choices=[], usage=total)
                 yield msgspec.json.encode(chunk)
         finally:
@@ -199,5 +223,12 @@ class Writer:
         return self._vocabulary.echo(prompt, scored, top, echo, self._silent).then(body)
 
 
-def _count(started: Started, completion: int) -> Usage:
-    return Usage.of(sum(map(len, started.prompts)), completion)
+def _rank(choice: Choice) -> float:
+    """Ascending from the most probable: by the summed log-probability of all its tokens."""
+    return -math.fsum(scored.logprob for scored in choice.logprobs)
+
+
+def _count(started: Started, completion: int, cached: list[int]) -> Usage:
+    """A prompt counts once, however many choices continue it; its first one finds it cached."""
+    per_prompt = len(cached) // len(started.prompts)
+    return Usage.of(sum(map(len, started.prompts)), completion, sum(cached[::per_prompt]))

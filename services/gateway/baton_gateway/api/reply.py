@@ -15,19 +15,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton import __version__
+from baton.errors import InvalidRequest
 from baton.protocol import Sampling
+from baton_gateway import processors
 from baton_gateway.client import unless_gone
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.errors import invalid
 from baton_gateway.generation import Delta, Event, Generation, Started, TokenLogprob
-from baton_gateway.middleware import id_of
+from baton_gateway.middleware import id_of, tenant_of
 from baton_gateway.schemas.openai import Sampled
 from baton_gateway.sse import EventStream
 
 FINGERPRINT = f"baton-{__version__}"
 _GREEDY = 1e-5
 """A temperature below it would overflow the division by it; the limit is greedy anyway."""
+
+_LONGEST_MS = 86_400_000
 
 _TRACE = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -55,8 +59,8 @@ class Head:
         }
 
 
-def sampling(body: Sampled, logprobs: int, prompt_logprobs: int) -> Sampling:
-    """The client's sampling parameters; the engine fills in `max_tokens` and `seed`."""
+def sampling(body: Sampled, config: Config, logprobs: int, prompt_logprobs: int) -> Sampling:
+    """The client's sampling parameters; the engine fills in the rest, which needs the model."""
     greedy = body.temperature < _GREEDY or body.top_p == 0.0
     return Sampling(
         max_tokens=0,
@@ -72,6 +76,10 @@ def sampling(body: Sampled, logprobs: int, prompt_logprobs: int) -> Sampling:
         stop_ids=body.stop_token_ids,
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
+        typical_p=body.typical_p,
+        allowed_ids=body.allowed_token_ids,
+        grammar=body.constraint.grammar if body.constraint else None,
+        processors=processors.check(body.processors, processors.names(config.processors)),
     )
 
 
@@ -81,6 +89,28 @@ def trace(request: Request) -> str:
     return header if _TRACE.fullmatch(header) else ""
 
 
+def deadline(request: Request) -> int:
+    """Milliseconds that the client allows in X-Deadline-Ms, else what the settings say.
+
+    Raises `InvalidRequest` when the header is not a number of 1 ms to 24 h.
+    """
+    config: Config = request.app.state.config
+    header = request.headers.get("x-deadline-ms")
+    if header is None:
+        return config.deadline_ms
+    if not re.fullmatch("[0-9]{1,8}", header) or not 1 <= int(header) <= _LONGEST_MS:
+        raise InvalidRequest(
+            f"Invalid X-Deadline-Ms header: expected an integer from 1 to {_LONGEST_MS}.",
+            code="invalid_value",
+        )
+    return int(header)
+
+
+def tenant(request: Request, body: Sampled) -> str:
+    """Who pays: the key that was sent; where none is needed, the user that the client names."""
+    return tenant_of(request) or body.user or ""
+
+
 def seed(body: Sampled) -> int:
     """The client's seed as 64 unsigned bits, or fresh randomness."""
     return secrets.randbits(63) if body.seed is None else body.seed & (2**64 - 1)
@@ -88,7 +118,7 @@ def seed(body: Sampled) -> int:
 
 def check_choices(body: Sampled, prompts: int, config: Config) -> None:
     """Raise `InvalidRequest` when prompts times n is more than one request may ask for."""
-    if prompts * body.n <= config.max_choices:
+    if prompts * body.candidates <= config.max_choices:
         return
     if prompts == 1:
         raise invalid(
@@ -99,7 +129,7 @@ def check_choices(body: Sampled, prompts: int, config: Config) -> None:
         )
     raise invalid(
         "prompt",
-        f"Invalid 'prompt': {prompts} prompts times {body.n} choices are more than "
+        f"Invalid 'prompt': {prompts} prompts times {body.candidates} choices are more than "
         f"{config.max_choices}.",
         "array_above_max_length",
     )
@@ -117,6 +147,8 @@ class Choice:
     stop: str | int | None = None
     starts: list[int] = field(default_factory=list)
     """Per token, where its text begins."""
+    cached: int = 0
+    """Prompt tokens that came from the prefix cache."""
 
     @classmethod
     def of(cls, delta: Delta, length: int) -> Choice:
@@ -134,6 +166,7 @@ class Choice:
         self.logprobs += delta.logprobs
         self.prompt_logprobs = self.prompt_logprobs or delta.prompt_logprobs
         self.reason, self.stop = delta.reason, delta.stop
+        self.cached = delta.cached
 
 
 Answer = tuple[Started, list[Choice]]

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from baton_gateway.body import check_depth
 from baton_gateway.errors import invalid, missing, wrong_type
+from baton_gateway.processors import MAX_PROCESSORS
+from baton_gateway.schemas.constraints import CONSTRAINTS, Constraint, constraint
 from baton_gateway.schemas.messages import check_messages
-from baton_gateway.schemas.refusals import refuse, refuse_template_names, unsupported
-from baton_gateway.schemas.tools import check_choice, check_format, check_tools
+from baton_gateway.schemas.refusals import refuse, refuse_template_names
+from baton_gateway.schemas.tools import check_choice, check_tools
+from baton_gateway.words import MAX_WORDS
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
 MAX_BIAS = 1024
 MAX_PROMPTS = 2048
 _MAX_STOP = 1024
 _MAX_STOP_IDS = 128
+_MAX_ALLOWED = 4096
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]{0,255}")
 _CHAT_ONLY_ABSENT = ("echo", "best_of", "suffix")
 
@@ -105,6 +110,49 @@ def _ids(value: object, param: str, most: int) -> tuple[int, ...]:
 
 def _stop_ids(value: object) -> tuple[int, ...]:
     return _ids(value, "stop_token_ids", _MAX_STOP_IDS)
+
+
+def _allowed_ids(value: object) -> tuple[int, ...]:
+    ids = _ids(value, "allowed_token_ids", _MAX_ALLOWED)
+    if not ids:
+        raise _empty("allowed_token_ids")
+    return ids
+
+
+def _bad_words(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise wrong_type("bad_words", "an array of strings", value)
+    if len(value) > MAX_WORDS:
+        raise invalid(
+            "bad_words",
+            f"Invalid 'bad_words': array too long. Expected at most {MAX_WORDS} elements.",
+            "array_above_max_length",
+        )
+    for i, word in enumerate(value):
+        if not isinstance(word, str):
+            raise wrong_type(f"bad_words[{i}]", "a string", word)
+        if not word.strip(" "):
+            raise invalid(f"bad_words[{i}]", "Invalid 'bad_words': empty string.", "empty_string")
+        if len(word) > _MAX_STOP:
+            raise invalid(
+                f"bad_words[{i}]",
+                f"Invalid 'bad_words': string too long. Expected at most {_MAX_STOP} characters.",
+                "string_above_max_length",
+            )
+    return tuple(value)
+
+
+def _processors(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise wrong_type("processors", "an object", value)
+    if len(value) > MAX_PROCESSORS:
+        raise invalid(
+            "processors",
+            f"Invalid 'processors': too many properties. Expected at most {MAX_PROCESSORS}.",
+            "object_above_max_properties",
+        )
+    check_depth(value, "processors")
+    return value
 
 
 def _prompt(value: object) -> tuple[str | tuple[int, ...], ...]:
@@ -229,13 +277,18 @@ class Sampled(Request):
     seed: int | None = Field(default=None, ge=-INT64 - 1, le=INT64)
     logit_bias: Annotated[dict[int, float], BeforeValidator(_logit_bias)] = {}
     user: str | None = Field(default=None, max_length=1024)
+    priority: int = Field(default=0, ge=-INT32 - 1, le=INT32)
     metadata: Annotated[dict[str, str], BeforeValidator(_metadata)] = {}
 
     top_k: int = Field(default=0, ge=-1, le=INT32)
     min_p: float = Field(default=0.0, ge=0.0, le=1.0)
     repetition_penalty: float = Field(default=1.0, gt=0.0, le=10.0)
     min_tokens: int = 0
+    typical_p: float = Field(default=1.0, gt=0.0, le=1.0)
     stop_token_ids: Annotated[tuple[int, ...], BeforeValidator(_stop_ids)] = ()
+    allowed_token_ids: Annotated[tuple[int, ...], BeforeValidator(_allowed_ids)] = ()
+    bad_words: Annotated[tuple[str, ...], BeforeValidator(_bad_words)] = ()
+    processors: Annotated[dict[str, Any], BeforeValidator(_processors)] = {}
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
@@ -243,11 +296,29 @@ class Sampled(Request):
     prompt_logprobs: int | None = Field(default=None, ge=0, le=20)
     return_token_ids: bool = False
 
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+
+    @cached_property
+    def constraint(self) -> Constraint | None:
+        """What the output must match."""
+        return constraint({name: getattr(self, name) for name in CONSTRAINTS})
+
     @classmethod
     def _not_null(cls) -> frozenset[str]:
         return frozenset({"model", "stream", "messages", "prompt"})
 
+    @property
+    def candidates(self) -> int:
+        """Choices to generate per prompt."""
+        return self.n
+
     def _check_common(self, most: int | None) -> None:
+        _ = self.constraint  # raises when it is wrong, and is kept
         if self.stream_options is not None and not self.stream:
             raise invalid(
                 "stream_options", "The 'stream_options' parameter needs 'stream' to be true."
@@ -275,7 +346,6 @@ class ChatRequest(Sampled):
     tools: Annotated[list[dict[str, Any]], BeforeValidator(check_tools)] = []
     tool_choice: Any = None
     parallel_tool_calls: bool = True
-    response_format: Any = None
     modalities: list[Literal["text"]] = ["text"]
     reasoning_effort: Any = None
     verbosity: Any = None
@@ -304,8 +374,6 @@ class ChatRequest(Sampled):
         self._check_common(self.limit)
         if self.top_logprobs is not None and not self.logprobs:
             raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs' to be true.")
-        if self.response_format is not None:
-            check_format(self.response_format)
         check_choice(self.tool_choice, self.tools)
         if self.add_generation_prompt and self.continue_final_message:
             self._check_continue()
@@ -344,8 +412,11 @@ class CompletionRequest(Sampled):
     def _check_best_of(self, best_of: int) -> None:
         if best_of < self.n or (self.stream and best_of > self.n):
             raise invalid("best_of", "Invalid 'best_of': expected 'n' or more, without 'stream'.")
-        if best_of > self.n:
-            raise unsupported("best_of", "Use 'n'.")
+
+    @property
+    def candidates(self) -> int:
+        """Choices to generate per prompt; the best `n` of them are the answer."""
+        return max(self.n, self.best_of or 0)
 
 
 class TokenizeRequest(Request):

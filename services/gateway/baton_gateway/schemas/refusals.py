@@ -30,20 +30,14 @@ FORBIDDEN = frozenset(
 """Fields that reach into the system: code, files, tensors or another service's addresses."""
 
 UNSUPPORTED = {
-    "allowed_token_ids": "Use 'logit_bias'.",
     "audio": "Only text is produced.",
-    "bad_words": "Use 'logit_bias'.",
     "cache_salt": "Leave it out.",
     "function_call": "Use 'tool_choice'.",
     "functions": "Use 'tools'.",
-    "guided_choice": "Constrained output is not available.",
-    "guided_grammar": "Constrained output is not available.",
-    "guided_json": "Constrained output is not available.",
-    "guided_regex": "Constrained output is not available.",
+    "guided_decoding_backend": "Leave it out.",
+    "guided_whitespace_pattern": "White space between JSON tokens is bounded already.",
     "length_penalty": "Beam search is not available.",
     "prediction": "Leave it out.",
-    "priority": "Every request has the same priority.",
-    "structured_outputs": "Constrained output is not available.",
     "suffix": "Text is continued at its end only.",
     "truncate_prompt_tokens": "Shorten the prompt before you send it.",
     "web_search_options": "Leave it out.",

@@ -25,9 +25,9 @@ class Usage(msgspec.Struct):
     prompt_tokens_details: PromptDetails = msgspec.field(default_factory=PromptDetails)
 
     @classmethod
-    def of(cls, prompt: int, completion: int) -> Usage:
-        """Counts and their sum."""
-        return cls(prompt, completion, prompt + completion)
+    def of(cls, prompt: int, completion: int, cached: int = 0) -> Usage:
+        """Counts, the sum of the first two, and how many of the prompt's were not computed."""
+        return cls(prompt, completion, prompt + completion, PromptDetails(cached))
 
 
 class ChatMessage(msgspec.Struct):

@@ -35,6 +35,11 @@ class KVCache:
             for shape in page_shapes(spec, page_size)
         ]
 
+    def copy(self, sources: list[int], targets: list[int]) -> None:
+        """Copy whole pages in all layers, pairwise. No page is both a source and a target."""
+        for layer in self.layers:
+            layer[targets] = layer[sources]
+
     def key(self, layer: int) -> Tensor:
         """View of the keys of a layer: [num_pages, page_size, num_kv_heads, head_dim]."""
         return self.layers[layer][:, :, 0]

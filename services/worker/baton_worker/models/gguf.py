@@ -5,6 +5,7 @@ Follows the GGUF specification and `convert_hf_to_gguf.py` of llama.cpp, whose s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from baton.errors import ModelError
+from baton.gguf import TensorEntry, read_head
 from baton_worker.models.config import as_ids
 from baton_worker.models.names import Names
 from baton_worker.models.spec import Decoder
@@ -28,17 +30,21 @@ ARCHITECTURES = {
 }
 
 _ROPE_FACTORS = "rope_freqs.weight"
+_FLOATS = {
+    gguf.GGMLQuantizationType.F32: np.float32,
+    gguf.GGMLQuantizationType.F16: np.float16,
+    gguf.GGMLQuantizationType.F64: np.float64,
+}
+"""Types that are not stored in blocks."""
 
 
 class GgufFile:
     """One GGUF file, memory-mapped; tensors are dequantised one at a time."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            self._reader = gguf.GGUFReader(path)
-        except (ValueError, OSError, IndexError) as error:
-            raise ModelError(f"{path} cannot be read as GGUF: {error}.") from error
-        self._stored = {tensor.name: tensor for tensor in self._reader.tensors}
+        self._metadata, tensors = read_head(path)
+        self._data = np.memmap(path, np.uint8, mode="r")
+        self._stored = {tensor.name: tensor for tensor in tensors}
         if self._field("split.count", 1) > 1:
             raise ModelError(
                 f"{path.name} is one part of a split GGUF; join it with llama-gguf-split --merge."
@@ -59,7 +65,7 @@ class GgufFile:
         for stored, tensor in self._stored.items():
             if stored == _ROPE_FACTORS:
                 continue
-            values = _dequantise(tensor)
+            values = self._dequantise(tensor)
             if self._kind == "llama" and ".attn_q." in stored:
                 values = _unpermute(values, self.config.num_attention_heads)
             elif self._kind == "llama" and ".attn_k." in stored:
@@ -104,7 +110,7 @@ class GgufFile:
             head_dim=self._own("attention.key_length", hidden // heads),
             max_position_embeddings=self._own("context_length"),
             rms_norm_eps=self._own("attention.layer_norm_rms_epsilon"),
-            vocab_size=int(embedding.shape[1]),
+            vocab_size=embedding.shape[0],
             rope_parameters=self._rope(),
             tie_word_embeddings="output.weight" not in self._stored,
             attention_bias="blk.0.attn_q.bias" in self._stored,
@@ -118,7 +124,7 @@ class GgufFile:
         """Rotary settings. Llama 3's scaling is not metadata but a tensor of factors."""
         base = self._own("rope.freq_base", 10_000.0)
         if _ROPE_FACTORS in self._stored:
-            factors = _dequantise(self._stored[_ROPE_FACTORS]).tolist()
+            factors = self._dequantise(self._stored[_ROPE_FACTORS]).tolist()
             return SimpleNamespace(rope_type="factors", rope_theta=base, factors=factors)
         kind = self._own("rope.scaling.type", "none")
         if kind == "none":
@@ -140,24 +146,39 @@ class GgufFile:
         return value
 
     def _field(self, key: str, default: Any = None) -> Any:
-        field = self._reader.get_field(key)
-        return default if field is None else field.contents()
+        return self._metadata.get(key, default)
+
+    def _dequantise(self, tensor: TensorEntry) -> npt.NDArray[np.float32]:
+        """The values of a tensor as float32, in its Hugging Face shape."""
+        try:
+            kind = gguf.GGMLQuantizationType(tensor.kind)
+            values = gguf.quants.dequantize(self._blocks(tensor, kind), kind)
+        except (NotImplementedError, ValueError) as error:
+            raise ModelError(
+                f"Tensor {tensor.name} has GGUF type {_type_name(tensor.kind)}, which cannot be "
+                "read. Requantise the file, for example to Q8_0 or Q4_K."
+            ) from error
+        return np.asarray(values, np.float32)
+
+    def _blocks(
+        self, tensor: TensorEntry, kind: gguf.GGMLQuantizationType
+    ) -> npt.NDArray[np.generic]:
+        """The bytes of a tensor as `gguf.quants` takes them: floats, or uint8 blocks by row."""
+        shape = gguf.quant_shape_to_byte_shape(tensor.shape, kind)
+        end = tensor.offset + math.prod(shape)
+        if end > len(self._data):
+            raise ModelError(f"The GGUF file ends before tensor {tensor.name}: fetch it again.")
+        blocks = self._data[tensor.offset : end].reshape(shape)
+        return blocks.view(_FLOATS[kind]) if kind in _FLOATS else blocks
 
 
 def _gguf_architecture(kind: str) -> Any:
     return next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == kind)
 
 
-def _dequantise(tensor: gguf.ReaderTensor) -> npt.NDArray[np.float32]:
-    """The values of a tensor as float32, in its Hugging Face shape."""
-    try:
-        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-    except NotImplementedError as error:
-        raise ModelError(
-            f"Tensor {tensor.name} has GGUF type {tensor.tensor_type.name}, which cannot be read. "
-            "Requantise the file, for example to Q8_0 or Q4_K."
-        ) from error
-    return np.asarray(values, np.float32)
+def _type_name(kind: int) -> str:
+    known = {member.value: member.name for member in gguf.GGMLQuantizationType}
+    return str(known.get(kind, f"number {kind}"))
 
 
 def _unpermute(rows: npt.NDArray[np.float32], num_heads: int) -> npt.NDArray[np.float32]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from baton_worker.sampling.logprobs import concatenate, describe
 from baton_worker.sampling.parameters import PARAMETERS, Parameters, fill
 from baton_worker.sampling.penalties import Entries, History
+from baton_worker.sampling.rules import Rule, Rules
 from baton_worker.sampling.sampler import Adjustments, sample
 
 __all__ = [
@@ -13,6 +14,8 @@ __all__ = [
     "Entries",
     "History",
     "Parameters",
+    "Rule",
+    "Rules",
     "concatenate",
     "describe",
     "fill",

@@ -14,6 +14,7 @@ PARAMETERS = np.dtype(
         ("temperature", "f8"),
         ("top_p", "f8"),
         ("min_p", "f8"),
+        ("typical_p", "f8"),
         ("repetition", "f8"),
         ("presence", "f8"),
         ("frequency", "f8"),
@@ -27,6 +28,8 @@ PARAMETERS = np.dtype(
         ("truncated", "?"),
         ("penalised", "?"),
         ("biased", "?"),
+        ("typical", "?"),
+        ("restricted", "?"),
     ]
 )
 """One row: the fields of `Sampling` of a fixed size, and what can be said about them once."""
@@ -42,6 +45,7 @@ def fill(row: Any, sampling: Sampling) -> None:
     """Write one sequence's parameters into `row`, an element view of `Parameters`."""
     row["temperature"] = sampling.temperature
     row["top_p"], row["min_p"], row["top_k"] = sampling.top_p, sampling.min_p, sampling.top_k
+    row["typical_p"] = sampling.typical_p
     row["repetition"] = sampling.repetition_penalty
     row["presence"] = sampling.presence_penalty
     row["frequency"] = sampling.frequency_penalty
@@ -50,6 +54,7 @@ def fill(row: Any, sampling: Sampling) -> None:
     row["min_tokens"] = sampling.min_tokens if sampling.stop_ids else 0
     row["logprobs"], row["prompt_logprobs"] = sampling.logprobs, sampling.prompt_logprobs
     row["greedy"] = sampling.temperature < _COLDEST
+    row["typical"] = sampling.typical_p < 1
     row["truncated"] = sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0
     row["penalised"] = (
         sampling.repetition_penalty != 1
@@ -57,3 +62,6 @@ def fill(row: Any, sampling: Sampling) -> None:
         or sampling.frequency_penalty != 0
     )
     row["biased"] = bool(sampling.logit_bias)
+    row["restricted"] = bool(
+        sampling.allowed_ids or sampling.bad_words or sampling.processors or sampling.grammar
+    )

@@ -9,10 +9,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from baton_worker.grammar.mask import Mask
 from baton_worker.sampling.blocks import BLOCK, blocks
 from baton_worker.sampling.parameters import Parameters
 from baton_worker.sampling.penalties import Entries, History
+from baton_worker.sampling.rules import Rules
 from baton_worker.sampling.truncation import drop, threshold
+from baton_worker.sampling.typical import keep_typical
 from baton_worker.sampling.uniform import uniform
 
 
@@ -23,6 +26,8 @@ class Adjustments:
     bias: Entries | None = None
     forbidden: Entries | None = None
     history: History | None = None
+    rules: Rules | None = None
+    mask: Mask | None = None
 
     def apply(self, logits: Tensor) -> None:
         """Change `logits` float32 [R, V] in place."""
@@ -32,6 +37,10 @@ class Adjustments:
             self.forbidden.add(logits)
         if self.history is not None:
             self.history.penalise(logits)
+        if self.rules is not None:
+            self.rules.apply(logits)
+        if self.mask is not None:
+            self.mask.apply(logits)
 
 
 def sample(
@@ -77,10 +86,21 @@ def _draw(logits: Tensor, parameters: Parameters, index: npt.NDArray[np.int64]) 
     # The maximum goes first, so that no temperature can overflow.
     scaled = logits.sub_(logits.amax(1, keepdim=True))
     weights = scaled.mul_(torch.from_numpy(warmth).to(device)[:, None]).softmax(1)
+    if parameters["typical"].any():
+        _keep_typical(weights, parameters)
     if parameters["truncated"].any():
         _truncate(weights, parameters)
     uniforms = uniform(parameters["key_low"], parameters["key_high"], index)
     return invert(weights, torch.from_numpy(uniforms).to(device))
+
+
+def _keep_typical(weights: Tensor, parameters: Parameters) -> None:
+    """Set what locally typical sampling drops to 0, in place, in the rows that use it."""
+    chosen = np.flatnonzero(parameters["typical"])
+    rows = torch.from_numpy(chosen).to(weights.device)
+    part = weights.index_select(0, rows)
+    keep_typical(part, torch.from_numpy(parameters["typical_p"][chosen]).to(weights.device))
+    weights.index_copy_(0, rows, part)
 
 
 def _truncate(weights: Tensor, parameters: Parameters) -> None:

@@ -2,7 +2,8 @@
 
 Because all three keep a top set, what they keep together is one threshold per row. Tokens exactly
 as probable as the last one kept are kept too, so the result depends on no sort order. Applied in
-the order min-p, top-k, top-p; each looks at what the one before has left.
+the order min-p, top-k, top-p, after locally typical sampling; each looks at what the one before
+has left.
 
 Top-p is nucleus sampling (Holtzman et al. 2019, arXiv:1904.09751), min-p is Nguyen et al. 2024
 (arXiv:2407.01082).

@@ -6,12 +6,13 @@ import struct
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import ModelError
-from baton_tokenizer.metadata import read_metadata
+from baton.gguf import read_head, read_metadata
 
 
 @pytest.fixture
@@ -88,3 +89,21 @@ def test_what_is_not_gguf_is_refused(head: bytes, tmp_path: Path) -> None:
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         read_metadata(tmp_path / "none.gguf")
+
+
+@pytest.mark.parametrize("alignment", [32, 64])
+def test_the_table_of_tensors(tmp_path: Path, alignment: int) -> None:
+    path = tmp_path / "tensors.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_custom_alignment(alignment)
+    values = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(5, np.float16)}
+    for name, value in values.items():
+        writer.add_tensor(name, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    data = path.read_bytes()
+    for entry, (name, value) in zip(read_head(path).tensors, values.items(), strict=True):
+        assert (entry.name, entry.shape) == (name, value.shape)
+        assert data[entry.offset : entry.offset + value.nbytes] == value.tobytes()

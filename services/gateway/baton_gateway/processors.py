@@ -1,0 +1,77 @@
+"""Logits processors that clients may name, and what they may say to them.
+
+A processor is code, so a client can only choose among the names that the operator has enabled. It
+has two halves: the check of its argument here, before any worker is asked, and the computation in
+the worker's registry of the same name. A package adds both, through the entry-point groups
+`baton.processor_arguments` and `baton.processors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from baton.errors import SettingsError
+from baton.registry import Registry
+from baton_gateway.errors import invalid, shorten
+
+ARGUMENTS = Registry(
+    "processor_arguments", {"no_repeat_ngram": "baton_gateway.processors:ngram_size"}
+)
+"""Name to a function that returns what is wrong with an argument, or an empty string."""
+
+MAX_PROCESSORS = 8
+_MAX_ARGUMENT = 4096
+"""Bytes of one argument as JSON."""
+
+
+def names(setting: str) -> tuple[str, ...]:
+    """The enabled names of a comma-separated setting. Raises `SettingsError` for unknown ones."""
+    return tuple(ARGUMENTS.check(name.strip()) for name in setting.split(",") if name.strip())
+
+
+def check_setting(setting: str) -> str:
+    """A comma-separated setting, if every name in it is known."""
+    try:
+        names(setting)
+    except SettingsError as error:
+        raise ValueError(error.message) from error
+    return setting
+
+
+def check(chosen: Mapping[str, Any], enabled: tuple[str, ...]) -> dict[str, str]:
+    """Each chosen processor with its argument as JSON. Raises `InvalidRequest`."""
+    return {name: _argument(name, value, enabled) for name, value in chosen.items()}
+
+
+def _argument(name: str, value: Any, enabled: tuple[str, ...]) -> str:
+    param = f"processors.{name[:64]}"
+    if name not in enabled:
+        known = ", ".join(f"'{n}'" for n in enabled) or "none"
+        raise invalid(
+            param,
+            f"Unsupported value: '{name[:64]}' is not a processor of this server. Enabled: "
+            f"{known}.",
+            "unsupported_value",
+        )
+    text = msgspec.json.encode(value)
+    if len(text) > _MAX_ARGUMENT:
+        raise invalid(
+            param,
+            f"Invalid '{param}': longer than {_MAX_ARGUMENT} bytes.",
+            "string_above_max_length",
+        )
+    problem: Callable[[Any], str] = ARGUMENTS.load(name)
+    if wrong := problem(value):
+        raise invalid(param, f"Invalid '{param}': {wrong}")
+    return text.decode()
+
+
+def ngram_size(value: Any) -> str:
+    """The argument of `no_repeat_ngram`: {"size": n}, n from 1 to 64."""
+    size = value.get("size") if isinstance(value, dict) and len(value) == 1 else None
+    if type(size) is int and 1 <= size <= 64:
+        return ""
+    return f'expected {{"size": n}} with n from 1 to 64, but got {shorten(value)}.'

@@ -1,0 +1,56 @@
+"""The child process that compiles grammars of strangers: it may be killed at any moment.
+
+Reads grammars from its input and writes a verdict for each, every message as its length and its
+MessagePack. Its memory is limited, and its parent, `baton_gateway.compiler`, limits its time.
+"""
+
+from __future__ import annotations
+
+import resource
+import struct
+import sys
+from typing import BinaryIO
+
+import msgspec
+
+from baton.grammar import Problem, problem
+from baton.protocol import Grammar
+
+MEMORY = 1024**3
+"""Bytes of address space."""
+LENGTH = struct.Struct("<I")
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def read(stream: BinaryIO) -> bytes | None:
+    """The next message, or None at the end of the stream."""
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    return stream.read(*LENGTH.unpack(head))
+
+
+def frame(message: Grammar | Problem | None) -> bytes:
+    """A message as it is written to a pipe."""
+    data = _encoder.encode(message)
+    return LENGTH.pack(len(data)) + data
+
+
+def limit() -> None:
+    """No more memory than `MEMORY`, and no core file of what a stranger has sent."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def serve(source: BinaryIO, target: BinaryIO) -> None:
+    """Try one grammar after the other until the parent closes the pipe."""
+    while (data := read(source)) is not None:
+        verdict = problem(msgspec.msgpack.decode(data, type=Grammar))
+        target.write(frame(verdict))
+        target.flush()
+
+
+if __name__ == "__main__":
+    limit()
+    serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,295 @@
+"""A recorded run again under another order of service: what it would have meant, and for whom.
+
+The recording says when each sequence arrived, which tokens it made and how long steps took. What
+it cannot say is how workers would have answered plans that were never sent. So both orders, the
+recorded one and the other, are simulated alike:
+
+- a worker is busy while it has a plan; a step lasts a + b * tokens seconds, fitted by least squares
+  to all recorded steps;
+- a sequence makes the tokens that it made in the recording, and ends after them if it was stopped
+  or aborted there; one that the recording does not finish goes on to its `max_tokens`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from baton.errors import SettingsError
+from baton.protocol import Plan, Result, Tokens
+from baton.tokens import pack, unpack
+from baton_scheduler.events import (
+    Aborted,
+    Arrived,
+    Closing,
+    Decision,
+    Dispatch,
+    Event,
+    Settled,
+    Tick,
+    WorkerJoined,
+    WorkerLeft,
+)
+from baton_scheduler.limits import Limits
+from baton_scheduler.queue import ORDERS
+from baton_scheduler.recorder import load
+from baton_scheduler.state import State
+
+_FILLER = 0
+"""Token of a sequence after what the recording knows of it."""
+_MOST_TURNS = 10_000_000
+"""Of a simulation: work that never ends is an error, not a hang."""
+
+
+class Change(NamedTuple):
+    """One tenant's mean time to first token, in seconds, under two orders."""
+
+    tenant: str
+    requests: int
+    before: float
+    after: float
+
+
+@dataclass
+class Script:
+    """What the recording knows. Sequences are numbered in the order of their arrival."""
+
+    logs: list[list[int]] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)
+    """Those that end after their log: they were stopped, or aborted in mid-answer."""
+    inputs: list[tuple[float, Event]] = field(default_factory=list)
+    """What happened from outside and when, without ticks and results."""
+    step: tuple[float, float] = (0.0, 0.0)
+    """Seconds of a step: at least, and more per token."""
+
+
+def compare(path: Path, order: str) -> tuple[str, list[Change]]:
+    """Simulate a recording under its own order and under `order`.
+
+    Returns the recorded order's name, and a row per tenant that had a token under both. Raises
+    `SettingsError` when the file is no recording, or the order is unknown.
+    """
+    ORDERS.check(order)
+    limits, events = load(path)
+    script = learn(limits, events)
+    before = Simulation(limits, script).run()
+    after = Simulation(msgspec.structs.replace(limits, order=order), script).run()
+    tenants = {tenant for tenant, _ in before.values()}
+    return limits.order, [_change(tenant, before, after) for tenant in sorted(tenants)]
+
+
+Waits = dict[int, tuple[str, float]]
+"""sequence -> (tenant, seconds from its arrival to its first token)"""
+
+
+def _change(tenant: str, before: Waits, after: Waits) -> Change:
+    both = [n for n, (whose, _) in before.items() if whose == tenant and n in after]
+    if not both:
+        return Change(tenant, 0, float("nan"), float("nan"))
+    means = (fmean(waits[n][1] for n in both) for waits in (before, after))
+    return Change(tenant, len(both), *means)
+
+
+def learn(limits: Limits, events: Iterable[Event]) -> Script:
+    """Apply the recorded events once, and take down what a simulation needs."""
+    state, script, numbers = State(limits), Script(), dict[tuple[str, int], int]()
+    sizes: dict[tuple[str, int], int] = {}
+    steps: list[tuple[int, int]] = []
+    for event in events:
+        if isinstance(event, Settled):
+            size = sizes.pop((event.worker, event.result.step), 0)
+            steps += [(size, event.result.duration_us)] if size else []
+        elif isinstance(event, Aborted):
+            _abort(script, numbers, event, state.now)
+        elif not isinstance(event, (Tick, Closing)):
+            script.inputs.append((state.now, event))
+        if isinstance(event, Arrived):
+            numbers[event.gateway, event.submit.handle] = len(script.logs)
+            script.logs.append(_log(event))
+        for decision in state.apply(event):
+            if isinstance(decision, Dispatch):
+                plan = decision.message
+                sizes[decision.worker, plan.step] = sum(unpack(plan.counts, "I"))
+            elif isinstance(decision.message, Tokens):
+                _write(script, numbers, decision.gateway, decision.message)
+    script.step = _fit(steps)
+    return script
+
+
+def _log(event: Arrived) -> list[int]:
+    try:
+        return unpack(event.submit.log).tolist()
+    except ValueError:  # The state refuses it too.
+        return []
+
+
+def _abort(script: Script, numbers: dict[tuple[str, int], int], event: Aborted, now: float) -> None:
+    """One with tokens is aborted for what they say; one without, for the time it takes."""
+    silent = []
+    for handle in unpack(event.handles, "I"):
+        number = numbers.get((event.gateway, handle))
+        if number is not None and script.logs[number]:
+            script.ended.add(number)
+        else:
+            silent.append(handle)
+    if silent:
+        script.inputs.append((now, Aborted(event.gateway, pack(silent, "I"))))
+
+
+def _write(
+    script: Script, numbers: dict[tuple[str, int], int], gateway: str, message: Tokens
+) -> None:
+    for handle, token in zip(unpack(message.handles, "I"), unpack(message.tokens), strict=True):
+        script.logs[numbers[gateway, handle]].append(token)
+    stopped = [handle for handle, reason in message.finished.items() if reason == "stop"]
+    script.ended.update(numbers[gateway, handle] for handle in stopped)
+
+
+def _fit(steps: list[tuple[int, int]]) -> tuple[float, float]:
+    """(seconds of a step, and per token) from (tokens, microseconds) of each."""
+    if not steps:
+        raise SettingsError("No step ends in this recording: a worker's speed is not known.")
+    tokens, micros = np.array(steps, np.float64).T
+    spread = float(tokens.var())
+    slope = float(((tokens - tokens.mean()) * micros).mean()) / spread if spread else 0.0
+    slope = max(0.0, slope)
+    base = float(micros.mean() - slope * tokens.mean())
+    return max(base, 1.0) / 1e6, slope / 1e6
+
+
+@dataclass
+class _Slot:
+    number: int
+    num_prompt: int
+    done: bool = False
+
+
+@dataclass
+class _Worker:
+    """A simulated worker: what it was told, and nothing of what it computes."""
+
+    epoch: int
+    plans: deque[Plan] = field(default_factory=deque)
+    slots: dict[int, _Slot] = field(default_factory=dict)
+    busy: bool = False
+
+    def step(self, script: Script, duration_us: int) -> Result:
+        """Run the next plan by the script."""
+        plan = self.plans.popleft()
+        for slot in unpack(plan.release, "I"):
+            del self.slots[slot]
+        for new in plan.enter:
+            self.slots[new.slot] = _Slot(int(new.request), new.num_prompt)
+        rows, first, tokens, finished = self._run(plan, script)
+        return Result(
+            epoch=plan.epoch,
+            step=plan.step,
+            rows=pack(rows, "I"),
+            first=pack(first, "I"),
+            counts=b"\x01" * len(rows),
+            tokens=pack(tokens),
+            finished=finished,
+            duration_us=duration_us,
+        )
+
+    def _run(
+        self, plan: Plan, script: Script
+    ) -> tuple[list[int], list[int], list[int], dict[int, str]]:
+        """Slots that sample, index and token of each, and those that end."""
+        rows, first, tokens, finished = list[int](), list[int](), list[int](), dict[int, str]()
+        ends = np.frombuffer(plan.starts, "<u4") + np.frombuffer(plan.counts, "<u4")
+        columns = (unpack(plan.rows, "I"), ends.tolist(), plan.samples)
+        for row, end, samples in zip(*columns, strict=True):
+            slot = self.slots[row]
+            if slot.done or not samples:
+                continue
+            log, index = script.logs[slot.number], end - slot.num_prompt
+            rows.append(row)
+            first.append(index)
+            tokens.append(log[index] if index < len(log) else _FILLER)
+            if slot.number in script.ended and index >= len(log) - 1:
+                slot.done, finished[row] = True, "stop"
+        return rows, first, tokens, finished
+
+
+class Simulation:
+    """A state, its workers, and the times at which things happen to them."""
+
+    def __init__(self, limits: Limits, script: Script) -> None:
+        self._state, self._script = State(limits), script
+        self._inputs = deque(script.inputs)
+        self._workers: dict[str, _Worker] = {}
+        self._steps: list[tuple[float, int, str, int, float]] = []
+        """Steps that run, by their ends: (end, number, worker, epoch, seconds)."""
+        self._begun = 0
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._arrivals: list[tuple[str, float]] = []
+        """(tenant, time) by number."""
+        self._waits: Waits = {}
+
+    def run(self) -> Waits:
+        """How long every sequence that came to a token waited for its first one."""
+        for _ in range(_MOST_TURNS):
+            times = [queue[0][0] for queue in (self._inputs, self._steps) if queue]
+            if not times:
+                return self._waits
+            self._turn(min(times))
+        raise SettingsError("The simulation does not come to an end.")
+
+    def _turn(self, now: float) -> None:
+        """All that happens at one moment, then the plans of this moment."""
+        self._apply(Tick(now))
+        while self._inputs and self._inputs[0][0] <= now:
+            self._input(self._inputs.popleft()[1])
+        while self._steps and self._steps[0][0] <= now:
+            _, _, name, epoch, seconds = heapq.heappop(self._steps)
+            worker = self._workers.get(name)
+            if worker is not None and worker.epoch == epoch:
+                worker.busy = False
+                self._apply(Settled(name, worker.step(self._script, round(seconds * 1e6))))
+        self._apply(Tick(now))
+        for name, worker in self._workers.items():
+            if worker.plans and not worker.busy:
+                self._begin(name, worker)
+
+    def _input(self, event: Event) -> None:
+        if isinstance(event, WorkerJoined):
+            self._workers[event.name] = _Worker(event.epoch)
+        elif isinstance(event, WorkerLeft):
+            self._workers.pop(event.name, None)
+        elif isinstance(event, Arrived):
+            number = len(self._arrivals)
+            self._numbers[event.gateway, event.submit.handle] = number
+            self._arrivals.append((event.submit.tenant, self._state.now))
+            submit = msgspec.structs.replace(event.submit, request=str(number))
+            event = Arrived(event.gateway, submit, deadline_ms=event.deadline_ms)
+        self._apply(event)
+
+    def _apply(self, event: Event) -> None:
+        for decision in self._state.apply(event):
+            self._take(decision)
+
+    def _take(self, decision: Decision) -> None:
+        if isinstance(decision, Dispatch):
+            self._workers[decision.worker].plans.append(decision.message)
+        elif isinstance(decision.message, Tokens):
+            for handle in unpack(decision.message.handles, "I"):
+                number = self._numbers[decision.gateway, handle]
+                tenant, since = self._arrivals[number]
+                self._waits.setdefault(number, (tenant, self._state.now - since))
+
+    def _begin(self, name: str, worker: _Worker) -> None:
+        least, per_token = self._script.step
+        seconds = least + per_token * sum(unpack(worker.plans[0].counts, "I"))
+        self._begun += 1
+        end = self._state.now + seconds
+        heapq.heappush(self._steps, (end, self._begun, name, worker.epoch, seconds))
+        worker.busy = True

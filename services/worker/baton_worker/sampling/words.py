@@ -1,0 +1,40 @@
+"""Bad words: token sequences that are never completed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+_ANY, _NONE = -1, -2
+"""Stand-ins for a token: matches every token; is no token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Forbidden sequences: `last[i]` may not follow the tokens `before[i]`."""
+
+    before: npt.NDArray[np.int32]
+    """[W, L]: right-aligned, padded with `_ANY`."""
+    last: npt.NDArray[np.int64]
+    """[W]"""
+
+    @classmethod
+    def of(cls, words: tuple[tuple[int, ...], ...]) -> Words:
+        """From token sequences, none of them empty."""
+        length = max(map(len, words)) - 1
+        before = [(_ANY,) * (length + 1 - len(word)) + word[:-1] for word in words]
+        last = np.array([word[-1] for word in words], np.int64)
+        return cls(np.array(before, np.int32).reshape(len(words), length), last)
+
+    def after(self, log: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Ids that would complete a word if they followed this log, int64; some may repeat."""
+        length = self.before.shape[1]
+        tail = np.full(length, _NONE, np.int32)
+        known = min(len(log), length)
+        if known:
+            tail[length - known :] = log[-known:]
+        matches = ((self.before == _ANY) | (self.before == tail)).all(1)
+        found: npt.NDArray[np.int64] = self.last[matches]
+        return found

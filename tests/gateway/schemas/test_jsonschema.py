@@ -1,0 +1,98 @@
+"""Schemas that can be honoured, and the limits that they keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+
+from baton.errors import InvalidRequest
+from baton_gateway.schemas.jsonschema import (
+    ANNOTATIONS,
+    HONOURED,
+    MAX_DEPTH,
+    MAX_OPTIONAL,
+    check_schema,
+    repeats_too_often,
+)
+
+pytestmark = pytest.mark.row("F10.01")
+
+
+def problem(schema: dict[str, Any]) -> str | None:
+    """The code of the refusal; empty for one without a code, None when there is no refusal."""
+    try:
+        check_schema(schema, "response_format", "r")
+    except InvalidRequest as error:
+        return error.code or ""
+    return None
+
+
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        schema = {"items": schema}
+    return schema
+
+
+def test_every_keyword_of_the_draft_is_honoured_or_refused() -> None:
+    """Nothing of draft 2020-12 passes by accident: what is let through is one of two lists."""
+    draft = jsonschema.Draft202012Validator
+    known = HONOURED | ANNOTATIONS
+    for keyword in draft.VALIDATORS:
+        assert (problem({keyword: "#"}) is None) == (keyword in known), keyword
+    assert not HONOURED & ANNOTATIONS
+    assert set(draft.VALIDATORS) - known == {
+        "$dynamicRef", "contains", "dependentRequired", "dependentSchemas", "if", "not",
+        "propertyNames", "unevaluatedItems", "unevaluatedProperties", "uniqueItems",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        {"properties": {"a": {"not": {}}}},
+        {"$defs": {"a": {"not": {}}}},
+        {"items": {"not": {}}},
+        {"anyOf": [{}, {"not": {}}]},
+        {"additionalProperties": {"not": {}}},
+        {"patternProperties": {"a": {"prefixItems": [{"not": {}}]}}},
+    ],
+)
+def test_refused_wherever_it_stands(inside: dict[str, Any]) -> None:
+    assert problem(inside) == ""
+
+
+def test_names_and_values_are_no_keywords() -> None:
+    values = {"const": {"not": 1}, "enum": [{"if": 1}]}
+    assert problem({"properties": {"not": {}, "if": {}}, **values}) is None
+
+
+def test_limits() -> None:
+    assert problem(nested(MAX_DEPTH)) is None
+    assert problem(nested(MAX_DEPTH + 1)) == "grammar_too_complex"
+    many = {f"p{i}": {} for i in range(MAX_OPTIONAL + 1)}
+    assert problem({"properties": many, "required": ["p0"]}) is None
+    assert problem({"properties": many}) == "grammar_too_complex"
+    assert problem({"minLength": 10_000}) is None
+    assert problem({"minLength": 10_001}) == "grammar_too_complex"
+
+
+@pytest.mark.parametrize("value", [5, None, "x", [], {}, True, [None], {"a": None}, 1e300])
+@pytest.mark.parametrize("keyword", sorted(HONOURED))
+def test_values_of_any_type_are_no_crash(keyword: str, value: object) -> None:
+    assert problem({keyword: value}) in (None, "", "grammar_too_complex")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "too_often"),
+    [
+        ("a{512}", False), ("a{513}", True), ("a{1,513}", True), ("a{513,}", True),
+        ("a{,600}", True),
+        ("(a{500}){500}", False), ("((a{500}){500}){500}", True), ("a{}{x}", False),
+        ("a{" + "9" * 1000 + "}", True),
+    ],
+)  # fmt: skip
+def test_repetitions(pattern: str, too_often: bool) -> None:
+    assert repeats_too_often(pattern) == too_often

@@ -1,0 +1,263 @@
+"""Names of prefixes, and the hits that they give."""
+
+from __future__ import annotations
+
+import pytest
+
+from baton.protocol import Plan, Result, Sampling, Submit, WorkerInfo
+from baton.tokens import block_hashes, pack, unpack
+from baton_scheduler.events import Settled
+from baton_scheduler.limits import Limits
+from baton_scheduler.prefix import Chain, PrefixIndex, salt
+from tests.fakes.worker import worker_info
+from tests.scheduler.world import World
+
+
+def chain(tokens: list[int], size: int = 2, tenant: str = "", salt: bytes = b"") -> Chain:
+    submit = Submit(1, "r", pack(tokens), Sampling(9), tenant=tenant, salt=salt)
+    return Chain(submit, unpack(b""), size)
+
+
+@pytest.mark.row("F12.02")
+@pytest.mark.parametrize("size", [1, 3, 4, 16])
+def test_a_chain_that_grows_equals_the_hashes_of_the_whole(size: int) -> None:
+    prompt, log = list(range(7)), unpack(b"")
+    submit = Submit(1, "r", pack(prompt), Sampling(99), tenant="a", salt=b"s")
+    growing = Chain(submit, log, size)
+    for token in range(50, 75):
+        log.append(token)
+        wanted = block_hashes([*prompt, *log], size, salt(submit))
+        assert [growing.at(block) for block in range(len(wanted))] == wanted
+
+
+def test_a_block_without_its_last_token_has_no_name() -> None:
+    with pytest.raises(AssertionError, match="last token"):
+        chain([1, 2, 3]).at(1)
+
+
+def test_tenant_and_salt_cannot_be_mistaken_for_each_other() -> None:
+    pairs = [
+        ("", b""),
+        ("a", b""),
+        ("", b"a"),
+        ("ab", b""),
+        ("a", b"b"),
+        ("1:a", b""),
+        ("", b"1:a"),
+    ]
+    assert len({chain([1, 2], tenant=t, salt=s).at(0) for t, s in pairs}) == len(pairs)
+
+
+def test_a_match_ends_at_the_first_unknown_block() -> None:
+    index, known = PrefixIndex(), chain([1, 2, 3, 4, 5, 6])
+    index.add(7, known.at(0))
+    index.add(9, known.at(2))
+    assert index.match(known, 3) == [7]
+    index.add(8, known.at(1))
+    assert index.match(known, 3) == [7, 8, 9] and index.match(known, 2) == [7, 8]
+    assert index.match(chain([1, 2, 3, 9]), 2) == [7]
+    index.forget(7)
+    assert index.match(known, 3) == [] and 7 not in index and len(index) == 2
+    index.check()
+
+
+def test_the_first_page_of_a_prefix_keeps_its_name() -> None:
+    index, known = PrefixIndex(), chain([1, 2])
+    index.add(1, known.at(0))
+    index.add(2, known.at(0))
+    assert index.match(known, 1) == [1] and 2 not in index
+
+
+# Hits, as gateways and workers see them. Pages of 4 tokens.
+
+PROMPT = list(range(1, 19))
+"""4 full pages and 2 tokens."""
+
+
+def world(info: WorkerInfo | None = None, **limits: object) -> World:
+    made = World(Limits(**limits))  # type: ignore[arg-type]
+    made.join("w", info or worker_info(num_pages=32, page_size=4, max_rows=4))
+    return made
+
+
+def entered(plan: Plan) -> list[int]:
+    return [new.computed for new in plan.enter]
+
+
+@pytest.mark.row("F12.02")
+def test_the_same_prompt_again_computes_its_last_page_alone() -> None:
+    here = world()
+    first = here.submit(PROMPT, Sampling(3, seed=1))
+    here.finish()
+    here.plans.clear()
+    again = here.submit(PROMPT, Sampling(3, seed=2))
+    here.finish()
+    assert (first.cached, again.cached) == (None, 16)
+    assert entered(here.plans[0]) == [16] and unpack(here.plans[0].counts, "I")[0] == 2
+    counters = here.state.counters
+    assert (counters.prefix_queries, counters.prefix_hits) == (36, 16)
+
+
+def test_at_least_one_token_is_computed() -> None:
+    here = world()
+    for _ in range(2):
+        last = here.submit(PROMPT[:16], Sampling(2))
+        here.finish()
+    assert last.cached == 12
+
+
+@pytest.mark.row("F12.02")
+def test_a_next_turn_finds_the_answer_too() -> None:
+    here = world()
+    first = here.submit(PROMPT, Sampling(9, seed=1))
+    here.finish()
+    turn = here.submit([*PROMPT, *first.tokens, 5], Sampling(1))
+    here.finish()
+    # 18 + 9 tokens, of which the last was never run: 26 keys, 6 full pages.
+    assert turn.cached == 24
+
+
+@pytest.mark.row("F12.02")
+def test_a_hit_on_a_sequence_that_still_runs_shares_its_pages() -> None:
+    here = world()
+    here.submit(PROMPT, Sampling(40, seed=1))
+    here.round()
+    second = here.submit(PROMPT, Sampling(40, seed=2))
+    here.round()
+    here.round()
+    pool = here.state.fleet.get("w").pool  # type: ignore[union-attr]
+    assert second.cached == 16
+    assert sorted(pool.references(page) for page in range(32))[-5:] == [1, 2, 2, 2, 2]
+    here.finish()
+
+
+def test_a_page_is_not_offered_before_its_result_is_settled() -> None:
+    here = world()
+    here.submit(PROMPT, Sampling(9, seed=1))
+    here.tick()
+    early = here.submit(PROMPT, Sampling(9, seed=2))
+    here.tick()
+    here.finish()
+    assert early.cached is None
+
+
+def test_an_abort_in_mid_prefill_leaves_what_was_settled() -> None:
+    here = world(worker_info(num_pages=32, page_size=4, max_batch_tokens=6))
+    here.submit(PROMPT, Sampling(9))
+    here.round()
+    here.tick()
+    assert len(here.peers["w"].plans) == 2, "chunks 2 and 3 are in flight"
+    here.abort("g", 1)
+    again = here.submit(PROMPT, Sampling(9))
+    here.finish()
+    assert again.cached == 4
+
+
+def test_what_a_lost_result_computed_is_not_offered() -> None:
+    here = world()
+    request = here.submit(PROMPT, Sampling(5))
+    here.tick()
+    here.run()
+    lost = here.peers["w"].results.popleft()
+    here.run()
+    here.deliver()
+    pool = here.state.fleet.get("w").pool  # type: ignore[union-attr]
+    assert lost.step == 1 and len(pool.index) == 0
+    here.finish()
+    assert request.end == "length"
+
+
+def test_of_a_row_whose_token_is_missing_nothing_is_offered() -> None:
+    here = world()
+    here.submit(PROMPT, Sampling(5))
+    here.tick()
+    here.apply(Settled("w", Result(here.peers["w"].epoch, 1, b"", b"", b"", b"")))
+    pool = here.state.fleet.get("w").pool  # type: ignore[union-attr]
+    assert len(pool.index) == 0 and pool.num_free == 32
+
+
+def test_of_a_sequence_that_failed_nothing_is_reused() -> None:
+    here = world()
+    here.submit(PROMPT, Sampling(20))
+    for _ in range(4):
+        here.round()
+    pool = here.state.fleet.get("w").pool  # type: ignore[union-attr]
+    assert len(pool.index) > 0
+    here.run()
+    sent = here.peers["w"].results[-1]
+    broken = Result(sent.epoch, sent.step, b"", b"", b"", b"", failed={0: "NaN"})
+    here.peers["w"].results.clear()
+    here.apply(Settled("w", broken))
+    assert (len(pool.index), pool.num_cached, pool.num_free) == (0, 0, 32)
+
+
+@pytest.mark.row("F12.02")
+@pytest.mark.parametrize("other", [{"tenant": "b"}, {"salt": b"x"}])
+def test_tenants_and_salts_share_nothing(other: dict[str, object]) -> None:
+    here = world()
+    here.submit(PROMPT, Sampling(1), tenant="a")
+    here.finish()
+    stranger = here.submit(PROMPT, Sampling(1), **({"tenant": "a"} | other))  # type: ignore[arg-type]
+    friend = here.submit(PROMPT, Sampling(1), tenant="a")
+    here.finish()
+    assert (stranger.cached, friend.cached) == (None, 16)
+
+
+def test_a_prompt_that_is_scored_is_computed_whole() -> None:
+    here = world()
+    here.submit(PROMPT, Sampling(1))
+    here.finish()
+    scored = here.submit(PROMPT, Sampling(1, prompt_logprobs=0))
+    only = here.submit(PROMPT, Sampling(0, prompt_logprobs=0))
+    here.finish()
+    assert (scored.cached, only.cached, only.end) == (None, None, "length")
+
+
+def test_it_can_be_switched_off() -> None:
+    here = world(prefix_caching=False)
+    for _ in range(2):
+        last = here.submit(PROMPT, Sampling(1))
+        here.finish()
+    assert last.cached is None and here.state.counters.prefix_queries == 0
+
+
+@pytest.mark.row("F12.12")
+def test_a_reset_empties_the_cache_and_nothing_else() -> None:
+    here = world()
+    here.submit(PROMPT, Sampling(1))
+    here.finish()
+    running = here.submit([9, *PROMPT], Sampling(30, seed=3))
+    for _ in range(3):
+        here.round()
+    assert here.clear_cache() == 4 and here.clear_cache() == 0
+    again = here.submit(PROMPT, Sampling(1))
+    here.finish()
+    assert (again.cached, running.end) == (None, "length")
+
+
+@pytest.mark.row("F13.05")
+def test_a_preempted_sequence_comes_back_to_its_own_pages() -> None:
+    here = world(worker_info(num_pages=10, page_size=2, max_rows=4))
+    requests = [here.submit([1, 2, 3], Sampling(6)), here.submit(PROMPT[:11], Sampling(8))]
+    here.finish()
+    assert here.state.counters.preemptions == 1
+    _, _, resumed = [n for plan in here.plans for n in entered(plan)]
+    assert resumed >= 10
+    assert all(request.cached is None for request in requests), "it is not a hit of the client's"
+
+
+def test_of_two_idle_workers_the_one_that_knows_the_prefix_is_taken() -> None:
+    here = World()
+    info = worker_info(num_pages=32, page_size=4, max_rows=8)
+    for name in ("a", "b"):
+        here.join(name, info)
+    here.submit([99, 98], Sampling(30))
+    here.submit(PROMPT, Sampling(2))
+    for _ in range(5):
+        here.round()
+    known = {w.name: len(w.pool.index) for w in here.state.fleet}
+    assert known["b"] > known["a"]
+    # Equal load again, and "a" would be first by name.
+    again = here.submit(PROMPT, Sampling(2))
+    here.finish()
+    assert again.cached == 16

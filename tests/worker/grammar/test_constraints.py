@@ -1,0 +1,116 @@
+"""Matchers by slot, with an engine whose grammars are words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from baton.grammar import GrammarError
+from baton.protocol import Grammar
+from baton_worker.grammar import GRAMMARS
+from baton_worker.grammar.constraints import Bits, Constraints
+from baton_worker.grammar.guidance import Guidance
+
+VOCAB = 12
+
+
+class Word:
+    """Exactly these tokens, and no others."""
+
+    def __init__(self, tokens: tuple[int, ...], done: int = 0) -> None:
+        self._tokens, self._done, self._error = tokens, done, ""
+
+    @property
+    def error(self) -> str:
+        return self._error
+
+    @property
+    def may_end(self) -> bool:
+        return self._done == len(self._tokens)
+
+    @property
+    def over(self) -> bool:
+        return self.may_end and not self._error
+
+    def copy(self) -> Word:
+        return Word(self._tokens, self._done)
+
+    def accept(self, tokens: Sequence[int]) -> bool:
+        for token in tokens:
+            if self.may_end or token != self._tokens[self._done]:
+                self._error = f"not {token}"
+                return False
+            self._done += 1
+        return True
+
+    def allowed(self) -> Bits:
+        bits = np.zeros(16, np.uint8)
+        if not self.may_end and not self._error:
+            bits[self._tokens[self._done]] = 1
+        return np.packbits(bits, bitorder="little")
+
+
+class Words:
+    """An engine that counts."""
+
+    def __init__(self) -> None:
+        self.compiled = 0
+
+    def compile(self, grammar: Grammar) -> Word:
+        if not grammar.source.isdecimal():
+            raise GrammarError("digits are wanted")
+        self.compiled += 1
+        return Word(tuple(map(int, grammar.source)))
+
+
+def digits(text: str) -> Grammar:
+    return Grammar("regex", text)
+
+
+NO_STOPS = np.full((3, 1), -1, np.int64)
+
+
+def test_masks_of_mixed_rows_and_where_they_end() -> None:
+    constraints = Constraints(Words(), VOCAB)
+    assert constraints.mask([1, 2, 3], NO_STOPS) is None
+    assert constraints.enter(2, digits("34"), [3]) == ""
+    assert constraints.enter(3, digits("9"), []) == ""
+    mask = constraints.mask([1, 2, 3], np.array([[11, 10], [4, -1], [11, -1]]))
+    assert mask is not None and mask.rows.tolist() == [1, 2]
+    # The next token of slot 2 is one of its stop ids: it may not end yet.
+    assert [np.flatnonzero(row).tolist() for row in mask.allowed] == [[], [9]]
+    assert constraints.accept([1, 2, 3], [0, 4, 9]) == [2, 3]
+    mask = constraints.mask([2], np.array([[11, -1]]))
+    assert mask is not None and np.flatnonzero(mask.allowed[0]).tolist() == [11]
+    assert len(constraints) == 2
+    constraints.release(2)
+    assert len(constraints) == 1
+    assert constraints.mask([2], NO_STOPS[:1]) is None
+
+
+def test_reasons() -> None:
+    assert "no vocabulary" in Constraints(None, VOCAB).enter(0, digits("1"), [])
+    constraints = Constraints(Words(), VOCAB)
+    assert "digits are wanted" in constraints.enter(0, digits("x"), [])
+    assert "not 5" in constraints.enter(0, digits("1"), [5])
+    assert constraints.enter(0, digits("12"), []) == ""
+    assert constraints.accept([0], [7]) == []
+    mask = constraints.mask([0], NO_STOPS[:1])
+    assert mask is not None and not mask.allowed.any()
+
+
+def test_a_grammar_is_compiled_once_while_it_is_remembered() -> None:
+    engine = Words()
+    constraints = Constraints(engine, VOCAB)
+    for slot in range(5):
+        assert constraints.enter(slot, digits("12"), []) == ""
+    assert engine.compiled == 1
+    for number in range(100, 132):
+        constraints.enter(9, digits(str(number)), [])
+    constraints.enter(9, digits("12"), [])
+    assert engine.compiled == 34
+
+
+def test_the_registry() -> None:
+    assert GRAMMARS.load("llguidance") is Guidance
