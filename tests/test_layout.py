@@ -362,3 +362,16 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if origin in {Union, UnionType}:
         return st.one_of([values(a) for a in arguments])
     return instances(hint)
+
+
+def test_settings_load_where_only_the_shared_libraries_are() -> None:
+    """Every process reads every `Config`, to tell an unknown variable from a foreign one."""
+    code = (
+        "import sys; from baton.settings import config_classes; config_classes();"
+        "print(*{m.partition('.')[0] for m in sys.modules})"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    heavy = {"torch", "numpy", "fastapi", "starlette", "tokenizers", "llguidance", "jinja2"}
+    assert heavy.isdisjoint(loaded)

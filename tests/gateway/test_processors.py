@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from baton.errors import InvalidRequest
 from baton.protocol import Submit
-from baton_gateway.config import Config
-from baton_gateway.processors import check, names
+from baton_gateway.processors import check
 from tests.fakes.gateway import error_of, site
 
 pytestmark = pytest.mark.row("F09.15")
@@ -34,12 +32,6 @@ def test_a_wrong_argument(value: Any) -> None:
 def test_a_long_argument() -> None:
     with pytest.raises(InvalidRequest, match="4096"):
         check({"no_repeat_ngram": "x" * 5000}, ENABLED)
-
-
-def test_the_setting_lists_known_names() -> None:
-    assert names(" no_repeat_ngram ,") == ENABLED
-    with pytest.raises(ValidationError, match="no_repeat_ngram"):
-        Config(processors="no_repeat_bigram")
 
 
 def test_enabled_by_the_operator() -> None:

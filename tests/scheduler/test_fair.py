@@ -13,23 +13,12 @@ from hypothesis import strategies as st
 from baton.protocol import Sampling, Submit
 from baton.tokens import pack
 from baton_scheduler import fair
-from baton_scheduler.fair import Fair, parse_weights
+from baton_scheduler.fair import Fair
 from baton_scheduler.limits import Limits
-from baton_scheduler.queue import ORDERS
+from baton_scheduler.orders import ORDERS
 from baton_scheduler.request import Sequence, sequence
 from tests.fakes.worker import worker_info
 from tests.scheduler.world import Request, World
-
-
-def test_weights_are_read() -> None:
-    assert parse_weights("") == {}
-    assert parse_weights("a=1, b=2.5,a=b=4") == {"a": 1.0, "b": 2.5, "a=b": 4.0}
-
-
-@pytest.mark.parametrize("text", ["a", "a=", "a=x", "a=0", "a=-1", "a=inf", "a=nan", "=,a=1,b"])
-def test_bad_weights_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="TENANT=WEIGHT"):
-        parse_weights(text)
 
 
 @dataclass

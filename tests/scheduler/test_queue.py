@@ -7,7 +7,8 @@ import pytest
 from baton.errors import SettingsError
 from baton.protocol import Sampling, Submit
 from baton.tokens import pack
-from baton_scheduler.queue import ORDERS, Queue
+from baton_scheduler.orders import ORDERS
+from baton_scheduler.queue import Queue
 from baton_scheduler.request import Sequence, sequence
 
 

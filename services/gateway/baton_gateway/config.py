@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from baton.settings import Settings
-from baton_gateway.processors import check_setting
+from baton_gateway.enabled import check_setting
 
 
 class Config(Settings, prefix="gateway"):

@@ -119,7 +119,7 @@ class Connection:
             await self._leave()
             self._joined = self.known = True
             await self._listener.joined(self)
-        elif not isinstance(message, (Hello, Beat, Who)):
+        elif self._joined and not isinstance(message, (Hello, Beat, Who)):
             await self._listener.received(self, message)
 
     async def _leave(self) -> None:

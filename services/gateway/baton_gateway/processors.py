@@ -13,32 +13,12 @@ from typing import Any
 
 import msgspec
 
-from baton.errors import SettingsError
-from baton.registry import Registry
+from baton_gateway.enabled import ARGUMENTS
 from baton_gateway.errors import invalid, shorten
-
-ARGUMENTS = Registry(
-    "processor_arguments", {"no_repeat_ngram": "baton_gateway.processors:ngram_size"}
-)
-"""Name to a function that returns what is wrong with an argument, or an empty string."""
 
 MAX_PROCESSORS = 8
 _MAX_ARGUMENT = 4096
 """Bytes of one argument as JSON."""
-
-
-def names(setting: str) -> tuple[str, ...]:
-    """The enabled names of a comma-separated setting. Raises `SettingsError` for unknown ones."""
-    return tuple(ARGUMENTS.check(name.strip()) for name in setting.split(",") if name.strip())
-
-
-def check_setting(setting: str) -> str:
-    """A comma-separated setting, if every name in it is known."""
-    try:
-        names(setting)
-    except SettingsError as error:
-        raise ValueError(error.message) from error
-    return setting
 
 
 def check(chosen: Mapping[str, Any], enabled: tuple[str, ...]) -> dict[str, str]:

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from baton.settings import Settings
-from baton_scheduler.fair import parse_weights
-from baton_scheduler.queue import ORDERS
+from baton_scheduler.orders import ORDERS
+from baton_scheduler.weights import parse_weights
 
 
 def _check_weights(value: str) -> str:

@@ -28,21 +28,6 @@ _MOST_ACCOUNTS = 8192
 would take from them what they are owed anyway."""
 
 
-def parse_weights(text: str) -> dict[str, float]:
-    """`"a=1,b=2.5"` as a mapping. Raises `ValueError` with a sentence."""
-    weights: dict[str, float] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        tenant, separator, value = part.rpartition("=")
-        try:
-            weight = float(value)
-        except ValueError:
-            weight = 0.0
-        if not separator or not 1e-6 <= weight <= 1e6:
-            raise ValueError(f"'{part}' is not TENANT=WEIGHT with a weight from 1e-6 to 1e6.")
-        weights[tenant.strip()] = weight
-    return weights
-
-
 @dataclass(slots=True)
 class Account:
     """What a tenant was served, and what it waits for."""

@@ -6,19 +6,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
-from baton.registry import Registry
 from baton_scheduler.batch import Ints
 from baton_scheduler.request import Key, Sequence
-
-ORDERS = Registry(
-    "order",
-    {
-        "fcfs": "baton_scheduler.queue:Queue",
-        "priority": "baton_scheduler.queue:Priority",
-        "fair": "baton_scheduler.fair:Fair",
-    },
-)
-"""Kinds of `Queue`, each made with the weights of tenants."""
 
 _key = attrgetter("key")
 

@@ -38,14 +38,15 @@ from baton_scheduler.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from baton_scheduler.fair import parse_weights
 from baton_scheduler.fleet import Fleet, Flight, Worker
 from baton_scheduler.limits import Limits
 from baton_scheduler.meter import Meter
+from baton_scheduler.orders import ORDERS
 from baton_scheduler.planner import plan
-from baton_scheduler.queue import ORDERS, Queue
+from baton_scheduler.queue import Queue
 from baton_scheduler.request import Sequence, sequence
 from baton_scheduler.settle import Outcome, abandon, settle
+from baton_scheduler.weights import parse_weights
 
 _SPARE_DEADLINES = 1024
 """Deadlines of sequences that have ended, beyond the number of live ones, before they go."""

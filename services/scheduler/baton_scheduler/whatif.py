@@ -39,7 +39,7 @@ from baton_scheduler.events import (
     WorkerLeft,
 )
 from baton_scheduler.limits import Limits
-from baton_scheduler.queue import ORDERS
+from baton_scheduler.orders import ORDERS
 from baton_scheduler.recorder import load
 from baton_scheduler.state import State
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from baton import __version__
 from baton.errors import InvalidRequest
 from baton.protocol import Sampling
-from baton_gateway import processors
+from baton_gateway import enabled, processors
 from baton_gateway.client import unless_gone
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
@@ -79,7 +79,7 @@ def sampling(body: Sampled, config: Config, logprobs: int, prompt_logprobs: int)
         typical_p=body.typical_p,
         allowed_ids=body.allowed_token_ids,
         grammar=body.constraint.grammar if body.constraint else None,
-        processors=processors.check(body.processors, processors.names(config.processors)),
+        processors=processors.check(body.processors, enabled.names(config.processors)),
     )
 
 
