@@ -232,7 +232,7 @@ def test_streams_an_answer_and_shows_its_figures(tab: Any, site: Site) -> None:
     body = site.gateway.asked[0]
     assert body["model"] == "SmolLM2-135M-Instruct" and body["stream"] is True
     assert body["messages"] == [{"role": "user", "content": "Write a haiku."}]
-    assert "temperature" not in body and site.gateway.keys == [None]
+    assert body["temperature"] == 0.2 and site.gateway.keys == [None]
 
 
 def test_settings_and_history_go_with_the_next_question(tab: Any, site: Site) -> None:
