@@ -232,7 +232,7 @@ def banner(config: Serve, address: Address, workers: list[dict[str, Any]], secon
 def example(config: Serve, address: Address) -> str:
     """A request to try, to be pasted into a shell."""
     messages = [{"role": "user", "content": "What is a relay race?"}]
-    body = json.dumps({"model": served_name(config), "messages": messages})
+    body = json.dumps({"model": served_name(config), "temperature": 0.2, "messages": messages})
     key = " -H 'Authorization: Bearer YOUR_KEY'" if address.key else ""
     head = f"curl {address.url()}/v1/chat/completions -H 'Content-Type: application/json'{key}"
     return f"{head} \\\n  -d '{body}'"
