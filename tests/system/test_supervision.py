@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,71 +16,21 @@ import httpx
 import pytest
 
 from baton.settings import SERVICES
+from tests.served import PATIENCE, Served, until
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="reads the process table in /proc"),
 ]
-PATIENCE = 90.0
-"""Seconds for anything that must happen; a bound on a failure, not a measurement."""
 TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"
 
 
-class Served:
-    """One `baton serve` and what can be seen of it from outside."""
-
-    def __init__(self, folder: Path, model: Path, *flags: str) -> None:
-        self.log = folder / "log"
-        template = folder / "template.jinja"
-        template.write_text(TEMPLATE)
-        command = [sys.executable, "-m", "baton", "serve", str(model), "--port", "0"]
-        command += ["--tokenizer.chat-template", str(template), "--worker.threads", "1", *flags]
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder
-            )
-        self.banner = ""
-        self.url = ""
-
-    def ready(self) -> Served:
-        """Wait for the banner."""
-        assert self.process.stdout is not None
-        ended = threading.Timer(PATIENCE, self.process.kill)
-        ended.start()
-        for line in self.process.stdout:
-            self.banner += line
-            if line.startswith("  -d"):
-                break
-        ended.cancel()
-        found = re.search(r"http://127\.0\.0\.1:\d+", self.banner)
-        assert found, self.log.read_text()
-        self.url = found[0]
-        return self
-
-    def pids(self) -> dict[str, int]:
-        """Service to process id of the children that run now."""
-        number = self.process.pid
-        children = Path(f"/proc/{number}/task/{number}/children").read_text().split()
-        found = {}
-        for child in children:
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-                if "baton_ops.leash" in command:
-                    found[command[command.index("baton_ops.leash") + 1]] = int(child)
-        return found
-
-    def close(self) -> None:
-        """End it, whatever it does."""
-        self.process.kill()
-        self.process.communicate()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something that must happen."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: this did not happen"
-        time.sleep(0.05)
+def serve(folder: Path, model: Path, *flags: str) -> Served:
+    """A server whose model gets a chat template, on one thread."""
+    template = folder / "template.jinja"
+    template.write_text(TEMPLATE)
+    more = ("--tokenizer.chat-template", str(template), "--worker.threads", "1", *flags)
+    return Served(folder, model, *more)
 
 
 def alive(pid: int) -> bool:
@@ -149,7 +96,7 @@ class Stream(threading.Thread):
 
 @pytest.fixture(scope="module")
 def served(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    server = Served(tmp_path_factory.mktemp("served"), stories)
+    server = serve(tmp_path_factory.mktemp("served"), stories)
     try:
         yield server.ready()
     finally:
@@ -158,7 +105,7 @@ def served(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def fresh(stories: Path, tmp_path: Path) -> Iterator[Served]:
-    server = Served(tmp_path, stories)
+    server = serve(tmp_path, stories)
     try:
         yield server.ready()
     finally:
@@ -227,7 +174,7 @@ def test_a_model_that_cannot_be_loaded_ends_everything_with_a_sentence(
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text(json.dumps({"architectures": ["Nothing"]}))
-    server = Served(tmp_path, model, *flags)
+    server = serve(tmp_path, model, *flags)
     try:
         assert server.process.wait(PATIENCE) == 3
     finally:
