@@ -18,7 +18,6 @@ from platformdirs import user_cache_path
 from pydantic import Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
-    CliSettingsSource,
     EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
@@ -165,7 +164,6 @@ def _explain(cls: type[Settings], error: ValidationError) -> str:
 __all__ = [
     "DEFAULT_MODEL",
     "SERVICES",
-    "CliSettingsSource",
     "Settings",
     "SettingsError",
     "check_names",

@@ -40,16 +40,24 @@ def unpack_floats(data: bytes) -> array[float]:
     return column
 
 
+def block_hash(previous: bytes, block: bytes) -> bytes:
+    """Next link of a hash chain, 16 bytes: from the link before and a block of packed tokens.
+
+    The root of a chain is `block_hash(b"", salt)`.
+    """
+    return blake2b(previous + block, digest_size=16).digest()
+
+
 def block_hashes(tokens: Sequence[int], size: int, salt: bytes = b"") -> list[bytes]:
     """Hash chain over full blocks of `size` tokens: a block's hash covers all before it.
 
     The salt (tenant, adapter, media) enters at the root, so chains of different salts share
     no hash. 16 bytes each.
     """
-    chain = blake2b(salt, digest_size=16).digest()
+    chain = block_hash(b"", salt)
     hashes = []
     for end in range(size, len(tokens) + 1, size):
-        chain = blake2b(chain + pack(tokens[end - size : end]), digest_size=16).digest()
+        chain = block_hash(chain, pack(tokens[end - size : end]))
         hashes.append(chain)
     return hashes
 

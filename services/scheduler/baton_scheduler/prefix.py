@@ -13,13 +13,9 @@ Only full pages have names, and only once the result that computed them has been
 from __future__ import annotations
 
 from array import array
-from hashlib import blake2b
 
 from baton.protocol import Submit
-from baton.tokens import pack
-
-_BYTES = 16
-"""Length of a hash, as in `baton.tokens.block_hashes`."""
+from baton.tokens import block_hash, pack
 
 
 def salt(submit: Submit) -> bytes:
@@ -38,7 +34,7 @@ class Chain:
     def __init__(self, submit: Submit, log: array[int], size: int) -> None:
         self.size = size
         self._prompt, self._log = submit.tokens, log
-        self._hashes = [blake2b(salt(submit), digest_size=_BYTES).digest()]
+        self._hashes = [block_hash(b"", salt(submit))]
 
     def at(self, block: int) -> bytes:
         """Hash of a block whose tokens exist."""
@@ -53,7 +49,7 @@ class Chain:
             num_prompt = len(self._prompt) // 4
             tokens += pack(self._log[max(0, start - num_prompt) : end - num_prompt])
         assert len(tokens) == 4 * self.size, "a block has no name before its last token exists"
-        self._hashes.append(blake2b(self._hashes[-1] + tokens, digest_size=_BYTES).digest())
+        self._hashes.append(block_hash(self._hashes[-1], tokens))
 
 
 class PrefixIndex:
