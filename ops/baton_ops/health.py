@@ -13,15 +13,16 @@ import http.client
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from baton import __version__
 from baton.discovery import bind_address, directory
 from baton.errors import BatonError, SettingsError, Unavailable
-from baton.peers import BEAT_SECONDS, Greeting, incarnation
+from baton.keys import Keys, own_keys
+from baton.peers import BEAT_SECONDS, incarnation
 from baton.protocol import Beat, Hello, Message, Stats, Who, WorkerStats
 from baton.settings import SERVICES, Settings, config_classes
-from baton.topology import FRONTEND, LINKS, Link
+from baton.topology import FLEET, LINKS, Link
 from baton.transport import Client, wait
 
 SECONDS = 3.0
@@ -34,29 +35,28 @@ def own_address(settings: Settings, link: Link) -> str:
     return bind_address(settings, link, given).replace("tcp://*:", "tcp://127.0.0.1:")
 
 
-def answers(link: Link, address: str, seconds: float = SECONDS) -> None:
+def answers(link: Link, address: str, seconds: float = SECONDS, keys: Keys | None = None) -> None:
     """Send a heartbeat as a stranger. Raises `Unavailable` when the server's loop stays silent."""
     number = incarnation()
-    with Client(link, address, f"health-{number}".encode()) as client:
+    with Client(link, address, f"health-{number}".encode(), keys) as client:
         beat = Beat(f"health-{number}", number)
-        for message in _exchange(client, lambda: beat, seconds):
-            if isinstance(message, Who):
-                return
+        if any(isinstance(message, Who) for message in _exchange(client, beat, seconds)):
+            return
     raise Unavailable(f"The {link.server} does not answer on link {link.name}.")
 
 
-def listed(address: str, prefix: str, seconds: float = SECONDS) -> WorkerStats:
+def listed(
+    address: str, prefix: str, seconds: float = SECONDS, keys: Keys | None = None
+) -> WorkerStats:
     """The worker whose name starts with `prefix`, as the scheduler sees it.
 
     Raises `Unavailable` when the scheduler stays silent, does not know it, or calls it hung.
     """
     number = incarnation()
-    name = f"health-{number}"
-    greeting = Greeting(Hello("health", name, number, __version__))
+    hello = Hello("health", f"health-{number}", number, __version__)
     states: list[str] = []
-    with Client(FRONTEND, address, name.encode()) as client:
-        for message in _exchange(client, lambda: greeting.due(time.monotonic()), seconds):
-            greeting.heard(message, time.monotonic())
+    with Client(FLEET, address, hello.name.encode(), keys) as client:
+        for message in _exchange(client, hello, seconds):
             for worker in message.workers if isinstance(message, Stats) else ():
                 if worker.name.startswith(prefix):
                     states.append(worker.state)
@@ -66,15 +66,11 @@ def listed(address: str, prefix: str, seconds: float = SECONDS) -> WorkerStats:
     raise Unavailable(f"The scheduler does not list this worker as ready: {known}.")
 
 
-def _exchange(
-    client: Client, due: Callable[[], Message | None], seconds: float
-) -> Iterator[Message]:
-    """Send what is due every interval and yield what comes back, until the time is over."""
+def _exchange(client: Client, message: Message, seconds: float) -> Iterator[Message]:
+    """Send it every interval and yield what comes back, until the time is over."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        message = due()
-        if message is not None:
-            client.send(message)
+        client.send(message)
         wait((client,), BEAT_SECONDS)
         yield from (received.message for received in client.drain())
 
@@ -101,12 +97,12 @@ def check(service: str, settings: Settings) -> None:
         found = directory(settings)
         try:
             name = str(getattr(settings, "name", "")) or f"worker-{socket.gethostname()}-"
-            listed(found.first(FRONTEND), name)
+            listed(found.first(FLEET), name, keys=own_keys(settings))
         finally:
             found.close()
     else:
         [link] = [k for k in LINKS if k.server == service and k.client == "gateway"]
-        answers(link, own_address(settings, link))
+        answers(link, own_address(settings, link), keys=own_keys(settings))
 
 
 def main() -> None:

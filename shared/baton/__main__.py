@@ -14,6 +14,7 @@ _TOOLS = {
     "chat": "talk to a server in the terminal",
     "bench": "measure a server",
     "replay": "reproduce a recorded scheduler run, decision by decision",
+    "keys": "make the keys that encrypt the links between hosts",
     "settings": "print every setting, or write the generated pages",
     "topology": "print the links between the services as a Mermaid diagram",
     "matrix": "write SUPPORT.md from the last full test run",

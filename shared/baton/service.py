@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from baton.discovery import Directory
 from baton.errors import BatonError, SettingsError
+from baton.keys import Keys
 from baton.logs import logger, setup
 from baton.peers import BEAT_SECONDS
 from baton.protocol import Beat, Hello, Who
@@ -106,17 +107,19 @@ class Heart(threading.Thread):
         directory: Directory,
         hello: Hello,
         progress: Callable[[], tuple[int, bool]],
+        keys: Keys | None = None,
     ) -> None:
         super().__init__(name="heart", daemon=True)
         self.stranger = threading.Event()
         """Set when the server does not know us: the main thread must say Hello again."""
         self._link, self._directory, self._hello = link, directory, hello
-        self._progress = progress
+        self._progress, self._keys = progress, keys
         self._stopped = threading.Event()
 
     def run(self) -> None:
         identity = f"{self._hello.name}/beat".encode()
-        with Client(self._link, self._directory.first(self._link), identity) as client:
+        address = self._directory.first(self._link)
+        with Client(self._link, address, identity, self._keys) as client:
             while not self._stopped.wait(BEAT_SECONDS):
                 client.follow(self._directory.first(self._link))
                 progress, busy = self._progress()

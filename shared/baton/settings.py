@@ -73,6 +73,8 @@ class Settings(BaseSettings):
     """The same for media preprocessors."""
     redis_url: str = ""
     """Find services through leases in this Redis instead of static addresses."""
+    keys_dir: Path | None = None
+    """Encrypt every link with the CURVE keys of this directory; see `baton keys`."""
     trusted_network: bool = False
     """Allow unencrypted tcp:// beyond loopback: only Baton itself can reach that network."""
     cache_dir: Path = Field(default_factory=lambda: user_cache_path("baton"))

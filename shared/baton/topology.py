@@ -77,7 +77,7 @@ FLEET = Link(
     server="scheduler",
     client="worker",
     requests=(*_LIFE, Result, Drain),
-    replies=(*_LIFE, Who, Plan, Drain),
+    replies=(*_LIFE, Who, Plan, Drain, Stats),
 )
 
 LINKS: tuple[Link, ...] = (TOKENIZE, MEDIA, FRONTEND, FLEET)

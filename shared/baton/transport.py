@@ -16,6 +16,7 @@ import zmq
 import zmq.asyncio
 
 from baton.errors import SettingsError, WireError
+from baton.keys import Keys
 from baton.logs import logger
 from baton.protocol import Envelope, Message
 from baton.topology import Link
@@ -46,23 +47,24 @@ def _configure(socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 4_000)
 
 
-def check_bind(address: str, trusted_network: bool) -> None:
+def check_bind(address: str, *, protected: bool) -> None:
     """Refuse an address that would expose the control plane.
 
     `ipc://` needs a directory that only this user can enter; `tcp://` beyond loopback needs
-    the operator's word that the network is private.
+    keys, or the operator's word that the network is private.
     """
     if address.startswith("ipc://"):
         folder = Path(address.removeprefix("ipc://")).parent
         mode = stat.S_IMODE(folder.stat().st_mode)
         if mode & 0o077:
             raise SettingsError(f"{folder} must have mode 0700 to hold sockets, it has {mode:04o}.")
-    elif address.startswith("tcp://127.") or trusted_network:
+    elif address.startswith("tcp://127.") or protected:
         return
     else:
         raise SettingsError(
-            f"Binding {address} exposes the control plane. Use ipc:// or tcp://127.0.0.1, or set "
-            "BATON_TRUSTED_NETWORK=true when only Baton's own containers can reach that network."
+            f"Binding {address} exposes the control plane. Use ipc:// or tcp://127.0.0.1, make "
+            "keys with `baton keys` and set BATON_KEYS_DIR, or set BATON_TRUSTED_NETWORK=true when "
+            "only Baton's own containers can reach that network."
         )
 
 
@@ -104,11 +106,15 @@ class _Endpoint:
 class Server(_Endpoint):
     """The bound side of a link: many peers, told apart by identity."""
 
-    def __init__(self, link: Link, address: str, *, trusted_network: bool = False) -> None:
-        check_bind(address, trusted_network)
+    def __init__(
+        self, link: Link, address: str, *, trusted_network: bool = False, keys: Keys | None = None
+    ) -> None:
+        check_bind(address, protected=trusted_network or keys is not None)
         super().__init__(zmq.ROUTER, link, link.requests)
         self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        if keys is not None:
+            keys.bind(self.socket, link)
         self.socket.bind(address)
 
     def send(self, peer: bytes, message: Message, envelope: Envelope | None = None) -> bool:
@@ -135,8 +141,10 @@ class Server(_Endpoint):
 class Client(_Endpoint):
     """The connecting side of a link: one peer, which may come and go."""
 
-    def __init__(self, link: Link, address: str, identity: bytes) -> None:
+    def __init__(self, link: Link, address: str, identity: bytes, keys: Keys | None = None) -> None:
         super().__init__(zmq.DEALER, link, link.replies)
+        if keys is not None:
+            keys.connect(self.socket, link)
         self.socket.setsockopt(zmq.IMMEDIATE, 1)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 50)
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
@@ -177,8 +185,8 @@ class Client(_Endpoint):
 class AsyncClient(Client):
     """`Client` whose messages are awaited: `post` and `receive` instead of `send` and `drain`."""
 
-    def __init__(self, link: Link, address: str, identity: bytes) -> None:
-        super().__init__(link, address, identity)
+    def __init__(self, link: Link, address: str, identity: bytes, keys: Keys | None = None) -> None:
+        super().__init__(link, address, identity, keys)
         self._async = zmq.asyncio.Socket.from_socket(self.socket)
 
     async def post(self, message: Message, envelope: Envelope | None = None) -> bool:

@@ -16,7 +16,7 @@ from baton.errors import Unavailable
 from baton.peers import Roster, incarnation
 from baton.protocol import Beat, Hello, Stats, WorkerStats
 from baton.settings import Settings
-from baton.topology import FRONTEND, TOKENIZE, Link
+from baton.topology import FLEET, TOKENIZE, Link
 from baton.transport import Received, Server, wait
 from baton_ops import health
 from baton_ops.health import answers, listed, own_address
@@ -88,12 +88,8 @@ def stats(*states: tuple[str, str]) -> Stats:
 
 
 def scheduler_that_says(message: Stats) -> Answer:
-    book = roster("scheduler")
-
     def answer(server: Server, received: Received) -> None:
         if isinstance(received.message, Hello):
-            book.greet(received.peer, received.message, time.monotonic())
-            server.send(received.peer, book.me)
             server.send(received.peer, message)
 
     return answer
@@ -101,14 +97,14 @@ def scheduler_that_says(message: Stats) -> Answer:
 
 def test_a_worker_that_the_scheduler_calls_ready_is_healthy(run_dir: Path) -> None:
     says = scheduler_that_says(stats(("worker-other-1", "hung"), ("worker-here-7", "ready")))
-    with serving(FRONTEND, run_dir, says) as address:
+    with serving(FLEET, run_dir, says) as address:
         assert listed(address, "worker-here-").name == "worker-here-7"
 
 
 def test_a_hung_worker_is_not_healthy(run_dir: Path) -> None:
     says = scheduler_that_says(stats(("worker-here-7", "hung")))
     with (
-        serving(FRONTEND, run_dir, says) as address,
+        serving(FLEET, run_dir, says) as address,
         pytest.raises(Unavailable, match="it is hung"),
     ):
         listed(address, "worker-here-", seconds=0.5)
@@ -117,7 +113,7 @@ def test_a_hung_worker_is_not_healthy(run_dir: Path) -> None:
 def test_a_worker_that_has_not_joined_is_not_healthy(run_dir: Path) -> None:
     says = scheduler_that_says(stats(("worker-other-1", "ready")))
     with (
-        serving(FRONTEND, run_dir, says) as address,
+        serving(FLEET, run_dir, says) as address,
         pytest.raises(Unavailable, match="has not joined"),
     ):
         listed(address, "worker-here-", seconds=0.5)

@@ -114,13 +114,13 @@ def test_a_message_in_the_wrong_direction_is_dropped(address: str) -> None:
 
 
 def test_binding_where_others_can_reach_needs_the_operators_word(tmp_path: Path) -> None:
-    check_bind("tcp://127.0.0.1:1", trusted_network=False)
-    check_bind("tcp://*:1", trusted_network=True)
+    check_bind("tcp://127.0.0.1:1", protected=False)
+    check_bind("tcp://*:1", protected=True)
     with pytest.raises(SettingsError, match="BATON_TRUSTED_NETWORK"):
-        check_bind("tcp://*:1", trusted_network=False)
+        check_bind("tcp://*:1", protected=False)
     tmp_path.chmod(0o755)
     with pytest.raises(SettingsError, match="0700"):
-        check_bind(f"ipc://{tmp_path}/s", trusted_network=False)
+        check_bind(f"ipc://{tmp_path}/s", protected=False)
 
 
 def test_stats_is_the_biggest_struct_and_still_small() -> None:

@@ -7,12 +7,14 @@ import os
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 
 import uvicorn
 import uvloop
 
 from baton.discovery import directory
 from baton.errors import SettingsError
+from baton.keys import own_keys
 from baton.logs import logger
 from baton.service import EXIT_FAULT, Life, main
 from baton.transport import AsyncClient
@@ -68,7 +70,7 @@ async def run(config: Config, life: Life) -> int:
     """Serve until `life` ends. Requests in flight get `drain_seconds` to finish."""
     listening = listen(config)
     known = directory(config)
-    engine = Engine(config, known, AsyncClient)
+    engine = Engine(config, known, partial(AsyncClient, keys=own_keys(config)))
     http = server(config, engine)
     serving = asyncio.create_task(http.serve([listening]))
     log.info("listening on http://%s:%d", config.host, listening.getsockname()[1])

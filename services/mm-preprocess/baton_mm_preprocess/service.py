@@ -8,6 +8,7 @@ from baton import __version__
 from baton.discovery import bind_address, directory
 from baton.errors import BatonError, ServerFault, WireError
 from baton.hub import resolve, served_name
+from baton.keys import own_keys
 from baton.logs import logger
 from baton.peers import Roster, incarnation
 from baton.protocol import Beat, Hello, MediaInfo, Message, Prepare, Prepared, Refused
@@ -92,7 +93,8 @@ def serve(config: Config, life: Life) -> int:
     hello = Hello("mm-preprocess", me, incarnation(), __version__, media=info)
     address = bind_address(config, MEDIA, config.bind)
     found = directory(config)
-    with Server(MEDIA, address, trusted_network=config.trusted_network) as server:
+    trusted, keys = config.trusted_network, own_keys(config)
+    with Server(MEDIA, address, trusted_network=trusted, keys=keys) as server:
         found.announce(MEDIA, me, config.advertise or address)
         log.info(
             "serving %s (%s) at %s", model.name, ", ".join(model.modalities) or "text", address

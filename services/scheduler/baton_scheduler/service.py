@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from baton import __version__
 from baton.discovery import Directory, bind_address, directory
 from baton.errors import WireError
+from baton.keys import own_keys
 from baton.logs import logger
 from baton.peers import LOST_SECONDS, Peer, Roster, check_version, incarnation
 from baton.protocol import (
@@ -19,6 +20,7 @@ from baton.protocol import (
     Hello,
     ResetCache,
     Result,
+    Stats,
     Submit,
     Who,
     WorkerInfo,
@@ -185,15 +187,16 @@ class Service:
         if self._gateways.peers.get(name) is gateway:
             del self._gateways.peers[name]
         self._senders = {peer: n for peer, n in self._senders.items() if n != name}
-        report = log.debug if gateway.hello.service == "health" else log.warning
-        report("gateway %s is lost: its sequences end", name)
+        log.warning("gateway %s is lost: its sequences end", name)
         self._apply(GatewayLost(name))
 
     # Workers.
 
     def _hear_worker(self, received: Received) -> None:
         message, peer = received.message, received.peer
-        if isinstance(message, Hello):
+        if isinstance(message, Hello) and message.service == "health":
+            self._fleet.send(peer, self._snapshot(self._clock()))
+        elif isinstance(message, Hello):
             self._greet_worker(peer, message)
         elif isinstance(message, Beat):
             self._beat_worker(peer, message)
@@ -283,17 +286,20 @@ class Service:
         if now < self._next_stats:
             return
         self._next_stats = now + _STATS_SECONDS
-        snapshot = stats(
+        snapshot = self._snapshot(now)
+        for gateway in self._gateways.peers.values():
+            self._frontend.send(gateway.identity, snapshot)
+        if self._recorder is not None:
+            self._recorder.flush()
+
+    def _snapshot(self, now: float) -> Stats:
+        return stats(
             self.state,
             incarnation=self._gateways.me.incarnation,
             uptime=now - self._started,
             dropped_frames=self._frontend.dropped + self._fleet.dropped,
             hung=[(name, hung.info) for name, hung in self._hung.items()],
         )
-        for gateway in self._gateways.peers.values():
-            self._frontend.send(gateway.identity, snapshot)
-        if self._recorder is not None:
-            self._recorder.flush()
 
 
 def _sensible(info: WorkerInfo) -> bool:
@@ -320,6 +326,7 @@ def serve(config: Config, life: Life) -> int:
 
 def _bind(config: Config, where: Directory, link: Link, given: str) -> Server:
     address = bind_address(config, link, given)
-    server = Server(link, address, trusted_network=config.trusted_network)
+    trusted, keys = config.trusted_network, own_keys(config)
+    server = Server(link, address, trusted_network=trusted, keys=keys)
     where.announce(link, default_name("scheduler"), address)
     return server

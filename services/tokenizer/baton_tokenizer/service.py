@@ -11,6 +11,7 @@ from baton import __version__
 from baton.discovery import bind_address, directory
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable, WireError
 from baton.hub import resolve, served_name
+from baton.keys import own_keys
 from baton.logs import logger
 from baton.peers import Roster, incarnation
 from baton.protocol import (
@@ -237,7 +238,8 @@ def serve(config: Config, life: Life) -> int:
     hello = Hello("tokenizer", me, incarnation(), __version__, tokenizer=info)
     address = bind_address(config, TOKENIZE, config.bind)
     found = directory(config)
-    with Server(TOKENIZE, address, trusted_network=config.trusted_network) as server:
+    trusted, keys = config.trusted_network, own_keys(config)
+    with Server(TOKENIZE, address, trusted_network=trusted, keys=keys) as server:
         found.announce(TOKENIZE, me, config.advertise or address)
         log.info("serving %d tokens of %s at %s", info.vocab_size, info.model, address)
         tokenizer = Tokenizer(Desk(vocab, config.max_tokens), hello, config, server)

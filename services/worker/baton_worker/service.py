@@ -9,6 +9,7 @@ from collections import deque
 from baton import __version__
 from baton.discovery import Directory, directory
 from baton.hub import served_name
+from baton.keys import own_keys
 from baton.logs import logger
 from baton.peers import Greeting, incarnation
 from baton.protocol import Drain, Envelope, Hello, Message, Plan, WorkerInfo
@@ -39,7 +40,8 @@ class Service:
         self._engine, self._where, self._life = engine, where, life
         self._name = config.name or default_name("worker")
         self._info = worker_info(engine, served_name(config))
-        self._client = Client(FLEET, where.first(FLEET), self._name.encode())
+        self._keys = own_keys(config)
+        self._client = Client(FLEET, where.first(FLEET), self._name.encode(), self._keys)
         self._plans: deque[Plan] = deque()
         self._drained = False
         self._heart: Heart | None = None
@@ -102,7 +104,7 @@ class Service:
         """The scheduler has answered this epoch's Hello: from now on, beats tell how it fares."""
         log.info("joined the scheduler as %s", self._name)
         self._stop_heart()
-        self._heart = Heart(FLEET, self._where, self._greeting.hello, self._progress)
+        self._heart = Heart(FLEET, self._where, self._greeting.hello, self._progress, self._keys)
         self._heart.start()
 
     def _left(self) -> None:

@@ -1,0 +1,57 @@
+"""`baton keys`: make the CURVE keys with which services of different hosts know each other.
+
+baton keys                     a pair for every service that has none yet, in .baton/keys
+baton keys --folder /etc/baton/keys
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from zmq.auth import create_certificates
+
+from baton.errors import BatonError, SettingsError
+from baton.settings import SERVICES, Settings
+
+
+class Options(Settings, prefix="keys"):
+    """Make a pair of keys for every service that has none yet."""
+
+    folder: Path = Path(".baton/keys")
+    """Where the keys are written. Give each host all `.key` files and its own `.key_secret`."""
+
+
+def make(folder: Path) -> list[str]:
+    """Write the missing pairs and return whose they are. Never replaces half of a pair."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    missing = [s for s in SERVICES if not (folder / f"{s}.key").exists()]
+    for service in missing:
+        if (folder / f"{service}.key_secret").exists():
+            raise SettingsError(f"{folder} holds a secret key of {service} without its public key.")
+        _pair(folder, service)
+    return missing
+
+
+def _pair(folder: Path, service: str) -> None:
+    before = os.umask(0o077)
+    try:
+        create_certificates(folder, service)
+    finally:
+        os.umask(before)
+
+
+def main() -> None:
+    """Make the keys and say how to use them."""
+    try:
+        options = Options.load(sys.argv[1:])
+        made = make(options.folder)
+    except BatonError as error:
+        sys.exit(error.message)
+    print(f"{options.folder}: made {', '.join(made) if made else 'nothing, all pairs exist'}.")
+    print(f"Every service reads them with BATON_KEYS_DIR={options.folder}")
+
+
+if __name__ == "__main__":
+    main()
