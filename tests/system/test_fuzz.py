@@ -12,10 +12,11 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from baton import __version__
 from baton.peers import incarnation
-from baton.protocol import Hello, MediaInfo, Sampling, Submit, TokenizerInfo, WorkerInfo
+from baton.protocol import Hello, MediaInfo, Result, Sampling, Submit, TokenizerInfo, WorkerInfo
 from baton.tokens import pack
 from baton.topology import FLEET, FRONTEND, MEDIA, TOKENIZE
 from baton.transport import Server
@@ -27,7 +28,7 @@ from baton_tokenizer.config import Config as TokenizerConfig
 from baton_tokenizer.load import load
 from baton_tokenizer.service import Desk, Tokenizer
 from baton_tokenizer.vocab import Vocab
-from tests.fakes.frames import Inbox, requests
+from tests.fakes.frames import Inbox, of_struct, requests
 
 PEERS = st.sampled_from([b"a", b"b", b"stranger"])
 INFO = WorkerInfo("m", num_pages=32, page_size=4, max_rows=4, max_batch_tokens=16, max_length=64,
@@ -72,6 +73,19 @@ def test_the_scheduler_takes_anything(frames: list[tuple[str, bytes, Any]]) -> N
     scheduler = Scheduler()
     for link, peer, message in frames:
         getattr(scheduler, link).put(peer, message)
+        scheduler.turn()
+
+
+@given(answers=st.lists(of_struct(Result), max_size=6))
+@settings(max_examples=300, deadline=None)
+def test_the_scheduler_takes_any_answer_to_what_it_asked(answers: list[Result]) -> None:
+    scheduler = Scheduler()
+    for answer in answers:
+        worker = scheduler.service.state.fleet.get("a")
+        assert worker is not None
+        if worker.flights:
+            step = worker.flights[0].step
+            scheduler.fleet.put(b"a", structs.replace(answer, epoch=1, step=step))
         scheduler.turn()
 
 
