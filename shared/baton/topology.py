@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from baton.protocol import (
     Abort,
     Beat,
+    Block,
     CacheReset,
+    Cut,
     Decode,
     Detokenize,
     Detokenized,
@@ -16,15 +18,22 @@ from baton.protocol import (
     Encoded,
     EncodeText,
     Failed,
+    Fetch,
+    Grant,
     Hello,
     Message,
+    Missing,
     Pieces,
     Plan,
     Prepare,
     Prepared,
+    Pull,
+    Pulled,
     Refused,
     ResetCache,
     Result,
+    Retire,
+    Revoke,
     Stats,
     Submit,
     Text,
@@ -76,11 +85,19 @@ FLEET = Link(
     "fleet",
     server="scheduler",
     client="worker",
-    requests=(*_LIFE, Result, Drain),
-    replies=(*_LIFE, Who, Plan, Drain, Stats),
+    requests=(*_LIFE, Result, Pulled, Drain, Retire),
+    replies=(*_LIFE, Who, Plan, Cut, Grant, Revoke, Pull, Drain, Stats),
 )
 
-LINKS: tuple[Link, ...] = (TOKENIZE, MEDIA, FRONTEND, FLEET)
+PAGES = Link(
+    "pages",
+    server="worker",
+    client="worker",
+    requests=(Fetch,),
+    replies=(Block, Missing),
+)
+
+LINKS: tuple[Link, ...] = (TOKENIZE, MEDIA, FRONTEND, FLEET, PAGES)
 
 
 def mermaid() -> str:

@@ -6,6 +6,7 @@ returns False instead, so a caller always knows that a message did not leave.
 
 from __future__ import annotations
 
+import asyncio
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,6 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 import zmq
-import zmq.asyncio
 
 from baton.errors import SettingsError, WireError
 from baton.keys import Keys
@@ -24,6 +24,7 @@ from baton.wire import MAX_FRAME, decode, encode
 
 _HIGH_WATER = 10_000
 """Messages per peer. A peer that is this far behind is treated as gone."""
+_ARRIVED = int(zmq.POLLIN)
 
 log = logger(__name__)
 
@@ -116,6 +117,8 @@ class Server(_Endpoint):
         if keys is not None:
             keys.bind(self.socket, link)
         self.socket.bind(address)
+        self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        """Where it listens, a wildcard port resolved."""
 
     def send(self, peer: bytes, message: Message, envelope: Envelope | None = None) -> bool:
         """Send without waiting. False when the peer is gone or hopelessly behind."""
@@ -183,30 +186,55 @@ class Client(_Endpoint):
 
 
 class AsyncClient(Client):
-    """`Client` whose messages are awaited: `post` and `receive` instead of `send` and `drain`."""
+    """`Client` whose messages are awaited: `post` and `receive` instead of `send` and `drain`.
+
+    One task receives. ZeroMQ's descriptor tells that something has changed, once, and any call on
+    the socket may be what hears it: so whether there is a message is asked after every send, too.
+    `zmq.asyncio` does the same for any number of tasks, at several times the cost per message.
+    """
 
     def __init__(self, link: Link, address: str, identity: bytes, keys: Keys | None = None) -> None:
         super().__init__(link, address, identity, keys)
-        self._async = zmq.asyncio.Socket.from_socket(self.socket)
+        self._descriptor = int(self.socket.getsockopt(zmq.FD))
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._arrival: asyncio.Future[None] | None = None
 
     async def post(self, message: Message, envelope: Envelope | None = None) -> bool:
         """Send without waiting. False when the server is not connected."""
-        try:
-            await self._async.send_multipart(encode(message, envelope), zmq.NOBLOCK)
-        except zmq.Again:
-            return False
-        return True
+        sent = self.send(message, envelope)
+        self._look()
+        return sent
 
     async def receive(self) -> Received:
         """Wait for the next good message."""
         while True:
-            received = self._decode(b"", await self._async.recv_multipart())
-            if received is not None:
+            if not self._readable():
+                await self._wait()
+            for received in self.drain(limit=1):
                 return received
+
+    async def _wait(self) -> None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(self._descriptor, self._look)
+        self._arrival = self._loop.create_future()
+        try:
+            await self._arrival
+        finally:
+            self._arrival = None
+
+    def _look(self) -> None:
+        """Wake the receiver if there is a message. The question itself quiets the descriptor."""
+        if self._readable() and self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    def _readable(self) -> bool:
+        return bool(int(self.socket.getsockopt(zmq.EVENTS)) & _ARRIVED)
 
     def close(self) -> None:
         """Close the socket. What was not sent yet is lost."""
-        self._async.close()
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._descriptor)
         super().close()
 
 

@@ -33,6 +33,7 @@ from baton.protocol import (
     Hello,
     Logprobs,
     Message,
+    Note,
     Pieces,
     PromptLogprobs,
     Refused,
@@ -252,6 +253,8 @@ class FakeScheduler(FakeServer):
     workers: tuple[WorkerStats, ...] = ()
     cached: int = 0
     """Prompt tokens of every sequence that came from the prefix cache."""
+    note: Note | None = None
+    """What is told of every sequence."""
     live: dict[int, _Run] = field(default_factory=dict)
     aborted: list[int] = field(default_factory=list)
     report: bool = True
@@ -345,6 +348,7 @@ class FakeScheduler(FakeServer):
                     columns(entries, tokens),
                     tuple(prompts),
                     dict.fromkeys(new, self.cached) if self.cached else {},
+                    notes=dict.fromkeys(new, self.note) if self.note else {},
                 )
             )
 

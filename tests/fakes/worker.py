@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -23,12 +23,23 @@ from typing import Self
 from baton import __version__
 from baton.discovery import StaticDirectory
 from baton.peers import Greeting, incarnation
-from baton.protocol import Hello, NewSequence, Plan, Result, Sampling, WorkerInfo
+from baton.protocol import (
+    Cut,
+    Hello,
+    Message,
+    NewSequence,
+    Plan,
+    Result,
+    Sampling,
+    WorkerInfo,
+)
 from baton.service import Heart
 from baton.settings import Settings
 from baton.tokens import pack, unpack
 from baton.topology import FLEET
 from baton.transport import Client, wait
+from baton.vectors import join
+from baton_worker.plans import Plans
 
 VOCAB = 32_000
 
@@ -42,10 +53,22 @@ def worker_info(
     max_length: int = 2048,
     model: str = "fake",
     vocab_size: int = VOCAB,
+    role: str = "both",
+    pages_address: str = "",
+    host_pages: int = 0,
 ) -> WorkerInfo:
     """What a fake worker says of itself."""
     return WorkerInfo(
-        model, num_pages, page_size, max_rows, max_batch_tokens, max_length, vocab_size
+        model,
+        num_pages,
+        page_size,
+        max_rows,
+        max_batch_tokens,
+        max_length,
+        vocab_size,
+        role=role,
+        pages_address=pages_address,
+        host_pages=host_pages,
     )
 
 
@@ -53,6 +76,11 @@ def token(prompt: bytes, seed: int, index: int, vocab_size: int = VOCAB) -> int:
     """The token at `index` of the log that follows an int32 prompt column."""
     key = prompt + pack([seed & (2**64 - 1), index], "Q")
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little") % vocab_size
+
+
+def vector(prompt: bytes) -> bytes:
+    """The float32 numbers that a prompt column comes to, where a vector is wanted."""
+    return pack(list(blake2b(prompt, digest_size=3).digest()), "f")
 
 
 def expected_tokens(
@@ -103,24 +131,34 @@ class FakeEngine:
         self.info = info
         self.fail_on = fail_on
         """A sequence whose prompt begins with this token fails at its first step."""
+        self.withhold = False
+        """Forget the vectors of whatever runs."""
+        self.swap_us = 0
+        """What it says of every step that swaps."""
         self.duration_us = 1
         """What it says of every step."""
         self.slots: dict[int, _Slot] = {}
         self.cache: dict[int, list[bytes]] = {}
         """Per page that was ever written, what each of its positions holds."""
+        self.host: dict[int, list[bytes]] = {}
+        """The same of pages in host memory."""
         self.last_step: int | None = None
         self._owners: Counter[int] = Counter()
         """Per page, how many live slots have it."""
 
-    def step(self, plan: Plan) -> Result:
-        """Release, enter, append pages, run."""
-        assert self.last_step is None or plan.step == self.last_step + 1, "a plan is missing"
-        self.last_step = plan.step
+    def step(self, plan: Plan, turn: int = 0) -> Result:
+        """Release, enter, append pages, run; of later turns of a plan, run alone."""
+        step = plan.step + turn
+        assert self.last_step is None or step == self.last_step + 1, "a plan is missing"
+        self.last_step = step
+        if turn:
+            return self._run(plan, turn)
         for slot in unpack(plan.release, "I"):
             del self.slots[slot]
         for new in plan.enter:
             self._enter(new)
         self._append(plan)
+        self._swap(plan)
         self._copy(plan)
         for new in plan.enter:
             self._read(self.slots[new.slot])
@@ -149,6 +187,15 @@ class FakeEngine:
         assert all(page < self.info.num_pages for page in live)
         self._owners = Counter(live)
 
+    def _swap(self, plan: Plan) -> None:
+        out, back = unpack(plan.swap_out, "I"), unpack(plan.swap_in, "I")
+        for page, host in zip(out[::2], out[1::2], strict=True):
+            assert host < self.info.host_pages
+            self.host[host] = list(self.cache[page])
+        for host, page in zip(back[::2], back[1::2], strict=True):
+            assert self._owners[page] == 1, "a shared page is written"
+            self.cache[page] = list(self.host[host])
+
     def _copy(self, plan: Plan) -> None:
         for source, target in zip(
             unpack(plan.copy_from, "I"), unpack(plan.copy_to, "I"), strict=True
@@ -173,29 +220,35 @@ class FakeEngine:
             content = self.cache.setdefault(page, [b""] * size)
             content[position % size] = slot.key(position)
 
-    def _run(self, plan: Plan) -> Result:
+    def _run(self, plan: Plan, turn: int = 0) -> Result:
         rows, counts = unpack(plan.rows, "I"), unpack(plan.counts, "I")
+        turns = unpack(plan.turns, "I").tolist() or [1] * len(rows)
+        assert plan.steps <= max(turns, default=1), "a plan has a step without rows"
         assert len(set(rows)) == len(rows), "a slot runs twice"
         assert sum(counts) <= self.info.max_batch_tokens, "over the token budget"
         out: list[tuple[int, int, int]] = []
         finished: dict[int, str] = {}
         failed: dict[int, str] = {}
-        for row, start, count, samples in zip(
-            rows, unpack(plan.starts, "I"), counts, plan.samples, strict=True
+        vectors: dict[int, bytes] = {}
+        for row, start, count, samples, number in zip(
+            rows, unpack(plan.starts, "I"), counts, plan.samples, turns, strict=True
         ):
+            assert number == 1 or (count, samples) == (1, 1), "more than a decode row is repeated"
             slot = self.slots[row]
-            if slot.done:
+            if slot.done or turn >= number:
                 continue
-            self._advance(slot, start, count)
+            self._advance(slot, start + turn, count)
             if self.fail_on is not None and unpack(slot.prompt)[0] == self.fail_on:
                 slot.done, failed[row] = True, "its numbers are not finite"
+            elif slot.new.pooling is not None:
+                vectors |= self._pool(row, slot, count)
             elif samples:
                 out.append(self._sample(row, slot))
                 if slot.done:
                     finished[row] = "stop"
         return Result(
             epoch=plan.epoch,
-            step=plan.step,
+            step=plan.step + turn,
             rows=pack((row for row, _, _ in out), "I"),
             first=pack((first for _, first, _ in out), "I"),
             counts=b"\x01" * len(out),
@@ -203,7 +256,19 @@ class FakeEngine:
             finished=finished,
             failed=failed,
             duration_us=self.duration_us,
+            swap_us=self.swap_us if plan.swap_out or plan.swap_in else 0,
+            pooled=join(vectors),
         )
+
+    def _pool(self, row: int, slot: _Slot, count: int) -> dict[int, bytes]:
+        """The vector of a text that has come to its end."""
+        assert slot.new.pooling is not None
+        if slot.new.pooling.reach == "whole":
+            assert count == slot.length, "a text that is run whole was cut"
+        if slot.computed < slot.length or self.withhold:
+            return {}
+        slot.done = True
+        return {row: vector(slot.prompt)}
 
     def _advance(self, slot: _Slot, start: int, count: int) -> None:
         assert count > 0 and start == slot.computed, "positions are not contiguous"
@@ -248,7 +313,7 @@ class FakeWorker:
         self.steps = 0
         self.error: Exception | None = None
         self._settings = settings
-        self._plans: deque[Plan] = deque()
+        self._plans = Plans()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
 
@@ -298,7 +363,7 @@ class FakeWorker:
                     if greeting.heard(received.message, time.monotonic()):
                         heart.start()
                         self.joined.set()
-                    elif isinstance(received.message, Plan):
+                    else:
                         self._take(received.message, hello.incarnation)
                 if greeting.server is None:
                     due = greeting.due(time.monotonic())
@@ -311,16 +376,22 @@ class FakeWorker:
             if heart.is_alive():
                 heart.stop()
 
-    def _take(self, plan: Plan, epoch: int) -> None:
-        if plan.epoch == epoch:
-            self._plans.append(plan)
+    def _take(self, message: Message, epoch: int) -> None:
+        if isinstance(message, Plan) and message.epoch == epoch:
+            self._plans.add(message)
+        elif isinstance(message, Cut) and message.epoch == epoch:
+            self._plans.cut(message.step)
 
     def _execute(self, client: Client, engine: FakeEngine) -> None:
         if self.step_ms:
             time.sleep(self.step_ms / 1000)
-        client.send(engine.step(self._plans[0]))
+        plan, turn = self._plans.first
+        result = engine.step(plan, turn)
         self.steps += 1
-        self._plans.popleft()
+        self._plans.advance()
+        for received in client.drain():
+            self._take(received.message, plan.epoch)
+        client.send(self._plans.tell(result))
 
 
 class Fake(Settings, prefix="fake"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from baton.protocol import Result, Sampling, Submit
+from baton.protocol import Pulled, Result, Sampling, Submit
 from baton.tokens import pack
 from baton_scheduler.events import (
     Aborted,
@@ -17,6 +17,7 @@ from baton_scheduler.events import (
     GatewayLost,
     Settled,
     Tick,
+    Transferred,
     WorkerDraining,
     WorkerJoined,
     WorkerLeft,
@@ -33,6 +34,7 @@ EVENTS: list[Event] = [
     WorkerLeft("w"),
     WorkerDraining("w"),
     Settled("w", Result(1, 2, b"", b"", b"", b"", finished={3: "stop"})),
+    Transferred("w", Pulled(1, 2, "it is gone")),
     Tick(0.1 + 0.2),
     Draining(),
     Closing(),

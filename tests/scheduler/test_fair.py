@@ -176,3 +176,13 @@ def test_nobody_starves_in_a_flood(order: str, seed: int, length: int, max_token
         rounds += 1
         assert rounds < 600
     assert mine.end == "length"
+
+
+def test_ahead_are_about_as_many_of_every_tenant_as_of_the_own() -> None:
+    line = Line(Fair())
+    for tenant in "aaaaabbc":
+        line.arrive(tenant)
+    new = line.arrive("c")
+    line.queue.remove(new)
+    # One of c itself; of a and b those that come in as many turns.
+    assert line.queue.ahead(new) == (1 + 2 + 2, 50)

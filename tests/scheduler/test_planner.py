@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from baton.protocol import Plan, Sampling, WorkerInfo
 from baton.tokens import unpack
 from baton_scheduler.limits import Limits
 from tests.fakes.worker import expected_tokens, worker_info
-from tests.scheduler.world import World
+from tests.scheduler.world import Request, World
 
 
 def world(info: WorkerInfo, **limits: int) -> World:
@@ -152,3 +153,129 @@ def test_scoring_a_prompt_samples_nothing() -> None:
     here.finish()
     assert (request.tokens, request.end) == ([], "length")
     assert [rows(p)[0] for p in here.plans if rows(p)] == [(0, 4, 0), (4, 4, 0), (8, 1, 0)]
+
+
+# Plans of several steps.
+
+
+def several(max_steps: int = 8, info: WorkerInfo | None = None, **limits: int) -> World:
+    made = World(Limits(**limits), max_steps=max_steps)  # type: ignore[arg-type]
+    made.join("w", info or worker_info())
+    return made
+
+
+def decoding(here: World, *lengths: int) -> list[Request]:
+    """Sequences of these lengths that have had their prompts computed."""
+    requests = [here.submit([n, n], Sampling(length, seed=n)) for n, length in enumerate(lengths)]
+    for _ in range(3):
+        here.round()
+    assert all(request.tokens for request in requests)
+    return requests
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("max_steps", [2, 3, 8, 64])
+def test_plans_of_several_steps_give_the_same_tokens(max_steps: int, depth: int) -> None:
+    here = several(max_steps, depth=depth)
+    requests = [here.submit([n], Sampling(5 + 9 * n, seed=n)) for n in range(4)]
+    here.finish()
+    for request in requests:
+        assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
+    assert max(plan.steps for plan in here.plans) == min(max_steps, 31)
+    assert len(here.plans) < 40 and here.cuts == 0
+
+
+def test_a_row_has_turns_up_to_its_last_token() -> None:
+    here = several()
+    decoding(here, 5, 30, 9)
+    long = next(plan for plan in here.plans if plan.steps > 1)
+    assert long.steps == 8
+    turns = dict(zip(unpack(long.rows, "I"), unpack(long.turns, "I"), strict=True))
+    starts = dict(zip(unpack(long.rows, "I"), unpack(long.starts, "I"), strict=True))
+    # The keys of the last token are not needed: 2 + length - 1 positions run.
+    assert turns == {slot: min(8, 2 + n - 1 - starts[slot]) for slot, n in enumerate((5, 30, 9))}
+    here.finish()
+
+
+def test_an_arrival_runs_after_the_step_that_runs_and_the_next() -> None:
+    here = several(64)
+    decoding(here, 200)
+    here.run()
+    current = here.peers["w"].engine.last_step
+    late = here.submit([7, 7, 7], Sampling(4, seed=7))
+    here.tick()
+    assert here.cuts == 1
+    here.run(during=1)  # It hears of the cut while this step runs.
+    here.deliver()
+    here.deliver()
+    here.tick()
+    entering = [plan for plan in here.plans if plan.enter][-1]
+    assert current is not None and entering.step == current + 3
+    assert here.run() and here.peers["w"].plans, "the next step is there already"
+    here.finish()
+    assert (late.tokens, late.end) == expected_tokens(late.prompt, late.sampling)
+
+
+@pytest.mark.row("F13.08")
+def test_a_worker_always_has_the_next_step_when_it_ends_one() -> None:
+    here = several(5)
+    decoding(here, 60, 70)
+    for turn in range(40):
+        if turn % 9 == 4:
+            here.submit([turn], Sampling(3, seed=turn))
+        assert here.run(during=9) and here.peers["w"].plans
+        here.deliver()
+        here.tick()
+
+
+def test_nobody_plans_ahead_while_somebody_waits() -> None:
+    here = several(8, worker_info(max_rows=2))
+    decoding(here, 30, 30)
+    waits = here.submit([5], Sampling(2))
+    for _ in range(4):
+        here.round()
+    before = len(here.plans)
+    for _ in range(6):
+        here.round()
+    assert {plan.steps for plan in here.plans[before:]} == {1} and not waits.tokens
+    here.finish()
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_an_abort_ends_a_plan_of_several_steps(late: int) -> None:
+    here = several(64)
+    requests = decoding(here, 200, 200)
+    here.abort("g", 1)
+    here.tick()
+    for turn in range(7):
+        here.run(late=late if turn < 2 else 0)
+        here.deliver()
+        here.tick()
+    assert here.cuts == 1 and list(here.peers["w"].engine.slots) == [1]
+    here.finish()
+    assert [request.end for request in requests] == ["abort", "length"]
+
+
+def test_pages_for_all_steps_come_with_the_plan_and_only_free_ones() -> None:
+    here = several(64, worker_info(num_pages=8, page_size=4, max_rows=2))
+    requests = decoding(here, 14, 14)
+    worker = here.state.fleet.get("w")
+    assert worker is not None and here.state.counters.preemptions == 0
+    assert worker.pool.num_held <= 8
+    here.finish()
+    assert all(request.end == "length" for request in requests)
+
+
+@pytest.mark.parametrize("until", [1, 10**6])
+def test_an_end_that_cannot_be_meant_is_a_bad_result(until: int) -> None:
+    here = several(64)
+    [request] = decoding(here, 40)
+    here.run()
+    peer = here.peers["w"]
+    peer.results.append(msgspec.structs.replace(peer.results.pop(), until=until))
+    here.deliver()
+    assert here.state.counters.stale_results == 1 and here.state.num_running == 0
+    here.lose_worker()
+    here.join("w")
+    here.finish()
+    assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)

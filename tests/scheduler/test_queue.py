@@ -55,3 +55,24 @@ def test_tokens_that_wait_are_counted() -> None:
 def test_an_unknown_order_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SettingsError, match=r"fcfs, priority.*Did you mean 'fcfs'"):
         ORDERS.check("fcsf")
+
+
+@pytest.mark.parametrize(("priority", "ahead"), [(-2, (0, 0)), (0, (2, 7)), (9, (3, 12))])
+def test_who_is_ahead_of_one_that_arrives(priority: int, ahead: tuple[int, int]) -> None:
+    queue = ORDERS.load("priority")()
+    for number, (value, length) in enumerate([(5, 5), (-1, 3), (0, 4)]):
+        queue.push(arrive(number, "priority", value, length))
+    assert queue.ahead(arrive(9, "priority", priority)) == ahead
+
+
+def test_one_that_waits_for_its_leader_is_not_the_head() -> None:
+    queue, leader = Queue(), arrive(1)
+    follower, other = arrive(2), arrive(3)
+    follower.follow(leader)
+    assert follower.leader is leader and follower.waits
+    queue.push(follower)
+    assert queue.head is None
+    queue.push(other)
+    assert queue.head is other
+    leader.begun = True
+    assert queue.head is follower

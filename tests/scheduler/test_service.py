@@ -173,7 +173,7 @@ def test_a_worker_that_dies_is_replaced_and_no_token_differs(run_dir: Path) -> N
         assert not g.ends
         with FakeWorker(config, name="second"):
             g.until(lambda: len(g.ends) == len(wanted))
-        g.until(lambda: g.stats is not None and g.stats.lost_workers == 1)
+            g.until(lambda: g.stats is not None and g.stats.lost_workers == 1)
     for handle, (prompt, sampling) in wanted.items():
         assert (g.tokens[handle], g.ends[handle]) == expected_tokens(prompt, sampling)
 
@@ -263,11 +263,11 @@ def test_a_hit_is_told_and_a_reset_is_answered(run_dir: Path) -> None:
             g.submit(handle, prompt, Sampling(5, seed=handle))
             g.until(lambda handle=handle: handle in g.ends)
         g.until(lambda: g.stats and g.stats.prefix_hits)
-        assert g.stats is not None and g.cached == {2: 48}
-        assert (g.stats.prefix_queries, g.stats.workers[0].pages_cached) == (100, 3)
+        assert g.stats is not None and g.cached == {2: 49}
+        assert (g.stats.prefix_queries, g.stats.workers[0].pages_cached) == (100, 5)
         g.client.send(ResetCache(9))
         g.until(lambda: g.resets)
-        assert g.resets == [CacheReset(9, 3)]
+        assert g.resets == [CacheReset(9, 5)]
 
 
 def test_a_deadline_comes_with_the_envelope(run_dir: Path) -> None:

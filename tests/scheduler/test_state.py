@@ -12,8 +12,9 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec import structs
 
-from baton.protocol import Failed, Result, Sampling, Submit, Tokens
+from baton.protocol import Failed, Result, Sampling, Submit, Tokens, WorkerInfo
 from baton.tokens import pack
 from baton_scheduler.events import (
     Arrived,
@@ -39,6 +40,7 @@ INFOS = st.builds(
     max_rows=st.integers(1, 6),
     max_batch_tokens=st.integers(1, 16),
     max_length=st.integers(8, 40),
+    host_pages=st.sampled_from([0, 0, 2, 5, 50]),
 )
 
 
@@ -47,6 +49,9 @@ class Histories(RuleBasedStateMachine):
 
     order = "fcfs"
     caching = True
+    roles = ("both",)
+    max_steps = 1
+    depth = 2
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +64,10 @@ class Histories(RuleBasedStateMachine):
                 prefix_caching=self.caching,
                 no_worker_seconds=1.0,
                 max_losses=3,
-            )
+                local_prefill=2,
+                depth=self.depth,
+            ),
+            max_steps=self.max_steps,
         )
 
     @rule(
@@ -105,6 +113,21 @@ class Histories(RuleBasedStateMachine):
         prompt = [*old.prompt, *old.tokens, 7][:30]
         self.world.submit(prompt, Sampling(5, seed=1), gateway, tenant=tenant)
 
+    @rule(
+        gateway=GATEWAYS,
+        tenant=TENANTS,
+        length=st.integers(1, 20),
+        max_tokens=st.lists(st.integers(1, 12), min_size=2, max_size=4),
+        scored=st.booleans(),
+    )
+    def arrive_with_choices(
+        self, gateway: str, tenant: str, length: int, max_tokens: list[int], scored: bool
+    ) -> None:
+        """One prompt, and several answers to it."""
+        scores = 0 if scored and length % 4 == 0 else -1
+        samplings = [Sampling(n, seed=i, prompt_logprobs=scores) for i, n in enumerate(max_tokens)]
+        self.world.choices([3 + i for i in range(length)], samplings, gateway, tenant)
+
     @rule(gateway=GATEWAYS)
     def clear_cache(self, gateway: str) -> None:
         self.world.clear_cache(gateway)
@@ -118,9 +141,22 @@ class Histories(RuleBasedStateMachine):
     def lose_gateway(self, gateway: str) -> None:
         self.world.lose_gateway(gateway)
 
-    @rule(name=WORKERS, info=INFOS)
-    def join(self, name: str, info: object) -> None:
-        self.world.join(name, info)  # type: ignore[arg-type]
+    @rule(name=WORKERS, info=INFOS, data=st.data())
+    def join(self, name: str, info: WorkerInfo, data: st.DataObject) -> None:
+        role = data.draw(st.sampled_from(self.roles))
+        self.world.join(name, structs.replace(info, role=role, pages_address=name))
+
+    @precondition(lambda self: self.world.peers)
+    @rule(data=st.data())
+    def drain(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(list(self.world.peers)))
+        self.world.apply(WorkerDraining(name))
+
+    @precondition(lambda self: any(peer.pulls for peer in self.world.peers.values()))
+    @rule(data=st.data(), reason=st.sampled_from(["", "", "", "it failed"]))
+    def pull(self, data: st.DataObject, reason: str) -> None:
+        able = [name for name, peer in self.world.peers.items() if peer.pulls]
+        self.world.pull(data.draw(st.sampled_from(able)), reason)
 
     @rule(name=WORKERS)
     def lose_worker(self, name: str) -> None:
@@ -136,9 +172,9 @@ class Histories(RuleBasedStateMachine):
             self.world.round()
 
     @precondition(lambda self: self.world.peers)
-    @rule(data=st.data())
-    def run(self, data: st.DataObject) -> None:
-        self.world.run(data.draw(st.sampled_from(list(self.world.peers))))
+    @rule(data=st.data(), late=st.integers(0, 3), during=st.integers(0, 2))
+    def run(self, data: st.DataObject, late: int, during: int) -> None:
+        self.world.run(data.draw(st.sampled_from(list(self.world.peers))), late, during)
 
     @precondition(lambda self: self.world.peers)
     @rule(data=st.data())
@@ -187,17 +223,40 @@ class UncachedHistories(Histories):
     caching = False
 
 
+class SeveralSteps(Histories):
+    max_steps = 5
+
+
+class SeveralStepsDeep(Histories):
+    max_steps = 7
+    depth = 4
+
+
+class RelayHistories(Histories):
+    roles = ("prefill", "decode", "both")
+
+
 @pytest.mark.row("F12.01", "F12.02", "F12.04")
 @pytest.mark.row("F13.01", "F13.02", "F13.03", "F13.04", "F13.05")
 @pytest.mark.parametrize(
-    "machine", [Histories, PriorityHistories, FairHistories, UncachedHistories]
+    "machine",
+    [
+        Histories,
+        PriorityHistories,
+        FairHistories,
+        UncachedHistories,
+        RelayHistories,
+        SeveralSteps,
+        SeveralStepsDeep,
+    ],
 )
 def test_every_history_keeps_every_promise(machine: type[Histories]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=120,
-            stateful_step_count=40,
+            # `make soak` loads a profile that asks for more of both.
+            max_examples=max(120, settings.default.max_examples),
+            stateful_step_count=max(40, settings.default.stateful_step_count - 10),
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
@@ -333,6 +392,7 @@ def test_a_live_handle_that_is_submitted_again_goes_on_from_the_given_log() -> N
         world.round()
     assert len(request.tokens) > 2
     del request.tokens[2:]
+    request.note = None
     again = Submit(1, "r", pack([4]), request.sampling, log=pack(request.tokens))
     world.apply(Arrived("g", again))
     world.finish()
@@ -504,3 +564,31 @@ def test_one_tenant_beyond_its_share_is_told_so_and_others_are_not(limit: dict[s
     world.join("w")
     world.finish()
     assert world.state.queue.share("a") == (0, 0)
+
+
+def test_a_note_tells_place_and_estimate() -> None:
+    world = World()
+    world.join("w", worker_info(max_rows=2, max_batch_tokens=100))
+    world.peers["w"].engine.duration_us = 20_000
+    first = [world.submit([n] * 40, Sampling(30, seed=n)) for n in range(5)]
+    world.finish()
+    assert [r.note.position for r in first if r.note] == [0, 1, 2, 3, 4]
+    assert {r.note.estimate_ms for r in first if r.note} == {-1}, "nothing was measured yet"
+    alone = world.submit([9] * 40, Sampling(5, seed=9))
+    world.finish()
+    assert alone.note is not None and alone.note.position == 0
+    assert 10 <= alone.note.estimate_ms <= 60
+
+
+def test_an_estimate_grows_with_what_waits() -> None:
+    world = World()
+    world.join("w", worker_info(max_rows=2))
+    world.peers["w"].engine.duration_us = 10_000
+    for _ in range(3):
+        world.submit([1] * 20, Sampling(100))
+        for _ in range(70):
+            world.round()
+    line = [world.submit([n] * 20, Sampling(9, seed=n)) for n in range(30)]
+    world.finish()
+    estimates = [request.note.estimate_ms for request in line if request.note]
+    assert estimates == sorted(estimates) and estimates[-1] > 4 * estimates[0]

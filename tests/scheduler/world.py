@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from baton.protocol import CacheReset, Failed, Plan, Result, Sampling, Submit, Tokens, WorkerInfo
+import msgspec
+
+from baton.protocol import (
+    CacheReset,
+    Cut,
+    Failed,
+    Grant,
+    Note,
+    Plan,
+    Pooling,
+    Pull,
+    Pulled,
+    Result,
+    Revoke,
+    Sampling,
+    Submit,
+    Tokens,
+    WorkerInfo,
+)
 from baton.tokens import pack, unpack
+from baton.vectors import split
 from baton_scheduler.events import (
     Aborted,
     Arrived,
@@ -17,14 +37,17 @@ from baton_scheduler.events import (
     Event,
     GatewayLost,
     Settled,
+    Tell,
     Tick,
+    Transferred,
     WorkerJoined,
     WorkerLeft,
 )
 from baton_scheduler.limits import Limits
 from baton_scheduler.recorder import Recorder
 from baton_scheduler.state import State
-from tests.fakes.worker import FakeEngine, expected_tokens, worker_info
+from baton_worker.plans import Plans
+from tests.fakes.worker import FakeEngine, expected_tokens, vector, worker_info
 
 
 @dataclass
@@ -34,29 +57,38 @@ class Request:
     prompt: list[int]
     sampling: Sampling
     tokens: list[int] = field(default_factory=list)
+    pooling: Pooling | None = None
+    vector: bytes | None = None
     end: str | None = None
     failed: Failed | None = None
     cached: int | None = None
     """What was said of the prefix cache."""
+    note: Note | None = None
+    """What came with its first tokens."""
     first_token: float | None = None
     """When its first token came."""
 
 
 @dataclass
 class Peer:
-    """One worker: plans on the way to it, results on the way back."""
+    """One worker: what is on the way to it, plans that it has, results on the way back."""
 
     engine: FakeEngine
     epoch: int
-    plans: deque[Plan] = field(default_factory=deque)
+    inbox: deque[Plan | Cut] = field(default_factory=deque)
+    plans: Plans = field(default_factory=Plans)
+    sent: list[Plan] = field(default_factory=list)
+    """Every plan that it was sent."""
     results: deque[Result] = field(default_factory=deque)
+    grants: dict[int, Grant] = field(default_factory=dict)
+    pulls: deque[Pull] = field(default_factory=deque)
 
 
 class World:
     """Drives a state by events and keeps the books of both sides."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.state = State(limits or Limits())
+    def __init__(self, limits: Limits | None = None, *, max_steps: int = 1) -> None:
+        self.state = State(msgspec.structs.replace(limits or Limits(), max_steps=max_steps))
         self.requests: dict[tuple[str, int], Request] = {}
         self.peers: dict[str, Peer] = {}
         self.late: list[Settled] = []
@@ -65,6 +97,8 @@ class World:
         """Every plan that was ever sent."""
         self.cleared: list[CacheReset] = []
         """Answers to `clear_cache`."""
+        self.cuts = 0
+        """How many plans were told to end early."""
         self.now = 0.0
         self._handles = 0
         self._epochs = 0
@@ -75,6 +109,8 @@ class World:
         for decision in decisions:
             if isinstance(decision, Dispatch):
                 self._dispatch(decision)
+            elif isinstance(decision, Tell):
+                self._tell(self.peers[decision.worker], decision.message)
             elif isinstance(decision.message, Tokens):
                 self._receive(decision.gateway, decision.message)
             elif isinstance(decision.message, CacheReset):
@@ -89,9 +125,26 @@ class World:
         assert plan.epoch == peer.epoch
         budget = min(self.state.limits.max_batch_tokens, peer.engine.info.max_batch_tokens)
         assert sum(unpack(plan.counts, "I")) <= budget
-        peer.plans.append(plan)
-        assert len(peer.plans) + len(peer.results) <= self.state.limits.depth
+        peer.inbox.append(plan)
+        peer.sent.append(plan)
+        waiting = sum(isinstance(message, Plan) for message in peer.inbox) + len(peer.plans)
+        if self.state.limits.max_steps == 1:
+            waiting += len(peer.results)
+        assert waiting <= self.state.limits.depth
         self.plans.append(plan)
+
+    def _tell(self, peer: Peer, message: Grant | Revoke | Pull | Cut) -> None:
+        assert message.epoch == peer.epoch
+        if isinstance(message, Cut):
+            peer.inbox.append(message)
+            self.cuts += 1
+        elif isinstance(message, Grant):
+            peer.grants[message.id] = message
+        elif isinstance(message, Pull):
+            peer.pulls.append(message)
+        else:
+            for number in unpack(message.ids, "Q"):
+                del peer.grants[number]
 
     def _receive(self, gateway: str, message: Tokens) -> None:
         tokens = iter(unpack(message.tokens))
@@ -104,18 +157,28 @@ class World:
             expected, _ = expected_tokens(request.prompt, request.sampling)
             assert request.tokens == expected[: len(request.tokens)], "a foreign token"
             request.first_token = self.now if request.first_token is None else request.first_token
+            assert request.note is not None or handle in message.notes
         assert next(tokens, None) is None
         for handle, cached in message.cached.items():
             request = self.requests[gateway, handle]
             assert request.cached is None, "the cache is spoken of twice"
             assert 0 < cached <= len(request.prompt)
             request.cached = cached
+        for handle, note in message.notes.items():
+            assert self.requests[gateway, handle].note is None, "a note comes twice"
+            self.requests[gateway, handle].note = note
+        for handle, values in split(message.pooled).items():
+            assert self.requests[gateway, handle].vector is None, "a second vector"
+            self.requests[gateway, handle].vector = values
         for handle, reason in message.finished.items():
             self._finish(self.requests[gateway, handle], reason)
 
     def _finish(self, request: Request, reason: str) -> None:
         assert request.end is None, "a second end"
         request.end = reason
+        if request.pooling is not None:
+            assert reason == "stop" and request.vector == vector(pack(request.prompt))
+            return
         expected, why = expected_tokens(request.prompt, request.sampling)
         if len(request.tokens) == len(expected):
             assert reason == why
@@ -142,21 +205,34 @@ class World:
         salt: bytes = b"",
         priority: int = 0,
         deadline_ms: int = 0,
+        name: str = "",
+        report: bool = False,
+        pooling: Pooling | None = None,
     ) -> Request:
-        """A gateway submits."""
+        """A gateway submits; choices of one request have the same `name`."""
         self._handles += 1
-        request = self.requests[gateway, self._handles] = Request(prompt, sampling)
+        request = Request(prompt, sampling, pooling=pooling)
+        self.requests[gateway, self._handles] = request
         submit = Submit(
             self._handles,
-            f"request-{self._handles}",
+            name or f"request-{self._handles}",
             pack(prompt),
             sampling,
             tenant=tenant,
             salt=salt,
             priority=priority,
+            report=report,
+            pooling=pooling,
         )
         self.apply(Arrived(gateway, submit, deadline_ms=deadline_ms))
         return request
+
+    def choices(
+        self, prompt: list[int], samplings: list[Sampling], gateway: str = "g", tenant: str = ""
+    ) -> list[Request]:
+        """A gateway submits the choices of one request."""
+        name = f"choices-{self._handles}"
+        return [self.submit(prompt, s, gateway, tenant=tenant, name=name) for s in samplings]
 
     def clear_cache(self, gateway: str = "g") -> int:
         """A gateway asks to reset the prefix cache. Returns how many pages it held."""
@@ -203,12 +279,20 @@ class World:
         self.now += seconds
         self.apply(Tick(self.now))
 
-    def run(self, name: str = "w") -> bool:
-        """A worker executes its next plan. False when it has none."""
+    def run(self, name: str = "w", late: int = 0, during: int = 0) -> bool:
+        """A worker executes its next step. False when it has none.
+
+        Of the messages on the way to it, the last `late` arrive after the step's result is sent,
+        and `during` more while the step runs.
+        """
         peer = self.peers[name]
+        _arrive(peer, late + during if peer.plans else 0)
         if not peer.plans:
             return False
-        peer.results.append(peer.engine.step(peer.plans.popleft()))
+        result = peer.engine.step(*peer.plans.first)
+        peer.plans.advance()
+        _arrive(peer, late)
+        peer.results.append(peer.plans.tell(result))
         return True
 
     def deliver(self, name: str = "w") -> bool:
@@ -221,11 +305,28 @@ class World:
         self.apply(settled)
         return True
 
+    def pull(self, name: str = "w", reason: str = "") -> bool:
+        """A worker ends its next pull, for this reason if it fails. False when it has none."""
+        peer = self.peers[name]
+        if not peer.pulls:
+            return False
+        pull = peer.pulls.popleft()
+        source = next((p for n, p in self.peers.items() if n == pull.address), None)
+        grant = source.grants.get(pull.id) if source is not None else None
+        if source is None or grant is None:
+            reason = reason or "the source is gone"
+        elif not reason:
+            assert grant.token == pull.token and pull.end <= grant.length
+            _copy(source.engine, unpack(grant.pages, "I"), peer.engine, pull)
+        self.apply(Transferred(name, Pulled(pull.epoch, pull.id, reason)))
+        return True
+
     def round(self) -> None:
         """Every worker does a step, and its result arrives."""
         self.tick()
         for name in list(self.peers):
             self.run(name)
+            self.pull(name)
             self.deliver(name)
 
     def finish(self, rounds: int = 5_000) -> None:
@@ -237,11 +338,29 @@ class World:
         raise AssertionError("the state does not come to an end")
 
 
+def _copy(source: FakeEngine, pages: array[int], target: FakeEngine, pull: Pull) -> None:
+    """Keys of these tokens, from the pages of one worker to those of another."""
+    own, size = unpack(pull.pages, "I"), target.info.page_size
+    for position in range(pull.start, pull.end):
+        page, offset = divmod(position, source.info.page_size)
+        content = target.cache.setdefault(own[position // size], [b""] * size)
+        content[position % size] = source.cache[pages[page]][offset]
+
+
+def _arrive(peer: Peer, late: int) -> None:
+    while len(peer.inbox) > late:
+        message = peer.inbox.popleft()
+        if isinstance(message, Plan):
+            peer.plans.add(message)
+        else:
+            peer.plans.cut(message.step)
+
+
 class Recorded(World):
     """A world whose every event is recorded."""
 
     def __init__(self, path: Path, limits: Limits, max_bytes: int = 10**8) -> None:
-        super().__init__(limits)
+        super().__init__(limits, max_steps=limits.max_steps)
         self.recorder = Recorder(path, limits, max_bytes)
 
     def apply(self, event: Event) -> list[Decision]:

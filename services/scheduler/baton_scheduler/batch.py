@@ -18,6 +18,7 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
+from baton.protocol import Note
 from baton_scheduler.request import Sequence
 
 Ints = NDArray[np.int64]
@@ -47,10 +48,19 @@ class Batch:
         """Length of the log at which the sequence ends."""
         self.named = _column(num_slots)
         """How many of its pages are full, settled, and known to the prefix index."""
+        self.settled = _column(num_slots)
+        """Tokens whose keys are in pages by a result that was settled."""
         self.hit = _column(num_slots)
-        """Tokens that were in cached pages when the sequence was placed."""
+        """Tokens that need not be computed, as of its place: in cached pages, or copied."""
+        self.sources: dict[int, int] = {}
+        """Of slots that have not entered yet, the page that is copied to the first page of their
+        own: it holds what `hit` counts beyond whole pages."""
         self.cached = _column(num_slots)
         """Prompt tokens from the cache that the gateway is still to be told of."""
+        self.incoming: dict[int, list[tuple[int, int]]] = {}
+        """Of slots that have not entered yet, the pairs (host page, own page) to be swapped in."""
+        self.notes: dict[int, Note] = {}
+        """By slot, what the gateway is still to be told."""
         self.payer = _column(num_slots)
         self.gateway = _column(num_slots)
         self.handle = np.zeros(num_slots, "<u4")
@@ -84,24 +94,30 @@ class Batch:
         page_size: int,
         max_length: int,
         hit: int = 0,
+        named: int = 0,
     ) -> int:
         """Put a sequence into the lowest free slot and return it.
 
         Raises nothing: the caller has found a free slot, and pages for all known tokens, the
-        first of which hold the keys of `hit` tokens already.
+        first of which hold the keys of `hit` tokens, or get them as it enters; the first `named`
+        of them are known and shared.
         """
         slot = heapq.heappop(self._free)
         self._grants += 1
         end = min(sequence.num_prompt + sequence.sampling.max_tokens, max_length)
-        known = end - 1 if sequence.scores_only else sequence.num_tokens
+        pooled = sequence.pooling is not None
+        known = end - 1 if sequence.scores_only and not pooled else sequence.num_tokens
         self.sequences[slot] = sequence
         self.pages[slot] = pages
         self.grant[slot] = self._grants
         self.planned[slot] = self.hit[slot] = hit
-        self.named[slot] = hit // page_size
+        self.named[slot] = named
+        self.settled[slot] = named * page_size
         self.cached[slot] = sequence.cached or 0
+        if sequence.note is not None:
+            self.notes[slot] = sequence.note
         self.known[slot] = known
-        self.limit[slot] = end - 1
+        self.limit[slot] = end if pooled else end - 1
         self.capacity[slot] = len(pages) * page_size
         self.generated[slot] = len(sequence.log)
         self.quota[slot] = end - sequence.num_prompt
@@ -119,6 +135,7 @@ class Batch:
         if self.entered[slot]:
             self.leaving.append(slot)
         self.sequences[slot], self.pages[slot] = None, []
+        self.notes.pop(slot, None)
         self.grant[slot] = 0
         self.entered[slot] = False
         heapq.heappush(self._free, slot)
@@ -143,7 +160,10 @@ class Batch:
     def layout(self) -> bytes:
         """All columns as bytes, for the state's digest."""
         columns = (self.grant, self.planned, self.known, self.limit, self.capacity, self.generated)
-        more = (self.named, self.cached, self.entered, np.array(self.leaving, np.int64))
+        incoming = [number for pairs in self.incoming.values() for pair in pairs for number in pair]
+        sources = [*self.sources, *self.sources.values()]
+        lists = np.array([*self.leaving, -1, *sources, -1, *incoming], np.int64)
+        more = (self.named, self.settled, self.cached, self.entered, lists)
         return b"".join(column.tobytes() for column in (*columns, *more))
 
     def check(self) -> None:

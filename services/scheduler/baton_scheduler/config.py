@@ -34,6 +34,9 @@ class Config(Settings, prefix="scheduler"):
     """Share of both that one tenant may take up; more of it is refused with 429 and Retry-After."""
     depth: int = Field(default=2, ge=1, le=4)
     """Plans in flight per worker: 2 means one runs while the next waits for it."""
+    max_steps: int = Field(default=8, ge=1, le=64)
+    """Most steps that one plan covers while a worker only decodes and nobody waits; 1 makes a plan
+    for every step. An arrival ends such a plan after the step that runs and the next one."""
     order: Annotated[str, ORDERS] = "fcfs"
     """Who runs first: fcfs by arrival; priority by the lower priority value, which also takes the
     place of a running one with a higher value; fair by the tokens that a tenant was served."""
@@ -43,6 +46,8 @@ class Config(Settings, prefix="scheduler"):
     """How long sequences wait for a worker to come (back) before they are refused with 503."""
     prefix_caching: bool = True
     """Keep the pages of what was computed, for sequences that begin in the same way."""
+    local_prefill: int = Field(default=64, ge=0)
+    """A decode worker computes a prompt itself when no more than so many of its tokens are new."""
     max_losses: int = Field(default=2, ge=1)
     """A sequence that was running at this many worker losses is refused instead of tried again."""
     hang_seconds: float = Field(default=5.0, gt=0)

@@ -6,7 +6,20 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from baton.protocol import CacheReset, Failed, Plan, Result, Submit, Tokens, WorkerInfo
+from baton.protocol import (
+    CacheReset,
+    Cut,
+    Failed,
+    Grant,
+    Plan,
+    Pull,
+    Pulled,
+    Result,
+    Revoke,
+    Submit,
+    Tokens,
+    WorkerInfo,
+)
 
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
@@ -70,6 +83,13 @@ class Settled(_Event, frozen=True, tag="settled"):
     result: Result
 
 
+class Transferred(_Event, frozen=True, tag="transferred"):
+    """A worker has pulled keys from another one, or has failed to."""
+
+    worker: str
+    pulled: Pulled
+
+
 class Tick(_Event, frozen=True, tag="tick"):
     """Time has come to `now`, in monotonic seconds: place what waits and plan what runs."""
 
@@ -93,6 +113,7 @@ Event: TypeAlias = (
     | GatewayLost
     | CacheCleared
     | Settled
+    | Transferred
     | Tick
     | Draining
     | Closing
@@ -113,4 +134,11 @@ class Dispatch(NamedTuple):
     message: Plan
 
 
-Decision: TypeAlias = Reply | Dispatch
+class Tell(NamedTuple):
+    """Tell a worker what concerns the keys that it passes on or gets, or the end of a plan."""
+
+    worker: str
+    message: Grant | Revoke | Pull | Cut
+
+
+Decision: TypeAlias = Reply | Dispatch | Tell

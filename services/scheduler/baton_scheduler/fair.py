@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -37,6 +38,11 @@ class Account:
     counter: float = 0.0
     waiting: dict[int, Sequence] = field(default_factory=dict)
     """By arrival, those that have never run."""
+
+    @property
+    def first(self) -> Sequence | None:
+        """Whose turn it is among them."""
+        return next((sequence for sequence in self.waiting.values() if not sequence.waits), None)
 
 
 class Fair(Queue):
@@ -65,10 +71,12 @@ class Fair(Queue):
     @property
     def head(self) -> Sequence | None:
         """Whoever has begun already, else the first of the tenant that is owed most."""
-        if self._items or not self._waiting:
-            return super().head
-        poorest = min(self._waiting.values(), key=lambda a: (a.counter, a.number))
-        return next(iter(poorest.waiting.values()))
+        begun = super().head
+        if begun is not None:
+            return begun
+        firsts = ((a, a.first) for a in self._waiting.values())
+        able = [(a.counter, a.number, first) for a, first in firsts if first is not None]
+        return min(able)[2] if able else None
 
     def key(self, sequence: Sequence) -> Key:
         """Behind all that have begun."""
@@ -114,6 +122,17 @@ class Fair(Queue):
         numbers, counts = np.unique(payers, return_counts=True)
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             self._add(number, SAMPLED_COST * count)
+
+    def ahead(self, sequence: Sequence) -> tuple[int, int]:
+        """Those that have begun, and of every tenant about as many as of its own."""
+        number, tokens = len(self._items), sum(other.num_tokens for other in self._items)
+        own = self._accounts.get(sequence.submit.tenant)
+        turns = 1 + (len(own.waiting) if own is not None else 0)
+        for account in self._waiting.values():
+            count = len(account.waiting) if account is own else min(turns, len(account.waiting))
+            first = islice(account.waiting.values(), count)
+            number, tokens = number + count, tokens + sum(other.num_tokens for other in first)
+        return number, tokens
 
     def layout(self) -> bytes:
         """Counters too."""

@@ -22,6 +22,8 @@ class Limits(msgspec.Struct, frozen=True):
     prefix_caching: bool = True
     tenant_weights: str = ""
     max_tenant_share: float = 1.0
+    max_steps: int = 8
+    local_prefill: int = 64
 
     @classmethod
     def of(cls, config: Config) -> Self:

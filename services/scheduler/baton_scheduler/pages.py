@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+from baton_scheduler.host import Host
 from baton_scheduler.prefix import Chain, PrefixIndex
 
 
@@ -14,7 +15,7 @@ class PagePool:
         free  +  held  +  cached  =  total
 
         free     nobody refers to it, nobody wants what it holds
-        held     n >= 1 sequences refer to it; of several, none writes to it
+        held     n >= 1 sequences refer to it; of several that read from it, none writes to it
         cached   nobody refers to it, but the index knows which prefix it holds
 
         take ------> held -----> give, named -----> cached --share--> held
@@ -23,11 +24,14 @@ class PagePool:
 
     The pages of a sequence that ended are free at once, although a plan in flight may still
     write to them: the worker runs that plan before any later one that hands them out again. No
-    plan in flight writes to a named page: it was full when it got its name.
+    plan in flight writes to a named page: it was full when it got its name. A page that is known
+    only by what it begins with may be written behind that; it is never read, it is copied.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, host: Host | None = None) -> None:
         self.total = total
+        self.host = host
+        """Where named pages go that make room."""
         self.index = PrefixIndex()
         self._free = list(range(total - 1, -1, -1))
         self._cached: dict[int, None] = {}
@@ -71,7 +75,9 @@ class PagePool:
     def _evict(self) -> None:
         page = next(iter(self._cached))
         del self._cached[page]
-        self.index.forget(page)
+        hash = self.index.evict(page)
+        if hash is not None and self.host is not None:
+            self.host.keep(page, hash)
         self._free.append(page)
 
     def share(self, pages: Sequence[int]) -> None:
@@ -111,10 +117,17 @@ class PagePool:
         """Pages of the longest known prefix of a chain, at most `most`; none is taken yet."""
         return self.index.match(chain, most)
 
-    def name(self, page: int, hash: bytes) -> None:
-        """From now on a held, full page is found by the prefix that it holds."""
+    def name(self, page: int, hash: bytes) -> bool:
+        """From now on a held, full page is found by the prefix that it holds. False when another
+        page is found by it already."""
         assert self._references[page], "only a page with an owner gets a name"
-        self.index.add(page, hash)
+        return self.index.add(page, hash)
+
+    def begin(self, page: int, prefix: bytes, tokens: bytes) -> None:
+        """From now on a held page is found, to be copied, by what it begins with: these tokens
+        behind this prefix. Its owner may go on writing behind them."""
+        assert self._references[page], "only a page with an owner gets a name"
+        self.index.begin(page, prefix, tokens)
 
     def disown(self, pages: Sequence[int]) -> None:
         """What these held pages hold is not to be trusted: nobody finds them any more."""
@@ -122,16 +135,19 @@ class PagePool:
             self.index.forget(page)
 
     def reset(self) -> int:
-        """Free every cached page. Returns how many there were."""
-        count = len(self._cached)
+        """Free every cached page, on the host too. Returns how many there were."""
+        count, host = len(self._cached), self.host
+        self.host = None
         while self._cached:
             self._evict()
-        return count
+        self.host = host
+        return count + (host.reset() if host is not None else 0)
 
     def layout(self) -> bytes:
         """The free list, the counts and the index as bytes, for the state's digest."""
         lists = array("I", self._free).tobytes() + array("I", self._cached).tobytes()
-        return lists + self._references.tobytes() + self.index.layout()
+        host = self.host.layout() if self.host is not None else b""
+        return lists + self._references.tobytes() + self.index.layout() + host
 
     def _balance(self) -> None:
         assert len(self._free) + len(self._cached) + self._held == self.total, (
@@ -142,6 +158,8 @@ class PagePool:
         """Assert the whole invariant, page by page."""
         self._balance()
         self.index.check()
+        if self.host is not None:
+            self.host.check()
         free = set(self._free)
         assert len(free) == len(self._free), "a page is twice in the free list"
         for page, count in enumerate(self._references):

@@ -33,18 +33,35 @@ class Pages(NamedTuple):
     pages: list[list[int]]
 
 
-def plan(worker: Worker, now: float) -> tuple[Plan | None, list[Sequence]]:
+class Moves(NamedTuple):
+    """Pages whose content goes elsewhere before the rows run."""
+
+    swap_out: list[int]
+    """(page, host page), (page, host page), ..."""
+    swap_in: list[int]
+    """(host page, page), ..."""
+    sources: list[int]
+    targets: list[int]
+    """Pairwise with the sources."""
+
+
+def plan(worker: Worker, now: float, most: int = 1) -> tuple[Plan | None, list[Sequence]]:
     """The worker's next step, and the sequences that had to stop for want of pages.
 
     None when there is nothing to do. The worker's batch is advanced as if the step had been done,
     and the step is on record in `worker.flights`. A plan without rows lets an idle worker release.
+    Where every row decodes, it is the plan of up to `most` steps, each with a record of its own.
     """
     pages, preempted = _make_room(worker)
     rows = _choose(worker)
     if not len(rows.slots) and (worker.flights or not worker.batch.leaving):
         return None, preempted
-    enter = _enter(worker, rows.slots, pages)
-    message = _message(worker, rows, enter, pages, now)
+    turns = _repeat(worker, rows, pages, most)
+    # From here on no page is taken for this plan: all that had to make room is known.
+    fresh = rows.slots[~worker.batch.entered[rows.slots]].tolist()
+    moves = Moves(*worker.swaps_for(fresh), *worker.copies(fresh))
+    enter = _enter(worker, fresh, pages)
+    message = _message(worker, rows, turns, enter, pages, moves, now)
     return message, preempted
 
 
@@ -76,7 +93,10 @@ def _choose(worker: Worker) -> Rows:
     for slot in batch.prefilling():
         if left <= 0:
             break
-        chunk = min(left, int(batch.known[slot] - batch.planned[slot]))
+        rest = int(batch.known[slot] - batch.planned[slot])
+        if rest > left and batch.at(slot).whole:
+            break  # It is the first of the next steps, which have room for it.
+        chunk = min(left, rest)
         slots.append(slot)
         counts.append(chunk)
         left -= chunk
@@ -88,10 +108,29 @@ def _choose(worker: Worker) -> Rows:
     )
 
 
-def _enter(worker: Worker, slots: Ints, pages: Pages) -> tuple[NewSequence, ...]:
+def _repeat(worker: Worker, rows: Rows, pages: Pages, most: int) -> Ints:
+    """In how many steps each row runs: once, or as often as its limit and free pages allow."""
+    batch, slots = worker.batch, rows.slots
+    decoding = batch.planned[slots] >= batch.known[slots]
+    if most == 1 or batch.backlog or not len(slots) or not decoding.all():
+        return np.ones(len(slots), np.int64)
+    left = batch.limit[slots] - batch.planned[slots]
+    while True:
+        turns: Ints = np.minimum(left, most)
+        beyond = batch.planned[slots] + turns - batch.capacity[slots]
+        needed = np.maximum(-(-beyond // worker.info.page_size), 0)
+        if needed.sum() <= worker.pool.num_free:
+            break
+        most //= 2
+    for slot, count in zip(slots[needed > 0].tolist(), needed[needed > 0].tolist(), strict=True):
+        pages.slots.append(slot)
+        pages.pages.append(worker.grow(slot, count))
+    return turns
+
+
+def _enter(worker: Worker, fresh: list[int], pages: Pages) -> tuple[NewSequence, ...]:
     """Announce the rows that the worker has not seen, with all their pages."""
     batch = worker.batch
-    fresh = slots[~batch.entered[slots]].tolist()
     pages.slots.extend(fresh)
     pages.pages.extend(batch.pages[slot] for slot in fresh)
     batch.entered[fresh] = True
@@ -99,12 +138,19 @@ def _enter(worker: Worker, slots: Ints, pages: Pages) -> tuple[NewSequence, ...]
 
 
 def _message(
-    worker: Worker, rows: Rows, enter: tuple[NewSequence, ...], pages: Pages, now: float
+    worker: Worker,
+    rows: Rows,
+    turns: Ints,
+    enter: tuple[NewSequence, ...],
+    pages: Pages,
+    moves: Moves,
+    now: float,
 ) -> Plan:
     batch, slots = worker.batch, rows.slots
     starts = batch.planned[slots]
     ends = starts + rows.counts
-    batch.planned[slots] = ends
+    steps = int(turns.max(initial=1))
+    batch.planned[slots] = ends + turns - 1
     samples = (ends >= batch.known[slots]) & (batch.quota[slots] > 0)
     plan = Plan(
         epoch=worker.epoch,
@@ -118,12 +164,36 @@ def _message(
         page_rows=np.array(pages.slots, "<u4").tobytes(),
         page_counts=np.array([len(p) for p in pages.pages], "<u4").tobytes(),
         pages=np.array([page for p in pages.pages for page in p], "<u4").tobytes(),
+        copy_from=np.array(moves.sources, "<u4").tobytes(),
+        copy_to=np.array(moves.targets, "<u4").tobytes(),
+        swap_out=np.array(moves.swap_out, "<u4").tobytes(),
+        swap_in=np.array(moves.swap_in, "<u4").tobytes(),
+        steps=steps,
+        turns=turns.astype("<u4").tobytes() if steps > 1 else b"",
     )
     scoring = slots[(ends >= batch.known[slots]) & (batch.quota[slots] == 0)]
-    worker.flights.append(_record(worker, rows, ends, slots[samples], scoring, now))
-    worker.next_step += 1
+    first = _record(worker, rows, ends, slots[samples], scoring, now)
+    first.num_swapped = (len(moves.swap_out) + len(moves.swap_in)) // 2
+    worker.flights.append(first)
+    worker.flights.extend(_again(first, turns, turn) for turn in range(1, steps))
+    worker.first_step = worker.next_step
+    worker.next_step += steps
+    worker.cut = worker.wasteful = False
     batch.leaving.clear()
     return plan
+
+
+def _again(first: Flight, turns: Ints, turn: int) -> Flight:
+    """The record of a later step of a plan: rows that have turns left, one position further."""
+    going = turns > turn
+    if going.all():
+        rows, ends, owners = first.rows, first.ends + turn, first.owners
+    else:
+        rows, ends = first.rows[going], first.ends[going] + turn
+        owners = np.zeros_like(first.owners)
+        owners[rows] = first.owners[rows]
+    step, nobody = first.step + turn, first.scoring[:0]
+    return Flight(step, first.sent, owners, rows, ends, rows, nobody, len(rows))
 
 
 def _record(

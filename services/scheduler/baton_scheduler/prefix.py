@@ -5,23 +5,39 @@ equal beginnings (automatic prefix caching as in vLLM, SOSP 2023, and SGLang, ar
 
     root(tenant, salt) --block 0--> hash 0 --block 1--> hash 1 --block 2--> hash 2 ...
                                       |                   |                   |
-                                   page 17             page 4              unknown: the hit ends
+                                   page 17             page 4              unknown: full pages end
 
 Only full pages have names, and only once the result that computed them has been settled.
+
+Behind the last named page, a page that begins like the next block is still of use: it is copied,
+and the copy goes on by itself (copy on write). So pages are also known by the prefix that they go
+on from and the tokens that they hold, full or not:
+
+    hash 1 --> page 9: [5 6 7 8], page 23: [5 6 3]          wanted [5 6 3 4]: 3 tokens of page 23
 """
 
 from __future__ import annotations
 
 from array import array
+from itertools import islice
+
+import numpy as np
 
 from baton.protocol import Submit
 from baton.tokens import block_hash, pack
+
+_MOST_EVICTED = 65_536
+"""Names that are remembered after their pages were given up; the oldest is forgotten first."""
+_MOST_FORKS = 8
+"""Pages behind one prefix that are compared with a block, the latest known first."""
 
 
 def salt(submit: Submit) -> bytes:
     """What the chain of a sequence starts from: tenants and salts never share a page."""
     tenant = submit.tenant.encode()
-    return b"%d:%b%b" % (len(tenant), tenant, submit.salt)
+    # Keys of tokens that saw both ways are of no use to those that do not.
+    whole = submit.pooling is not None and submit.pooling.reach == "whole"
+    return b"%b%d:%b%b" % (b"whole:" if whole else b"", len(tenant), tenant, submit.salt)
 
 
 class Chain:
@@ -35,35 +51,51 @@ class Chain:
         self.size = size
         self._prompt, self._log = submit.tokens, log
         self._hashes = [block_hash(b"", salt(submit))]
+        self._last = (-1, b"")
 
     def at(self, block: int) -> bytes:
-        """Hash of a block whose tokens exist."""
+        """Hash of a block whose tokens exist; of block -1, the root."""
         while len(self._hashes) < block + 2:
             self._extend(len(self._hashes) - 1)
         return self._hashes[block + 1]
 
-    def _extend(self, block: int) -> None:
-        start, end = block * self.size, (block + 1) * self.size
+    def content(self, start: int, end: int) -> bytes:
+        """The tokens at these positions, as far as they exist, as an int32 column."""
         tokens = self._prompt[4 * start : 4 * end]
-        if len(tokens) < 4 * self.size:
+        if len(tokens) < 4 * (end - start):
             num_prompt = len(self._prompt) // 4
             tokens += pack(self._log[max(0, start - num_prompt) : end - num_prompt])
+        return tokens
+
+    def block(self, block: int) -> bytes:
+        """The tokens of a whole block; who names one asks for it twice."""
+        if self._last[0] != block:
+            self._last = (block, self.content(block * self.size, (block + 1) * self.size))
+        return self._last[1]
+
+    def _extend(self, block: int) -> None:
+        tokens = self.block(block)
         assert len(tokens) == 4 * self.size, "a block has no name before its last token exists"
         self._hashes.append(block_hash(self._hashes[-1], tokens))
 
 
 class PrefixIndex:
-    """Pages by the hash of the prefix that ends in them. One page per hash, one hash per page."""
+    """Pages by the hash of the prefix that ends in them, one page per hash, one hash per page; and
+    by the prefix that they go on from, any number behind each."""
 
     def __init__(self) -> None:
         self._pages: dict[bytes, int] = {}
         self._hashes: dict[int, bytes] = {}
+        self._forks: dict[bytes, dict[int, bytes]] = {}
+        """Prefix -> page -> the tokens whose keys the page begins with."""
+        self._parents: dict[int, bytes] = {}
+        self._evicted: dict[bytes, None] = {}
 
     def __len__(self) -> int:
         return len(self._pages)
 
     def __contains__(self, page: object) -> bool:
-        return page in self._hashes
+        return page in self._hashes or page in self._parents
 
     def match(self, chain: Chain, most: int) -> list[int]:
         """Pages of the longest known prefix of at most `most` blocks."""
@@ -75,23 +107,88 @@ class PrefixIndex:
             pages.append(page)
         return pages
 
-    def add(self, page: int, hash: bytes) -> None:
-        """Name a page. A prefix that another page holds already keeps that one."""
-        if hash not in self._pages:
-            assert page not in self._hashes, "a page's content changed under its name"
-            self._pages[hash] = page
-            self._hashes[page] = hash
+    def add(self, page: int, hash: bytes) -> bool:
+        """Name a page. A prefix that another page holds already keeps that one, and a second page
+        of equal content is of no use: it is forgotten, and the answer is False."""
+        if hash in self._pages:
+            self._leave(page)
+            return False
+        assert page not in self._hashes, "a page's content changed under its name"
+        self._pages[hash] = page
+        self._hashes[page] = hash
+        self._evicted.pop(hash, None)
+        return True
+
+    def begin(self, page: int, prefix: bytes, tokens: bytes) -> None:
+        """The page holds the keys of these tokens (int32) behind the prefix, and maybe more."""
+        old = self._parents.get(page)
+        assert old is None or old == prefix, "a page's content changed under its name"
+        self._parents[page] = prefix
+        self._forks.setdefault(prefix, {})[page] = tokens
+
+    def fork(self, prefix: bytes, tokens: bytes) -> tuple[int, int]:
+        """(page, number): a page that goes on from the prefix with the longest beginning of
+        `tokens` (int32), of those that were compared, and how many tokens that is; (-1, 0) when
+        none does."""
+        best, most = -1, 0
+        for page, held in islice(reversed(self._forks.get(prefix, {}).items()), _MOST_FORKS):
+            common = _common(held, tokens)
+            if common > most:
+                best, most = page, common
+        return best, most
+
+    def evict(self, page: int) -> bytes | None:
+        """Forget a page that is wanted for something else, but remember that it was known.
+
+        Returns its name, if it was full.
+        """
+        hash = self._hashes.get(page)
+        self.forget(page)
+        if hash is not None:
+            self._evicted[hash] = None
+            if len(self._evicted) > _MOST_EVICTED:
+                del self._evicted[next(iter(self._evicted))]
+        return hash
+
+    def was_evicted(self, hash: bytes) -> bool:
+        """Whether a page of this name was given up, not too long ago, and has not come back."""
+        return hash in self._evicted
+
+    def goes_on(self, prefix: bytes) -> bool:
+        """Whether a page is known that goes on from this prefix."""
+        return prefix in self._forks
 
     def forget(self, page: int) -> None:
         """Take a page's name away, if it has one."""
         hash = self._hashes.pop(page, None)
         if hash is not None:
             del self._pages[hash]
+        self._leave(page)
+
+    def _leave(self, page: int) -> None:
+        prefix = self._parents.pop(page, None)
+        if prefix is not None:
+            forks = self._forks[prefix]
+            del forks[page]
+            if not forks:
+                del self._forks[prefix]
 
     def layout(self) -> bytes:
         """All names as bytes, for the state's digest."""
-        return pack(self._hashes, "I") + b"".join(self._hashes.values())
+        names = pack(self._hashes, "I") + b"".join(self._hashes.values())
+        forks = (tokens for pages in self._forks.values() for tokens in pages.values())
+        parents = pack(self._parents, "I") + b"".join(self._parents.values())
+        return names + parents + b"".join(forks) + pack([len(self._evicted)], "I")
 
     def check(self) -> None:
         """Assert that the two directions agree."""
         assert {page: hash for hash, page in self._pages.items()} == self._hashes
+        forks = {page: hash for hash, pages in self._forks.items() for page in pages}
+        assert forks == self._parents and all(self._forks.values())
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many tokens (int32) two columns have in common from the start."""
+    length = min(len(one), len(other)) // 4
+    differs = np.frombuffer(one, "<i4", length) != np.frombuffer(other, "<i4", length)
+    return int(differs.argmax()) if differs.any() else length

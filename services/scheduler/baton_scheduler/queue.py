@@ -64,8 +64,8 @@ class Queue:
 
     @property
     def head(self) -> Sequence | None:
-        """The one that runs next."""
-        return self._items[0] if self._items else None
+        """The one that runs next: the first that does not wait for its leader."""
+        return next((sequence for sequence in self._items if not sequence.waits), None)
 
     def push(self, sequence: Sequence) -> None:
         """Let a sequence wait."""
@@ -78,6 +78,13 @@ class Queue:
         assert self._items[at] is sequence
         del self._items[at]
         self._count(sequence, -1)
+
+    def ahead(self, sequence: Sequence) -> tuple[int, int]:
+        """(sequences, tokens) of those that wait and are to run before one that arrives."""
+        at = bisect_left(self._items, sequence.key, key=_key)
+        if at == len(self):
+            return at, self.num_tokens
+        return at, sum(other.num_tokens for other in self._items[:at])
 
     def share(self, tenant: str) -> tuple[int, int]:
         """How many sequences of a tenant wait, and how many tokens they have."""

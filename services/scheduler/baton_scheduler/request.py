@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from baton.protocol import NewSequence, Sampling, Submit
+from baton.protocol import NewSequence, Note, Pooling, Sampling, Submit
 from baton.tokens import pack, unpack
 from baton_scheduler.prefix import Chain
 
@@ -40,6 +40,8 @@ class Sequence:
     key: Key = (0, 0)
     losses: int = 0
     """Times that a worker was lost with this sequence in its batch."""
+    failures: int = 0
+    """Times that passing it on to another worker has failed."""
     worker: str | None = None
     """Who runs it; None while it waits."""
     slot: int = -1
@@ -50,6 +52,12 @@ class Sequence:
     """Number of the account that pays for its tokens, under an order that keeps accounts."""
     cached: int | None = None
     """Prompt tokens that its first placement found in the cache, until its gateway is told."""
+    note: Note | None = None
+    """What its gateway is told with its first tokens, until then."""
+    leader: Sequence | None = None
+    """The first choice of the same request: it computes the prompt for all of them."""
+    begun: bool = False
+    """The keys of its prompt are in pages that others can share."""
     _chain: Chain | None = None
 
     @property
@@ -63,27 +71,45 @@ class Sequence:
         return self.submit.sampling
 
     @property
+    def pooling(self) -> Pooling | None:
+        """What vector is wanted of it; None when tokens are."""
+        return self.submit.pooling
+
+    @property
+    def whole(self) -> bool:
+        """All its tokens must run in one step."""
+        return self.pooling is not None and self.pooling.reach == "whole"
+
+    @property
     def num_tokens(self) -> int:
         """Prompt and log together: what a worker must compute before it can go on."""
         return self.num_prompt + len(self.log)
 
     @property
     def scores_only(self) -> bool:
-        """Nothing is sampled: only the log-probabilities of the prompt are wanted."""
+        """Nothing is sampled: log-probabilities of the prompt are wanted, or a vector."""
         return self.sampling.max_tokens == 0
+
+    @property
+    def waits(self) -> bool:
+        """It is not to start yet: what it would compute is being computed by its leader."""
+        leader = self.leader
+        return leader is not None and not (leader.begun or leader.ended)
 
     @property
     def complete(self) -> bool:
         """There is nothing to compute: the log is full, and no prompt token is to be scored."""
         wants_scores = self.sampling.prompt_logprobs >= 0 and self.num_prompt > 1
         if self.scores_only:
-            return not wants_scores
+            return not wants_scores and self.pooling is None
         return len(self.log) >= self.sampling.max_tokens
 
     @property
     def reusable(self) -> int:
         """Tokens whose keys may come from a cache: the last one must run, and so must all of a
-        prompt that is still to be scored."""
+        prompt that is still to be scored, or whose hidden states make a vector."""
+        if self.pooling is not None and self.pooling.reach != "last":
+            return 0
         unscored = self.sampling.prompt_logprobs >= 0 and not self.log
         return 0 if unscored else self.num_tokens - 1
 
@@ -92,6 +118,14 @@ class Sequence:
         if self._chain is None or self._chain.size != size:
             self._chain = Chain(self.submit, self.log, size)
         return self._chain
+
+    def follow(self, other: Sequence) -> None:
+        """Wait for another choice of the same request, if `other` is one and can be shared with."""
+        one, two = other.submit, self.submit
+        if one.request != two.request or one.tokens != two.tokens:
+            return
+        if (one.tenant, one.salt) == (two.tenant, two.salt) and other.reusable and self.reusable:
+            self.leader = other.leader or other
 
     def place(self, worker: str, slot: int) -> None:
         """queued -> prefill."""
@@ -124,6 +158,7 @@ class Sequence:
             request=self.submit.request,
             trace=self.trace,
             computed=computed,
+            pooling=self.pooling,
         )
 
 
@@ -138,6 +173,8 @@ def sequence(
     """A sequence as it arrives. Raises `ValueError` when it is not what a gateway may send."""
     if not 0 <= submit.handle < 2**32 or not 0 <= submit.sampling.max_tokens < 2**31:
         raise ValueError("a number of the submission is out of range")
+    if submit.pooling is not None and (submit.sampling.max_tokens or submit.log):
+        raise ValueError("a vector was asked for together with tokens")
     num_prompt = len(unpack(submit.tokens))
     new = Sequence(gateway, submit, trace, arrival, now, num_prompt, unpack(submit.log))
     new.key = order(new)

@@ -12,14 +12,16 @@ from baton.discovery import Directory, bind_address, directory
 from baton.errors import WireError
 from baton.keys import own_keys
 from baton.logs import logger
-from baton.peers import LOST_SECONDS, Peer, Roster, check_version, incarnation
+from baton.peers import BEAT_SECONDS, LOST_SECONDS, Peer, Roster, check_version, incarnation
 from baton.protocol import (
     Abort,
     Beat,
     Drain,
     Hello,
+    Pulled,
     ResetCache,
     Result,
+    Retire,
     Stats,
     Submit,
     Who,
@@ -40,7 +42,9 @@ from baton_scheduler.events import (
     Event,
     GatewayLost,
     Settled,
+    Tell,
     Tick,
+    Transferred,
     WorkerDraining,
     WorkerJoined,
     WorkerLeft,
@@ -95,7 +99,7 @@ class Service:
         if config.record is not None:
             self._recorder = Recorder(config.record, limits, config.record_bytes)
         self._started = clock()
-        self._next_stats = 0.0
+        self._next_stats = self._next_probe = 0.0
 
     def run(self, life: Life) -> int:
         """Serve until the process should end. Returns its exit code."""
@@ -134,8 +138,9 @@ class Service:
 
     def _send(self, decision: Decision) -> None:
         """Send, or take the receiver for lost: no gap goes unnoticed."""
-        if isinstance(decision, Dispatch):
-            self._spans.started(decision.message.enter)
+        if isinstance(decision, Dispatch | Tell):
+            if isinstance(decision, Dispatch):
+                self._spans.started(decision.message.enter)
             worker = self._workers.peers.get(decision.worker)
             if worker is not None and not self._fleet.send(worker.identity, decision.message):
                 self._give_up(worker, "it cannot be reached")
@@ -196,6 +201,8 @@ class Service:
         message, peer = received.message, received.peer
         if isinstance(message, Hello) and message.service == "health":
             self._fleet.send(peer, self._snapshot(self._clock()))
+        elif isinstance(message, Retire):
+            self._retire(message.name)
         elif isinstance(message, Hello):
             self._greet_worker(peer, message)
         elif isinstance(message, Beat):
@@ -204,12 +211,21 @@ class Service:
             self._fleet.send(peer, Who(self._workers.me.incarnation))
         elif isinstance(message, Result):
             self._apply(Settled(name, message))
+        elif isinstance(message, Pulled):
+            self._apply(Transferred(name, message))
         elif isinstance(message, Drain):
             log.info("worker %s drains", name)
             self._apply(WorkerDraining(name))
 
     def _worker_at(self, peer: bytes) -> str | None:
         return next((n for n, p in self._workers.peers.items() if p.identity == peer), None)
+
+    def _retire(self, name: str) -> None:
+        worker = self._workers.peers.get(name)
+        if worker is not None:
+            log.info("worker %s is told to drain", name)
+            self._fleet.send(worker.identity, Drain())
+            self._apply(WorkerDraining(name))
 
     def _greet_worker(self, peer: bytes, hello: Hello) -> None:
         reason = _mismatch(hello) or self._objection(hello)
@@ -266,6 +282,9 @@ class Service:
             self._forget(gateway)
         for worker in self._workers.expire(now):
             self._give_up(worker, "it has gone silent")
+        if now >= self._next_probe:
+            self._next_probe = now + BEAT_SECONDS
+            self._probe()
         for worker in list(self._workers.peers.values()):
             if self._hangs(worker, now):
                 info = worker.hello.worker
@@ -273,6 +292,13 @@ class Service:
                 self._hung[worker.hello.name] = _Hung(info, now)
                 self._give_up(worker, "it owes a result and does not advance")
         self._hung = {n: h for n, h in self._hung.items() if now - h.heard <= LOST_SECONDS}
+
+    def _probe(self) -> None:
+        """A worker whose process is gone cannot be reached: nobody waits for it to be silent."""
+        me = self._workers.me
+        for worker in list(self._workers.peers.values()):
+            if not self._fleet.send(worker.identity, Beat(me.name, me.incarnation)):
+                self._give_up(worker, "its connection is gone")
 
     def _hangs(self, peer: Peer, now: float) -> bool:
         """Whether a worker owes a result and either does not advance or does not know of it."""

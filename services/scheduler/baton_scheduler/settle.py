@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baton.errors import WireError
-from baton.protocol import PromptLogprobs, Result, Tokens
+from baton.protocol import Note, PromptLogprobs, Result, Tokens
+from baton.vectors import join, split
 from baton_scheduler.batch import Batch, Ints
 from baton_scheduler.fleet import Flight, Worker
 from baton_scheduler.logprobs import check, select
@@ -40,7 +41,7 @@ class Outcome:
     ended: list[Sequence] = field(default_factory=list)
     failed: list[tuple[Sequence, str]] = field(default_factory=list)
     missing: list[Sequence] = field(default_factory=list)
-    """Sequences whose token did not come, or came with a gap: they must be run again."""
+    """Sequences whose token or vector did not come, or came with a gap: they must run again."""
     payers: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Per token that was sampled, the account of its sequence."""
 
@@ -71,6 +72,7 @@ def settle(worker: Worker, flight: Flight, result: Result) -> Outcome:
     """Apply one result to the worker's batch. A bad one raises `WireError` and changes nothing."""
     batch = worker.batch
     slots, first, tokens = columns(result, batch.num_slots)
+    vectors = _vectors(result, batch.num_slots)
     out = Outcome()
     current = (flight.owners != 0) & (flight.owners == batch.grant)
     failed = [slot for slot in result.failed if current[slot]]
@@ -78,14 +80,30 @@ def settle(worker: Worker, flight: Flight, result: Result) -> Outcome:
     kept = np.flatnonzero(current[slots] & (first == batch.generated[slots]))
     slots = slots[kept]
     _append(batch, slots, tokens[kept])
+    scored = [slot for slot in flight.scoring.tolist() if current[slot]]
+    owed = [slot for slot in scored if batch.at(slot).pooling and slot not in vectors]
+    vectors = {slot: vectors[slot] for slot in scored if slot in vectors}
+    current[owed] = False
     _learn(worker, flight, slots, current)
     reasons = _reasons(batch, flight, slots, current, result)
+    reasons |= dict.fromkeys(vectors, "stop")
     out.payers = batch.payer[slots]
-    out.tokens = _messages(batch, result, kept, current, reasons)
+    out.tokens = _messages(batch, result, kept, current, reasons, vectors)
     out.ended = [worker.evict(slot) for slot in reasons]
     out.failed = [(worker.evict(slot, broken=True), result.failed[slot]) for slot in failed]
-    out.missing = _missing(worker, flight, slots)
+    out.missing = _missing(worker, flight, slots) + [worker.evict(slot) for slot in owed]
     return out
+
+
+def _vectors(result: Result, num_slots: int) -> dict[int, bytes]:
+    """The result's vectors by slot. Raises `WireError` as `columns` does."""
+    try:
+        vectors = split(result.pooled)
+    except ValueError as error:
+        raise WireError(f"a result cannot be read: {error}") from error
+    if any(slot >= num_slots for slot in vectors):
+        raise WireError("a vector names a slot that does not exist")
+    return vectors
 
 
 def abandon(worker: Worker, flight: Flight) -> list[Sequence]:
@@ -126,6 +144,7 @@ def _messages(
     kept: Ints,
     current: NDArray[np.bool_],
     reasons: dict[int, str],
+    vectors: dict[int, bytes],
 ) -> list[tuple[int, Tokens]]:
     """One columnar message per gateway that has a row, an end or a score in this step."""
     slots = np.frombuffer(result.rows, "<u4")[kept]
@@ -138,7 +157,11 @@ def _messages(
         rows = kept if len(gateways) == 1 else kept[owner == gateway]
         ends = {s: why for s, why in reasons.items() if batch.gateway[s] == gateway}
         scored = tuple(_named(batch, p) for p in scores if batch.gateway[p.slot] == gateway)
-        messages.append((gateway, _message(batch, result, rows, ends, scored)))
+        pooled = join({int(batch.handle[s]): vectors[s] for s in ends if s in vectors})
+        message = _message(batch, result, rows, ends, scored)
+        if pooled is not None:
+            message = msgspec.structs.replace(message, pooled=pooled)
+        messages.append((gateway, message))
     return messages
 
 
@@ -169,6 +192,7 @@ def _message(
         logprobs=logprobs,
         prompt_logprobs=scored,
         cached=_cached(batch, slots),
+        notes=_notes(batch, slots),
     )
 
 
@@ -180,6 +204,14 @@ def _cached(batch: Batch, slots: NDArray[np.uint32]) -> dict[int, int]:
     told = {int(batch.handle[slot]): int(batch.cached[slot]) for slot in fresh}
     batch.cached[fresh] = 0
     return told
+
+
+def _notes(batch: Batch, slots: NDArray[np.uint32]) -> dict[int, Note]:
+    """What is told once, of sequences whose gateway hears of them for the first time."""
+    fresh = batch.notes.keys() & slots.tolist() if batch.notes else ()
+    for slot in fresh:
+        batch.at(slot).note = None
+    return {int(batch.handle[slot]): batch.notes.pop(slot) for slot in sorted(fresh)}
 
 
 def _missing(

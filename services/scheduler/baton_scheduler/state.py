@@ -17,8 +17,10 @@ from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from typing import assert_never
 
+import msgspec
+
 from baton.errors import WireError
-from baton.protocol import CacheReset, Failed, Result, Tokens
+from baton.protocol import CacheReset, Cut, Failed, Note, Result, Tokens
 from baton.tokens import unpack
 from baton_scheduler import refusal
 from baton_scheduler.events import (
@@ -33,14 +35,18 @@ from baton_scheduler.events import (
     GatewayLost,
     Reply,
     Settled,
+    Tell,
     Tick,
+    Transferred,
     WorkerDraining,
     WorkerJoined,
     WorkerLeft,
 )
 from baton_scheduler.fleet import Fleet, Flight, Worker
+from baton_scheduler.handoff import Moves, Pass
 from baton_scheduler.limits import Limits
 from baton_scheduler.meter import Meter
+from baton_scheduler.misses import explain
 from baton_scheduler.orders import ORDERS
 from baton_scheduler.planner import plan
 from baton_scheduler.queue import Queue
@@ -68,6 +74,10 @@ class Counters:
     """Prompt tokens that were looked up in a prefix cache, once per sequence."""
     prefix_hits: int = 0
     """Those of them that were found."""
+    handoffs: int = 0
+    """Running sequences that changed their worker, with their keys."""
+    failed_transfers: int = 0
+    """Pulls of keys that failed: nothing is lost but time."""
 
 
 class State:
@@ -79,15 +89,21 @@ class State:
         self.draining = False
         self.queue: Queue = ORDERS.load(limits.order)(parse_weights(limits.tenant_weights))
         self.fleet = Fleet()
+        self.moves = Moves()
         self.counters = Counters()
         self.sampled = Meter()
         """Tokens sampled per second."""
         self.computed = Meter()
         """Tokens run through the model per second, prompts included."""
+        self.begun = Meter()
+        """Sequences that began to run per second."""
         self._live: dict[tuple[str, int], Sequence] = {}
         self._gateways: dict[int, str] = {}
         """Names by the numbers that batches hold in a column."""
         self._numbers: dict[str, int] = {}
+        self._latest: dict[str, Sequence] = {}
+        """By gateway, the last sequence that was taken in: the choices of a request follow each
+        other."""
         self._deadlines: list[tuple[float, int, str, int]] = []
         """Heap of (when, arrival, gateway, handle); some of them have ended since."""
         self._alone_since: float | None = 0.0
@@ -116,6 +132,8 @@ class State:
                 return self._aborted(event)
             case GatewayLost():
                 return self._gateway_lost(event)
+            case Transferred():
+                return self._transferred(event)
             case WorkerJoined():
                 return self._worker_joined(event)
             case WorkerLeft():
@@ -153,8 +171,13 @@ class State:
             nothing = Tokens(b"", b"", b"", b"", finished={new.handle: "length"})
             self.counters.finished += 1
             return [Reply(event.gateway, nothing)]
+        new.note = self._note(new)
         self.counters.prompt_tokens += new.num_prompt
         self._live[event.gateway, new.handle] = new
+        latest = self._latest.get(event.gateway)
+        if self.limits.prefix_caching and latest is not None and not latest.ended:
+            new.follow(latest)
+        self._latest[event.gateway] = new
         if event.deadline_ms > 0:
             self._limit(new, event.deadline_ms)
         self.queue.push(new)
@@ -177,6 +200,18 @@ class State:
         if len(self.queue) < most and waiting + new.num_tokens <= most_tokens:
             return None
         return refusal.overloaded(new.handle, refusal.retry_after(waiting, rate))
+
+    def _note(self, new: Sequence) -> Note:
+        """Where it stands, and when it may have its first token."""
+        number, tokens = self.queue.ahead(new)
+        fast = [s for w in self.fleet if (s := w.seconds(new.num_tokens)) is not None]
+        if not fast:
+            return Note(number, -1)
+        # What is before it is shared among workers, and each place in the queue must become free.
+        seconds = min(fast) + tokens / len(fast) * min(w.pace.line[1] for w in self.fleet)
+        if number and self.begun.rate:
+            seconds = max(seconds, number / self.begun.rate)
+        return Note(number, round(1000 * seconds))
 
     def _limit(self, new: Sequence, milliseconds: int) -> None:
         new.deadline = self.now + milliseconds / 1000
@@ -203,6 +238,7 @@ class State:
         for live in self._sequences():
             if live.gateway == event.gateway:
                 self._drop(live)
+        self._latest.pop(event.gateway, None)
         number = self._numbers.pop(event.gateway, None)
         if number is not None:
             del self._gateways[number]
@@ -214,7 +250,7 @@ class State:
         if worker is None:
             self.queue.remove(live)
         else:
-            worker.evict(live.slot)
+            worker.withdraw(live.slot)
         self._forget(live)
 
     def _fail(self, live: Sequence, failed: Failed) -> Decision:
@@ -255,7 +291,7 @@ class State:
         self.counters.lost_workers += bool(running) or not worker.draining
         exposed = [bool(worker.batch.entered[slot]) for slot in running]
         lost = [worker.evict(slot) for slot in running]
-        return self._rerun(lost, exposed)
+        return self.moves.leave(worker, self.fleet) + self._rerun(lost, exposed)
 
     def _rerun(self, lost: list[Sequence], exposed: list[bool]) -> list[Decision]:
         """Back to the queue, where their keys put them in front of all later ones.
@@ -273,6 +309,29 @@ class State:
                 decisions.append(Reply(live.gateway, failed))
         return decisions
 
+    # A sequence changes its worker.
+
+    def _passed_on(self) -> list[Decision]:
+        decisions, ready = self.moves.begin(self.fleet)
+        for passed in ready:
+            self._change_over(passed)
+        return decisions
+
+    def _transferred(self, event: Transferred) -> list[Decision]:
+        self.counters.failed_transfers += bool(event.pulled.reason)
+        decisions, passed = self.moves.end(event.worker, event.pulled, self.fleet)
+        if passed is not None:
+            self._change_over(passed)
+        return decisions
+
+    def _change_over(self, passed: Pass) -> None:
+        """Go on at the target, unless it has no room any more: then the source just goes on."""
+        live, source, target = passed
+        if target.has_room(live):
+            source.withdraw(live.slot)
+            target.place(live, self._number(live.gateway))
+            self.counters.handoffs += 1
+
     # A step ends.
 
     def _settled(self, event: Settled) -> list[Decision]:
@@ -288,6 +347,8 @@ class State:
             decisions += self._abandoned(worker, worker.flights.popleft())
         flight = worker.flights.popleft()
         try:
+            if result.until:
+                worker.shorten(result.until)
             outcome = settle(worker, flight, result)
         except WireError:
             self.counters.stale_results += 1
@@ -301,7 +362,7 @@ class State:
 
     def _count(self, worker: Worker, flight: Flight, outcome: Outcome, result: Result) -> None:
         num_sampled = len(outcome.payers)
-        worker.note(flight, num_sampled, result.duration_us, self.now)
+        worker.note(flight, num_sampled, result, self.now)
         self.computed.add(flight.num_tokens)
         self.sampled.add(num_sampled)
         self.queue.sampled(outcome.payers)
@@ -325,7 +386,8 @@ class State:
         self.now = event.now
         self.sampled.tick(self.now)
         self.computed.tick(self.now)
-        decisions = self._expire() + self._give_up() + self._place()
+        self.begun.tick(self.now)
+        decisions = self._expire() + self._give_up() + self._place() + self._passed_on()
         for worker in self.fleet:
             worker.tokens.tick(self.now)
             decisions += self._planned(worker)
@@ -368,7 +430,7 @@ class State:
                 failed = refusal.too_long(head.handle, head.num_tokens, self.fleet.max_length)
                 decisions.append(self._fail(head, failed))
                 continue
-            worker = self.fleet.pick(head) or self._make_way(head)
+            worker = self.fleet.pick(head, self.limits.local_prefill) or self._make_way(head)
             if worker is None:
                 break
             self.queue.remove(head)
@@ -378,7 +440,8 @@ class State:
     def _make_way(self, head: Sequence) -> Worker | None:
         """Preempt the fewest sequences, all of one worker, that the head outranks and that are
         enough to make room for it."""
-        ways = [(w, w.yielding(head, self.queue.outranks)) for w in self.fleet]
+        able = self.fleet.takers(head, self.limits.local_prefill)
+        ways = [(w, w.yielding(head, self.queue.outranks)) for w in able]
         worker, slots = min(
             ((worker, slots) for worker, slots in ways if slots),
             key=lambda way: (len(way[1]), way[0].load),
@@ -399,7 +462,12 @@ class State:
             worker.place(live, self._number(live.gateway))
             return
         self.queue.started(live)
+        self.begun.add(1)
         hit = worker.place(live, self._number(live.gateway))
+        if live.submit.report and live.note is not None:
+            reason = explain(worker, live, hit)
+            live.note = msgspec.structs.replace(live.note, reason=reason, token=hit)
+            worker.batch.notes[live.slot] = live.note
         self.queue.charge(live, live.num_tokens - hit)
         if worker.caching:
             self.counters.prefix_queries += live.num_prompt
@@ -414,8 +482,13 @@ class State:
 
     def _planned(self, worker: Worker) -> list[Decision]:
         decisions: list[Decision] = []
-        while len(worker.flights) < self.limits.depth:
-            message, preempted = plan(worker, self.now)
+        urgent = worker.wasteful or worker.batch.backlog or len(self.queue)
+        if worker.severable and urgent:
+            worker.cut = True
+            decisions.append(Tell(worker.name, Cut(worker.epoch, worker.first_step)))
+        while len(worker.flights) < worker.patience(self.limits.depth):
+            most = 1 if len(self.queue) else self.limits.max_steps
+            message, preempted = plan(worker, self.now, most)
             self._requeue(preempted)
             if message is None:
                 break
@@ -439,12 +512,14 @@ class State:
         yield repr((self.now, self.draining, self._alone_since, self._numbers)).encode()
         yield repr(astuple(self.counters)).encode()
         yield self.queue.layout()
+        yield self.moves.layout()
         for s in self._live.values():
             place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
-            yield repr((*place, s.cached, s.deadline)).encode()
+            yield repr((*place, s.cached, s.deadline, s.begun, s.waits)).encode()
         for worker in self.fleet:
             flights = [(flight.step, flight.sent) for flight in worker.flights]
-            yield repr((worker.name, worker.epoch, worker.next_step, flights)).encode()
+            ends = (worker.first_step, worker.next_step, worker.cut, worker.wasteful)
+            yield repr((worker.name, worker.epoch, *ends, flights)).encode()
             yield worker.batch.layout()
             yield worker.pool.layout()
 
@@ -452,6 +527,7 @@ class State:
         """Assert every invariant of the state and of all its parts."""
         for worker in self.fleet:
             worker.check()
+        self.moves.check(self.fleet)
         places = [
             worker.batch.at(slot) for worker in self.fleet for slot in worker.batch.occupied()
         ]

@@ -45,6 +45,9 @@ def stats(
         prompt_tokens=counters.prompt_tokens,
         prefix_queries=counters.prefix_queries,
         prefix_hits=counters.prefix_hits,
+        pooling=info.pooling if info else None,
+        handoffs=counters.handoffs,
+        failed_transfers=counters.failed_transfers,
     )
 
 
@@ -65,6 +68,7 @@ def _present(worker: Worker) -> WorkerStats:
         weight_bytes=info.weight_bytes,
         kv_bytes=info.kv_bytes,
         pages_cached=worker.pool.num_cached,
+        gap_ms=worker.gap_ms,
     )
 
 

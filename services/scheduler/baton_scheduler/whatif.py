@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from baton.errors import SettingsError
-from baton.protocol import Plan, Result, Tokens
+from baton.protocol import Plan, Pull, Pulled, Result, Tokens
 from baton.tokens import pack, unpack
 from baton_scheduler.events import (
     Aborted,
@@ -34,7 +34,9 @@ from baton_scheduler.events import (
     Dispatch,
     Event,
     Settled,
+    Tell,
     Tick,
+    Transferred,
     WorkerJoined,
     WorkerLeft,
 )
@@ -109,19 +111,27 @@ def learn(limits: Limits, events: Iterable[Event]) -> Script:
             steps += [(size, event.result.duration_us)] if size else []
         elif isinstance(event, Aborted):
             _abort(script, numbers, event, state.now)
-        elif not isinstance(event, (Tick, Closing)):
+        elif not isinstance(event, (Tick, Closing, Transferred)):
             script.inputs.append((state.now, event))
         if isinstance(event, Arrived):
             numbers[event.gateway, event.submit.handle] = len(script.logs)
             script.logs.append(_log(event))
         for decision in state.apply(event):
             if isinstance(decision, Dispatch):
-                plan = decision.message
-                sizes[decision.worker, plan.step] = sum(unpack(plan.counts, "I"))
+                sizes |= _sizes(decision.worker, decision.message)
             elif isinstance(decision.message, Tokens):
                 _write(script, numbers, decision.gateway, decision.message)
     script.step = _fit(steps)
     return script
+
+
+def _sizes(worker: str, plan: Plan) -> dict[tuple[str, int], int]:
+    """Tokens of each step of a plan."""
+    sizes = {(worker, plan.step): sum(unpack(plan.counts, "I"))}
+    turns = unpack(plan.turns, "I")
+    for turn in range(1, plan.steps):
+        sizes[worker, plan.step + turn] = sum(number > turn for number in turns)
+    return sizes
 
 
 def _log(event: Arrived) -> list[int]:
@@ -224,7 +234,8 @@ class Simulation:
     """A state, its workers, and the times at which things happen to them."""
 
     def __init__(self, limits: Limits, script: Script) -> None:
-        self._state, self._script = State(limits), script
+        # A plan of several steps changes nobody's turn, it would only have to be cut here.
+        self._state, self._script = State(msgspec.structs.replace(limits, max_steps=1)), script
         self._inputs = deque(script.inputs)
         self._workers: dict[str, _Worker] = {}
         self._steps: list[tuple[float, int, str, int, float]] = []
@@ -280,6 +291,10 @@ class Simulation:
     def _take(self, decision: Decision) -> None:
         if isinstance(decision, Dispatch):
             self._workers[decision.worker].plans.append(decision.message)
+        elif isinstance(decision, Tell):
+            if isinstance(decision.message, Pull):  # Keys travel in no time here.
+                pulled = Pulled(decision.message.epoch, decision.message.id)
+                self._apply(Transferred(decision.worker, pulled))
         elif isinstance(decision.message, Tokens):
             for handle in unpack(decision.message.handles, "I"):
                 number = self._numbers[decision.gateway, handle]

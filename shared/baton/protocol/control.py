@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from baton.protocol.base import PROTOCOL, Message
+from baton.protocol.pooling import PoolingInfo
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -28,6 +29,14 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     weight_bytes: int = 0
     kv_bytes: int = 0
     eos_ids: tuple[int, ...] = ()
+    pooling: PoolingInfo | None = None
+    """What it gives in place of text; None when it only generates."""
+    pages_address: str = ""
+    """Where other workers can read its pages; empty when they cannot."""
+    kv_layout: str = ""
+    """What its pages hold of a token, layer by layer: only equal ones pass keys on."""
+    host_pages: int = 0
+    """Pages of host memory to which pages of the device can be swapped out."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -88,6 +97,12 @@ class Drain(Message, tag="drain", frozen=True):
     seconds: float = 30.0
 
 
+class Retire(Message, tag="retire", frozen=True):
+    """Let a worker drain: what it runs goes on elsewhere. operator -> scheduler"""
+
+    name: str
+
+
 class WorkerStats(msgspec.Struct, frozen=True, array_like=True):
     """One worker as the scheduler sees it."""
 
@@ -108,6 +123,8 @@ class WorkerStats(msgspec.Struct, frozen=True, array_like=True):
     kv_bytes: int
     pages_cached: int = 0
     """Those of `pages_free` that still hold a prefix which may be used again."""
+    gap_ms: float = 0.0
+    """Moving average of the time that the device waits between two steps while there is work."""
 
 
 class Stats(Message, tag="stats", frozen=True):
@@ -137,3 +154,8 @@ class Stats(Message, tag="stats", frozen=True):
     """Prompt tokens looked up in the prefix cache."""
     prefix_hits: int = 0
     """Those of them that were found there."""
+    pooling: PoolingInfo | None = None
+    """What the model gives in place of text; None when it only generates."""
+    handoffs: int = 0
+    """Running sequences that changed their worker, with their keys."""
+    failed_transfers: int = 0

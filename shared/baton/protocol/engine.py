@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import msgspec
 
 from baton.protocol.base import Message
+from baton.protocol.pooling import Pooled, Pooling
 from baton.protocol.sampling import Sampling
 
 
@@ -41,6 +44,35 @@ class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True):
     columns: Logprobs
 
 
+MissReason: TypeAlias = Literal[
+    "none", "cold", "end", "differs", "evicted", "salt", "whole", "off", ""
+]
+"""Why the prefix cache held no more of a prompt:
+
+none     it held all that can be reused
+cold     nothing that begins like this was computed here
+end      what is cached ends there, and nothing is known to go on from it
+differs  what is cached goes on with other tokens
+evicted  it was cached, and has made room since or was reset
+salt     it is cached without the request's salt
+whole    the request needs all of its prompt computed: for log-probabilities, for a vector
+off      there is no prefix cache
+"""
+
+
+class Note(msgspec.Struct, frozen=True, array_like=True):
+    """What is told of a sequence once, with its first tokens."""
+
+    position: int
+    """How many sequences were to run before it when it arrived."""
+    estimate_ms: int
+    """Milliseconds to its first token, as estimated then; -1 when nothing was measured yet."""
+    reason: MissReason = ""
+    """Why no more of the prompt was cached, if the gateway has asked."""
+    token: int = 0
+    """Number of the first prompt token that was not cached, if it has asked."""
+
+
 class Submit(Message, tag="submit", frozen=True):
     """One sequence to run: gateway -> scheduler. A request with n choices submits n of them."""
 
@@ -58,6 +90,10 @@ class Submit(Message, tag="submit", frozen=True):
     """Who pays: fairness is between tenants."""
     salt: bytes = b""
     """Root of the prefix cache's hash chain: only sequences of equal salt share pages."""
+    report: bool = False
+    """Tell why no more of the prompt was found in the prefix cache."""
+    pooling: Pooling | None = None
+    """Not tokens but a vector is wanted: `sampling.max_tokens` is 0 and `log` is empty then."""
 
 
 class Abort(Message, tag="abort", frozen=True):
@@ -85,6 +121,10 @@ class Tokens(Message, tag="tokens", frozen=True):
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
     cached: dict[int, int] = msgspec.field(default_factory=dict)
     """handle -> prompt tokens that came from the prefix cache; once, with the first tokens"""
+    pooled: Pooled | None = None
+    """Vectors of sequences that end with this message."""
+    notes: dict[int, Note] = msgspec.field(default_factory=dict)
+    """handle -> what is told once, with the first tokens"""
 
 
 class ResetCache(Message, tag="reset_cache", frozen=True):
@@ -124,6 +164,7 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     trace: str = ""
     computed: int = 0
     """How many of `tokens` have their keys in the given pages already: a prefix cache hit."""
+    pooling: Pooling | None = None
 
 
 class Plan(Message, tag="plan", frozen=True):
@@ -158,6 +199,25 @@ class Plan(Message, tag="plan", frozen=True):
     """uint32 pages whose content is copied, after the page tables and before the rows"""
     copy_to: bytes = b""
     """uint32 pages that receive it, pairwise"""
+    swap_out: bytes = b""
+    """uint32 pairs (page, host page): content that goes to host memory before all that follows"""
+    swap_in: bytes = b""
+    """uint32 pairs (host page, page): content that comes back, after that and before copies"""
+    steps: int = 1
+    """It is also the plan of the steps that follow, so many together: in each of them the rows
+    that still have turns run one position further. Every step has a Result of its own."""
+    turns: bytes = b""
+    """uint32 per row, 1 .. steps: in how many of the steps it runs; empty means in one. A row with
+    more than one decodes: its count is 1 and it samples."""
+
+
+class Cut(Message, tag="cut", frozen=True):
+    """End a plan early: scheduler -> worker. The next of its steps that begins is its last; the
+    first one runs in any case. The next Result carries `until`, unless the plan is over."""
+
+    epoch: int
+    step: int
+    """First step of the plan."""
 
 
 class Result(Message, tag="result", frozen=True):
@@ -184,3 +244,13 @@ class Result(Message, tag="result", frozen=True):
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
     duration_us: int = 0
     """Wall time of the step on the worker."""
+    swap_us: int = 0
+    """Of it, the time that swaps took."""
+    until: int = 0
+    """The plan that was last sent has been cut: this is the number of its last step. 0 says
+    nothing."""
+    gap_us: int = 0
+    """Time that the device was idle before this step although sequences were waiting to go on: from
+    the end of the step before to the start of this one. 0 when there was nothing to do."""
+    pooled: Pooled | None = None
+    """Vectors of sequences whose last token has run."""

@@ -34,6 +34,8 @@ class EncodeText(Message, tag="encode_text", frozen=True):
     allow_special: bool = True
     """Text such as "</s>" becomes that token."""
     limit: int = 0
+    pair: str | None = None
+    """A second text, encoded behind the first one as one sequence."""
 
 
 class Encoded(Message, tag="encoded", frozen=True):
@@ -44,6 +46,8 @@ class Encoded(Message, tag="encoded", frozen=True):
     """int32"""
     truncated: bool = False
     """The text was longer than `limit`; `tokens` holds more than `limit` ids, not all of them."""
+    second: int = 0
+    """Index of the first token of the second text, where the model tells the two apart."""
 
 
 class Detokenize(Message, tag="detokenize", frozen=True):
