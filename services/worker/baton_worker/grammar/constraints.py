@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -58,20 +60,45 @@ class Engine(Protocol):
         """A matcher at the beginning of the output. Raises `GrammarError`."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What may come next in one output."""
+
+    allowed: Bits
+    may_end: bool
+
+
 class Constraints:
-    """Matchers by slot."""
+    """Matchers by slot. One thread looks at them ahead, and only while nobody moves them on."""
 
     def __init__(self, engine: Engine | None, vocab_size: int) -> None:
-        self._engine, self._vocab_size = engine, vocab_size
+        self._engine, self._bytes = engine, -(-vocab_size // 8)
         self._compiled: OrderedDict[Grammar, Matcher] = OrderedDict()
         self._matchers: dict[int, Matcher] = {}
+        self._thread = ThreadPoolExecutor(1, "grammar")
+        self._ahead: Future[dict[int, _Look]] | None = None
 
     def __len__(self) -> int:
         """Sequences held that follow a grammar."""
         return len(self._matchers)
 
+    def foresee(self, slots: Sequence[int]) -> None:
+        """Begin to find out what these slots may sample, beside what the caller does next.
+
+        Needed for nothing: what has not been foreseen is computed by `mask`.
+        """
+        self._take()
+        if wanted := {slot: self._matchers[slot] for slot in slots if slot in self._matchers}:
+            self._ahead = self._thread.submit(_look_at_all, wanted)
+
+    def _take(self) -> dict[int, _Look]:
+        """What has been foreseen, once. Nobody looks at a matcher after that."""
+        ahead, self._ahead = self._ahead, None
+        return ahead.result() if ahead is not None else {}
+
     def enter(self, slot: int, grammar: Grammar, tokens: Sequence[int]) -> str:
         """Take in a sequence that has produced `tokens`. Returns why it cannot, or nothing."""
+        self._take()
         if self._engine is None:
             return "this worker has no vocabulary to follow a grammar with"
         try:
@@ -85,6 +112,7 @@ class Constraints:
 
     def release(self, slot: int) -> None:
         """The sequence of a slot has gone."""
+        self._take()
         self._matchers.pop(slot, None)
 
     def mask(self, slots: Sequence[int], stops: npt.NDArray[np.int64]) -> Mask | None:
@@ -98,16 +126,17 @@ class Constraints:
         rows = [row for row, slot in enumerate(slots) if slot in self._matchers]
         if not rows:
             return None
-        matchers = [self._matchers[slots[row]] for row in rows]
-        bits = np.stack([matcher.allowed() for matcher in matchers])
-        allowed = np.unpackbits(bits, axis=1, count=self._vocab_size, bitorder="little") > 0
-        row, column = np.nonzero(stops[rows] >= 0)
-        may_end = np.array([matcher.may_end for matcher in matchers])
-        allowed[row, stops[rows][row, column]] = may_end[row]
-        return Mask(np.array(rows, np.int64), allowed)
+        known = self._take()
+        looks = [known.get(slots[row]) or _look(self._matchers[slots[row]]) for row in rows]
+        bits = np.stack([look.allowed[: self._bytes] for look in looks])
+        for row, look in enumerate(looks):
+            ends = stops[rows[row]]
+            _mark(bits[row], ends[ends >= 0], look.may_end)
+        return Mask(np.array(rows, np.int64), bits)
 
     def accept(self, slots: Sequence[int], tokens: Sequence[int]) -> list[int]:
         """Go on after one token each, none of them a stop id. Returns the slots that are over."""
+        self._take()
         over = []
         for slot, token in zip(slots, tokens, strict=True):
             matcher = self._matchers.get(slot)
@@ -126,3 +155,20 @@ class Constraints:
                 self._compiled.popitem(last=False)
         self._compiled.move_to_end(grammar)
         return self._compiled[grammar]
+
+
+def _look(matcher: Matcher) -> _Look:
+    return _Look(matcher.allowed(), matcher.may_end)
+
+
+def _look_at_all(matchers: dict[int, Matcher]) -> dict[int, _Look]:
+    return {slot: _look(matcher) for slot, matcher in matchers.items()}
+
+
+def _mark(bits: Bits, tokens: npt.NDArray[np.int64], allowed: bool) -> None:
+    """Set or clear the bits of some tokens, in place."""
+    masks = np.left_shift(1, tokens & 7).astype(np.uint8)
+    if allowed:
+        np.bitwise_or.at(bits, tokens >> 3, masks)
+    else:
+        np.bitwise_and.at(bits, tokens >> 3, ~masks)
