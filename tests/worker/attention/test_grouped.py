@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from baton_worker.attention.grouped import GroupedBackend
 from baton_worker.attention.reference import ReferenceBackend
 
+SLOPES = (0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125)
 CASES = {
     "decode alone": [(1, 30)],
     "decode of one length": [(1, 30), (1, 30), (1, 30)],
@@ -42,6 +44,20 @@ def test_matches_the_reference(
     problem: Any, rows: list[tuple[int, int]], window: int | None, heads: tuple[int, int]
 ) -> None:
     assert difference(problem(rows, window=window, heads=heads)) < 1e-5
+
+
+@pytest.mark.parametrize("rows", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("window", [None, 10])
+@pytest.mark.parametrize(
+    "scores",
+    [{"softcap": 0.5}, {"slopes": SLOPES}, {"softcap": 0.5, "slopes": SLOPES}],
+    ids=["capped", "alibi", "both"],
+)
+def test_bent_and_sloped_scores_match_the_reference(
+    problem: Any, rows: list[tuple[int, int]], window: int | None, scores: dict[str, Any]
+) -> None:
+    given = problem(rows, window=window, heads=(6, 2))
+    assert difference(replace(given, call=replace(given.call, **scores))) < 1e-5
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,3 +30,20 @@ def test_one_row_equals_torch_attention(problem: Any, start: int) -> None:
 def test_visibility_is_causal_and_counts_the_token_itself_in_the_window() -> None:
     assert visible(1, 2, 3, None, CPU).int().tolist() == [[1, 1, 0], [1, 1, 1]]
     assert visible(1, 2, 3, 2, CPU).int().tolist() == [[1, 1, 0], [0, 1, 1]]
+
+
+def test_scores_are_bent_then_sloped_by_distance(problem: Any) -> None:
+    """Two heads, three tokens, written out."""
+    given = problem([(3, 0)], heads=(2, 1))
+    call = replace(given.call, softcap=0.7, slopes=(0.5, 0.25))
+    backend = ReferenceBackend()
+    ours = backend.forward(backend.plan(given.batch, call), given.query, given.pages)
+    key, value = given.pages[given.batch.page_table[0]].flatten(0, 1)[:3, :, 0].unbind(1)
+    for token in range(3):
+        for head, slope in enumerate((0.5, 0.25)):
+            raw = torch.stack([given.query[token, head] @ key[j] for j in range(token + 1)])
+            bent = 0.7 * torch.tanh(raw * call.scale / 0.7)
+            behind = torch.tensor([float(j - token) for j in range(token + 1)])
+            weights = (bent + slope * behind).softmax(0)
+            expected = weights @ value[: token + 1]
+            torch.testing.assert_close(ours[token].view(2, -1)[head], expected)

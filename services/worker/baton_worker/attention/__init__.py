@@ -12,6 +12,7 @@ from baton_worker.attention.base import AttentionBatch, AttentionCall, Backend
 BACKENDS = Registry(
     "attention",
     {
+        "cpu": "baton_worker.attention.cpu:CpuBackend",
         "grouped": "baton_worker.attention.grouped:GroupedBackend",
         "reference": "baton_worker.attention.reference:ReferenceBackend",
     },

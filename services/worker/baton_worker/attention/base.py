@@ -90,7 +90,13 @@ def _padded(
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """The static facts of one layer's attention: what a backend accepts or refuses."""
+    """The static facts of one layer's attention: what a backend accepts or refuses.
+
+    A score is scale * q.k, bent into (-softcap, softcap), plus slopes[head] * (key's position -
+    query's position); then the mask: the last `window` tokens, and of those, with a `chunk`, the
+    ones in the query's own chunk of so many positions. With `sinks` or `token_sinks`, one more
+    score per head, or per token and head, takes part in the softmax and has no value.
+    """
 
     num_heads: int
     num_kv_heads: int
@@ -99,11 +105,24 @@ class AttentionCall:
     window: int | None
     dtype: torch.dtype
     device: torch.device
+    softcap: float | None = None
+    slopes: tuple[float, ...] | None = None
+    """ALiBi: one per query head."""
+    chunk: int | None = None
+    sinks: bool = False
+    token_sinks: bool = False
+    latent: bool = False
+    """Keys serve as values: a page holds one vector per token and key head, not two."""
 
     def __str__(self) -> str:
         """One phrase for a log line."""
         seen = "all tokens" if self.window is None else f"the last {self.window} tokens"
         kind = f"{self.num_heads} query and {self.num_kv_heads} key heads of {self.head_dim}"
+        kind += ", soft-capped" if self.softcap else ""
+        kind += ", with ALiBi" if self.slopes else ""
+        kind += ", keys as values" if self.latent else ""
+        kind += ", with sinks" if self.sinks or self.token_sinks else ""
+        seen += f" in chunks of {self.chunk}" if self.chunk else ""
         return f"{kind} over {seen}, {str(self.dtype).removeprefix('torch.')} on {self.device}"
 
 
@@ -121,13 +140,18 @@ class Backend(Protocol):
         """Whatever the layers of one kind share in this step: masks, indices."""
         ...
 
-    def forward(self, plan: Any, query: Tensor, pages: Tensor) -> Tensor:
+    def forward(
+        self, plan: Any, query: Tensor, pages: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
         """Attend.
 
         Args:
             plan: what `plan` returned.
             query: [T, num_heads, head_dim], rotated, any row stride.
-            pages: [num_pages, page_size, 2, num_kv_heads, head_dim].
+            pages: [num_pages, page_size, 2, num_kv_heads, head_dim], keys and values; for a
+                `latent` call the third axis is 1.
+            sinks: [num_heads] where the call has `sinks`, [T, num_heads] where it has
+                `token_sinks`, else None.
 
         Returns:
             [T, num_heads * head_dim].

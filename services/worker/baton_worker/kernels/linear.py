@@ -1,4 +1,4 @@
-"""Matrix times weight: the plain form, and oneDNN with the weight laid out for the CPU once."""
+"""Matrix times weight: the plain form, and forms with the weight laid out for the CPU once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from baton_worker.kernels.cpu.linear import CpuLinear
 
 
 class LinearKernel(Protocol):
@@ -31,7 +33,7 @@ class PlainLinear:
 
 
 class PackedLinear:
-    """oneDNN with a prepacked weight.
+    """oneDNN with a prepacked weight, where the C++ kernels cannot be had.
 
     `F.linear` reorders the weight into oneDNN's blocked layout in every call, which at a few rows
     costs more than the product. Here that happens once. The residual is added inside the product,
@@ -68,3 +70,17 @@ class PackedLinear:
         else:
             y = self._linear_binary(x, residual, self._weight, self._bias, "add")
         return y
+
+
+def fastest(
+    weight: Tensor, bias: Tensor | None, *, out_dtype: torch.dtype | None = None
+) -> LinearKernel:
+    """The first that does not refuse; all but `PlainLinear` hold a copy in a layout of their own.
+
+    `out_dtype` is what the caller would like: only `CpuLinear` has float32 sums to give.
+    """
+    if CpuLinear.refuses(weight) is None:
+        return CpuLinear(weight, bias, out_dtype=out_dtype)
+    if PackedLinear.refuses(weight) is None:
+        return PackedLinear(weight, bias)
+    return PlainLinear(weight, bias)

@@ -1,0 +1,40 @@
+"""Build the kernels ahead of their first use: `python -m baton_worker.kernels.cpu [--bench]`.
+
+Builds every library at every level into the package, so that an image that is made here runs on
+any CPU and needs no compiler. With `--bench` nothing is built ahead: the products are measured.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from baton_worker.config import Config
+from baton_worker.kernels.cpu import bench
+from baton_worker.kernels.cpu.build import SHIPPED, Builder, BuildError, names
+from baton_worker.kernels.cpu.level import LEVELS
+
+
+def main(arguments: list[str]) -> int:
+    """Build everything, or measure; 1 with a sentence when nothing can be built, 2 for misuse."""
+    if arguments == ["--bench"]:
+        bench.main()
+        return 0
+    if arguments:
+        print("usage: python -m baton_worker.kernels.cpu [--bench]", file=sys.stderr)
+        return 2
+    torch.get_num_threads()
+    builder = Builder(Config.load().compiler, SHIPPED)
+    try:
+        for name in names():
+            for level in LEVELS:
+                print(builder.library(name, level))
+    except BuildError as error:
+        print(f"The CPU kernels are not built: {error}.", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

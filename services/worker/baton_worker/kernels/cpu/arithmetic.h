@@ -1,0 +1,45 @@
+// How an activation meets the weights of 2 * kWidth columns.
+//
+// A step is what one multiply instruction takes of the inner dimension. Sums run over steps in
+// order, one accumulator per output: no count of rows or threads changes a bit of a result.
+#pragma once
+
+#include "simd.h"
+
+namespace baton {
+
+// One value of k at a time, in float. Runs on every CPU, and for float32 activations.
+struct FloatArithmetic {
+    using Element = float;
+    using Weights = Vec;
+    static constexpr int kStep = 1;
+
+    static Vec accumulate(Vec sum, Weights w, Element x) { return fma(w, set1(x), sum); }
+
+    static Element element(const float* x) { return *x; }
+    static Element element(const Bf16* x) { return to_float(*x); }
+};
+
+#if defined(__AVX512BF16__)
+
+// Two values of k at a time: products of bfloat16 pairs are exact and summed in float.
+struct PairArithmetic {
+    using Element = std::uint32_t;
+    using Weights = __m512i;
+    static constexpr int kStep = 2;
+
+    static Vec accumulate(Vec sum, Weights w, Element x) {
+        const __m512i pairs = _mm512_set1_epi32(static_cast<int>(x));
+        return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)pairs);
+    }
+
+    static Element element(const Bf16* x) {
+        Element pair;
+        std::memcpy(&pair, x, sizeof pair);
+        return pair;
+    }
+};
+
+#endif
+
+}  // namespace baton

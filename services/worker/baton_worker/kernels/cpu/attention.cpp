@@ -1,0 +1,645 @@
+// Attention over pages, for decode and prefill in one call.
+//
+// Layout of the pages of one layer: [num_pages, page_size, 2 (key, value), kv_heads, head_dim].
+//
+// What a token's output is does not depend on the batch, on how its prompt was cut into chunks, or
+// on the number of threads, to the last bit. That follows from three rules:
+//   * Keys are taken in blocks, and blocks in partitions, both counted from position 0. A softmax
+//     runs over the blocks of a partition in their order (online, Milakov and Gimelshein 2018,
+//     arXiv:1805.02867), and partitions are merged in their order.
+//   * Within a block, each (query, key) score is one chain of multiply-adds over the channels, and
+//     each (query, channel) result one chain over the keys. A register tile holds many such chains
+//     side by side and never splits one.
+//   * A key that a query may not see weighs exactly 0, and a block of such keys changes nothing.
+//
+// A key head is read once for all query heads that share it.
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "lanes.h"
+
+namespace baton {
+namespace {
+
+constexpr int kBlock = 64;        // keys that are packed together
+constexpr int kPartition = 256;   // keys that are accumulated before a merge
+constexpr int kQueryRows = 96;    // (token, head) pairs that use a packed block
+constexpr int kPadding = 32;      // channels: a whole number of registers in every layout
+constexpr int kTile = kWidth == 16 ? 6 : 3;  // query rows in a register tile
+constexpr int kWide = 4;                     // registers of a register tile in a row
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+// The static facts of a layer; mirrored in attention/cpu.py.
+struct Call {
+    int32_t num_heads, num_kv_heads, head_dim;
+    int32_t window, chunk;  // 0: none, see AttentionCall
+    float scale, softcap;   // softcap 0: none
+    const float* slopes;    // per query head; may be null
+    int32_t bytes;          // of an element: 2 is bfloat16, 4 is float
+};
+
+// A ragged step; mirrored in attention/cpu.py. See AttentionBatch.
+struct Batch {
+    int32_t rows, page_size, table_width;
+    const int32_t *query_starts, *lengths, *page_table;
+};
+
+// One piece of work: some query tokens of a row, one key head, the keys of some partitions.
+struct Task {
+    int32_t row, head, first, tokens;
+    int32_t begin, end;  // keys; begin is a multiple of kPartition
+    int32_t partial;     // index of the unfinished result; -1: the result is final
+};
+
+// What queries need after some keys: the greatest score, the sum of weights, weighted values.
+struct Softmax {
+    float *most, *total, *sum;
+};
+
+int round_up(int x, int to) { return (x + to - 1) / to * to; }
+
+// ---- operands -----------------------------------------------------------------------------------
+// A product works on 32-bit words: one float, or two bfloat16 where the CPU multiplies such pairs.
+
+template <class X>
+constexpr int kPerWord = sizeof(float) / sizeof(X);
+
+template <class X>
+Vec multiply_add(Vec a, Vec b, Vec sum) {
+    return fma(a, b, sum);
+}
+
+// The next kWidth words of a row of T, as raw bits.
+template <class X, class T>
+Vec words(const T* from) {
+    return load(from);
+}
+
+// Values of two tokens to words; `a` is the earlier. Writes kWidth * kPerWord words.
+template <class X>
+void interleave(Vec a, Vec, float* to) {
+    store(to, a);
+}
+
+#if defined(__AVX512BF16__)
+
+using Fast = Bf16;
+
+template <>
+Vec multiply_add<Bf16>(Vec a, Vec b, Vec sum) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+}
+
+template <>
+Vec words<Bf16, Bf16>(const Bf16* from) {
+    return _mm512_loadu_ps(from);
+}
+
+template <>
+void interleave<Bf16>(Vec a, Vec b, float* to) {
+    alignas(64) static constexpr uint16_t kLow[32] = {
+        0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+        8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    const __m512i low = _mm512_load_si512(kLow);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    const __m512i x = as_int(a), y = as_int(b);
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi16(x, low, y));
+    _mm512_storeu_si512(to + kWidth, _mm512_permutex2var_epi16(x, high, y));
+}
+
+#else
+
+using Fast = float;
+
+#endif
+
+// ---- scratch ------------------------------------------------------------------------------------
+
+// Memory of one thread, reused by every call.
+class Scratch {
+   public:
+    float* take(size_t floats) {
+        const size_t begin = used_;
+        used_ += (floats + 15) / 16 * 16;
+        return data_.get() + begin;
+    }
+    void reset(size_t floats) {
+        used_ = 0;
+        if (floats <= size_) return;
+        size_ = floats;
+        data_.reset(static_cast<float*>(std::aligned_alloc(64, (floats * 4 + 63) / 64 * 64)));
+        std::fill_n(data_.get(), floats, 0.0f);
+    }
+
+   private:
+    struct Free {
+        void operator()(float* p) const { std::free(p); }
+    };
+    std::unique_ptr<float, Free> data_;
+    size_t size_ = 0, used_ = 0;
+};
+
+thread_local Scratch scratch;
+
+Softmax take_softmax(Scratch& from, int rows, int dim) {
+    Softmax state;
+    state.most = from.take(rows);
+    state.total = from.take(rows);
+    state.sum = from.take(size_t(rows) * dim);
+    return state;
+}
+
+void clear(Softmax& state, int rows, int dim) {
+    std::fill_n(state.most, rows, kHidden);
+    std::fill_n(state.total, rows, 0.0f);
+    std::fill_n(state.sum, size_t(rows) * dim, 0.0f);
+}
+
+// ---- keys and values of a block -----------------------------------------------------------------
+
+// Where the keys of up to kBlock tokens in a row are. Values follow at a fixed distance.
+template <class T>
+struct Located {
+    const T* key[kBlock];
+    int count;
+
+    Located(const Call& call, const Batch& batch, const T* pages, int row, int head, int begin,
+            int end)
+        : count(end - begin) {
+        const int32_t* table = batch.page_table + int64_t(row) * batch.table_width;
+        const int64_t stride = int64_t(2) * call.num_kv_heads * call.head_dim;
+        int page = begin / batch.page_size, offset = begin % batch.page_size;
+        for (int i = 0; i < count; i++) {
+            const int64_t slot = int64_t(table[page]) * batch.page_size + offset;
+            key[i] = pages + slot * stride + int64_t(head) * call.head_dim;
+            if (++offset == batch.page_size) offset = 0, page++;
+        }
+    }
+
+    // Ask for some keys, or with their distance for values, before they are needed.
+    void prefetch(int first, int some, int64_t distance, int head_dim) const {
+        for (int i = first; i < std::min(first + some, count); i++)
+            for (int d = 0; d < head_dim; d += 64 / int(sizeof(T)))
+                __builtin_prefetch(key[i] + distance + d, 0, 2);
+    }
+};
+
+// Reads rows of head_dim elements in whole registers, where that would overrun by way of a copy.
+template <class X, class T>
+class Reader {
+   public:
+    explicit Reader(int head_dim) : dim_(head_dim) {}
+    Vec operator()(const T* row, int channel) {
+        if (channel + kStep <= dim_) return words<X>(row + channel);
+        if (channel >= dim_) return zero();
+        std::copy(row + channel, row + dim_, copy_);
+        return words<X>(copy_);
+    }
+
+   private:
+    static constexpr int kStep = kWidth * kPerWord<X>;
+    int dim_;
+    T copy_[kStep] = {};
+};
+
+// A block of keys as [word][key], of values as [key / kPerWord][channel]. Meanwhile the keys and
+// values of the `next` block are on their way: no hardware guesses where its page is.
+template <class X, class T>
+void pack(const Located<T>& from, const Located<T>& next, int64_t value_distance, int head_dim,
+          int dim, float* keys, float* values) {
+    Reader<X, T> read(head_dim);
+    constexpr int step = kWidth * kPerWord<X>;
+    for (int first = 0; first < from.count; first += kWidth) {
+        next.prefetch(first, kWidth, 0, head_dim);
+        for (int channel = 0; channel < dim; channel += step) {
+            Vec square[kWidth];
+            for (int i = 0; i < kWidth; i++)
+                square[i] =
+                    first + i < from.count ? read(from.key[first + i], channel) : zero();
+            transpose(square);
+            for (int i = 0; i < kWidth; i++)
+                store(keys + (channel / kPerWord<X> + i) * kBlock + first, square[i]);
+        }
+    }
+    for (int i = 0; i < from.count; i += kPerWord<X>) {
+        next.prefetch(i, kPerWord<X>, value_distance, head_dim);
+        for (int channel = 0; channel < dim; channel += step) {
+            const bool paired = kPerWord<X> == 2 && i + 1 < from.count;
+            const Vec a = read(from.key[i] + value_distance, channel);
+            const Vec b = paired ? read(from.key[i + 1] + value_distance, channel) : zero();
+            interleave<X>(a, b, values + i / kPerWord<X> * dim + channel);
+        }
+    }
+}
+
+// ---- register tiles -----------------------------------------------------------------------------
+
+// out[n][key] = query[n] . key, for N query rows and a block of keys.
+template <class X, int N>
+void score(const float* query, const float* keys, int num_words, int stride, float* out) {
+    for (int first = 0; first < kBlock; first += kWide * kWidth) {
+        Vec sum[N][kWide];
+        for (auto& row : sum)
+            for (auto& x : row) x = zero();
+        for (int w = 0; w < num_words; w++) {
+            Vec key[kWide];
+            for (int i = 0; i < kWide; i++)
+                key[i] = load(keys + w * kBlock + first + i * kWidth);
+            for (int n = 0; n < N; n++) {
+                const Vec q = set1(query[n * stride + w]);
+                for (int i = 0; i < kWide; i++) sum[n][i] = multiply_add<X>(q, key[i], sum[n][i]);
+            }
+        }
+        for (int n = 0; n < N; n++)
+            for (int i = 0; i < kWide; i++) store(out + n * kBlock + first + i * kWidth, sum[n][i]);
+    }
+}
+
+// sum[n] = sum[n] * fade[n] + weights[n] . values, for N query rows and W registers of channels.
+template <class X, int N, int W>
+void weigh_some(const float* weights, const float* values, int num_words, int dim,
+                const float* fade, float* sum) {
+    Vec out[N][W];
+    for (int n = 0; n < N; n++)
+        for (int i = 0; i < W; i++)
+            out[n][i] = load(sum + n * dim + i * kWidth) * set1(fade[n]);
+    for (int w = 0; w < num_words; w++) {
+        Vec value[W];
+        for (int i = 0; i < W; i++) value[i] = load(values + w * dim + i * kWidth);
+        for (int n = 0; n < N; n++) {
+            const Vec weight = set1(weights[n * kBlock + w]);
+            for (int i = 0; i < W; i++) out[n][i] = multiply_add<X>(weight, value[i], out[n][i]);
+        }
+    }
+    for (int n = 0; n < N; n++)
+        for (int i = 0; i < W; i++) store(sum + n * dim + i * kWidth, out[n][i]);
+}
+
+template <class X, int N>
+void weigh(const float* weights, const float* values, int num_words, int dim, const float* fade,
+           float* sum) {
+    int d = 0;
+    for (; d + kWide * kWidth <= dim; d += kWide * kWidth)
+        weigh_some<X, N, kWide>(weights, values + d, num_words, dim, fade, sum + d);
+    for (; d < dim; d += 2 * kWidth)
+        weigh_some<X, N, 2>(weights, values + d, num_words, dim, fade, sum + d);
+}
+
+// ---- softmax ------------------------------------------------------------------------------------
+
+// A query row: which token it is, the first that it may see, the slope of its head.
+struct Asker {
+    int position, oldest;
+    float slope;
+};
+
+// cap * tanh(x / cap).
+Vec bend(Vec x, const Call& call) {
+    const Vec one = set1(1.0f);
+    const Vec e = exp(x * set1(2.0f / call.softcap));
+    return set1(call.softcap) * (one - set1(2.0f) / (e + one));
+}
+
+// Products [kBlock] to scores, hidden ones at -inf; returns the greatest.
+float finish_scores(const Call& call, const Asker& asker, int begin, float* scores) {
+    const bool whole = asker.oldest <= begin && begin + kBlock <= asker.position + 1;
+    const Vec low = set1(float(asker.oldest - begin));
+    const Vec high = set1(float(asker.position - begin));
+    Vec most = set1(kHidden);
+    for (int i = 0; i < kBlock; i += kWidth) {
+        const Vec key = count_up() + set1(float(i));
+        Vec x = load(scores + i) * set1(call.scale);
+        if (call.softcap > 0) x = bend(x, call);
+        if (call.slopes) x = fma(set1(asker.slope), key - high, x);
+        if (!whole) x = within(key, low, high, x, set1(kHidden));
+        store(scores + i, x);
+        most = max(most, x);
+    }
+    return largest(most);
+}
+
+// Scores [kBlock] to weights as words of X, in place; returns their sum as the product sees them.
+template <class X>
+float finish_weights(float* scores, float most) {
+    X* weights = reinterpret_cast<X*>(scores);
+    Vec total = zero();
+    for (int i = 0; i < kBlock; i += kWidth) {
+        store(weights + i, exp(load(scores + i) - set1(most)));
+        total = total + load(weights + i);
+    }
+    return sum(total);
+}
+
+float exp_one(float x) {
+    alignas(64) float out[kWidth];
+    store(out, exp(set1(x)));
+    return out[0];
+}
+
+// A packed block: `count` keys from position `begin` on.
+struct Block {
+    const float *keys, *values;
+    int begin, count;
+};
+
+// Nothing seen yet is -inf, and -inf - -inf is no number: measured from 0 it weighs 0, as it must.
+float base_of(float most) { return most == kHidden ? 0.0f : most; }
+
+// N query rows, `stride` words apart, to one block.
+template <class X, int N>
+void attend_tile(const Call& call, const Asker* askers, const float* query, int stride,
+                 const Block& block, int dim, Softmax state) {
+    static_assert(N <= kWidth, "the fades of a tile are one register");
+    alignas(64) float scores[N * kBlock], fade[kWidth] = {};
+    float most[N];
+    const int num_words = (call.head_dim + kPerWord<X> - 1) / kPerWord<X>;
+    score<X, N>(query, block.keys, num_words, stride, scores);
+    for (int n = 0; n < N; n++) {
+        const float greatest = finish_scores(call, askers[n], block.begin, scores + n * kBlock);
+        // NaN must win, so that a broken sequence shows.
+        most[n] = greatest <= state.most[n] ? state.most[n] : greatest;
+        fade[n] = state.most[n] - base_of(most[n]);
+    }
+    store(fade, exp(load(fade)));
+    for (int n = 0; n < N; n++) {
+        const float added = finish_weights<X>(scores + n * kBlock, base_of(most[n]));
+        state.total[n] = state.total[n] * fade[n] + added;
+        state.most[n] = most[n];
+    }
+    const int used = (block.count + kPerWord<X> - 1) / kPerWord<X>;
+    weigh<X, N>(scores, block.values, used, dim, fade, state.sum);
+}
+
+// As `attend_tile` for n <= N rows.
+template <class X, int N = kTile>
+void attend_rows(int n, const Call& call, const Asker* askers, const float* query, int stride,
+                 const Block& block, int dim, Softmax state) {
+    if (n == N)
+        attend_tile<X, N>(call, askers, query, stride, block, dim, state);
+    else if constexpr (N > 1)
+        attend_rows<X, N - 1>(n, call, askers, query, stride, block, dim, state);
+}
+
+// into += from, for one query row.
+void merge_row(Softmax into, Softmax from, int r, int dim) {
+    const float most = from.most[r] <= into.most[r] ? into.most[r] : from.most[r];
+    const float old = exp_one(into.most[r] - base_of(most));
+    const float fresh = exp_one(from.most[r] - base_of(most));
+    into.most[r] = most;
+    into.total[r] = into.total[r] * old + from.total[r] * fresh;
+    float *a = into.sum + int64_t(r) * dim, *b = from.sum + int64_t(r) * dim;
+    for (int d = 0; d < dim; d += kWidth) {
+        const Vec faded = load(a + d) * set1(old);
+        store(a + d, fma(load(b + d), set1(fresh), faded));
+    }
+}
+
+void merge(Softmax into, Softmax from, int rows, int dim) {
+    for (int r = 0; r < rows; r++) merge_row(into, from, r, dim);
+}
+
+// ---- tasks --------------------------------------------------------------------------------------
+
+// Everything that tasks of one call share.
+template <class T>
+struct Job {
+    const Call& call;
+    const Batch& batch;
+    const T* query;
+    int64_t query_stride;
+    const T* pages;
+    const float* sinks;
+    int64_t sinks_stride;
+    T* out;
+    int group, dim;
+
+    int tokens(int row) const { return batch.query_starts[row + 1] - batch.query_starts[row]; }
+    int start(int row) const { return batch.lengths[row] - tokens(row); }
+    int oldest(int position) const {
+        const int windowed = call.window > 0 ? std::max(0, position - call.window + 1) : 0;
+        return call.chunk > 0 ? std::max(windowed, position / call.chunk * call.chunk) : windowed;
+    }
+    // Element of the query row r of a task: rows go token by token, head by head.
+    int64_t token(const Task& task, int r) const {
+        return batch.query_starts[task.row] + task.first + r / group;
+    }
+    int head(const Task& task, int r) const { return task.head * group + r % group; }
+};
+
+template <class T>
+std::vector<Asker> askers_of(const Job<T>& job, const Task& task) {
+    std::vector<Asker> askers(size_t(task.tokens) * job.group);
+    for (int r = 0; r < int(askers.size()); r++) {
+        const int position = job.start(task.row) + task.first + r / job.group;
+        const float slope = job.call.slopes ? job.call.slopes[job.head(task, r)] : 0.0f;
+        askers[r] = {position, job.oldest(position), slope};
+    }
+    return askers;
+}
+
+template <class X, class T>
+void copy_query(const Job<T>& job, const Task& task, int rows, float* to) {
+    Reader<X, T> read(job.call.head_dim);
+    const int stride = job.dim / kPerWord<X>;
+    for (int r = 0; r < rows; r++) {
+        const T* from = job.query + job.token(task, r) * job.query_stride +
+                        int64_t(job.head(task, r)) * job.call.head_dim;
+        for (int w = 0; w < stride; w += kWidth)
+            store(to + int64_t(r) * stride + w, read(from, w * kPerWord<X>));
+    }
+}
+
+// All query rows of a task to one block of keys.
+template <class X, class T>
+void attend_block(const Job<T>& job, const Task& task, const std::vector<Asker>& askers,
+                  const float* query, float* keys, float* values, int begin, int end,
+                  Softmax state) {
+    const Located<T> here(job.call, job.batch, job.pages, task.row, task.head, begin, end);
+    const int64_t distance = int64_t(job.call.num_kv_heads) * job.call.head_dim;
+    const Located<T> next(job.call, job.batch, job.pages, task.row, task.head, end,
+                          std::min(end + kBlock, task.end));
+    pack<X>(here, next, distance, job.call.head_dim, job.dim, keys, values);
+    const Block block = {keys, values, begin, end - begin};
+    const int rows = int(askers.size()), stride = job.dim / kPerWord<X>;
+    for (int r = 0; r < rows; r += kTile) {
+        const int n = std::min(kTile, rows - r);
+        if (askers[r + n - 1].position < begin || askers[r].oldest >= end) continue;
+        const Softmax some = {state.most + r, state.total + r, state.sum + int64_t(r) * job.dim};
+        attend_rows<X>(n, job.call, &askers[r], query + int64_t(r) * stride, stride, block,
+                       job.dim, some);
+    }
+}
+
+// A sink is one more score, of a key whose value is zero.
+template <class T>
+float share_of(const Job<T>& job, const Task& task, int r, Softmax state) {
+    if (job.sinks == nullptr) return 1.0f / state.total[r];
+    const float sink = job.sinks[job.token(task, r) * job.sinks_stride + job.head(task, r)];
+    const float most = std::max(sink, state.most[r]), fade = exp_one(state.most[r] - most);
+    return fade / (state.total[r] * fade + exp_one(sink - most));
+}
+
+template <class T>
+void write(const Job<T>& job, const Task& task, int rows, Softmax state) {
+    alignas(64) T padded[kWidth];
+    const int head_dim = job.call.head_dim;
+    for (int r = 0; r < rows; r++) {
+        T* to = job.out + (job.token(task, r) * job.call.num_heads + job.head(task, r)) * head_dim;
+        const Vec share = set1(share_of(job, task, r, state));
+        for (int d = 0; d < head_dim; d += kWidth) {
+            store(padded, load(state.sum + int64_t(r) * job.dim + d) * share);
+            std::copy_n(padded, std::min(kWidth, head_dim - d), to + d);
+        }
+    }
+}
+
+// All partitions of a task, one after the other. `partials` holds what other tasks merge.
+template <class X, class T>
+void run(const Job<T>& job, const Task& task, const std::vector<Softmax>& partials) {
+    const int rows = task.tokens * job.group, stride = job.dim / kPerWord<X>;
+    const size_t state = size_t(rows) * (job.dim + 32) + 64;
+    scratch.reset(size_t(rows) * stride + 2 * size_t(kBlock) * job.dim + 2 * state + 64);
+    float* query = scratch.take(size_t(rows) * stride);
+    float* keys = scratch.take(size_t(kBlock) * job.dim);
+    float* values = scratch.take(size_t(kBlock) * job.dim);
+    const Softmax part = task.partial < 0 ? take_softmax(scratch, rows, job.dim)
+                                          : partials[size_t(task.partial)];
+    Softmax whole = take_softmax(scratch, rows, job.dim), current = part;
+    clear(whole, rows, job.dim);
+    copy_query<X>(job, task, rows, query);
+    const std::vector<Asker> askers = askers_of(job, task);
+    for (int begin = task.begin; begin < task.end; begin += kPartition) {
+        clear(current, rows, job.dim);
+        const int stop = std::min(begin + kPartition, task.end);
+        const int oldest = askers[0].oldest / kBlock * kBlock;
+        for (int b = std::max(begin, oldest); b < stop; b += kBlock)
+            attend_block<X>(job, task, askers, query, keys, values, b, std::min(b + kBlock, stop),
+                            current);
+        if (task.partial < 0) merge(whole, current, rows, job.dim);
+    }
+    if (task.partial < 0) write(job, task, rows, whole);
+}
+
+// The work of one call: tasks, and room for what some of them leave to be merged.
+class Work {
+   public:
+    std::vector<Task> tasks;
+    std::vector<Softmax> partials;
+    int64_t products = 0;  // about how many multiply-adds
+
+    template <class T>
+    explicit Work(const Job<T>& job) {
+        const int threads = omp_get_max_threads();
+        int64_t keys = 0;
+        for (int row = 0; row < job.batch.rows; row++) keys += job.batch.lengths[row];
+        if (threads > 1) enough_ = std::max<int64_t>(kPartition, keys / (4 * threads));
+        for (int row = 0; row < job.batch.rows; row++)
+            for (int head = 0; head < job.call.num_kv_heads; head++) add(job, row, head);
+    }
+
+    void make_room(Scratch& from, int group, int dim) {
+        size_t floats = 0;
+        for (const Task& task : tasks)
+            if (task.partial >= 0) floats += size_t(task.tokens) * group * (dim + 32) + 64;
+        from.reset(floats);
+        for (const Task& task : tasks)
+            if (task.partial >= 0) partials.push_back(take_softmax(from, task.tokens * group, dim));
+    }
+
+   private:
+    template <class T>
+    void add(const Job<T>& job, int row, int head) {
+        const int tokens = job.tokens(row), most = std::max(1, kQueryRows / job.group);
+        // The last tokens see the most keys: what takes longest starts first.
+        for (int first = (tokens - 1) / most * most; first >= 0; first -= most) {
+            const int some = std::min(most, tokens - first), start = job.start(row) + first;
+            const int begin = job.oldest(start) / kPartition * kPartition, end = start + some;
+            products += int64_t(end - begin) * job.dim * (some * job.group + 4);
+            // A few tokens over many keys: only keys are left to divide among threads. Rows that
+            // are short beside the others are not divided, which bounds the room for partials.
+            const bool split = tokens <= most && end - begin > enough_;
+            if (!split) tasks.push_back({row, head, first, some, begin, end, -1});
+            for (int b = begin; split && b < end; b += kPartition)
+                tasks.push_back(
+                    {row, head, first, some, b, std::min(b + kPartition, end), num_partials_++});
+        }
+    }
+
+    int64_t enough_ = std::numeric_limits<int64_t>::max();  // keys of one task
+    int num_partials_ = 0;
+};
+
+thread_local Scratch shared_scratch;
+
+// Merge what the tasks of one row and key head have left, beginning with task `i`.
+template <class T>
+void finish(const Job<T>& job, const Work& work, size_t i) {
+    const Task& first = work.tasks[i];
+    const int rows = first.tokens * job.group;
+    scratch.reset(size_t(rows) * (job.dim + 32) + 64);
+    Softmax whole = take_softmax(scratch, rows, job.dim);
+    clear(whole, rows, job.dim);
+    for (; i < work.tasks.size(); i++) {
+        const Task& task = work.tasks[i];
+        if (task.row != first.row || task.head != first.head) break;
+        merge(whole, work.partials[size_t(task.partial)], rows, job.dim);
+    }
+    write(job, first, rows, whole);
+}
+
+bool starts_split(const Work& work, int i) {
+    const Task& task = work.tasks[size_t(i)];
+    if (task.partial < 0) return false;
+    if (i == 0) return true;
+    const Task& before = work.tasks[size_t(i) - 1];
+    return before.row != task.row || before.head != task.head;
+}
+
+constexpr int64_t kWorthThreads = 1 << 20;  // multiply-adds: some ten microseconds
+
+template <class X, class T>
+void attend(const Call& call, const Batch& batch, const T* query, int64_t query_stride,
+            const T* pages, const float* sinks, int64_t sinks_stride, T* out) {
+    const int group = call.num_heads / call.num_kv_heads;
+    const Job<T> job{call,  batch,        query, query_stride, pages,
+                     sinks, sinks_stride, out,   group,        round_up(call.head_dim, kPadding)};
+    Work work(job);
+    work.make_room(shared_scratch, group, job.dim);
+    const int count = int(work.tasks.size());
+#pragma omp parallel if (count > 1 && work.products >= kWorthThreads)
+    {
+#pragma omp for schedule(dynamic, 1)
+        for (int i = 0; i < count; i++) run<X>(job, work.tasks[size_t(i)], work.partials);
+#pragma omp for schedule(dynamic, 1)
+        for (int i = 0; i < count; i++)
+            if (starts_split(work, i)) finish(job, work, size_t(i));
+    }
+}
+
+}  // namespace
+}  // namespace baton
+
+// query [T, num_heads, head_dim] with `query_stride` elements between tokens; out is contiguous;
+// sinks [num_heads] in float, every `sinks_stride` elements those of a token, or null.
+extern "C" void baton_attend(const baton::Call* call, const baton::Batch* batch, const void* query,
+                             int64_t query_stride, const void* pages, const float* sinks,
+                             int64_t sinks_stride, void* out) {
+    const auto run = [&](auto operand, auto element) {
+        using T = decltype(element);
+        baton::attend<decltype(operand)>(
+            *call, *batch, static_cast<const T*>(query), query_stride,
+            static_cast<const T*>(pages), sinks, sinks_stride, static_cast<T*>(out));
+    };
+    if (call->bytes == 4)
+        run(float{}, float{});
+    else
+        run(baton::Fast{}, baton::Bf16{});
+}

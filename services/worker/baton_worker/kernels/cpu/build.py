@@ -1,0 +1,157 @@
+"""Compile the C++ kernels at first use and keep the result.
+
+Every `*.cpp` file beside this one is one library with a plain C interface, so that a build needs
+no header of torch and takes seconds. A library's file name holds the hash of everything that it
+depends on: its source, the headers, the level, the options and the compiler. It is written by one
+atomic rename, so processes that build at the same time cannot see half of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from baton_worker.kernels.cpu.level import Level
+
+SOURCES = Path(__file__).parent
+SHIPPED = SOURCES / "built"
+"""Where an image build puts libraries, for images that run without a compiler."""
+COMPILERS = ("g++", "c++", "clang++")
+_OPTIONS = (
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-fopenmp",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    # A sum must not depend on which of its instances the compiler chose to contract.
+    "-ffp-contract=off",
+)
+_TIMEOUT_SECONDS = 300
+
+
+class BuildError(Exception):
+    """A library cannot be built, in one sentence."""
+
+
+def names() -> list[str]:
+    """Every library that can be built."""
+    return sorted(source.stem for source in SOURCES.glob("*.cpp"))
+
+
+def openmp_runtime(maps: Path = Path("/proc/self/maps")) -> Path | None:
+    """The OpenMP library that torch has loaded into this process; None if it has none.
+
+    Kernels are linked against this very file: a second runtime would bring a second set of
+    threads, and the two would fight over the cores.
+    """
+    if not maps.is_file():
+        return None
+    found = re.search(r"(/\S*/lib(?:gomp|omp|iomp5)[^/\s]*\.so[^/\s]*)$", maps.read_text(), re.M)
+    return Path(found[1]) if found else None
+
+
+class Builder:
+    """Finds or builds libraries.
+
+    Args:
+        compiler: name or path of a C++ compiler; empty means the first of `COMPILERS`.
+        folder: where libraries are kept. Created when one is built.
+    """
+
+    def __init__(self, compiler: str, folder: Path) -> None:
+        self._wanted, self._folder = compiler, folder
+
+    def library(self, name: str, level: Level) -> Path:
+        """The shared object of one source, built if it does not exist.
+
+        Raises:
+            BuildError: it does not exist, and there is no compiler or the compiler refuses.
+        """
+        found = self._existing(name, level)
+        if found is not None:
+            return found
+        if self._compiler is None:
+            looked = self._wanted or ", ".join(COMPILERS)
+            raise BuildError(
+                f"no C++ compiler was found (looked for {looked}); install one, like the package "
+                "g++, or name it with --compiler"
+            )
+        return self._build(name, level)
+
+    @cached_property
+    def _compiler(self) -> str | None:
+        wanted = (self._wanted,) if self._wanted else COMPILERS
+        return next((path for name in wanted if (path := shutil.which(name))), None)
+
+    @cached_property
+    def _version(self) -> str:
+        assert self._compiler is not None
+        done = subprocess.run(
+            [self._compiler, "--version"], capture_output=True, text=True, check=False, timeout=30
+        )
+        return done.stdout
+
+    def _existing(self, name: str, level: Level) -> Path | None:
+        """A library made from this very source: by this compiler, or without one by any."""
+        if self._compiler is not None and (path := self._target(name, level)).is_file():
+            return path
+        folders = (SHIPPED,) if self._compiler is not None else (self._folder, SHIPPED)
+        pattern = f"{_stem(name, level)}-*.so"
+        return next((path for f in folders for path in sorted(f.glob(pattern))), None)
+
+    def _target(self, name: str, level: Level) -> Path:
+        made_by = _digest(self._version, str(openmp_runtime()))
+        return self._folder / f"{_stem(name, level)}-{made_by}.so"
+
+    def _build(self, name: str, level: Level) -> Path:
+        target = self._target(name, level)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self._folder, prefix=".build-") as scratch:
+                built = Path(scratch) / target.name
+                for command in self._commands(name, level, built):
+                    _run(command)
+                return built.replace(target)
+        except OSError as error:
+            raise BuildError(f"{self._folder} cannot be written: {error.strerror}") from error
+
+    def _commands(self, name: str, level: Level, built: Path) -> Iterator[list[str]]:
+        """Compile, then link: apart, since `-fopenmp` at the link would add a second runtime."""
+        assert self._compiler is not None
+        source, unit = SOURCES / f"{name}.cpp", built.with_suffix(".o")
+        options = [*_OPTIONS, *level.options]
+        yield [self._compiler, *options, "-c", str(source), "-o", str(unit)]
+        runtime = openmp_runtime()
+        link = ["-fopenmp"] if runtime is None else [str(runtime)]
+        yield [self._compiler, "-shared", str(unit), *link, "-o", str(built)]
+
+
+def _stem(name: str, level: Level) -> str:
+    """Library, level, and a digest of what a library is made from whoever makes it."""
+    headers = [header.read_text() for header in sorted(SOURCES.glob("*.h"))]
+    source = (SOURCES / f"{name}.cpp").read_text()
+    return f"{name}-{level.name}-{_digest(source, *headers, *_OPTIONS, *level.options)}"
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{command[0]} took longer than {_TIMEOUT_SECONDS} seconds") from error
+    if done.returncode != 0:
+        problems = [line for line in done.stderr.splitlines() if "error: " in line]
+        reason = problems[0] if problems else f"exit status {done.returncode}"
+        raise BuildError(f"{command[0]} could not build it: {reason}")

@@ -1,0 +1,224 @@
+// Layouts of packed weights.
+//
+// A weight [N, K] is cut into panels of kColumns output columns. A panel is one stream of bytes in
+// the order in which the product reads it, so that one row runs at the speed of memory. Within a
+// panel, chunks of kChunk values of k follow one another. `unpack` turns a group of a chunk into
+// weights of two vectors of columns and hands them, step by step, to `use(step, left, right)`.
+//
+// Quantised weights are codes, and per group and column a scale and perhaps a minimum, kept at the
+// precision at which they were given: w = scale * code + minimum. The product of a group is summed
+// over codes, which are exact in every arithmetic, and scaled then.
+#pragma once
+
+#include "arithmetic.h"
+
+namespace baton {
+
+constexpr int kColumns = 2 * kWidth;
+
+struct Pair {
+    Vec left, right;
+};
+
+// What plain formats say about groups: there are none.
+struct Plain {
+    static constexpr int kGroups = 1;
+    static constexpr bool kScaled = false, kHasMinimum = false;
+};
+
+struct Float32 : Plain {
+    static constexpr int kChunk = 1;
+    static constexpr int kBytes = 4 * kColumns;
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* bytes, int, Use&& use) {
+        const auto* w = reinterpret_cast<const float*>(bytes);
+        use(0, load(w), load(w + kWidth));
+    }
+};
+
+// Pairs of k side by side, as the bfloat16 instruction wants them: [column][2].
+struct Bfloat16 : Plain {
+    static constexpr int kChunk = 2;
+    static constexpr int kBytes = 4 * kColumns;
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* bytes, int, Use&& use) {
+        const IntVec left = load_bytes(bytes), right = load_bytes(bytes + kBytes / 2);
+        if constexpr (Arithmetic::kStep == 2) {
+            use(0, left, right);
+        } else {
+            use(0, as_float(shift_left<16>(left)), as_float(shift_left<16>(right)));
+            const IntVec upper = set1(static_cast<std::int32_t>(0xffff0000));
+            use(1, as_float(both(left, upper)), as_float(both(right, upper)));
+        }
+    }
+};
+
+// ---- Codes of quantised weights, `Size` values of k
+
+// Signed bytes: [Size / 2][column][2].
+template <int Size>
+struct Bytes {
+    static constexpr int kSize = Size;
+    static constexpr int kBytes = Size * kColumns;
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* bytes, Use&& use) {
+        const auto* codes = reinterpret_cast<const std::int8_t*>(bytes);
+        for (int pair = 0; pair < Size / 2; ++pair, codes += 2 * kColumns) {
+            if constexpr (Arithmetic::kStep == 2) {
+#if defined(__AVX512BF16__)
+                use(pair, as_pairs(codes), as_pairs(codes + kColumns));
+#endif
+            } else {
+                const IntVec left = load_signed_pairs(codes);
+                const IntVec right = load_signed_pairs(codes + kColumns);
+                use(2 * pair, to_float(shift_right_signed<16>(shift_left<16>(left))),
+                    to_float(shift_right_signed<16>(shift_left<16>(right))));
+                use(2 * pair + 1, to_float(shift_right_signed<16>(left)),
+                    to_float(shift_right_signed<16>(right)));
+            }
+        }
+    }
+
+  private:
+#if defined(__AVX512BF16__)
+    static __m512i as_pairs(const std::int8_t* codes) {
+        const Vec low = to_float(load_signed(codes)), high = to_float(load_signed(codes + kWidth));
+        return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+    }
+#endif
+};
+
+// Eight values of k in 32 bits, those of even k in the lower half: [Size / 8][column]. A nibble n
+// stands for n + Offset.
+template <int Size, int Offset>
+struct Nibbles {
+    static constexpr int kSize = Size;
+    static constexpr int kBytes = Size / 2 * kColumns;
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* bytes, Use&& use) {
+        constexpr int kSteps = 8 / Arithmetic::kStep;
+#pragma GCC unroll 4
+        for (int word = 0; word < Size / 8; ++word, bytes += 4 * kColumns) {
+            const IntVec left = load_bytes(bytes), right = load_bytes(bytes + 2 * kColumns);
+            steps<Arithmetic>(left, right, word * kSteps, use);
+        }
+    }
+
+  private:
+    template <class Arithmetic, class Use>
+    static void steps(IntVec left, IntVec right, int at, Use& use) {
+        if constexpr (Arithmetic::kStep == 2) {
+#if defined(__AVX512BF16__)
+            const __m512i values = table();
+            use(at, as_pairs<0>(left, values), as_pairs<0>(right, values));
+            use(at + 1, as_pairs<4>(left, values), as_pairs<4>(right, values));
+            use(at + 2, as_pairs<8>(left, values), as_pairs<8>(right, values));
+            use(at + 3, as_pairs<12>(left, values), as_pairs<12>(right, values));
+#endif
+        } else {
+            use(at, as_floats<0>(left), as_floats<0>(right));
+            use(at + 1, as_floats<16>(left), as_floats<16>(right));
+            use(at + 2, as_floats<4>(left), as_floats<4>(right));
+            use(at + 3, as_floats<20>(left), as_floats<20>(right));
+            use(at + 4, as_floats<8>(left), as_floats<8>(right));
+            use(at + 5, as_floats<24>(left), as_floats<24>(right));
+            use(at + 6, as_floats<12>(left), as_floats<12>(right));
+            use(at + 7, as_floats<28>(left), as_floats<28>(right));
+        }
+    }
+
+    template <int Shift>
+    static Vec as_floats(IntVec word) {
+        return to_float(add(both(shift_right<Shift>(word), set1(15)), set1(Offset)));
+    }
+
+#if defined(__AVX512BF16__)
+    // The bfloat16 of every nibble, twice: a lookup takes five bits, of which the fifth is noise.
+    static __m512i table() {
+        const Vec nibbles = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        const Vec values = add(nibbles, set1(static_cast<float>(Offset)));
+        return (__m512i)_mm512_cvtne2ps_pbh(values, values);
+    }
+
+    template <int Shift>
+    static __m512i as_pairs(__m512i word, __m512i values) {
+        return _mm512_permutexvar_epi16(shift_right<Shift>(word), values);
+    }
+#endif
+};
+
+// ---- Quantised formats
+
+inline Pair load_halves(const std::uint8_t* bytes) {
+    const auto* halves = reinterpret_cast<const std::uint16_t*>(bytes);
+    return {load_half(halves), load_half(halves + kWidth)};
+}
+
+inline Pair load_small(const std::uint8_t* bytes) {
+    const auto* small = reinterpret_cast<const std::int8_t*>(bytes);
+    return {to_float(load_signed(small)), to_float(load_signed(small + kWidth))};
+}
+
+inline Pair mul(Pair a, Pair b) { return {mul(a.left, b.left), mul(a.right, b.right)}; }
+
+// A chunk is a group: half-precision scales, half-precision minima if any, codes.
+template <class Codes, bool HasMinimum>
+struct Grouped {
+    static constexpr int kGroups = 1;
+    static constexpr int kChunk = Codes::kSize;
+    static constexpr bool kScaled = true, kHasMinimum = HasMinimum;
+    static constexpr int kHalves = 2 * kColumns;
+    static constexpr int kCodes = HasMinimum ? 2 * kHalves : kHalves;
+    static constexpr int kBytes = kCodes + Codes::kBytes;
+
+    static Pair scale(const std::uint8_t* chunk, int) { return load_halves(chunk); }
+    static Pair minimum(const std::uint8_t* chunk, int) { return load_halves(chunk + kHalves); }
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* chunk, int, Use&& use) {
+        Codes::template unpack<Arithmetic>(chunk + kCodes, use);
+    }
+};
+
+// A chunk is 256 values of k (the "super-blocks" of GGUF): a half-precision factor of its scales
+// and one of its minima, if any, then the groups, each with one-byte multipliers before its codes.
+template <class Codes, bool HasMinimum>
+struct SuperGrouped {
+    static constexpr int kChunk = 256;
+    static constexpr int kGroups = kChunk / Codes::kSize;
+    static constexpr bool kScaled = true, kHasMinimum = HasMinimum;
+    static constexpr int kHalves = 2 * kColumns;
+    static constexpr int kHead = HasMinimum ? 2 * kHalves : kHalves;
+    static constexpr int kCodes = HasMinimum ? 2 * kColumns : kColumns;
+    static constexpr int kGroupBytes = kCodes + Codes::kBytes;
+    static constexpr int kBytes = kHead + kGroups * kGroupBytes;
+
+    static Pair scale(const std::uint8_t* chunk, int group) {
+        return mul(load_halves(chunk), load_small(at(chunk, group)));
+    }
+    static Pair minimum(const std::uint8_t* chunk, int group) {
+        return mul(load_halves(chunk + kHalves), load_small(at(chunk, group) + kColumns));
+    }
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* chunk, int group, Use&& use) {
+        Codes::template unpack<Arithmetic>(at(chunk, group) + kCodes, use);
+    }
+
+  private:
+    static const std::uint8_t* at(const std::uint8_t* chunk, int group) {
+        return chunk + kHead + group * kGroupBytes;
+    }
+};
+
+using Int8 = Grouped<Bytes<32>, false>;                     // GGUF Q8_0
+using Int4 = Grouped<Nibbles<32, -8>, false>;               // GGUF Q4_0
+using Int4Minimum = Grouped<Nibbles<32, 0>, true>;          // GGUF Q4_1
+using Int4Super = SuperGrouped<Nibbles<32, 0>, true>;       // GGUF Q4_K, minima negated
+using Int6Super = SuperGrouped<Bytes<16>, false>;           // GGUF Q6_K, a byte per code
+
+}  // namespace baton

@@ -1,0 +1,46 @@
+"""Instruction-set levels: how kernels are compiled, and what a CPU must have to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One way to compile every kernel."""
+
+    name: str
+    needs: frozenset[str]
+    """Flags that /proc/cpuinfo must list."""
+    options: tuple[str, ...]
+    """Options of the compiler."""
+
+
+_AVX2 = frozenset({"avx2", "fma", "f16c"})
+_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
+_AVX2_OPTIONS = ("-mavx2", "-mfma", "-mf16c")
+_AVX512_OPTIONS = (
+    *_AVX2_OPTIONS,
+    "-mavx512f",
+    "-mavx512bw",
+    "-mavx512vl",
+    "-mavx512dq",
+    "-mprefer-vector-width=512",
+)
+
+LEVELS = (
+    Level(
+        "avx512_bf16",
+        _AVX512 | {"avx512_bf16", "avx512_vnni"},
+        (*_AVX512_OPTIONS, "-mavx512bf16", "-mavx512vnni"),
+    ),
+    Level("avx512", _AVX512, _AVX512_OPTIONS),
+    Level("avx2", _AVX2, _AVX2_OPTIONS),
+)
+"""Best first. A CPU with AMX runs the first: it has those instructions too."""
+
+
+def best(flags: Set[str]) -> Level | None:
+    """The best level that a CPU with these flags runs; None if there is none."""
+    return next((level for level in LEVELS if level.needs <= flags), None)

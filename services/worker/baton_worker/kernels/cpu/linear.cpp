@@ -1,0 +1,350 @@
+// y = x W^T (+ bias) (+ residual), or activation(gate) * up of a fused gate and up product.
+//
+// The weight is packed once (formats.h). Work is cut into panels of columns and blocks of rows;
+// each output is summed by one thread over the whole of k in order. Blocking never splits k, so a
+// row's result does not depend on how many rows or threads share the product.
+
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "formats.h"
+
+namespace baton {
+namespace {
+
+enum Activation : std::int32_t { kNone = 0, kSilu = 1, kGeluTanh = 2 };
+enum Kind : std::int32_t {
+    kFloat32 = 0,
+    kBfloat16 = 1,
+    kInt8 = 2,
+    kInt4 = 3,
+    kInt4Minimum = 4,
+    kInt4Super = 5,
+    kInt6Super = 6,
+};
+
+}  // namespace
+
+// A packed weight. The field order is that of `_Weight` in kernels/linear.py.
+struct Weight {
+    const std::uint8_t* panels;
+    const float* bias;            // one per packed column, or null
+    std::int64_t columns;         // of the result
+    std::int64_t depth;           // values of k in a row of x
+    std::int64_t stride;          // elements between rows of residual and of the result
+    std::int32_t kind;            // format of the panels
+    std::int32_t input_is_float;  // x and residual are float32, not bfloat16
+    std::int32_t output_is_float;
+    std::int32_t activation;      // not none: a panel holds kWidth columns of gate, then of up
+};
+
+namespace {
+
+struct Call {
+    const Weight& weight;
+    const void* x;
+    std::int64_t stride;  // elements between rows of x
+    const void* residual;
+    void* out;
+
+    std::int64_t panel_columns() const {
+        return weight.activation == kNone ? kColumns : kWidth;
+    }
+    std::int64_t panels() const {
+        return (weight.columns + panel_columns() - 1) / panel_columns();
+    }
+};
+
+// Memory that grows to the largest request and stays with its thread; a new request ends the last.
+inline std::uint8_t* workspace(std::size_t wanted) {
+    struct Free {
+        void operator()(void* p) const { std::free(p); }
+    };
+    static thread_local std::unique_ptr<void, Free> memory;
+    static thread_local std::size_t size = 0;
+    const std::size_t bytes = (wanted + 63) / 64 * 64;
+    if (bytes > size) {
+        memory.reset(std::aligned_alloc(64, bytes));
+        size = memory ? bytes : 0;
+    }
+    return static_cast<std::uint8_t*>(memory.get());
+}
+
+// ---- What happens to a finished sum
+
+template <class T>
+void write(const Call& call, std::int64_t row, std::int64_t column, Vec y) {
+    const Weight& w = call.weight;
+    const std::int64_t at = row * w.stride + column;
+    const int count = static_cast<int>(std::min<std::int64_t>(kWidth, w.columns - column));
+    if (count <= 0) return;
+    if (call.residual != nullptr) {
+        y = add(y, load_some(static_cast<const T*>(call.residual) + at, count));
+    }
+    if (w.output_is_float) {
+        store_some(static_cast<float*>(call.out) + at, y, count);
+    } else {
+        store_some(static_cast<Bf16*>(call.out) + at, y, count);
+    }
+}
+
+template <class T>
+void finish(const Call& call, std::int64_t row, std::int64_t panel, Vec left, Vec right) {
+    const Weight& w = call.weight;
+    if (w.bias != nullptr) {
+        left = add(left, load(w.bias + panel * kColumns));
+        right = add(right, load(w.bias + panel * kColumns + kWidth));
+    }
+    if (w.activation == kNone) {
+        write<T>(call, row, panel * kColumns, left);
+        write<T>(call, row, panel * kColumns + kWidth, right);
+    } else {
+        const Vec gate = w.activation == kSilu ? silu(left) : gelu_tanh(left);
+        write<T>(call, row, panel * kWidth, mul(gate, right));
+    }
+}
+
+// ---- The product
+
+constexpr std::size_t kPrefetch = 2048;  // bytes ahead: past the reach of the core's own prefetcher
+
+inline void prefetch(const std::uint8_t* p, int bytes) {
+    for (int i = 0; i < bytes; i += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetch + i), _MM_HINT_T0);
+    }
+}
+
+// Sums of M rows, for two vectors of columns.
+template <int M>
+struct Sums {
+    Vec left[M], right[M];
+
+    Sums() {
+        for (int m = 0; m < M; ++m) left[m] = right[m] = zero();
+    }
+
+    // Add a group of weights times the elements `x`, [step][row].
+    template <class Format, class Arithmetic>
+    void add_group(const std::uint8_t* chunk, int group, const typename Arithmetic::Element* x) {
+        Format::template unpack<Arithmetic>(chunk, group, [&](int step, auto a, auto b) {
+#pragma GCC unroll 16
+            for (int m = 0; m < M; ++m) {
+                left[m] = Arithmetic::accumulate(left[m], a, x[step * M + m]);
+                right[m] = Arithmetic::accumulate(right[m], b, x[step * M + m]);
+            }
+        });
+    }
+
+    void add_scaled(const Sums& group, Pair scale) {
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) {
+            left[m] = fma(group.left[m], scale.left, left[m]);
+            right[m] = fma(group.right[m], scale.right, right[m]);
+        }
+    }
+
+    void add_minimum(const float* x, Pair minimum) {
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) {
+            left[m] = fma(set1(x[m]), minimum.left, left[m]);
+            right[m] = fma(set1(x[m]), minimum.right, right[m]);
+        }
+    }
+};
+
+// Rows times columns of one panel. `x` holds the elements of the M rows step by step, `totals` the
+// sum of each row's activations group by group, if the format has minima.
+template <class Format, class Arithmetic, int M>
+Sums<M> tile(const std::uint8_t* chunk, const typename Arithmetic::Element* x, const float* totals,
+             std::int64_t chunks) {
+    constexpr int kSteps = Format::kChunk / Format::kGroups / Arithmetic::kStep;
+    Sums<M> sums;
+    for (std::int64_t i = 0; i < chunks; ++i, chunk += Format::kBytes) {
+        if constexpr (M <= 4) prefetch(chunk, Format::kBytes);
+        for (int group = 0; group < Format::kGroups; ++group, x += kSteps * M) {
+            if constexpr (Format::kScaled) {
+                Sums<M> part;
+                part.template add_group<Format, Arithmetic>(chunk, group, x);
+                sums.add_scaled(part, Format::scale(chunk, group));
+            } else {
+                sums.template add_group<Format, Arithmetic>(chunk, group, x);
+            }
+            if constexpr (Format::kHasMinimum) {
+                sums.add_minimum(totals, Format::minimum(chunk, group));
+                totals += M;
+            }
+        }
+    }
+    return sums;
+}
+
+template <class Format, class Arithmetic, class T>
+class Product {
+  public:
+    using Element = typename Arithmetic::Element;
+    // What the vector registers hold: two sums per row, and two more while a group is summed.
+    static constexpr int kMaxRows = (kWidth == 16 ? 12 : 6) / (Format::kScaled ? 2 : 1);
+    static constexpr std::int64_t kSlab = 32 * kMaxRows;  // rows whose elements stay in cache
+
+    explicit Product(const Call& call)
+        : call_(call), chunks_((call.weight.depth + Format::kChunk - 1) / Format::kChunk) {}
+
+    void run(std::int64_t rows) const {
+        for (std::int64_t first = 0; first < rows; first += kSlab) {
+            slab(first, std::min(kSlab, rows - first));
+        }
+    }
+
+  private:
+    static constexpr int kGroup = Format::kChunk / Format::kGroups;
+
+    std::int64_t steps() const { return chunks_ * (Format::kChunk / Arithmetic::kStep); }
+    std::int64_t groups() const { return chunks_ * Format::kGroups; }
+
+    // Rows of x as a tile reads them: block by block, elements [step][row], totals [group][row].
+    struct Rows {
+        const Element* elements;
+        const float* totals;
+    };
+
+    void slab(std::int64_t first, std::int64_t rows) const {
+        const T* x = static_cast<const T*>(call_.x) + first * call_.stride;
+        const bool as_it_is = rows == 1 && sizeof(T) * Arithmetic::kStep == sizeof(Element) &&
+                              steps() * Arithmetic::kStep == call_.weight.depth &&
+                              !Format::kHasMinimum;
+        const std::size_t element_bytes = as_it_is ? 0 : rows * steps() * sizeof(Element);
+        const std::size_t total_bytes = Format::kHasMinimum ? rows * groups() * sizeof(float) : 0;
+        std::uint8_t* memory = workspace(element_bytes + total_bytes);
+        auto* elements = reinterpret_cast<Element*>(memory);
+        auto* totals = reinterpret_cast<float*>(memory + element_bytes);
+        const Rows ready{as_it_is ? reinterpret_cast<const Element*>(x) : elements, totals};
+        const std::int64_t blocks = (rows + kMaxRows - 1) / kMaxRows;
+#pragma omp parallel if (worth_threads(rows))
+        {
+            if (!as_it_is) {
+#pragma omp for schedule(static)
+                for (std::int64_t block = 0; block < blocks; ++block) {
+                    const std::int64_t begin = block * rows / blocks;
+                    const std::int64_t end = (block + 1) * rows / blocks;
+                    const T* from = x + begin * call_.stride;
+                    pack(from, end - begin, elements + begin * steps());
+                    if (total_bytes) total(from, end - begin, totals + begin * groups());
+                }
+            }
+            multiply(first, rows, blocks, ready);
+        }
+    }
+
+    // Below this a region of threads costs more than it saves.
+    bool worth_threads(std::int64_t rows) const {
+        return rows * call_.weight.depth * call_.weight.columns > 32768;
+    }
+
+    // [m][k] to [step][m]; past the end of k there are zeros.
+    void pack(const T* x, std::int64_t m, Element* to) const {
+        const std::int64_t whole = call_.weight.depth / Arithmetic::kStep;
+        for (std::int64_t row = 0; row < m; ++row) {
+            const T* from = x + row * call_.stride;
+            for (std::int64_t step = 0; step < whole; ++step) {
+                to[step * m + row] = Arithmetic::element(from + step * Arithmetic::kStep);
+            }
+            if (whole < steps()) {
+                T rest[Arithmetic::kStep] = {};
+                std::copy(from + whole * Arithmetic::kStep, from + call_.weight.depth, rest);
+                to[whole * m + row] = Arithmetic::element(rest);
+            }
+        }
+    }
+
+    // [m][k] to the sum of every group, [group][m]. Quantised weights have no odd end.
+    void total(const T* x, std::int64_t m, float* to) const {
+        for (std::int64_t row = 0; row < m; ++row) {
+            const T* from = x + row * call_.stride;
+            for (std::int64_t group = 0; group < groups(); ++group, from += kGroup) {
+                Vec sums = load(from);
+                for (int i = kWidth; i < kGroup; i += kWidth) sums = add(sums, load(from + i));
+                to[group * m + row] = sum(sums);
+            }
+        }
+    }
+
+    // This thread's share of the panels, and of the blocks too where panels are fewer than threads.
+    void multiply(std::int64_t first, std::int64_t rows, std::int64_t blocks, Rows x) const {
+        const std::int64_t panels = call_.panels(), threads = omp_get_num_threads();
+        const std::int64_t parts = std::clamp<std::int64_t>(threads / panels, 1, blocks);
+        const std::int64_t items = panels * parts, thread = omp_get_thread_num();
+        for (std::int64_t i = items * thread / threads; i < items * (thread + 1) / threads; ++i) {
+            const std::int64_t panel = i / parts, part = i % parts;
+            for (std::int64_t b = blocks * part / parts; b < blocks * (part + 1) / parts; ++b) {
+                const std::int64_t begin = b * rows / blocks, end = (b + 1) * rows / blocks;
+                const Rows some{x.elements + begin * steps(), x.totals + begin * groups()};
+                kTiles[end - begin - 1](*this, first + begin, panel, some);
+            }
+        }
+    }
+
+    template <int M>
+    static void block(const Product& self, std::int64_t row, std::int64_t panel, const Rows& x) {
+        const std::uint8_t* bytes =
+            self.call_.weight.panels + panel * self.chunks_ * Format::kBytes;
+        const auto sums = tile<Format, Arithmetic, M>(bytes, x.elements, x.totals, self.chunks_);
+        for (int m = 0; m < M; ++m) {
+            finish<T>(self.call_, row + m, panel, sums.left[m], sums.right[m]);
+        }
+    }
+
+    using Tile = void (*)(const Product&, std::int64_t, std::int64_t, const Rows&);
+    template <int... M>
+    static constexpr std::array<Tile, kMaxRows> tiles(std::integer_sequence<int, M...>) {
+        return {block<M + 1>...};
+    }
+    static constexpr std::array<Tile, kMaxRows> kTiles =
+        tiles(std::make_integer_sequence<int, kMaxRows>());
+
+    const Call& call_;
+    const std::int64_t chunks_;
+};
+
+// ---- From numbers to types
+
+template <class Format>
+void run(const Call& call, std::int64_t rows) {
+    if (call.weight.input_is_float) return Product<Format, FloatArithmetic, float>(call).run(rows);
+#if defined(__AVX512BF16__)
+    return Product<Format, PairArithmetic, Bf16>(call).run(rows);
+#else
+    return Product<Format, FloatArithmetic, Bf16>(call).run(rows);
+#endif
+}
+
+}  // namespace
+}  // namespace baton
+
+extern "C" {
+
+// Floats in a vector: a panel has twice as many columns.
+int baton_linear_width() { return baton::kWidth; }
+
+// x [rows, depth] with `stride` elements between rows; residual (or null) and out [rows, columns]
+// with the weight's stride.
+void baton_linear(const baton::Weight* weight, const void* x, std::int64_t rows,
+                  std::int64_t stride, const void* residual, void* out) {
+    const baton::Call call{*weight, x, stride, residual, out};
+    switch (weight->kind) {
+        case baton::kFloat32:
+            return baton::Product<baton::Float32, baton::FloatArithmetic, float>(call).run(rows);
+        case baton::kBfloat16: return baton::run<baton::Bfloat16>(call, rows);
+        case baton::kInt8: return baton::run<baton::Int8>(call, rows);
+        case baton::kInt4: return baton::run<baton::Int4>(call, rows);
+        case baton::kInt4Minimum: return baton::run<baton::Int4Minimum>(call, rows);
+        case baton::kInt4Super: return baton::run<baton::Int4Super>(call, rows);
+        case baton::kInt6Super: return baton::run<baton::Int6Super>(call, rows);
+    }
+}
+
+}  // extern "C"

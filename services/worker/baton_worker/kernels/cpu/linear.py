@@ -1,0 +1,185 @@
+"""The product of `linear.cpp`, callable on tensors."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu.panels import FORMATS, arranged, panels
+from baton_worker.kernels.quantized import KINDS, Blocks
+
+GATES = {"silu": 1, "gelu_tanh": 2}
+"""Activations of a fused gate and up product, as `linear.cpp` numbers them."""
+_DTYPES = (torch.float32, torch.bfloat16)
+
+
+class _Weight(ctypes.Structure):
+    """`baton::Weight` of linear.cpp."""
+
+    _fields_ = (
+        ("panels", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("columns", ctypes.c_int64),
+        ("depth", ctypes.c_int64),
+        ("stride", ctypes.c_int64),
+        ("kind", ctypes.c_int32),
+        ("input_is_float", ctypes.c_int32),
+        ("output_is_float", ctypes.c_int32),
+        ("activation", ctypes.c_int32),
+    )
+
+
+class CpuLinear:
+    """A packed weight and the C++ product.
+
+    A row's result has the same bits whatever the other rows, their number and the number of
+    threads: every sum runs over the inner dimension in one order. Bias, residual, gate and
+    rounding come after the sum, on float32.
+
+    Args:
+        weight: [out, in] float32, bfloat16 or blocks; with a gate [2 * out, in], gate rows first.
+        bias: one value per row of `weight`.
+        gate: return activation(gate) * up, with an activation of `GATES`.
+        dtype: of x and residual, float32 or bfloat16; None means the weight's.
+        out_dtype: of the result, float32 or `dtype`; None means `dtype`.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor | Blocks,
+        bias: Tensor | None,
+        *,
+        gate: str | None = None,
+        dtype: torch.dtype | None = None,
+        out_dtype: torch.dtype | None = None,
+    ) -> None:
+        kernels = library("linear")
+        assert kernels is not None
+        width = int(kernels.baton_linear_width())
+        rows, self._depth = weight.shape
+        self.columns = rows // 2 if gate else rows
+        given = weight.dtype if isinstance(weight, Tensor) else dtype
+        assert given in _DTYPES and dtype in (None, given)
+        self._dtype, self.out_dtype = given, out_dtype or given
+        self._panels = panels(weight, width, gate is not None)
+        self._width, self._is_plain = width, gate is None and not isinstance(weight, Blocks)
+        self._bias = None
+        if bias is not None:
+            self._bias = arranged(bias.to(torch.float32), width, gate is not None)
+        self._weight = _Weight(
+            panels=self._panels.data_ptr(),
+            bias=None if self._bias is None else self._bias.data_ptr(),
+            columns=self.columns,
+            depth=self._depth,
+            stride=self.columns,
+            kind=FORMATS[weight.kind if isinstance(weight, Blocks) else weight.dtype],
+            input_is_float=given is torch.float32,
+            output_is_float=self.out_dtype is torch.float32,
+            activation=GATES[gate] if gate else 0,
+        )
+        self._address = ctypes.addressof(self._weight)
+        self._run = kernels.baton_linear
+        pointer, integer = ctypes.c_void_p, ctypes.c_int64
+        self._run.argtypes = (pointer, pointer, integer, integer, pointer, pointer)
+        self._run.restype = None
+
+    @classmethod
+    def refuses(cls, weight: Tensor | Blocks, like: Tensor | None = None) -> str | None:
+        """Why this weight cannot be used, as half a sentence; None if it can.
+
+        `like` is a tensor of the model, for blocks: they have neither device nor dtype of x.
+        """
+        if isinstance(weight, Blocks) and weight.shape[1] % KINDS[weight.kind].multiple:
+            return f"its rows are not whole groups of {KINDS[weight.kind].multiple}"
+        like = weight if isinstance(weight, Tensor) else like
+        if like is not None and like.device.type != "cpu":
+            return "it is not on the CPU"
+        if like is not None and like.dtype not in _DTYPES:
+            return f"the CPU kernels have no {like.dtype}"
+        if library("linear") is None:
+            return "the CPU kernels could not be built"
+        return None
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """See `LinearKernel`."""
+        if x.ndim != 2:
+            flat = None if residual is None else residual.reshape(-1, self.columns)
+            return self(x.reshape(-1, self._depth), flat).view(*x.shape[:-1], self.columns)
+        out = torch.empty((len(x), self.columns), dtype=self.out_dtype)
+        if residual is not None:
+            residual = residual.contiguous()
+        self.write(x, residual, out)
+        return out
+
+    def write(self, x: Tensor, residual: Tensor | None, out: Tensor) -> None:
+        """As a call, into `out` [T, columns]; it and `residual` may be columns of wider tensors,
+        see `join`."""
+        assert x.dtype is self._dtype and x.shape[1] == self._depth, "x does not fit the weight"
+        assert out.shape == (len(x), self.columns) and out.dtype is self.out_dtype
+        added = None
+        if residual is not None:
+            assert residual.shape == out.shape and residual.dtype is self._dtype
+            added = residual.data_ptr()
+        if x.stride(1) != 1:
+            x = x.contiguous()
+        self._run(self._address, x.data_ptr(), len(x), x.stride(0), added, out.data_ptr())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed weight."""
+        return self._panels.nbytes
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether `rows` can be asked for."""
+        return self._is_plain
+
+    def rows(self, numbers: Tensor) -> Tensor:
+        """Rows of the weight, by int64 [T]: [T, in_features]."""
+        assert self._is_plain
+        columns = 2 * self._width
+        packed = self._panels[numbers // columns, :, numbers % columns]
+        return packed.flatten(1)[:, : self._depth]
+
+    def join(self, stride: int) -> None:
+        """From now on `write` takes columns of tensors that are `stride` wide."""
+        self._weight.stride = stride
+
+
+def join(
+    blocks: list[Blocks], bias: Tensor | None, dtype: torch.dtype, out_dtype: torch.dtype | None
+) -> CpuLinear | JoinedLinear:
+    """The kernel of a weight whose rows come in several kinds."""
+    rows = [len(some.codes) for some in blocks]
+    biases = [None] * len(rows) if bias is None else list(torch.split(bias, rows))
+    kernels = [
+        CpuLinear(some, part, dtype=dtype, out_dtype=out_dtype)
+        for some, part in zip(blocks, biases, strict=True)
+    ]
+    return kernels[0] if len(kernels) == 1 else JoinedLinear(kernels)
+
+
+class JoinedLinear:
+    """Products of one x side by side: parts of a fused weight that are quantised differently."""
+
+    def __init__(self, parts: list[CpuLinear]) -> None:
+        self._parts = parts
+        self._columns = sum(part.columns for part in parts)
+        self.nbytes = sum(part.nbytes for part in parts)
+        for part in parts:
+            part.join(self._columns)
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """See `LinearKernel`; x is [T, in_features]."""
+        out = torch.empty((len(x), self._columns), dtype=self._parts[0].out_dtype)
+        if residual is not None:
+            residual = residual.contiguous()
+        first = 0
+        for part in self._parts:
+            columns = slice(first, first + part.columns)
+            part.write(x, None if residual is None else residual[:, columns], out[:, columns])
+            first += part.columns
+        return out

@@ -1,0 +1,37 @@
+// Norms over the last axis.
+
+#include <cstdint>
+
+#include "norm.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kWorthThreads = 1 << 16;  // values: some ten microseconds
+
+// Mirrored in kernels/norm.py.
+struct Norm {
+    const float *weight, *bias;
+    int32_t size, bytes, centered;
+    float eps;
+};
+
+template <class T>
+void norm(const Norm& how, const T* x, int64_t rows, T* y) {
+#pragma omp parallel for schedule(static) if (rows > 1 && rows * how.size >= kWorthThreads)
+    for (int64_t row = 0; row < rows; row++)
+        norm_row(x + row * how.size, how.weight, how.bias, how.eps, how.centered, how.size,
+                 y + row * how.size);
+}
+
+}  // namespace
+}  // namespace baton
+
+// x and y [rows, size], contiguous.
+extern "C" void baton_norm(const baton::Norm* how, const void* x, int64_t rows, void* y) {
+    using baton::Bf16;
+    if (how->bytes == 4)
+        baton::norm(*how, static_cast<const float*>(x), rows, static_cast<float*>(y));
+    else
+        baton::norm(*how, static_cast<const Bf16*>(x), rows, static_cast<Bf16*>(y));
+}

@@ -1,0 +1,217 @@
+// A vector of floats, the same source at every instruction-set level.
+//
+// `Vec` holds 16 floats with AVX-512 and 8 with AVX2. Every function is one or two instructions
+// with a fixed rounding, so a loop over `Vec` gives the same bits wherever it is inlined.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace baton {
+
+using Bf16 = std::uint16_t;  // The upper half of a float; arithmetic is done on floats.
+
+#if defined(__AVX512F__)
+
+using Vec = __m512;
+using IntVec = __m512i;
+constexpr int kWidth = 16;
+
+inline Vec zero() { return _mm512_setzero_ps(); }
+inline Vec set1(float x) { return _mm512_set1_ps(x); }
+inline Vec load(const float* p) { return _mm512_loadu_ps(p); }
+inline void store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
+inline Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+inline Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+inline Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+inline Vec div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+inline Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+inline Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+inline Vec round(Vec x) {
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+inline IntVec to_int(Vec x) { return _mm512_cvtps_epi32(x); }
+inline Vec to_float(IntVec x) { return _mm512_cvtepi32_ps(x); }
+inline Vec as_float(IntVec x) { return _mm512_castsi512_ps(x); }
+inline IntVec as_int(Vec x) { return _mm512_castps_si512(x); }
+inline IntVec set1(std::int32_t x) { return _mm512_set1_epi32(x); }
+inline IntVec add(IntVec a, IntVec b) { return _mm512_add_epi32(a, b); }
+inline IntVec both(IntVec a, IntVec b) { return _mm512_and_si512(a, b); }
+inline IntVec load_bytes(const void* p) { return _mm512_loadu_si512(p); }
+template <int N>
+inline IntVec shift_left(IntVec x) { return _mm512_slli_epi32(x, N); }
+template <int N>
+inline IntVec shift_right(IntVec x) { return _mm512_srli_epi32(x, N); }
+
+inline Vec load(const Bf16* p) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return as_float(shift_left<16>(_mm512_cvtepu16_epi32(half)));
+}
+inline Vec load_half(const std::uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+// Small integers, one per lane.
+inline IntVec load_signed(const std::int8_t* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+// 2 * kWidth of them as 16-bit halves of lanes.
+inline IntVec load_signed_pairs(const std::int8_t* p) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+template <int N>
+inline IntVec shift_right_signed(IntVec x) { return _mm512_srai_epi32(x, N); }
+inline void store_rounded(Bf16* p, IntVec upper) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(upper));
+}
+inline IntVec where_nan(Vec x, IntVec otherwise, IntVec value) {
+    return _mm512_mask_mov_epi32(otherwise, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), value);
+}
+// `value`, but zero in the lanes where x < limit.
+inline Vec zero_below(Vec x, Vec limit, Vec value) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), value);
+}
+inline float sum(Vec x) { return _mm512_reduce_add_ps(x); }
+inline float largest(Vec x) { return _mm512_reduce_max_ps(x); }
+
+#else
+
+using Vec = __m256;
+using IntVec = __m256i;
+constexpr int kWidth = 8;
+
+inline Vec zero() { return _mm256_setzero_ps(); }
+inline Vec set1(float x) { return _mm256_set1_ps(x); }
+inline Vec load(const float* p) { return _mm256_loadu_ps(p); }
+inline void store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
+inline Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+inline Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+inline Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+inline Vec div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
+inline Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+inline Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
+inline Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+inline Vec round(Vec x) {
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+inline IntVec to_int(Vec x) { return _mm256_cvtps_epi32(x); }
+inline Vec to_float(IntVec x) { return _mm256_cvtepi32_ps(x); }
+inline Vec as_float(IntVec x) { return _mm256_castsi256_ps(x); }
+inline IntVec as_int(Vec x) { return _mm256_castps_si256(x); }
+inline IntVec set1(std::int32_t x) { return _mm256_set1_epi32(x); }
+inline IntVec add(IntVec a, IntVec b) { return _mm256_add_epi32(a, b); }
+inline IntVec both(IntVec a, IntVec b) { return _mm256_and_si256(a, b); }
+inline IntVec load_bytes(const void* p) {
+    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
+template <int N>
+inline IntVec shift_left(IntVec x) { return _mm256_slli_epi32(x, N); }
+template <int N>
+inline IntVec shift_right(IntVec x) { return _mm256_srli_epi32(x, N); }
+
+inline Vec load(const Bf16* p) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return as_float(shift_left<16>(_mm256_cvtepu16_epi32(half)));
+}
+inline Vec load_half(const std::uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+// Small integers, one per lane.
+inline IntVec load_signed(const std::int8_t* p) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+// 2 * kWidth of them as 16-bit halves of lanes.
+inline IntVec load_signed_pairs(const std::int8_t* p) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+template <int N>
+inline IntVec shift_right_signed(IntVec x) { return _mm256_srai_epi32(x, N); }
+inline void store_rounded(Bf16* p, IntVec upper) {
+    const __m128i low = _mm256_castsi256_si128(upper), high = _mm256_extracti128_si256(upper, 1);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packus_epi32(low, high));
+}
+inline IntVec where_nan(Vec x, IntVec otherwise, IntVec value) {
+    const Vec mask = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    return as_int(_mm256_blendv_ps(as_float(otherwise), as_float(value), mask));
+}
+// `value`, but zero in the lanes where x < limit.
+inline Vec zero_below(Vec x, Vec limit, Vec value) {
+    return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_NLT_UQ), value);
+}
+inline float sum(Vec x) {
+    __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(y, _mm_shuffle_ps(y, y, 1)));
+}
+inline float largest(Vec x) {
+    __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_max_ss(y, _mm_shuffle_ps(y, y, 1)));
+}
+
+#endif
+
+// Round to nearest, ties to even, as torch does; a NaN stays one.
+inline void store(Bf16* p, Vec x) {
+    const IntVec bits = as_int(x), odd = both(shift_right<16>(bits), set1(1));
+    const IntVec rounded = shift_right<16>(add(bits, add(odd, set1(0x7fff))));
+    store_rounded(p, where_nan(x, rounded, set1(0x7fc0)));
+}
+
+inline float to_float(Bf16 x) {
+    const std::uint32_t bits = std::uint32_t{x} << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// e^x within two units in the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]
+// (the coefficients are those of Cephes' expf). Zero below -86.9, shortly before floats lose
+// precision, so exp(-infinity) is exactly 0; infinity above 88.72; NaN stays NaN.
+inline Vec exp(Vec x) {
+    const Vec low = set1(-86.9f), high = set1(89.0f);
+    // `min` and `max` return their second operand for a NaN: x goes there.
+    const Vec clipped = max(low, min(high, x));
+    const Vec n = round(mul(clipped, set1(1.44269504f)));
+    Vec r = fma(n, set1(-0.693359375f), clipped);
+    r = fma(n, set1(2.12194440e-4f), r);
+    Vec p = set1(1.9875691500e-4f);
+    p = fma(p, r, set1(1.3981999507e-3f));
+    p = fma(p, r, set1(8.3334519073e-3f));
+    p = fma(p, r, set1(4.1665795894e-2f));
+    p = fma(p, r, set1(1.6666665459e-1f));
+    p = fma(p, r, set1(5.0000001201e-1f));
+    p = fma(p, mul(r, r), add(r, set1(1.0f)));
+    // 2p * 2^(n-1): 2^128 is no float, although e^88.72 is.
+    const Vec power = as_float(shift_left<23>(add(to_int(n), set1(126))));
+    return zero_below(x, low, mul(add(p, p), power));
+}
+
+// x times the logistic function of x.
+inline Vec silu(Vec x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
+
+// GELU in its tanh form, written with the logistic function: 1 + tanh(u) = 2 sigmoid(2 u).
+inline Vec gelu_tanh(Vec x) {
+    const Vec inner = fma(mul(mul(x, x), x), set1(0.044715f), x);
+    return div(x, add(set1(1.0f), exp(mul(inner, set1(-1.5957691216f)))));
+}
+
+// The first `count` of a vector's lanes, at the edge of a matrix.
+template <class T>
+inline Vec load_some(const T* p, int count) {
+    if (count >= kWidth) return load(p);
+    T buffer[kWidth] = {};
+    std::memcpy(buffer, p, sizeof(T) * count);
+    return load(buffer);
+}
+template <class T>
+inline void store_some(T* p, Vec x, int count) {
+    if (count >= kWidth) return store(p, x);
+    T buffer[kWidth];
+    store(buffer, x);
+    std::memcpy(p, buffer, sizeof(T) * count);
+}
+
+}  // namespace baton

@@ -1,0 +1,80 @@
+"""Norms over the last axis in C++. The twins are `F.rms_norm` and `F.layer_norm`."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from baton_worker.kernels.cpu import library
+
+
+class _Norm(ctypes.Structure):
+    """`baton::Norm` of norm.cpp."""
+
+    _fields_ = (
+        ("weight", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("size", ctypes.c_int32),
+        ("bytes", ctypes.c_int32),
+        ("centered", ctypes.c_int32),
+        ("eps", ctypes.c_float),
+    )
+
+
+class CpuNorm:
+    """(x - mean) / sqrt(variance + eps) * weight + bias, rounded once.
+
+    A row's result has the same bits whatever the other rows are.
+
+    Args:
+        weight: [size], or None for ones.
+        bias: [size], or None for zeros.
+        size: of the normed axis.
+        dtype: of x and of the result, float32 or bfloat16.
+        centered: a layer norm; otherwise the mean is not subtracted (RMS norm).
+    """
+
+    def __init__(
+        self,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        *,
+        size: int,
+        eps: float,
+        dtype: torch.dtype,
+        centered: bool,
+    ) -> None:
+        self._kept = tuple(None if x is None else x.detach().float() for x in (weight, bias))
+        pointers = (None if x is None else x.data_ptr() for x in self._kept)
+        self._size, self._dtype = size, dtype
+        self._norm = _Norm(*pointers, size, dtype.itemsize, centered, eps)
+        self._address = ctypes.addressof(self._norm)
+        kernels = library("norm")
+        assert kernels is not None, "refuses() was not asked"
+        self._run = kernels.baton_norm
+        pointer = ctypes.c_void_p
+        self._run.argtypes = (pointer, pointer, ctypes.c_int64, pointer)
+        self._run.restype = None
+
+    @classmethod
+    def refuses(cls, weight: Tensor | None, dtype: torch.dtype, device: torch.device) -> str | None:
+        """Why such a norm cannot be computed, as half a sentence; None if it can."""
+        if device.type != "cpu":
+            return "it is not on the CPU"
+        if dtype not in (torch.float32, torch.bfloat16):
+            return f"the CPU kernels have no {dtype}"
+        if weight is not None and weight.ndim != 1:
+            return "its weight differs from row to row"
+        if library("norm") is None:
+            return "the CPU kernels could not be built"
+        return None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[..., size] to the same shape, contiguous."""
+        assert x.dtype is self._dtype and x.shape[-1] == self._size, "x does not fit the norm"
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        self._run(self._address, x.data_ptr(), x.numel() // self._size, y.data_ptr())
+        return y

@@ -1,0 +1,189 @@
+"""Weights as small integer codes with a scale per group: what they mean, and how to make them.
+
+Groups run along the inner dimension. A weight is `scale * code + minimum`. In a "super" kind the
+scale is itself a product: a half-precision factor per 256 values times a small integer per group.
+The kinds are those of GGUF, so that its blocks are taken as they are:
+
+    int8           8.5 bits per weight   groups of 32, scale                       Q8_0
+    int4           4.5                   groups of 32, scale                       Q4_0
+    int4_minimum   5                     groups of 32, scale and minimum           Q4_1
+    int4_super     4.6                   groups of 32, scale and minimum, super    Q4_K
+    int6_super     8.6                   groups of 16, scale, super                Q6_K
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+SUPER = 256
+"""Values that share the factors of a super kind."""
+_ROWS = 512
+"""Rows that are quantised at one time: what the search for scales works on stays in cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How codes, scales and minima are stored."""
+
+    group: int
+    lowest: int
+    highest: int
+    has_minimum: bool = False
+    is_super: bool = False
+
+    @property
+    def is_nibble(self) -> bool:
+        """Whether a code takes four bits."""
+        return self.highest - self.lowest == 15
+
+    @property
+    def multiple(self) -> int:
+        """What the inner dimension must be a multiple of."""
+        return SUPER if self.is_super else self.group
+
+
+KINDS = {
+    "int8": Kind(32, -128, 127),
+    "int4": Kind(32, -8, 7),
+    "int4_minimum": Kind(32, 0, 15, has_minimum=True),
+    "int4_super": Kind(32, 0, 15, has_minimum=True, is_super=True),
+    "int6_super": Kind(16, -32, 31, is_super=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A quantised weight [N, K]; transient, a kernel packs it."""
+
+    kind: str
+    codes: Tensor
+    """int8 [N, K]."""
+    scales: Tensor
+    """float16 [N, K / group]; of a super kind the factors, [N, K / 256]."""
+    minima: Tensor | None = None
+    """The same for the minima, if the kind has any."""
+    scale_steps: Tensor | None = None
+    """int8 [N, K / group]: what a factor is multiplied by, of a super kind."""
+    minimum_steps: Tensor | None = None
+    """The same for the minima."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """[N, K]."""
+        return self.codes.shape
+
+    def dequantise(self) -> Tensor:
+        """float32 [N, K]: the plain twin of every kernel that takes blocks."""
+        group = KINDS[self.kind].group
+        codes = self.codes.to(torch.float32).view(len(self.codes), -1, group)
+        weight = codes * _expanded(self.scales, self.scale_steps)
+        if self.minima is not None:
+            weight = weight + _expanded(self.minima, self.minimum_steps)
+        return weight.flatten(1)
+
+    def __getitem__(self, rows: slice | Tensor) -> Blocks:
+        """Some rows."""
+        return Blocks(self.kind, **{name: part[rows] for name, part in self.parts()})
+
+    def parts(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor that there is, by field name; all have N rows."""
+        for field in fields(self):
+            part = getattr(self, field.name)
+            if isinstance(part, Tensor):
+                yield field.name, part
+
+
+def _expanded(values: Tensor, steps: Tensor | None) -> Tensor:
+    """float32 [N, K / group, 1]."""
+    values = values.to(torch.float32)
+    if steps is not None:
+        groups = steps.shape[1] // values.shape[1]
+        values = values.repeat_interleave(groups, 1) * steps.to(torch.float32)
+    return values[..., None]
+
+
+def concatenate(blocks: list[Blocks]) -> Blocks:
+    """The rows of all; they are of one kind."""
+    assert len({some.kind for some in blocks}) == 1
+    columns = zip(*(some.parts() for some in blocks), strict=True)
+    merged = {parts[0][0]: torch.cat([part for _, part in parts]) for parts in columns}
+    return Blocks(blocks[0].kind, **merged)
+
+
+def merge(blocks: list[Blocks]) -> list[Blocks]:
+    """Neighbours of one kind become one; the rows keep their order."""
+    merged = list[Blocks]()
+    for some in blocks:
+        if merged and merged[-1].kind == some.kind:
+            merged.append(concatenate([merged.pop(), some]))
+        else:
+            merged.append(some)
+    return merged
+
+
+def quantise(weight: Tensor, kind: str) -> Blocks:
+    """Round [N, K] floats to "int8" (nearest) or "int4_minimum" (least squares)."""
+    method = {"int8": _nearest, "int4_minimum": _least_squares}[kind]
+    group = KINDS[kind].group
+    parts = [
+        method(rows.to(torch.float32).view(len(rows), -1, group))
+        for rows in torch.split(weight, _ROWS)
+    ]
+    return concatenate(parts)
+
+
+def _nearest(groups: Tensor) -> Blocks:
+    scales = (groups.abs().amax(-1) / 127).to(torch.float16)
+    codes = _divide(groups, scales[..., None].float()).round().clamp(-127, 127)
+    return Blocks("int8", codes.to(torch.int8).flatten(1), scales)
+
+
+def _least_squares(groups: Tensor) -> Blocks:
+    """Scale and minimum that lose least in the square, over some shrunken ranges.
+
+    For each range the codes are rounded, then scale and minimum refitted to those codes. Outliers
+    cost a group less precision that way than if they always set the range. (llama.cpp's
+    `make_qkx2_quants` searches in the same spirit.)
+    """
+    low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
+    best = torch.full_like(low, torch.inf)
+    chosen = [torch.zeros_like(groups), torch.zeros_like(low), torch.zeros_like(low)]
+    for shrink in torch.linspace(1.0, 0.7, 6).tolist():
+        middle, half = (low + high) / 2, (high - low) / 2 * shrink
+        codes = _codes(groups, half / 7.5, middle - half)
+        scale, minimum = _refit(groups, codes)
+        codes = _codes(groups, scale, minimum)
+        error = (codes * scale + minimum - groups).square().sum(-1, keepdim=True)
+        better = error < best
+        best = torch.where(better, error, best)
+        candidates = (codes, scale, minimum)
+        chosen = [
+            torch.where(better, new, old) for new, old in zip(candidates, chosen, strict=True)
+        ]
+    codes, scale, minimum = chosen
+    scales, minima = scale[..., 0].to(torch.float16), minimum[..., 0].to(torch.float16)
+    return Blocks("int4_minimum", codes.to(torch.int8).flatten(1), scales, minima)
+
+
+def _codes(groups: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
+    """Nearest codes, for scale and minimum as they will be stored."""
+    scale, minimum = scale.half().float(), minimum.half().float()
+    return _divide(groups - minimum, scale).round().clamp(0, 15)
+
+
+def _refit(groups: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
+    """The straight line from codes to values, by least squares."""
+    mean_code, mean = codes.mean(-1, keepdim=True), groups.mean(-1, keepdim=True)
+    spread = (codes - mean_code).square().sum(-1, keepdim=True)
+    scale = _divide(((codes - mean_code) * (groups - mean)).sum(-1, keepdim=True), spread)
+    scale, minimum = scale.half().float(), mean - scale * mean_code
+    return scale, minimum.half().float()
+
+
+def _divide(values: Tensor, scale: Tensor) -> Tensor:
+    """Zero where the scale is: such a group has one value."""
+    return torch.where(scale == 0, 0.0, values / scale)

@@ -1,0 +1,109 @@
+"""From the projection to the cache in C++: head norms, rotation, keys and values to their pages.
+
+The twins are `F.rms_norm`, `layers.rope.rotate_` and `Tensor.index_copy_`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from baton_worker.kernels.cpu import library
+
+
+class _Heads(ctypes.Structure):
+    """`baton::Heads` of rope.cpp."""
+
+    _fields_ = (
+        ("query_weight", ctypes.c_void_p),
+        ("key_weight", ctypes.c_void_p),
+        ("num_heads", ctypes.c_int32),
+        ("num_kv_heads", ctypes.c_int32),
+        ("head_dim", ctypes.c_int32),
+        ("dim", ctypes.c_int32),
+        ("bytes", ctypes.c_int32),
+        ("normed", ctypes.c_int32),
+        ("query_eps", ctypes.c_float),
+        ("key_eps", ctypes.c_float),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorm:
+    """An RMS norm over each head: its weight [head_dim], or None for ones."""
+
+    weight: Tensor | None
+    eps: float
+
+
+class CpuHeads:
+    """What happens to the heads of each new token, in one pass.
+
+    Args:
+        dim: rotated channels of each head, the first ones, in the half-split layout.
+        dtype: of heads, angles and pages, float32 or bfloat16.
+        norms: of queries and of keys, before the rotation.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dim: int,
+        dtype: torch.dtype,
+        norms: tuple[HeadNorm, HeadNorm] | None = None,
+    ) -> None:
+        self._shape, self._dim = (num_heads + 2 * num_kv_heads, head_dim), dim
+        query, key = norms or (HeadNorm(None, 0.0), HeadNorm(None, 0.0))
+        self._kept = [None if n.weight is None else n.weight.float() for n in (query, key)]
+        self._heads = _Heads(
+            *(None if weight is None else weight.data_ptr() for weight in self._kept),
+            *(num_heads, num_kv_heads, head_dim, dim, dtype.itemsize, norms is not None),
+            *(query.eps, key.eps),
+        )
+        self._address = ctypes.addressof(self._heads)
+        kernels = library("rope")
+        assert kernels is not None, "refuses() was not asked"
+        self._run = kernels.baton_place
+        pointer = ctypes.c_void_p
+        self._run.argtypes = (*(pointer, pointer, ctypes.c_int64), *(pointer,) * 4)
+        self._run.restype = None
+
+    @classmethod
+    def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
+        """Why heads of this kind cannot be placed, as half a sentence; None if they can."""
+        if device.type != "cpu":
+            return "they are not on the CPU"
+        if dtype not in (torch.float32, torch.bfloat16):
+            return f"the CPU kernels have no {dtype}"
+        if library("rope") is None:
+            return "the CPU kernels could not be built"
+        return None
+
+    def __call__(
+        self, heads: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, pages: Tensor
+    ) -> None:
+        """Norm and rotate queries and keys in place; copy keys and values to their pages.
+
+        Args:
+            heads: [T, num_heads + 2 * num_kv_heads, head_dim], contiguous.
+            cos, sin: [T, 1, dim], see `layers.rope.Angles`.
+            slots: int64 [T], see `AttentionBatch.slots`.
+            pages: [num_pages, page_size, 2, num_kv_heads, head_dim].
+        """
+        assert heads.shape[1:] == self._shape and heads.is_contiguous()
+        assert cos.shape[-1] == self._dim and cos.dtype is heads.dtype is pages.dtype
+        self._run(
+            self._address,
+            heads.data_ptr(),
+            heads.shape[0],
+            cos.data_ptr(),
+            sin.data_ptr(),
+            slots.data_ptr(),
+            pages.data_ptr(),
+        )

@@ -1,0 +1,81 @@
+"""Head norms, rotation and the write to pages in one pass, against torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from baton_worker.kernels.cpu import library
+from baton_worker.kernels.rope import CpuHeads, HeadNorm
+from baton_worker.layers.rope import Rotary, rotate_
+from baton_worker.models.spec import Rope
+
+TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 4e-2}
+CPU = torch.device("cpu")
+NUM_HEADS, NUM_KV_HEADS = 6, 2
+
+
+@pytest.fixture(autouse=True)
+def _built() -> None:
+    if library("rope") is None:
+        pytest.skip("the kernels cannot be built here")
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize(("head_dim", "dim"), [(64, 64), (80, 80), (64, 24), (8, 8), (128, 64)])
+@pytest.mark.parametrize("normed", [False, True])
+def test_equals_the_twins(dtype: torch.dtype, head_dim: int, dim: int, normed: bool) -> None:
+    generator = torch.Generator().manual_seed(dim)
+    num, rotated = 5, NUM_HEADS + NUM_KV_HEADS
+    heads = torch.randn(num, rotated + NUM_KV_HEADS, head_dim, generator=generator).to(dtype)
+    weights = torch.rand(2, head_dim, generator=generator).to(dtype) + 0.5
+    positions = torch.tensor([0, 3, 900, 17, 4])
+    angles = Rotary(Rope(dim, 10_000.0, 1024), CPU).angles(positions, dtype)
+    slots = torch.tensor([7, 2, 0, 11, 5])
+    pages = torch.zeros(3, 4, 2, NUM_KV_HEADS, head_dim, dtype=dtype)
+    expected, expected_pages = heads.clone().float(), pages.clone().float()
+    if normed:
+        for part, weight in (
+            (slice(NUM_HEADS), weights[0]),
+            (slice(NUM_HEADS, rotated), weights[1]),
+        ):
+            expected[:, part] = F.rms_norm(expected[:, part], (head_dim,), weight.float(), 1e-5)
+    rotate_(
+        expected[:, :rotated],
+        Rotary(Rope(dim, 10_000.0, 1024), CPU).angles(positions, torch.float32),
+    )
+    expected_pages.view(12, -1, head_dim)[slots] = expected[:, NUM_HEADS:]
+    kernel = CpuHeads(
+        num_heads=NUM_HEADS,
+        num_kv_heads=NUM_KV_HEADS,
+        head_dim=head_dim,
+        dim=dim,
+        dtype=dtype,
+        norms=(HeadNorm(weights[0], 1e-5), HeadNorm(weights[1], 1e-5)) if normed else None,
+    )
+    kernel(heads, angles.cos, angles.sin, slots, pages)
+    tolerance = TOLERANCES[dtype]
+    torch.testing.assert_close(heads.float(), expected, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(pages.float(), expected_pages, rtol=tolerance, atol=tolerance)
+
+
+def test_a_token_has_the_same_bits_in_every_batch() -> None:
+    heads = torch.randn(200, 10, 64, generator=torch.Generator().manual_seed(0))
+    angles = Rotary(Rope(64, 10_000.0, 1024), CPU).angles(torch.arange(200), torch.float32)
+    kernel = CpuHeads(
+        num_heads=NUM_HEADS, num_kv_heads=NUM_KV_HEADS, head_dim=64, dim=64, dtype=torch.float32
+    )
+    pages, alone = torch.zeros(2, 200, 1, 2, NUM_KV_HEADS, 64).unbind(0)
+    whole, slots = heads.clone(), torch.arange(200)
+    kernel(whole, angles.cos, angles.sin, slots, pages)
+    for i in range(0, 200, 23):
+        one = heads[i : i + 1].clone()
+        kernel(one, angles.cos[i : i + 1], angles.sin[i : i + 1], slots[i : i + 1], alone)
+        assert torch.equal(one[0], whole[i]) and torch.equal(alone[i], pages[i])
+
+
+def test_what_it_cannot_do_is_refused_with_a_reason() -> None:
+    assert "float64" in str(CpuHeads.refuses(torch.float64, CPU))
+    assert "not on the CPU" in str(CpuHeads.refuses(torch.float32, torch.device("cuda")))
+    assert CpuHeads.refuses(torch.bfloat16, CPU) is None
