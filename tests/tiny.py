@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests import mixtures
+
 VOCAB_SIZE = 320
 MAX_LENGTH = 256
 
@@ -51,17 +53,223 @@ TRAITS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
     },
     "Qwen3ForCausalLM": {"head_dim": 16, "attention_bias": True, "tie_word_embeddings": True},
+    "ArceeForCausalLM": {"attention_bias": True, "mlp_bias": True},
+    "SeedOssForCausalLM": {
+        "head_dim": 12,
+        "attention_bias": True,
+        "attention_out_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "Ernie4_5ForCausalLM": {"head_dim": 16, "use_bias": True, "tie_word_embeddings": True},
+    "HunYuanDenseV1ForCausalLM": {
+        "head_dim": 16,
+        "attention_bias": True,
+        "rope_parameters": {
+            "rope_type": "dynamic",
+            "alpha": 1000.0,
+            "factor": 1.0,
+            "rope_theta": 10_000.0,
+        },
+    },
+    "GraniteForCausalLM": {
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.6,
+        "attention_multiplier": 0.2,
+        "logits_scaling": 2.5,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "GemmaForCausalLM": {"head_dim": 16, "attention_bias": True},
+    "Gemma2ForCausalLM": {
+        "head_dim": 16,
+        "sliding_window": 9,
+        "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": 3.0,
+        "final_logit_softcapping": 5.0,
+    },
+    "Gemma3ForCausalLM": {
+        "head_dim": 16,
+        "num_hidden_layers": 6,
+        "sliding_window": 9,
+        "query_pre_attn_scalar": 24,
+        "initializer_range": 0.15,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 100_000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1_000.0},
+        },
+    },
+    "PhiForCausalLM": {"qk_layernorm": True, "partial_rotary_factor": 0.5},
+    "Phi3ForCausalLM": {
+        "sliding_window": 30,
+        "original_max_position_embeddings": 1,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10_000.0,
+            "partial_rotary_factor": 0.5,
+            "attention_factor": 1.2,
+            "short_factor": [1.0, 1.5],
+            "long_factor": [2.0, 3.5],
+        },
+    },
+    "OlmoForCausalLM": {"clip_qkv": 1.5, "attention_bias": True},
+    "Olmo2ForCausalLM": {"attention_bias": True},
+    "CohereForCausalLM": {"use_qk_norm": True, "attention_bias": True, "logit_scale": 0.25},
+    "Glm4ForCausalLM": {"head_dim": 16, "partial_rotary_factor": 0.5, "attention_bias": True},
+    "Exaone4ForCausalLM": {
+        "num_hidden_layers": 4,
+        "num_attention_heads": 5,
+        "num_key_value_heads": 1,
+        "hidden_size": 40,
+        "sliding_window": 9,
+        "sliding_window_pattern": 4,
+    },
+    "GPT2LMHeadModel": {"num_key_value_heads": None, "n_inner": 80},
+    "GPTNeoXForCausalLM": {
+        "num_key_value_heads": None,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10_000.0,
+            "partial_rotary_factor": 0.25,
+        },
+        "hidden_size": 96,
+    },
+    "OPTForCausalLM": {
+        "num_key_value_heads": None,
+        "ffn_dim": 80,
+        "word_embed_proj_dim": 32,
+        "do_layer_norm_before": False,
+        "init_std": 0.3,
+    },
+    "BloomForCausalLM": {
+        "num_key_value_heads": None,
+        "n_layer": 3,
+        "n_head": 6,
+        "apply_residual_connection_post_layernorm": True,
+    },
+    "FalconForCausalLM": {
+        "num_key_value_heads": None,
+        "new_decoder_architecture": True,
+        "num_kv_heads": 2,
+        "bias": True,
+    },
+    "MptForCausalLM": {
+        "num_key_value_heads": None,
+        "d_model": 48,
+        "n_heads": 6,
+        "n_layers": 3,
+        "max_seq_len": MAX_LENGTH,
+        "attn_config": {"clip_qkv": 1.5},
+    },
+    "Starcoder2ForCausalLM": {"sliding_window": 9, "use_bias": True},
+    "PersimmonForCausalLM": {"num_key_value_heads": None, "partial_rotary_factor": 0.5},
+    "StableLmForCausalLM": {
+        "hidden_size": 96,
+        "use_qkv_bias": True,
+        "qk_layernorm": True,
+        "partial_rotary_factor": 0.25,
+    },
+    "NemotronForCausalLM": {
+        "partial_rotary_factor": 0.5,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "head_dim": 8,
+    },
 }
+
+# Architectures without a spec, which run in the code of transformers.
+UNLISTED: dict[str, dict[str, Any]] = {
+    "AfmoeForCausalLM": {
+        "sliding_window": 9,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "num_dense_layers": 1,
+    },
+    "Cohere2ForCausalLM": {
+        "head_dim": 8,
+        "sliding_window": 9,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "DiffLlamaForCausalLM": {},
+    "GlmForCausalLM": {"head_dim": 8},
+    "HeliumForCausalLM": {"head_dim": 8},
+    "HyperCLOVAXForCausalLM": {"attention_multiplier": 0.2, "residual_multiplier": 0.6},
+    "Jais2ForCausalLM": {},
+    "NanoChatForCausalLM": {},
+    "Olmo3ForCausalLM": {
+        "sliding_window": 9,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "SmolLM3ForCausalLM": {"no_rope_layers": [1, 0, 1]},
+    "VaultGemmaForCausalLM": {
+        "head_dim": 8,
+        "sliding_window": 9,
+        "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": 3.0,
+        "final_logit_softcapping": 5.0,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "YoutuForCausalLM": {
+        "num_key_value_heads": 6,
+        "kv_lora_rank": 16,
+        "q_lora_rank": 24,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 12,
+        "initializer_range": 0.15,
+    },
+}
+
+# Other spellings of architectures above, by the class of transformers that they mean.
+SPELLINGS = {
+    "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
+    "MPTForCausalLM": "MptForCausalLM",
+    "RWForCausalLM": "FalconForCausalLM",
+    "StableLMEpochForCausalLM": "StableLmForCausalLM",
+}
+
+# Second forms of an architecture, where one configuration cannot show all of its traits.
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "LlamaForCausalLM": [
+        {"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": True},
+    ],
+    "FalconForCausalLM": [
+        {"new_decoder_architecture": False, "multi_query": True, "bias": False},
+        {"new_decoder_architecture": False, "multi_query": True, "alibi": True},
+        {
+            "new_decoder_architecture": False,
+            "multi_query": False,
+            "num_kv_heads": None,
+            "parallel_attn": False,
+        },
+    ],
+    "MistralForCausalLM": [{"sliding_window": None, "head_dim": None}],
+    "Exaone4ForCausalLM": [{"sliding_window": None, "layer_types": ["full_attention"] * 4}],
+    "OPTForCausalLM": [{"do_layer_norm_before": True, "word_embed_proj_dim": 48}],
+    "BloomForCausalLM": [{"apply_residual_connection_post_layernorm": False}],
+    "GPTNeoXForCausalLM": [{"use_parallel_residual": False, "attention_bias": False}],
+    "StableLmForCausalLM": [{"use_parallel_residual": True, "qk_layernorm": False}],
+    "CohereForCausalLM": [{"use_qk_norm": False}],
+    "Phi3ForCausalLM": [{"rope_parameters": None, "sliding_window": None}],
+}
+
+
+TRAITS |= mixtures.TRAITS
+SPELLINGS |= mixtures.SPELLINGS
+VARIANTS |= mixtures.VARIANTS
 
 
 def tiny_config(architecture: str, **changes: Any) -> Any:
     """A transformers config of a three-layer model of this architecture."""
     import transformers
 
-    model = getattr(transformers, architecture)
-    return model.config_class(
-        **_COMMON | TRAITS[architecture] | changes, architectures=[architecture]
-    )
+    name = SPELLINGS.get(architecture, architecture)
+    model = getattr(transformers, name)
+    fields = _COMMON | (TRAITS | UNLISTED)[name] | changes
+    return model.config_class(**fields, architectures=[architecture])
 
 
 def tiny_model(architecture: str, *, seed: int = 0, **changes: Any) -> Any:
@@ -72,11 +280,15 @@ def tiny_model(architecture: str, *, seed: int = 0, **changes: Any) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         config = tiny_config(architecture, **changes)
-        model = getattr(transformers, architecture)(config).eval()
+        name = SPELLINGS.get(architecture, architecture)
+        model = getattr(transformers, name)(config).eval()
         for name, parameter in model.named_parameters():
-            if parameter.ndim == 1:
+            if parameter.ndim == 1 or "norm" in name.split(".")[-2] or "correction" in name:
                 centre = 0.0 if name.endswith("bias") else 1.0
                 parameter.data.normal_(centre, 0.2)
+        for name, buffer in model.named_buffers():
+            if name.endswith("correction_bias"):
+                buffer.normal_(0.0, 0.2)
     return model
 
 
@@ -84,6 +296,9 @@ def save_checkpoint(folder: Path, architecture: str, *, seed: int = 0, **changes
     """Save a tiny model as config.json and safetensors; returns the transformers model."""
     model = tiny_model(architecture, seed=seed, **changes)
     model.save_pretrained(folder)
+    if architecture in SPELLINGS:
+        config = folder / "config.json"
+        config.write_text(config.read_text().replace(SPELLINGS[architecture], architecture))
     return model
 
 

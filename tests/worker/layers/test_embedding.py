@@ -1,16 +1,60 @@
-"""The embedding table."""
+"""From token ids to the first hidden state."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from baton_worker.layers.embedding import Embedding
-from baton_worker.layers.layer import Site
+from baton_worker.layers.embedding import Embedding, Table
+from baton_worker.layers.layer import Layer, Site
+from baton_worker.models import spec
+
+TOKENS, POSITIONS = torch.tensor([4, 0, 2]), torch.tensor([7, 0, 1])
+
+
+def made(settings: spec.Embedding, site: Site) -> tuple[Embedding, dict[str, Tensor]]:
+    embedding, weights = Embedding(settings, 5, 4, site), {}
+    for part in embedding.modules():
+        if isinstance(part, Layer):
+            for name, rows in part.destinations():
+                weights[name] = rows.copy_(torch.randn(rows.shape))
+    return embedding, weights
+
+
+def run(embedding: Embedding) -> Tensor:
+    with torch.inference_mode():
+        out: Tensor = embedding(TOKENS, POSITIONS)
+    return out
 
 
 def test_looks_up_rows(site: Site) -> None:
-    layer = Embedding(5, 3, site)
+    layer = Table(5, 3, "embedding", site)
     ((name, table),) = layer.destinations()
     table.copy_(torch.arange(15.0).view(5, 3))
     assert name == "embedding.weight"
     assert layer(torch.tensor([4, 0])).tolist() == [[12.0, 13.0, 14.0], [0.0, 1.0, 2.0]]
+
+
+def test_scales_in_the_precision_of_the_checkpoint(site: Site) -> None:
+    half = Site(site.device, torch.bfloat16, site.name)
+    embedding, weights = made(spec.Embedding(scale=48**0.5), half)
+    rounded = torch.tensor(48**0.5, dtype=torch.bfloat16)
+    assert torch.equal(run(embedding), weights["embedding.weight"][TOKENS] * rounded)
+
+
+def test_adds_learned_positions_from_an_offset_on(site: Site) -> None:
+    embedding, weights = made(spec.Embedding(positions=spec.Positions(10, offset=2)), site)
+    expected = weights["embedding.weight"][TOKENS] + weights["positions.weight"][POSITIONS + 2]
+    torch.testing.assert_close(run(embedding), expected)
+
+
+def test_projects_a_narrow_table_before_positions_and_norm(site: Site) -> None:
+    settings = spec.Embedding(
+        positions=spec.Positions(10), norm=spec.Norm(1e-5, kind="layer", bias=True), width=3
+    )
+    embedding, weights = made(settings, site)
+    x = weights["embedding.weight"][TOKENS] @ weights["project_in.weight"].T
+    x = x + weights["positions.weight"][POSITIONS]
+    x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+    expected = x * weights["embedding_norm.weight"] + weights["embedding_norm.bias"]
+    torch.testing.assert_close(run(embedding), expected)

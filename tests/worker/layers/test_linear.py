@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
+from baton_worker.layers.embedding import Table
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.linear import LanguageHead, Linear
 
@@ -40,13 +40,16 @@ def test_residual_is_added(site: Site) -> None:
 
 
 def test_tied_head_loads_nothing_and_keeps_the_table(site: Site) -> None:
-    table = nn.Parameter(torch.randn(10, 4), requires_grad=False)
+    table = Table(10, 4, "embedding", site)
+    weight = fill(table)["embedding.weight"]
     head = LanguageHead(4, 10, site, tied_to=table)
     assert list(head.destinations()) == []
     head.finish()
     x = torch.randn(3, 4)
     with torch.inference_mode():
-        torch.testing.assert_close(head(x), x @ table.T)
+        torch.testing.assert_close(head(x), x @ weight.T)
+        # Packed by the head or not, the rows are the same.
+        assert torch.equal(table(torch.tensor([7, 0, 7])), weight[[7, 0, 7]])
 
 
 def test_logits_are_float32() -> None:

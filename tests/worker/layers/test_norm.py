@@ -1,19 +1,82 @@
-"""The norm against its formula."""
+"""Norms against their formulas."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from baton_worker.layers.layer import Site
-from baton_worker.layers.norm import RmsNorm
+from baton_worker.layers.norm import LayerNorm, RmsNorm, norm
 from baton_worker.models import spec
+
+X = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0))
+
+
+def rms(x: torch.Tensor, eps: float) -> torch.Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
+
+
+def centred(x: torch.Tensor, eps: float) -> torch.Tensor:
+    x = x - x.mean(-1, keepdim=True)
+    return rms(x, eps)
+
+
+def filled(layer: RmsNorm | LayerNorm) -> dict[str, torch.Tensor]:
+    weights = {name: rows.copy_(torch.randn(rows.shape)) for name, rows in layer.destinations()}
+    copies = {name: rows.clone() for name, rows in weights.items()}
+    layer.finish()
+    return copies
 
 
 def test_divides_by_the_root_mean_square(site: Site) -> None:
-    norm = RmsNorm(spec.Norm(eps=0.5), 6, "norm", site)
-    ((name, weight),) = norm.destinations()
-    assert name == "norm.weight"
-    weight.copy_(torch.randn(6))
-    x = torch.randn(2, 3, 6)
-    expected = x / (x.square().mean(-1, keepdim=True) + 0.5).sqrt() * weight
-    torch.testing.assert_close(norm(x), expected)
+    layer = RmsNorm(spec.Norm(eps=0.5), 6, "norm", site)
+    weights = filled(layer)
+    assert list(weights) == ["norm.weight"]
+    torch.testing.assert_close(layer(X), rms(X, 0.5) * weights["norm.weight"])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_layer_norm_centres_too(site: Site, bias: bool) -> None:
+    layer = norm(spec.Norm(eps=0.5, kind="layer", bias=bias), 6, "norm", site)
+    weights = filled(layer)
+    expected = centred(X, 0.5) * weights["norm.weight"] + weights.get("norm.bias", 0.0)
+    torch.testing.assert_close(layer(X), expected)
+
+
+def test_without_a_scale_nothing_is_loaded(site: Site) -> None:
+    layer = norm(spec.Norm(eps=0.5, kind="layer", scaled=False), 6, "norm", site)
+    assert filled(layer) == {}
+    torch.testing.assert_close(layer(X), centred(X, 0.5))
+
+
+@pytest.mark.parametrize(("kind", "plain"), [("rms", rms), ("layer", centred)])
+def test_the_offset_is_added_to_the_weight(site: Site, kind: str, plain: object) -> None:
+    layer = norm(spec.Norm(eps=0.5, kind=kind, offset=1.0), 6, "norm", site)
+    weights = filled(layer)
+    assert callable(plain)
+    torch.testing.assert_close(layer(X), plain(X, 0.5) * (1 + weights["norm.weight"]))
+
+
+def test_an_offset_keeps_small_weights_in_bfloat16(site: Site) -> None:
+    """1 + 2^-10 is 1 in bfloat16, but the checkpoint means it."""
+    half = Site(site.device, torch.bfloat16, site.name)
+    layer = norm(spec.Norm(eps=0.0, offset=1.0), 6, "norm", half)
+    for _, rows in layer.destinations():
+        rows.fill_(2.0**-10)
+    layer.finish()
+    assert layer.weight is not None and float(layer.weight[0]) == 1 + 2.0**-10
+    assert layer(X.bfloat16()).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_each_head_may_have_a_weight_of_its_own(site: Site, kind: str) -> None:
+    layer = norm(spec.Norm(eps=0.5, kind=kind), (3, 6), "norm", site)
+    weights = filled(layer)
+    plain = rms if kind == "rms" else centred
+    torch.testing.assert_close(layer(X), plain(X, 0.5) * weights["norm.weight"])
+
+
+def test_heads_may_be_stored_one_by_one(site: Site) -> None:
+    names = Site(site.device, site.dtype, lambda role: f"{role}s.{{head}}")
+    layer = norm(spec.Norm(eps=0.5), (3, 6), "norm", names)
+    assert list(filled(layer)) == ["norms.0.weight", "norms.1.weight", "norms.2.weight"]

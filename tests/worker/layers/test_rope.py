@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from baton.errors import ModelError
-from baton_worker.layers.rope import FREQUENCIES, Rotary, dynamic, rotate_
+from baton_worker.layers.rope import FREQUENCIES, Rotary, dynamic, ntk, rotate_
 from baton_worker.models import spec
 from baton_worker.models.families.common import rope
 
@@ -144,3 +144,90 @@ def test_attention_factor_scales_both_angles() -> None:
     cool_angles = cool.angles(positions, torch.float32)
     torch.testing.assert_close(warm_angles.cos, 1.5 * cool_angles.cos)
     torch.testing.assert_close(warm_angles.sin, 1.5 * cool_angles.sin)
+
+
+FACTORS = {
+    "rope_type": "longrope",
+    "original_max_position_embeddings": 512,
+    "short_factor": [1.0 + 0.1 * i for i in range(HEAD_DIM // 2)],
+    "long_factor": [2.0 + 0.3 * i for i in range(HEAD_DIM // 2)],
+}
+
+
+def longrope(parameters: dict[str, Any], served: int | None) -> spec.Rope:
+    values = fields(parameters, served_length=served)
+    values["rope_parameters"] = SimpleNamespace(**values["rope_parameters"])
+    return rope(SimpleNamespace(**values), HEAD_DIM)
+
+
+@pytest.mark.row("F05.07")
+@pytest.mark.parametrize("changes", [{}, {"factor": 3.0}, {"attention_factor": 1.5}])
+@pytest.mark.parametrize(("served", "length"), [(None, 2048), (513, 513), (512, 512), (9, 9)])
+def test_longrope_switches_on_the_longest_sequence_served(
+    changes: dict[str, Any], served: int | None, length: int
+) -> None:
+    parameters = FACTORS | changes
+    frequencies, factor = FREQUENCIES["longrope"](longrope(parameters, served))
+    expected, expected_factor = oracle(parameters, length)
+    torch.testing.assert_close(frequencies, expected, rtol=1e-6, atol=0)
+    assert factor == pytest.approx(expected_factor)
+
+
+def test_su_is_an_older_name_of_longrope() -> None:
+    older = {key: value for key, value in FACTORS.items() if key != "rope_type"} | {"type": "su"}
+    assert longrope(older, None) == longrope(FACTORS, None)
+
+
+@pytest.mark.row("F05.16")
+@pytest.mark.parametrize("alpha", [1.0, 50.0, 1000.0])
+def test_a_fixed_alpha_stretches_the_base_as_in_hunyuan(alpha: float) -> None:
+    from transformers import HunYuanDenseV1Config
+    from transformers.models.hunyuan_v1_dense.modeling_hunyuan_v1_dense import (
+        HunYuanDenseV1RotaryEmbedding,
+    )
+
+    parameters = {"rope_type": "dynamic", "factor": 1.0, "alpha": alpha}
+    config = HunYuanDenseV1Config(**fields(parameters, head_dim=HEAD_DIM))
+    settings = ours(parameters)
+    assert settings.kind == "dynamic_alpha"
+    frequencies, factor = FREQUENCIES["dynamic_alpha"](settings)
+    expected, _ = HunYuanDenseV1RotaryEmbedding.compute_ntk_alpha_rope_parameters(config)
+    torch.testing.assert_close(frequencies, expected, rtol=1e-6, atol=0)
+    assert factor == 1.0
+
+
+@pytest.mark.row("F05.04")
+@pytest.mark.parametrize("factor", [2.0, 8.0])
+def test_ntk_scaling_follows_its_formulas(factor: float) -> None:
+    """transformers has no such kind: the formulas, written out channel by channel."""
+    plain = ours({"rope_type": "ntk", "factor": factor})
+    mixed = ours({"rope_type": "ntk", "factor": factor, "mixed_b": 0.6})
+    half = HEAD_DIM // 2
+    for channel in range(half):
+        power = (50_000.0 * factor) ** (-2 * channel / HEAD_DIM)
+        expected = power / factor ** (2 / HEAD_DIM)
+        assert float(ntk(plain)[0][channel]) == pytest.approx(expected, rel=1e-5)
+        stretch = factor ** ((channel + 1) ** 0.6 / half**0.6)
+        expected = 50_000.0 ** (-2 * channel / HEAD_DIM) / stretch
+        assert float(ntk(mixed)[0][channel]) == pytest.approx(expected, rel=1e-5)
+    # The longest wavelength is stretched by the factor.
+    slowest = 50_000.0 ** (-2 * (half - 1) / HEAD_DIM)
+    assert float(ntk(mixed)[0][-1]) == pytest.approx(slowest / factor, rel=1e-5)
+
+
+@pytest.mark.row("F05.01")
+@pytest.mark.parametrize("dim", [HEAD_DIM, HEAD_DIM // 2])
+def test_interleaved_rotation_matches_transformers(dim: int) -> None:
+    from transformers.models.cohere.modeling_cohere import rotate_half
+
+    settings = spec.Rope(dim, 10_000.0, 2048, interleaved=True)
+    positions = torch.tensor([0, 1, 77, 2047])
+    heads = torch.randn(4, 3, HEAD_DIM, generator=torch.Generator().manual_seed(0))
+    phase = torch.outer(positions.float(), FREQUENCIES["default"](settings)[0])
+    phase = phase.repeat_interleave(2, dim=-1)[:, None]
+    part = heads[..., :dim]
+    expected = torch.cat(
+        (part * phase.cos() + rotate_half(part) * phase.sin(), heads[..., dim:]), -1
+    )
+    rotate_(heads, Rotary(settings, torch.device("cpu")).angles(positions, torch.float32))
+    torch.testing.assert_close(heads, expected)

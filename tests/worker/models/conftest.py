@@ -26,7 +26,7 @@ class Driver:
     lengths: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        dtype = self.loaded.model.norm.weight.dtype
+        dtype = self.loaded.model.dtype
         num_pages = self.num_rows * self.pages_per_row
         order = torch.randperm(num_pages, generator=torch.Generator().manual_seed(1)).tolist()
         self.lengths = [0] * self.num_rows
@@ -49,15 +49,26 @@ class Driver:
             self.lengths[row] += count
         return dict(zip(rows, logits, strict=True))
 
+    def share(self, row: int, with_row: int, num_tokens: int) -> None:
+        """Give a fresh row the pages of another one's first tokens, as a prefix cache hit does."""
+        assert num_tokens % self.page_size == 0 and self.lengths[row] == 0
+        num_pages = num_tokens // self.page_size
+        self.tables[row][:num_pages] = self.tables[with_row][:num_pages]
+        self.lengths[row] = num_tokens
+
     def greedy(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[list[int]]:
         """Prefill all prompts in one step, then decode them together."""
-        outputs: list[list[int]] = [[] for _ in prompts]
-        new: dict[int, Sequence[int]] = dict(enumerate(prompts))
-        for _ in range(num_tokens):
-            for row, logits in self.step(new).items():
-                outputs[row].append(int(logits[-1].argmax()))
-                new[row] = outputs[row][-1:]
-        return outputs
+        return self.decode(self.step(dict(enumerate(prompts))), num_tokens)
+
+    def decode(self, logits: dict[int, torch.Tensor], num_tokens: int) -> list[list[int]]:
+        """Continue the rows of a step greedily, together; `num_tokens` each, row after row."""
+        outputs: dict[int, list[int]] = {row: [] for row in logits}
+        while True:
+            for row, last in logits.items():
+                outputs[row].append(int(last[-1].argmax()))
+            if len(outputs[row]) == num_tokens:
+                return list(outputs.values())
+            logits = self.step({row: tokens[-1:] for row, tokens in outputs.items()})
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,8 @@ import torch
 from gguf import GGMLQuantizationType as Type
 
 from baton.errors import ModelError
+from baton_worker.kernels.cpu.linear import CpuLinear
+from baton_worker.layers.linear import Linear
 from baton_worker.models import LoadedModel, load_model
 from tests import tiny
 
@@ -111,6 +113,41 @@ def assert_same(path: Path, oracle: Any, driver: Any) -> None:
 def test_every_block_type_loads(tmp_path: Path, driver: Any, kind: Type) -> None:
     oracle = tiny.tiny_model("LlamaForCausalLM", **SIZES, **PLAIN, head_dim=16)
     assert_same(write(tmp_path / "tiny.gguf", "llama", oracle, kind), oracle, driver)
+
+
+@pytest.mark.parametrize("kind", [Type.Q8_0, Type.Q4_0, Type.Q4_1], ids=lambda kind: kind.name)
+def test_blocks_run_as_they_are(tmp_path: Path, kind: Type) -> None:
+    if CpuLinear.refuses(torch.zeros(1, 1)) is not None:
+        pytest.skip("the CPU kernels cannot be built here")
+    oracle = tiny.tiny_model("LlamaForCausalLM", **SIZES, **PLAIN, head_dim=16)
+    packed = load(write(tmp_path / "packed.gguf", "llama", oracle, kind))
+    floats = load(write(tmp_path / "floats.gguf", "llama", oracle, Type.F32))
+    for few, many in zip(packed.model.layers(), floats.model.layers(), strict=True):
+        if isinstance(few, Linear):
+            assert few.weight is None and few.weight_bytes < many.weight_bytes / 3
+
+
+@pytest.mark.row("F03.14")
+@pytest.mark.parametrize("kind", [Type.Q8_0, Type.Q4_K, Type.Q6_K], ids=lambda kind: kind.name)
+def test_packed_blocks_choose_the_tokens_of_their_dequantised_twin(
+    tmp_path: Path, driver: Any, kind: Type
+) -> None:
+    """The oracle holds what the reference reader dequantises from the same file."""
+    if CpuLinear.refuses(torch.zeros(1, 1)) is not None:
+        pytest.skip("the CPU kernels cannot be built here")
+    oracle = tiny.tiny_model("LlamaForCausalLM", **SIZES, **PLAIN, head_dim=16)
+    loaded = load(write(tmp_path / "tiny.gguf", "llama", oracle, {DOWN: kind}))
+    down = loaded.model.blocks[1].ffn.down
+    assert down.weight is None and down.weight_bytes * 8 < 9 * 64 * 256
+    x = torch.randn(5, 256)
+    expected = x @ oracle.model.layers[1].mlp.down_proj.weight.T
+    error = (down(x) - expected).abs().max() / expected.abs().max()
+    assert error < 1e-3
+    prompt = list(range(2, 20))
+    [output] = driver(loaded, 1).greedy([prompt], 24)
+    with torch.inference_mode():
+        logits = oracle(torch.tensor([prompt + output[:-1]])).logits[0, len(prompt) - 1 :]
+    assert logits.argmax(-1).tolist() == output
 
 
 @pytest.mark.parametrize("kind", K_TYPES, ids=lambda kind: kind.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from baton.errors import ModelError
+from baton_worker.layers.linear import Linear
 from baton_worker.models import LoadedModel, load_model
 from tests import tiny
 
@@ -119,3 +121,27 @@ def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_checkpoint_dtype_is_converted(folder: Path) -> None:
     rewrite(folder, lambda t: t.update({k: v.bfloat16() for k, v in t.items()}))
     assert load(folder).model.norm.weight.dtype is torch.float32
+
+
+def test_a_weight_is_let_go_when_its_layer_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a model would need its size twice while it loads."""
+    finish, replaced = Linear.finish, list[bool]()
+
+    def watched(layer: Linear) -> None:
+        before = weakref.ref(layer.weight)
+        finish(layer)
+        if layer.weight is None:
+            replaced.append(before() is None)
+
+    monkeypatch.setattr(Linear, "finish", watched)
+    tiny.save_checkpoint(tmp_path, "LlamaForCausalLM")
+    loaded = load(tmp_path)
+    if all(layer.weight is not None for layer in linears(loaded)):
+        pytest.skip("no kernel of this machine replaces weights")
+    assert replaced and all(replaced)
+
+
+def linears(loaded: LoadedModel) -> list[Linear]:
+    return [module for module in loaded.model.modules() if isinstance(module, Linear)]

@@ -22,3 +22,12 @@ def test_every_name_is_listed_once() -> None:
 def test_saved_frequencies_may_be_ignored_but_weights_may_not() -> None:
     assert is_recomputed("model.layers.0.self_attn.rotary_emb.inv_freq")
     assert not is_recomputed("model.layers.0.self_attn.q_proj.bias")
+
+
+def test_two_layers_may_be_one_of_the_checkpoint() -> None:
+    names = Names([("query", "model.layers.{pair}.self_attn.{half}.q_proj")])
+    assert [names.at(layer)("query") for layer in (0, 1, 5)] == [
+        "model.layers.0.self_attn.0.q_proj",
+        "model.layers.0.self_attn.1.q_proj",
+        "model.layers.2.self_attn.1.q_proj",
+    ]

@@ -10,6 +10,10 @@ import pytest
 from baton.errors import ModelError
 from baton_worker.models import ARCHITECTURES, resolve
 from tests import tiny
+from tests.oracles import mixtures
+from tests.oracles.checkpoints import MAKERS
+
+assert mixtures, "registers its makers"
 
 
 def config(**changes: Any) -> SimpleNamespace:
@@ -24,8 +28,8 @@ def test_unknown_architecture_names_the_closest_and_the_files_to_edit() -> None:
         assert part in error.value.message
 
 
-def test_a_config_without_architecture_lists_the_known_ones() -> None:
-    with pytest.raises(ModelError, match="LlamaForCausalLM, MistralForCausalLM"):
+def test_a_config_without_architecture_says_where_to_name_it() -> None:
+    with pytest.raises(ModelError, match=r'"architectures".*LlamaForCausalLM.*docs/models\.md'):
         resolve(config(architectures=None))
 
 
@@ -41,5 +45,19 @@ def test_a_missing_field_is_named() -> None:
         resolve(broken)
 
 
-def test_every_architecture_has_a_tiny_config() -> None:
-    assert set(tiny.TRAITS) == set(ARCHITECTURES.names())
+def test_every_architecture_has_a_tiny_checkpoint() -> None:
+    tested = {*tiny.TRAITS, *tiny.SPELLINGS, *MAKERS}
+    assert tested >= set(ARCHITECTURES.names())
+
+
+def test_the_served_length_reaches_the_family() -> None:
+    scaling = SimpleNamespace(
+        rope_type="longrope",
+        original_max_position_embeddings=64,
+        short_factor=[1.0, 2.0, 3.0, 4.0],
+        long_factor=[2.0, 3.0, 4.0, 5.0],
+    )
+    c = config(rope_parameters=scaling, head_dim=8)
+    for served, expected in ((None, tiny.MAX_LENGTH), (50, 50)):
+        (mixer, _), *_ = resolve(c, served).layers
+        assert dict(mixer.rope.parameters)["served"] == expected

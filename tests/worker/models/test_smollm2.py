@@ -11,6 +11,7 @@ import torch
 
 from baton_worker.models import LoadedModel, load_model
 from baton_worker.models.load import open_checkpoint
+from baton_worker.models.packed import as_floats
 
 CPU = torch.device("cpu")
 NUM_PROMPTS = 20
@@ -41,7 +42,7 @@ def oracle(smollm2: Path, loaded: LoadedModel) -> Any:
         tie_word_embeddings=True,
     )
     model = transformers.LlamaForCausalLM(config).eval()
-    tensors = dict(open_checkpoint(smollm2).tensors(loaded.spec))
+    tensors = dict(as_floats(open_checkpoint(smollm2).tensors(loaded.spec)))
     unexpected = model.load_state_dict(tensors, strict=False)
     assert unexpected.unexpected_keys == [] and unexpected.missing_keys == ["lm_head.weight"]
     return model

@@ -1,27 +1,72 @@
-"""The embedding table."""
+"""From token ids to the first hidden state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.norm import norm
+from baton_worker.models import spec
 
 
-class Embedding(Layer):
-    """Token ids to vectors."""
+class Table(Layer):
+    """Rows looked up by number."""
 
-    def __init__(self, vocab: int, hidden: int, site: Site) -> None:
+    weight: nn.Parameter | None
+
+    def __init__(self, rows: int, width: int, role: str, site: Site) -> None:
         super().__init__()
-        self._name = site.name("embedding")
-        self.weight = site.empty(vocab, hidden)
+        self._name = site.name(role)
+        self.weight = site.empty(rows, width)
+        self._rows: Callable[[Tensor], Tensor] | None = None
 
     def destinations(self) -> Iterator[tuple[str, Tensor]]:
         """The table."""
+        assert self.weight is not None
         yield f"{self._name}.weight", self.weight
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """int64 [T] to [T, hidden]."""
-        return F.embedding(tokens, self.weight)
+    def lend(self, rows: Callable[[Tensor], Tensor]) -> None:
+        """A tied head has packed the table: look rows up there from now on, keep no second one."""
+        self._rows, self.weight = rows, None
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """int64 [T] to [T, width]."""
+        if self._rows is not None:
+            return self._rows(numbers)
+        assert self.weight is not None
+        return F.embedding(numbers, self.weight)
+
+
+class Embedding(nn.Module):
+    """Tokens, and where the model learned them positions, to vectors: see `spec.Embedding`."""
+
+    def __init__(self, settings: spec.Embedding, vocab: int, hidden: int, site: Site) -> None:
+        super().__init__()
+        width = settings.width or hidden
+        # Checkpoints were trained with the scale in their own precision.
+        self._scale = torch.tensor(settings.scale, dtype=site.dtype).item()
+        self.tokens = Table(vocab, width, "embedding", site)
+        self.project = self.positions = self.norm = None
+        if width != hidden:
+            self.project = Linear(width, {"project_in": hidden}, site)
+        if settings.positions is not None:
+            self._offset = settings.positions.offset
+            self.positions = Table(settings.positions.size, hidden, "positions", site)
+        if settings.norm is not None:
+            self.norm = norm(settings.norm, hidden, "embedding_norm", site)
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """int64 [T] and int64 [T] to [T, hidden]."""
+        x: Tensor = self.tokens(tokens)
+        if self._scale != 1.0:
+            x = x * self._scale
+        if self.project is not None:
+            x = self.project(x)
+        if self.positions is not None:
+            x = x + self.positions(positions + self._offset)
+        return x if self.norm is None else self.norm(x)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.layers.layer import Site
-from baton_worker.layers.linear import Linear
+from baton_worker.layers.layer import Bare, Site
+from baton_worker.layers.linear import GatedLinear, Linear
 from baton_worker.models import spec
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -19,25 +20,80 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_new": partial(F.gelu, approximate="tanh"),
     "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "gelu_fast": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
+    "relu2": lambda x: F.relu(x).square(),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
 }
 
 
-class Glu(nn.Module):
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """A row of `ACTIVATIONS`.
+
+    Raises:
+        ModelError: there is none of this name.
+    """
+    if name not in ACTIVATIONS:
+        raise ModelError(f"Activation '{name}' is unknown. Known: {', '.join(ACTIVATIONS)}.")
+    return ACTIVATIONS[name]
+
+
+def gating(settings: spec.Glu) -> Callable[[Tensor, Tensor], Tensor]:
+    """Gate and up to what goes into the down projection; all of one shape."""
+    act, limit = activation(settings.activation), settings.limit
+    if limit is None:
+        offset = settings.up_offset
+        return lambda gate, up: act(gate).mul_(up + offset if offset else up)
+
+    def clamped(gate: Tensor, up: Tensor) -> Tensor:
+        gate = act(gate.clamp(max=limit)) if settings.limit_first else act(gate).clamp(max=limit)
+        return gate.mul_(up.clamp(-limit, limit) + settings.up_offset)
+
+    return clamped
+
+
+_FUSED = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+}
+
+
+def fused_gate(settings: spec.Glu) -> str | None:
+    """The kernels' own name of `gating(settings)`; None if they do not have it."""
+    plain = settings.limit is None and not settings.up_offset
+    return _FUSED.get(settings.activation) if plain else None
+
+
+class Glu(Bare):
     """down(activation(gate(x)) * up(x)), gate and up in one product."""
 
     def __init__(self, settings: spec.Glu, hidden: int, site: Site) -> None:
         super().__init__()
-        if settings.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise ModelError(f"Activation '{settings.activation}' is unknown. Known: {known}.")
-        self._activation = ACTIVATIONS[settings.activation]
         size, bias = settings.intermediate, settings.bias
-        self.gate_up = Linear(hidden, {"gate": size, "up": size}, site, bias=bias)
+        gate, fused = gating(settings), fused_gate(settings)
+        self.gate_up = GatedLinear(hidden, size, site, gate, fused=fused, bias=bias)
+        self.down = Linear(size, {"down": hidden}, site, bias=bias or settings.down_bias)
+
+    def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
+        """[T, hidden] to [T, hidden], plus `residual`."""
+        out: Tensor = self.down(self.gate_up(x), residual)
+        return out
+
+
+class Mlp(Bare):
+    """down(activation(up(x)))."""
+
+    def __init__(self, settings: spec.Mlp, hidden: int, site: Site) -> None:
+        super().__init__()
+        self._activation = activation(settings.activation)
+        size, bias = settings.intermediate, settings.bias
+        self.up = Linear(hidden, {"up": size}, site, bias=bias)
         self.down = Linear(size, {"down": hidden}, site, bias=bias)
 
     def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
         """[T, hidden] to [T, hidden], plus `residual`."""
-        gate, up = self.gate_up(x).chunk(2, dim=-1)
-        out: Tensor = self.down(self._activation(gate).mul_(up), residual)
+        out: Tensor = self.down(self._activation(self.up(x)), residual)
         return out

@@ -4,27 +4,96 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from baton_worker.kernels.norm import CpuNorm
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.models import spec
 
 
-class RmsNorm(Layer):
-    """x / rms(x) * weight (Zhang and Sennrich 2019, arXiv:1910.07467)."""
+class _Norm(Layer):
+    """What both norms share: an optional scale and an optional bias, of any shape that ends in
+    the normed axis. A name with `{head}` stands for one tensor per row of the scale."""
 
-    def __init__(self, settings: spec.Norm, size: int, role: str, site: Site) -> None:
+    centered: bool
+
+    def __init__(
+        self, settings: spec.Norm, shape: int | tuple[int, ...], role: str, site: Site
+    ) -> None:
         super().__init__()
         self._name = site.name(role)
-        self._shape = (size,)
-        self._eps = settings.eps
-        self.weight = site.empty(size)
+        full = (shape,) if isinstance(shape, int) else shape
+        self._shape = full[-1:]
+        self.eps, self._offset = settings.eps, settings.offset
+        self.weight = site.empty(*full) if settings.scaled else None
+        self.bias = site.empty(*full) if settings.bias else None
+        self._placement = site.dtype, site.device
+        self._kernel: CpuNorm | None = None
 
     def destinations(self) -> Iterator[tuple[str, Tensor]]:
-        """The scale."""
-        yield f"{self._name}.weight", self.weight
+        """The scale and the bias, where there is one."""
+        for suffix, parameter in (("weight", self.weight), ("bias", self.bias)):
+            if parameter is not None and "{head}" in self._name:
+                for head, row in enumerate(parameter):
+                    yield f"{self._name.format(head=head)}.{suffix}", row
+            elif parameter is not None:
+                yield f"{self._name}.{suffix}", parameter
+
+    def finish(self) -> None:
+        """Add the offset to the weight, in float32: 1 + w would lose what a small w says. Take
+        the kernel of the device if it has one."""
+        if self._offset and self.weight is not None:
+            scale = self.weight.to(torch.float32) + self._offset
+            self.weight = nn.Parameter(scale, requires_grad=False)
+        dtype, device = self._placement
+        if CpuNorm.refuses(self.weight, dtype, device) is None:
+            self._kernel = CpuNorm(
+                *(self.weight, self.bias),
+                size=self._shape[0],
+                eps=self.eps,
+                dtype=dtype,
+                centered=self.centered,
+            )
+
+
+class RmsNorm(_Norm):
+    """x / rms(x) * weight (Zhang and Sennrich 2019, arXiv:1910.07467)."""
+
+    centered = False
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., size] to the same shape and dtype; the mean square is taken in float32."""
-        return F.rms_norm(x, self._shape, self.weight, self._eps)
+        if self._kernel is not None:
+            return self._kernel(x)
+        weight = self.weight
+        if weight is None or (weight.ndim == 1 and weight.dtype is x.dtype):
+            return F.rms_norm(x, self._shape, weight, self.eps)
+        return (F.rms_norm(x.float(), self._shape, None, self.eps) * weight).to(x.dtype)
+
+
+class LayerNorm(_Norm):
+    """(x - mean(x)) / std(x) * weight + bias (Ba et al. 2016, arXiv:1607.06450)."""
+
+    centered = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., size] to the same shape and dtype; mean and variance are taken in float32."""
+        if self._kernel is not None:
+            return self._kernel(x)
+        weight, bias = self.weight, self.bias
+        if weight is None or (weight.ndim == 1 and weight.dtype is x.dtype):
+            return F.layer_norm(x, self._shape, weight, bias, self.eps)
+        scaled = F.layer_norm(x.float(), self._shape, None, None, self.eps) * weight
+        return (scaled if bias is None else scaled + bias).to(x.dtype)
+
+
+NORMS: dict[str, type[RmsNorm | LayerNorm]] = {"rms": RmsNorm, "layer": LayerNorm}
+
+
+def norm(
+    settings: spec.Norm, shape: int | tuple[int, ...], role: str, site: Site
+) -> RmsNorm | LayerNorm:
+    """The layer of a `spec.Norm`; the weight has `shape`, the norm runs over its last axis."""
+    return NORMS[settings.kind](settings, shape, role, site)

@@ -27,6 +27,7 @@ class Angles:
 
     cos: Tensor
     sin: Tensor
+    interleaved: bool = False
 
 
 class Rotary:
@@ -38,6 +39,7 @@ class Rotary:
             raise ModelError(f"Rope kind '{settings.kind}' is not supported. Known: {known}.")
         # Frequencies are computed on the CPU, so that they do not depend on the device.
         frequencies, self._factor = FREQUENCIES[settings.kind](settings)
+        self._interleaved = settings.interleaved
         self._frequencies = frequencies.to(device)
 
     def angles(self, positions: Tensor, dtype: torch.dtype) -> Angles:
@@ -50,17 +52,32 @@ class Rotary:
         if self._factor != 1.0:
             cos, sin = cos * self._factor, sin * self._factor
         return Angles(
-            torch.cat((cos, cos), dim=-1).to(dtype)[:, None],
-            torch.cat((-sin, sin), dim=-1).to(dtype)[:, None],
+            self._paired(cos, cos).to(dtype)[:, None],
+            self._paired(-sin, sin).to(dtype)[:, None],
+            self._interleaved,
         )
+
+    def _paired(self, first: Tensor, second: Tensor) -> Tensor:
+        """[T, dim / 2] for either channel of each pair to [T, dim]."""
+        half = first.shape[-1]
+        paired = first.new_empty(first.shape[0], 2 * half)
+        one, two = (
+            (paired[:, ::2], paired[:, 1::2]) if self._interleaved else torch.split(paired, half, 1)
+        )
+        one.copy_(first)
+        two.copy_(second)
+        return paired
 
 
 def rotate_(heads: Tensor, angles: Angles) -> None:
     """Rotate the first `dim` channels of heads [T, num_heads, head_dim] in place."""
     dim = angles.cos.shape[-1]
     rotated = heads if dim == heads.shape[-1] else heads[..., :dim]
-    # Rolling by half swaps the two halves; the sign that goes with it is in `angles.sin`.
-    swapped = rotated.roll(dim // 2, -1)
+    # Swap the channels of each pair; the sign that goes with it is in `angles.sin`.
+    if angles.interleaved:
+        swapped = torch.unflatten(rotated, -1, (-1, 2)).flip(-1).flatten(-2)
+    else:
+        swapped = rotated.roll(dim // 2, -1)
     rotated.mul_(angles.cos).addcmul_(swapped, angles.sin)
 
 
@@ -84,6 +101,45 @@ def dynamic(settings: spec.Rope, length: int | None = None) -> Frequencies:
     length = max(length or 0, settings.max_position)
     growth = factor * length / settings.max_position - (factor - 1)
     return _inverse_powers(settings.base * growth ** (dim / (dim - 2)), dim), 1.0
+
+
+def dynamic_alpha(settings: spec.Rope) -> Frequencies:
+    """Hunyuan's "dynamic" scaling with a fixed `alpha`: the base grows once and for all."""
+    alpha, dim = _parameters(settings)["alpha"], settings.dim
+    return _inverse_powers(settings.base * alpha ** (dim / (dim - 2)), dim), 1.0
+
+
+def ntk(settings: spec.Rope) -> Frequencies:
+    """NTK-aware scaling by a fixed `factor`, or by `mixed_b` a mixed base (Su 2023, vLLM's
+    `NTKScalingRotaryEmbedding`): the longest wavelength stretched by `factor`, the shortest kept.
+    """
+    p, dim = _parameters(settings), settings.dim
+    factor, mixed = p["factor"], p.get("mixed_b")
+    if mixed is None:
+        frequencies = _inverse_powers(settings.base * factor, dim)
+        return frequencies / factor ** (2 / dim), 1.0
+    steepness = math.log(factor) / (dim / 2) ** mixed
+    stretch = (steepness * torch.arange(1, dim // 2 + 1).float() ** mixed).exp()
+    return _inverse_powers(settings.base, dim) / stretch, 1.0
+
+
+def longrope(settings: spec.Rope) -> Frequencies:
+    """LongRoPE (Ding et al. 2024, arXiv:2402.13753): a divisor per frequency, from one list for
+    short and another for long sequences.
+
+    A worker that serves sequences longer than the original context uses the long divisors for
+    every token of every request, others the short ones. The switch must not fall within a
+    request: keys that are cached, or shared with another request, were rotated already.
+    """
+    p = _parameters(settings)
+    original = p["original_max_position_embeddings"]
+    divisors = p["long_factor"] if p["served"] > original else p["short_factor"]
+    factor = p.get("factor") or settings.max_position / original
+    attention = p.get("attention_factor")
+    if attention is None:
+        attention = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    exponents = torch.arange(0, settings.dim, 2, dtype=torch.float32) / settings.dim
+    return 1.0 / (torch.tensor(divisors) * settings.base**exponents), attention
 
 
 def llama3(settings: spec.Rope) -> Frequencies:
@@ -145,6 +201,9 @@ FREQUENCIES: dict[str, Callable[[spec.Rope], Frequencies]] = {
     "default": default,
     "linear": linear,
     "dynamic": dynamic,
+    "dynamic_alpha": dynamic_alpha,
+    "ntk": ntk,
+    "longrope": longrope,
     "llama3": llama3,
     "yarn": yarn,
     "factors": factors,

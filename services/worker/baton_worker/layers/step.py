@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from baton_worker.attention.base import AttentionCall
 from baton_worker.layers.rope import Angles
+from baton_worker.layers.texts import Texts
 from baton_worker.models.spec import Rope
 
 
@@ -20,3 +21,11 @@ class Step:
     """int64 [T], see `AttentionBatch.slots`."""
     angles: dict[Rope, Angles]
     plans: dict[AttentionCall, Any]
+    texts: tuple[Texts, ...] = ()
+    """The texts that see both ways."""
+    lent: list[Tensor] = field(default_factory=list)
+    """What the last `spec.LendingAttention` lends: [T, 2 * num_kv_heads, head_dim]."""
+    pending: list[Tensor] = field(default_factory=list)
+    """What a `spec.Forked` leaves for the end of the next layer: [T, hidden]."""
+    positions: Tensor | None = None
+    """int64 [T], each token's position in its sequence."""

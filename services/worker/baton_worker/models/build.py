@@ -8,13 +8,29 @@ import torch
 from torch import nn
 
 from baton_worker.layers.attention import Attention
+from baton_worker.layers.forked import Forked
+from baton_worker.layers.latent import LatentAttention
 from baton_worker.layers.layer import Site
-from baton_worker.layers.mlp import Glu
+from baton_worker.layers.lent import Borrowing, Lending
+from baton_worker.layers.mlp import Glu, Mlp
+from baton_worker.layers.moe import Moe
+from baton_worker.layers.plain_experts import PlainExperts
 from baton_worker.models import spec
-from baton_worker.models.decoder import STYLES, Model
+from baton_worker.models.block import STYLES
+from baton_worker.models.decoder import Model
 from baton_worker.models.names import Names
 
-LAYERS: dict[type, type[nn.Module]] = {spec.Attention: Attention, spec.Glu: Glu}
+LAYERS: dict[type, type[nn.Module]] = {
+    spec.Attention: Attention,
+    spec.LendingAttention: Lending,
+    spec.BorrowingAttention: Borrowing,
+    spec.LatentAttention: LatentAttention,
+    spec.Glu: Glu,
+    spec.Mlp: Mlp,
+    spec.Moe: Moe,
+    spec.Forked: Forked,
+    spec.PlainExperts: PlainExperts,
+}
 
 
 def build(decoder: spec.Decoder, *, device: torch.device, dtype: torch.dtype) -> Model:
@@ -33,5 +49,8 @@ def build(decoder: spec.Decoder, *, device: torch.device, dtype: torch.dtype) ->
 
 
 def _block(decoder: spec.Decoder, mixer: Any, ffn: Any, site: Site) -> nn.Module:
-    parts = [LAYERS[type(part)](part, decoder.hidden, site) for part in (mixer, ffn)]
+    parts = [
+        None if part is None else LAYERS[type(part)](part, decoder.hidden, site)
+        for part in (mixer, ffn)
+    ]
     return STYLES[decoder.style](decoder, *parts, site)

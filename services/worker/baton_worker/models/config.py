@@ -35,6 +35,15 @@ def as_ids(value: int | list[int] | None) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else tuple(value)
 
 
+def fp8_block(config: SimpleNamespace) -> tuple[int, int] | None:
+    """Rows and columns of the blocks that share a scale, in a checkpoint of such 8-bit floats."""
+    given = getattr(config, "quantization_config", None)
+    block = getattr(given, "weight_block_size", None)
+    if getattr(given, "quant_method", None) != "fp8" or not block:
+        return None
+    return (block[0], block[1])
+
+
 def _read_json(path: Path) -> SimpleNamespace:
     try:
         value = json.loads(

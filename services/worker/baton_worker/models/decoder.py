@@ -1,4 +1,4 @@
-"""The decoder: residual styles and the forward loop."""
+"""The decoder: the forward loop over the blocks of a spec."""
 
 from __future__ import annotations
 
@@ -11,33 +11,16 @@ from baton_worker.attention import AttentionBatch
 from baton_worker.kv.cache import KVCache
 from baton_worker.layers.attention import Attention
 from baton_worker.layers.embedding import Embedding
+from baton_worker.layers.head import Head
+from baton_worker.layers.latent import LatentAttention
 from baton_worker.layers.layer import Layer, Site
-from baton_worker.layers.linear import LanguageHead
-from baton_worker.layers.norm import RmsNorm
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.norm import norm
 from baton_worker.layers.rope import Rotary
 from baton_worker.layers.step import Step
+from baton_worker.layers.texts import Texts
 from baton_worker.models import spec
-
-
-class PreNorm(nn.Module):
-    """x + mixer(norm(x)), then x + ffn(norm(x)): the residual stream itself is never normed."""
-
-    def __init__(self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: Site) -> None:
-        super().__init__()
-        self.mixer_norm = RmsNorm(decoder.norm, decoder.hidden, "mixer_norm", site)
-        self.mixer = mixer
-        self.ffn_norm = RmsNorm(decoder.norm, decoder.hidden, "ffn_norm", site)
-        self.ffn = ffn
-
-    def forward(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
-        x = self.mixer(self.mixer_norm(x), step, pages, x)
-        out: Tensor = self.ffn(self.ffn_norm(x), x)
-        return out
-
-
-STYLES: dict[str, type[nn.Module]] = {"pre": PreNorm}
-"""Where the norms sit around the residual stream, by `spec.Decoder.style`."""
+from baton_worker.pooling.pooler import Pooler
 
 
 class Model(nn.Module):
@@ -45,19 +28,26 @@ class Model(nn.Module):
 
     def __init__(self, decoder: spec.Decoder, blocks: Iterable[nn.Module], site: Site) -> None:
         super().__init__()
-        self.embedding = Embedding(decoder.vocab, decoder.hidden, site)
+        embedding, hidden = decoder.embedding, decoder.hidden
+        self.embedding = Embedding(embedding, decoder.vocab, hidden, site)
         self.blocks = nn.ModuleList(blocks)
-        self.norm = RmsNorm(decoder.norm, decoder.hidden, "norm", site)
-        self.head = LanguageHead(
-            decoder.hidden,
-            decoder.vocab,
-            site,
-            tied_to=self.embedding.weight if decoder.head.tied else None,
-        )
-        attentions = [module for module in self.modules() if isinstance(module, Attention)]
-        self._dtype = site.dtype
-        self._rotaries = {a.rope: Rotary(a.rope, site.device) for a in attentions}
+        self.norm = norm(decoder.norm, hidden, "norm", site) if decoder.final_norm else None
+        self.project = None
+        if embedding.width is not None and embedding.width != hidden:
+            self.project = Linear(hidden, {"project_out": embedding.width}, site)
+        tied_to = self.embedding.tokens if decoder.head.tied else None
+        width = embedding.width or hidden
+        self.head = Head(decoder.head, width, decoder.vocab, site, tied_to=tied_to)
+        kinds = (Attention, LatentAttention)
+        attentions = [module for module in self.modules() if isinstance(module, kinds)]
+        self.dtype = site.dtype
+        self._skips = {skip.to: skip for skip in decoder.skips}
+        self._kept = {skip.source for skip in decoder.skips}
+        ropes = [attention.rope for attention in attentions if attention.rope is not None]
+        self._rotaries = {rope: Rotary(rope, site.device) for rope in ropes}
         self._backends = {a.call: a.backend for a in attentions}
+        self.pooler: Pooler | None = None
+        """What makes answers of the states beside text; set before the weights are filled."""
         self.progress = 0
         """Layers run since the model was built: advances within a step, for whoever watches."""
 
@@ -67,7 +57,12 @@ class Model(nn.Module):
 
     @torch.inference_mode()
     def forward(
-        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: KVCache,
+        texts: tuple[Texts, ...] = (),
     ) -> Tensor:
         """Run one ragged step and write its keys and values into the cache.
 
@@ -76,21 +71,36 @@ class Model(nn.Module):
             positions: int64 [T], their positions in their sequences.
             batch: which row each token belongs to and where its key and value go.
             cache: made from this model's spec, on its device, in its dtype.
+            texts: the rows by length, when they are whole texts in which every token is to see
+                every other; their keys are then of no use to anybody else.
 
         Returns:
-            The final normed hidden states, [T, hidden].
+            What the head reads: the final normed hidden states, [T, hidden].
         """
         step = Step(
             slots=batch.slots,
-            angles={rope: r.angles(positions, self._dtype) for rope, r in self._rotaries.items()},
+            angles={rope: r.angles(positions, self.dtype) for rope, r in self._rotaries.items()},
             plans={call: backend.plan(batch, call) for call, backend in self._backends.items()},
+            positions=positions,
+            texts=texts,
         )
-        hidden: Tensor = self.embedding(tokens)
-        for block, pages in zip(self.blocks, cache.layers, strict=True):
-            hidden = block(hidden, step, pages)
+        hidden = self._through(self.embedding(tokens, positions), step, cache)
+        if self.norm is not None:
+            hidden = self.norm(hidden)
+        return hidden if self.project is None else self.project(hidden)
+
+    def _through(self, x: Tensor, step: Step, cache: KVCache) -> Tensor:
+        """The stream [T, hidden] through every block."""
+        kept = dict[int, Tensor]()
+        for layer, (block, pages) in enumerate(zip(self.blocks, cache.layers, strict=True)):
+            if layer in self._skips:
+                skip = self._skips[layer]
+                x = torch.lerp(x, kept[skip.source], skip.weight)
+            if layer in self._kept:
+                kept[layer] = x
+            x = block(x, step, pages)
             self.progress += 1
-        hidden = self.norm(hidden)
-        return hidden
+        return x
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

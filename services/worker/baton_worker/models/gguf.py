@@ -19,7 +19,9 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton.gguf import TensorEntry, read_head
+from baton_worker.kernels.quantized import Blocks
 from baton_worker.models.config import as_ids
+from baton_worker.models.gguf_blocks import BLOCK_TYPES, open_blocks
 from baton_worker.models.names import Names
 from baton_worker.models.spec import Decoder
 
@@ -39,7 +41,7 @@ _FLOATS = {
 
 
 class GgufFile:
-    """One GGUF file, memory-mapped; tensors are dequantised one at a time."""
+    """One GGUF file, memory-mapped; tensors are read one at a time."""
 
     def __init__(self, path: Path) -> None:
         self._metadata, tensors = read_head(path)
@@ -59,20 +61,31 @@ class GgufFile:
             )
         )
 
-    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor as float32, under its Hugging Face name, in its Hugging Face layout."""
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Blocks]]:
+        """Every tensor under its Hugging Face name, in its Hugging Face layout: as blocks where
+        it is stored in blocks that kernels know, else as float32."""
         names = self._names(spec)
         for stored, tensor in self._stored.items():
             if stored == _ROPE_FACTORS:
                 continue
-            values = self._dequantise(tensor)
-            if self._kind == "llama" and ".attn_q." in stored:
-                values = _unpermute(values, self.config.num_attention_heads)
-            elif self._kind == "llama" and ".attn_k." in stored:
-                values = _unpermute(values, self.config.num_key_value_heads)
             module, _, suffix = stored.rpartition(".")
             name = f"{names[module]}.{suffix}" if module in names else stored
-            yield name, torch.from_numpy(np.require(values, requirements=["C", "W"]))
+            yield name, self._read(stored, tensor)
+
+    def _read(self, stored: str, tensor: TensorEntry) -> Tensor | Blocks:
+        heads = None
+        if self._kind == "llama" and ".attn_q." in stored:
+            heads = self.config.num_attention_heads
+        elif self._kind == "llama" and ".attn_k." in stored:
+            heads = self.config.num_key_value_heads
+        if len(tensor.shape) == 2 and tensor.kind in BLOCK_TYPES:
+            rows = self._blocks(tensor, gguf.GGMLQuantizationType(tensor.kind))
+            rows = rows.copy() if heads is None else _unpermute(rows, heads)
+            return open_blocks(tensor.kind, rows.view(np.uint8))
+        values = self._dequantise(tensor)
+        if heads is not None:
+            values = _unpermute(values, heads)
+        return torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
     def _names(self, spec: Decoder) -> dict[str, str]:
         """GGUF module name to Hugging Face module name, for every role of every layer."""
@@ -181,7 +194,7 @@ def _type_name(kind: int) -> str:
     return str(known.get(kind, f"number {kind}"))
 
 
-def _unpermute(rows: npt.NDArray[np.float32], num_heads: int) -> npt.NDArray[np.float32]:
+def _unpermute(rows: npt.NDArray[Any], num_heads: int) -> npt.NDArray[Any]:
     """Back from interleaved to half-split rotary rows: the inverse of llama.cpp's `permute`."""
     split = rows.reshape(num_heads, rows.shape[0] // num_heads // 2, 2, *rows.shape[1:])
     return split.swapaxes(1, 2).reshape(rows.shape)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Protocol
@@ -14,13 +16,28 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from baton.errors import ModelError
+from baton_worker.kernels.quantized import Blocks
+from baton_worker.layers.layer import Layer, Site
+from baton_worker.models import fallback
 from baton_worker.models.build import build
-from baton_worker.models.config import read_config, read_eos_token_ids
+from baton_worker.models.config import fp8_block, read_config, read_eos_token_ids
 from baton_worker.models.decoder import Model
-from baton_worker.models.names import is_recomputed
-from baton_worker.models.resolve import resolve
-from baton_worker.models.spec import Decoder
+from baton_worker.models.encoder import EncoderModel, build_encoder
+from baton_worker.models.fallback import Fallback
+from baton_worker.models.fp8 import Widen
+from baton_worker.models.fused import Unfuse
+from baton_worker.models.names import Names, is_recomputed
+from baton_worker.models.packed import Quantize, Taking, choose_precision
+from baton_worker.models.ranked import RankedFolder
+from baton_worker.models.resolve import unsupported
+from baton_worker.models.serving import Serving, is_listed, serving
+from baton_worker.models.spec import Decoder, Encoder, Ffn, Forked, Moe
+from baton_worker.models.stacked import Unstack
+from baton_worker.pooling.pooler import Pooler
+from baton_worker.pooling.recipe import Recipe
+from baton_worker.pooling.recipes import Task
 
+_log = logging.getLogger(__name__)
 _LISTED = 8
 """Tensor names that an error spells out before it counts the rest."""
 
@@ -29,7 +46,7 @@ _LISTED = 8
 class LoadedModel:
     """A model ready to run, and what the rest of the worker needs to know about it."""
 
-    model: Model
+    model: Model | EncoderModel | Fallback
     spec: Decoder
     config: SimpleNamespace
     max_length: int
@@ -38,6 +55,9 @@ class LoadedModel:
     eos_token_ids: tuple[int, ...]
     weight_bytes: int = 0
     """Bytes of all weights in the precision they are held in; a tied head counts once."""
+    recipe: Recipe | None = None
+    """What `model.pooler` makes of hidden states; None when there are only tokens to sample."""
+    generates: bool = True
 
 
 class Checkpoint(Protocol):
@@ -46,13 +66,27 @@ class Checkpoint(Protocol):
     config: SimpleNamespace
     eos_token_ids: tuple[int, ...]
 
-    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor once, under its Hugging Face name."""
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Blocks]]:
+        """Every tensor once, under its Hugging Face name; blocks where it is stored in them."""
         ...
 
 
-def load_model(path: Path, *, device: torch.device, dtype: torch.dtype) -> LoadedModel:
+def load_model(
+    path: Path,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    served_length: int | None = None,
+    task: Task = "auto",
+    pooling: str = "auto",
+    router: str = "top_k",
+    quantize: Quantize = "none",
+) -> LoadedModel:
     """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
+
+    `served_length` is the longest sequence that will be served, see `resolve`; `task` and
+    `pooling` are those of `serving`; `router` is a row of `layers.routers.ROUTERS`, for all
+    experts; `quantize` is that of `choose_precision`.
 
     Raises:
         ModelError: the path holds neither, the architecture is unknown, or the tensors are not
@@ -60,26 +94,89 @@ def load_model(path: Path, *, device: torch.device, dtype: torch.dtype) -> Loade
     """
     checkpoint = open_checkpoint(path)
     config = checkpoint.config
-    spec = resolve(config)
-    model = build(spec, device=device, dtype=dtype)
-    # Counted now: a layer may replace its parameters when it is filled.
-    weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
-    fill(model, checkpoint.tensors(spec), tied=spec.head.tied)
+    if not is_listed(config):
+        if task == "embed" or quantize != "none":
+            raise unsupported(config.architectures[0], "only a spec can be embedded or quantised")
+        return _by_transformers(path, checkpoint, device, dtype)
+    what = serving(config, path, task, pooling, served_length)
+    what = replace(what, spec=routed(what.spec, router))
+    spec = what.spec
+    model = _built(what, device, dtype)
+    extra = what.files.tensors() if what.files and what.recipe else iter(())
+    fill(model, chain(checkpoint.tensors(spec), extra), spec, quantize)
     return LoadedModel(
         model=model.eval(),
         spec=spec,
         config=config,
-        max_length=config.max_position_embeddings,
+        max_length=what.max_length,
         vocab_size=spec.vocab,
         eos_token_ids=checkpoint.eos_token_ids,
-        weight_bytes=weight_bytes,
+        weight_bytes=_held_bytes(model),
+        recipe=what.recipe,
+        generates=what.generates,
     )
+
+
+def _by_transformers(
+    path: Path, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype
+) -> LoadedModel:
+    """An architecture on no list, in the code of transformers; see `fallback`."""
+    config = checkpoint.config
+    if why := fallback.refuses(config):
+        raise unsupported(config.architectures[0], why)
+    model, spec = fallback.load_fallback(path, config, device=device, dtype=dtype)
+    _log.warning(
+        "%s has no spec here: it runs in the slower code of transformers", config.architectures[0]
+    )
+    return LoadedModel(
+        model=model.eval(),
+        spec=spec,
+        config=config,
+        max_length=spec.max_length,
+        vocab_size=spec.vocab,
+        eos_token_ids=checkpoint.eos_token_ids,
+        weight_bytes=_held_bytes(model),
+    )
+
+
+def _held_bytes(model: Model | EncoderModel | Fallback) -> int:
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    return parameters + sum(layer.weight_bytes for layer in model.layers())
+
+
+def routed(spec: Decoder, kind: str) -> Decoder:
+    """The spec with all its routers of this kind; `top_k` is what every checkpoint asks for."""
+    if kind == "top_k":
+        return spec
+    layers = tuple((mixer, _rerouted(ffn, kind)) for mixer, ffn in spec.layers)
+    return replace(spec, layers=layers)
+
+
+def _rerouted(ffn: Ffn | None, kind: str) -> Ffn | None:
+    if isinstance(ffn, Moe):
+        return replace(ffn, router=replace(ffn.router, kind=kind))
+    if isinstance(ffn, Forked):
+        branch = replace(ffn.branch, router=replace(ffn.branch.router, kind=kind))
+        return replace(ffn, branch=branch)
+    return ffn
+
+
+def _built(what: Serving, device: torch.device, dtype: torch.dtype) -> Model | EncoderModel:
+    """The body, with the head that makes its states an answer beside text."""
+    model: Model | EncoderModel
+    if isinstance(what.spec, Encoder):
+        model = build_encoder(what.spec, device=device, dtype=dtype)
+    else:
+        model = build(what.spec, device=device, dtype=dtype)
+    if what.recipe is not None:
+        model.pooler = Pooler(what.recipe, Site(device, dtype, lambda role: role))
+    return model
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """The reader of this path's format; no weight is read yet."""
     if path.is_dir():
-        return SafetensorsFolder(path)
+        return RankedFolder(path) if RankedFolder.fits(path) else SafetensorsFolder(path)
     if path.is_file() and path.suffix == ".gguf":
         from baton_worker.models.gguf import GgufFile
 
@@ -101,7 +198,15 @@ class SafetensorsFolder:
         self.eos_token_ids = read_eos_token_ids(folder, self.config)
 
     def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor of every shard, memory-mapped until it is copied."""
+        """Every tensor of every shard, memory-mapped until it is copied or widened."""
+        if (block := fp8_block(self.config)) is None:
+            yield from self._stored()
+            return
+        widen = Widen(block)
+        for name, tensor in self._stored():
+            yield from widen(name, tensor)
+
+    def _stored(self) -> Iterator[tuple[str, Tensor]]:
         for shard in self._shards():
             try:
                 with safe_open(shard, framework="pt") as file:
@@ -126,28 +231,50 @@ class SafetensorsFolder:
         )
 
 
-def fill(model: Model, tensors: Iterator[tuple[str, Tensor]], *, tied: bool) -> None:
+def fill(
+    model: Model | EncoderModel,
+    tensors: Iterator[tuple[str, Tensor | Blocks]],
+    spec: Decoder,
+    quantize: Quantize = "none",
+) -> None:
     """Copy each tensor to its destination, then let every layer prepare its weights.
 
     Raises:
         ModelError: a tensor is missing, left over, or of the wrong shape.
     """
     layers = model.layers()
+    # A function of its own: nothing may hold on to a weight when its layer replaces it.
+    _copy_all(layers, tensors, spec)
+    choose_precision(layers, quantize)
+    for layer in layers:
+        layer.finish()
+
+
+def _copy_all(
+    layers: list[Layer], tensors: Iterator[tuple[str, Tensor | Blocks]], spec: Decoder
+) -> None:
     wanted = dict(pair for layer in layers for pair in layer.destinations())
     missing, leftover = set(wanted), list[str]()
-    for name, tensor in tensors:
+    unstack, unfuse = Unstack(spec), Unfuse(spec, wanted)
+    taking = Taking(layers)
+    whole = (part for stored in taking(tensors) for part in unstack(*stored))
+    for name, tensor in (part for stored in whole for part in unfuse(*stored)):
         if name in wanted:
             _copy(name, tensor, wanted)
             missing.discard(name)
-        elif not is_recomputed(name) and not (tied and name == "lm_head.weight"):
+        elif not _may_stay_unread(name, spec):
             leftover.append(name)
+    missing -= taking.taken
     if missing or leftover:
         raise ModelError(
             "The checkpoint does not fit its architecture: "
             f"{_listed('missing', missing)}; {_listed('not used', leftover)}."
         )
-    for layer in layers:
-        layer.finish()
+
+
+def _may_stay_unread(name: str, spec: Decoder) -> bool:
+    tied_head = spec.head.tied and name == f"{Names(spec.names)('head')}.weight"
+    return is_recomputed(name) or tied_head or name.startswith(spec.unused)
 
 
 def _copy(name: str, tensor: Tensor, wanted: Mapping[str, Tensor]) -> None:

@@ -6,23 +6,62 @@ from collections.abc import Iterable
 
 DEFAULT = {
     "embedding": "model.embed_tokens",
+    "embedding_norm": "model.embed_norm",
+    "positions": "model.embed_positions",
+    "project_in": "model.project_in",
+    "project_out": "model.project_out",
     "norm": "model.norm",
     "head": "lm_head",
     "mixer_norm": "model.layers.{layer}.input_layernorm",
+    "mixer_post_norm": "model.layers.{layer}.post_attention_layernorm",
     "ffn_norm": "model.layers.{layer}.post_attention_layernorm",
+    "ffn_post_norm": "model.layers.{layer}.post_feedforward_layernorm",
     "query": "model.layers.{layer}.self_attn.q_proj",
     "key": "model.layers.{layer}.self_attn.k_proj",
     "value": "model.layers.{layer}.self_attn.v_proj",
     "output": "model.layers.{layer}.self_attn.o_proj",
     "query_norm": "model.layers.{layer}.self_attn.q_norm",
     "key_norm": "model.layers.{layer}.self_attn.k_norm",
+    "query_down": "model.layers.{layer}.self_attn.q_a_proj",
+    "query_down_norm": "model.layers.{layer}.self_attn.q_a_layernorm",
+    "query_up": "model.layers.{layer}.self_attn.q_b_proj",
+    "kv_down": "model.layers.{layer}.self_attn.kv_a_proj_with_mqa",
+    "kv_down_norm": "model.layers.{layer}.self_attn.kv_a_layernorm",
+    "kv_up": "model.layers.{layer}.self_attn.kv_b_proj",
+    "query_narrow": "model.layers.{layer}.self_attn.q_proj",
+    "query_narrow_norm": "model.layers.{layer}.self_attn.inter_norm",
+    "sink_keys": "model.layers.{layer}.self_attn.param_sink_key",
+    "sink_values": "model.layers.{layer}.self_attn.param_sink_value",
+    "sinks": "model.layers.{layer}.self_attn.sinks",
+    "attention_gate": "model.layers.{layer}.self_attn.g_proj",
     "gate": "model.layers.{layer}.mlp.gate_proj",
     "up": "model.layers.{layer}.mlp.up_proj",
     "down": "model.layers.{layer}.mlp.down_proj",
+    "router": "model.layers.{layer}.mlp.gate",
+    "router_correction": "model.layers.{layer}.mlp.gate.e_score_correction_bias",
+    "expert_gate": "model.layers.{layer}.mlp.experts.{expert}.gate_proj",
+    "expert_up": "model.layers.{layer}.mlp.experts.{expert}.up_proj",
+    "expert_down": "model.layers.{layer}.mlp.experts.{expert}.down_proj",
+    "shared_gate": "model.layers.{layer}.mlp.shared_experts.gate_proj",
+    "shared_up": "model.layers.{layer}.mlp.shared_experts.up_proj",
+    "shared_down": "model.layers.{layer}.mlp.shared_experts.down_proj",
+    "shared_expert_gate": "model.layers.{layer}.mlp.shared_expert_gate",
 }
 
 # Buffers that older checkpoints saved although every reader recomputes them.
-_RECOMPUTED = (".rotary_emb.inv_freq", ".self_attn.bias", ".self_attn.masked_bias")
+_RECOMPUTED = (
+    ".rotary_emb.inv_freq",
+    *(f".{attention}.bias" for attention in ("self_attn", "attn", "attention")),
+    *(f".{attention}.masked_bias" for attention in ("self_attn", "attn", "attention")),
+)
+
+
+def placed(name: str, layer: int) -> str:
+    """A template for one layer: `{layer}`, or `{pair}` and `{half}` where two of our layers are
+    one of the checkpoint's."""
+    pair, half = divmod(layer, 2)
+    name = name.replace("{pair}", str(pair)).replace("{half}", str(half))
+    return name.replace("{layer}", str(layer))
 
 
 class Names:
@@ -38,7 +77,8 @@ class Names:
 
     def __call__(self, role: str) -> str:
         """The module name of `role`; append `.weight` or `.bias` for the tensor."""
-        return self._table[role].format(layer=self._layer)
+        name = self._table[role]
+        return name if self._layer is None else placed(name, self._layer)
 
     def every(self, num_layers: int) -> list[str]:
         """Each module name of a model with this many layers, once."""

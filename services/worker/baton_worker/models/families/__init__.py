@@ -2,7 +2,40 @@
 
 from __future__ import annotations
 
-from baton_worker.models.families import llama
+from baton_worker.models.families import (
+    baichuan,
+    cohere,
+    exaone,
+    gemma,
+    glm,
+    gpt,
+    latent,
+    llama,
+    mixtures,
+    nemotron,
+    olmo,
+    pangu,
+    phi,
+    scaled,
+    step,
+)
 from baton_worker.models.families.common import DECLARED
 
-__all__ = ["DECLARED", "llama"]
+__all__ = [
+    "DECLARED",
+    "baichuan",
+    "cohere",
+    "exaone",
+    "gemma",
+    "glm",
+    "gpt",
+    "latent",
+    "llama",
+    "mixtures",
+    "nemotron",
+    "olmo",
+    "pangu",
+    "phi",
+    "scaled",
+    "step",
+]

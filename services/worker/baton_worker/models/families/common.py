@@ -9,15 +9,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from baton_worker.models.spec import Attention, Decoder, Glu, Head, Mixer, Norm, Parameter, Rope
+from baton_worker.models.names import DEFAULT
+from baton_worker.models.spec import (
+    Attention,
+    Decoder,
+    Ffn,
+    Glu,
+    Head,
+    Mixer,
+    Mlp,
+    Norm,
+    Parameter,
+    Rope,
+)
 
 Config: TypeAlias = Any
 Family: TypeAlias = Callable[[Config], Decoder]
 
 DECLARED: dict[str, str] = {}
 """Architecture name to "module:function", filled by `architecture` as the families are imported."""
+
+QKV = ("query", "key", "value")
+GATE_UP = ("gate", "up")
 
 
 def architecture(*names: str) -> Callable[[Family], Family]:
@@ -31,32 +47,66 @@ def architecture(*names: str) -> Callable[[Family], Family]:
     return declare
 
 
-def rms(c: Config) -> Norm:
-    """The norm that the whole stack shares."""
-    return Norm(eps=getattr(c, "rms_norm_eps", 1e-6))
+def spelled(c: Config, **fields: str) -> Config:
+    """The config with fields under the names that this module reads: `hidden_size="n_embd"`."""
+    known = {name: getattr(c, own) for name, own in fields.items() if hasattr(c, own)}
+    return SimpleNamespace(**vars(c) | known)
 
 
-def rope(c: Config, head_dim: int) -> Rope:
-    """The rotary settings, from `rope_parameters` or the older `rope_scaling` and `rope_theta`."""
-    given = getattr(c, "rope_parameters", None) or getattr(c, "rope_scaling", None)
+def rms(c: Config, eps: float = 1e-6, **changes: Any) -> Norm:
+    """The root-mean-square norm that the whole stack shares."""
+    return Norm(eps=getattr(c, "rms_norm_eps", eps), **changes)
+
+
+def layer_norm(eps: float, **changes: Any) -> Norm:
+    """A LayerNorm; with a bias unless told otherwise."""
+    fields: dict[str, Any] = {"eps": eps, "kind": "layer", "bias": True}
+    return Norm(**fields | changes)
+
+
+def rope(
+    c: Config,
+    head_dim: int,
+    *,
+    given: Any = None,
+    base: float = 10_000.0,
+    partial: float = 1.0,
+    interleaved: bool = False,
+) -> Rope:
+    """The rotary settings, from `rope_parameters` or the older `rope_scaling` and `rope_theta`.
+
+    `given` are the parameters of one kind of layer, where a config has several; `base` and
+    `partial` are the defaults of the architecture.
+    """
+    given = given or getattr(c, "rope_parameters", None) or getattr(c, "rope_scaling", None)
     values: dict[str, Any] = dict(vars(given)) if given else {}
     legacy_kind = values.pop("type", "default")
-    kind = values.pop("rope_type", legacy_kind)
-    base = values.pop("rope_theta", None) or getattr(c, "rope_theta", None) or 10_000.0
-    partial = values.pop("partial_rotary_factor", getattr(c, "partial_rotary_factor", None))
-    if kind in ("llama3", "yarn"):
+    kind = _kind(values.pop("rope_type", None) or legacy_kind, values)
+    base = values.pop("rope_theta", None) or getattr(c, "rope_theta", None) or base
+    partial = values.pop("partial_rotary_factor", getattr(c, "partial_rotary_factor", partial))
+    if kind in ("llama3", "yarn", "longrope"):
         original = getattr(c, "original_max_position_embeddings", None)
         values.setdefault("original_max_position_embeddings", c.max_position_embeddings)
         values["original_max_position_embeddings"] = (
             original or values["original_max_position_embeddings"]
         )
+    if kind == "longrope":
+        values["served"] = getattr(c, "served_length", None) or c.max_position_embeddings
     return Rope(
         dim=int(head_dim * (1.0 if partial is None else partial)),
         base=float(base),
         max_position=c.max_position_embeddings,
         kind=kind,
         parameters=tuple(sorted((name, _frozen(value)) for name, value in values.items())),
+        interleaved=interleaved,
     )
+
+
+def _kind(kind: str, values: dict[str, Any]) -> str:
+    """The row of `layers.rope.FREQUENCIES` that a config means."""
+    if kind == "dynamic" and values.get("alpha"):
+        return "dynamic_alpha"
+    return {"su": "longrope"}.get(kind, kind)
 
 
 def _frozen(value: Any) -> Parameter:
@@ -66,31 +116,58 @@ def _frozen(value: Any) -> Parameter:
 def gqa(
     c: Config,
     *,
-    bias: bool = False,
-    output_bias: bool = False,
-    qk_norm: Norm | None = None,
-    window: int | None = None,
     default_head_dim: int | None = None,
+    base: float = 10_000.0,
+    partial: float = 1.0,
+    interleaved: bool = False,
+    **changes: Any,
 ) -> Attention:
-    """Grouped-query attention with the head counts of the config."""
+    """Grouped-query attention with the head counts of the config, its rope, and `changes`."""
     head_dim = getattr(c, "head_dim", None) or default_head_dim
     head_dim = head_dim or c.hidden_size // c.num_attention_heads
+    if "rope" not in changes:
+        changes["rope"] = rope(c, head_dim, base=base, partial=partial, interleaved=interleaved)
     return Attention(
-        num_heads=c.num_attention_heads,
-        num_kv_heads=getattr(c, "num_key_value_heads", None) or c.num_attention_heads,
-        head_dim=head_dim,
-        scale=1.0 / math.sqrt(head_dim),
-        rope=rope(c, head_dim),
-        bias=bias,
-        output_bias=output_bias,
-        qk_norm=qk_norm,
-        window=window,
+        **{
+            "num_heads": c.num_attention_heads,
+            "num_kv_heads": getattr(c, "num_key_value_heads", None) or c.num_attention_heads,
+            "head_dim": head_dim,
+            "scale": 1.0 / math.sqrt(head_dim),
+        }
+        | changes
     )
 
 
-def glu(c: Config, *, bias: bool = False) -> Glu:
-    """The gated feed-forward of the config."""
-    return Glu(c.intermediate_size, getattr(c, "hidden_act", "silu"), bias)
+def alibi(num_heads: int, steepest: float = 8.0) -> tuple[float, ...]:
+    """Slopes of ALiBi (Press et al. 2021): 2^-(8/n), 2^-(16/n)...; for a count of heads that is
+    no power of two, those of the power below and then every other one of the power above."""
+    power = 2 ** math.floor(math.log2(num_heads))
+
+    def slopes(count: int) -> list[float]:
+        return [2.0 ** (-steepest * (head + 1) / count) for head in range(count)]
+
+    return tuple(slopes(power) + slopes(2 * power)[::2][: num_heads - power])
+
+
+def glu(c: Config, *, bias: bool = False, activation: Any = None) -> Glu:
+    """The gated feed-forward of the config; `activation` overrides the one that it names."""
+    if activation is None:
+        activation = getattr(c, "hidden_act", "silu")
+    return Glu(c.intermediate_size, activation, bias)
+
+
+def mlp(c: Config, *, bias: bool = True, activation: str = "gelu") -> Mlp:
+    """The plain feed-forward of the config; `activation` is the architecture's default."""
+    return Mlp(c.intermediate_size, getattr(c, "hidden_act", activation), bias)
+
+
+def layer_types(c: Config, full_every: int) -> list[str]:
+    """The kind of each layer; by default every `full_every`-th sees everything."""
+    named: list[str] | None = getattr(c, "layer_types", None)
+    return named or [
+        "sliding_attention" if (layer + 1) % full_every else "full_attention"
+        for layer in range(c.num_hidden_layers)
+    ]
 
 
 def sliding(c: Config, attention: Attention) -> list[Mixer]:
@@ -105,14 +182,41 @@ def sliding(c: Config, attention: Attention) -> list[Mixer]:
     return [windowed if kind == "sliding_attention" else attention for kind in kinds]
 
 
-def decoder(c: Config, mixers: Mixer | Sequence[Mixer], ffn: Glu) -> Decoder:
-    """The common body: one mixer and one feed-forward per layer between embedding and head."""
-    if isinstance(mixers, Attention):
-        mixers = [mixers] * c.num_hidden_layers
-    return Decoder(
-        hidden=c.hidden_size,
-        vocab=c.vocab_size,
-        layers=tuple((mixer, ffn) for mixer in mixers),
-        norm=rms(c),
-        head=Head(tied=getattr(c, "tie_word_embeddings", False)),
+def named(stem: str, **roles: str) -> tuple[tuple[str, str], ...]:
+    """Checkpoint names under one stem: `named("model.layers.{layer}", query="attn.wq")`.
+
+    Roles outside the layers are given in full.
+    """
+    return tuple(
+        (role, f"{stem}.{name}" if "{layer}" in DEFAULT[role] else name)
+        for role, name in roles.items()
     )
+
+
+def decoder(
+    c: Config,
+    mixers: Mixer | Sequence[Mixer | None],
+    ffns: Ffn | Sequence[Ffn | None],
+    *,
+    tied: bool = False,
+    head: Head | None = None,
+    **changes: Any,
+) -> Decoder:
+    """The common body: one mixer and one feed-forward per layer between embedding and head.
+
+    `tied` is the architecture's default; `changes` are fields of `spec.Decoder`.
+    """
+    count = c.num_hidden_layers
+    mixers = mixers if isinstance(mixers, Sequence) else [mixers] * count
+    ffns = ffns if isinstance(ffns, Sequence) else [ffns] * count
+    tied = getattr(c, "tie_word_embeddings", tied)
+    values = {
+        "hidden": c.hidden_size,
+        "vocab": c.vocab_size,
+        "layers": tuple(zip(mixers, ffns, strict=True)),
+        "head": replace(head or Head(), tied=tied),
+        "max_length": c.max_position_embeddings,
+    }
+    if "norm" not in changes:
+        values["norm"] = rms(c)
+    return Decoder(**values | changes)

@@ -1,20 +1,30 @@
-"""Llama and the models that differ from it by a bias, a norm or a window."""
+"""Llama and the models that differ from it by a bias, a norm, a window or a name."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from baton_worker.models.families.common import (
+    QKV,
     Config,
     architecture,
     decoder,
     glu,
     gqa,
+    layer_norm,
+    mlp,
+    named,
     rms,
     sliding,
+    spelled,
 )
-from baton_worker.models.spec import Decoder
+from baton_worker.models.spec import Decoder, Fused, Skip
+
+LAYER = "model.layers.{layer}"
+H = "transformer.h.{layer}"
 
 
-@architecture("LlamaForCausalLM")
+@architecture("LlamaForCausalLM", "LLaMAForCausalLM", "YiForCausalLM")
 def llama(c: Config) -> Decoder:
     bias = getattr(c, "attention_bias", False)
     mlp_bias = getattr(c, "mlp_bias", False)
@@ -31,8 +41,137 @@ def qwen2(c: Config) -> Decoder:
     return decoder(c, sliding(c, gqa(c, bias=True)), glu(c))
 
 
+@architecture("MiMoForCausalLM")
+def mimo(c: Config) -> Decoder:
+    return replace(qwen2(c), unused=("model.mtp_layers.",))
+
+
 @architecture("Qwen3ForCausalLM")
 def qwen3(c: Config) -> Decoder:
     bias = getattr(c, "attention_bias", False)
     heads = gqa(c, bias=bias, output_bias=bias, qk_norm=rms(c), default_head_dim=128)
     return decoder(c, sliding(c, heads), glu(c))
+
+
+@architecture("SeedOssForCausalLM")
+def seed_oss(c: Config) -> Decoder:
+    bias, output_bias = getattr(c, "attention_bias", True), getattr(c, "attention_out_bias", False)
+    heads = gqa(c, bias=bias, output_bias=output_bias, default_head_dim=128)
+    return decoder(c, heads, glu(c, bias=getattr(c, "mlp_bias", False)))
+
+
+@architecture("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM")
+def ernie(c: Config) -> Decoder:
+    bias = getattr(c, "use_bias", False)
+    heads = gqa(
+        c, bias=bias, output_bias=bias, interleaved=True, base=500_000.0, default_head_dim=128
+    )
+    return decoder(c, heads, glu(c, bias=bias), tied=True, norm=rms(c, 1e-5))
+
+
+@architecture("PanguEmbeddedForCausalLM")
+def pangu(c: Config) -> Decoder:
+    bias = getattr(c, "attention_bias", getattr(c, "bias", True))
+    return decoder(c, gqa(c, bias=bias, output_bias=bias), glu(c))
+
+
+@architecture("HunYuanDenseV1ForCausalLM")
+def hunyuan(c: Config) -> Decoder:
+    bias, norm = getattr(c, "attention_bias", False), rms(c, 1e-5)
+    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=norm, qk_norm_after_rope=True)
+    names = named(LAYER, query_norm="self_attn.query_layernorm", key_norm="self_attn.key_layernorm")
+    return decoder(c, heads, glu(c), norm=norm, names=names)
+
+
+@architecture("OrionForCausalLM")
+def orion(c: Config) -> Decoder:
+    return decoder(c, gqa(c), glu(c), norm=layer_norm(getattr(c, "rms_norm_eps", 1e-5)))
+
+
+@architecture("SolarForCausalLM")
+def solar(c: Config) -> Decoder:
+    """Block skip connections: what entered the layers of `bskcn_1` (`_2`) comes back before those
+    of `bskcn_3` (`_4`), with the second weight of `bskcn_tv`, the one for inference."""
+    skips = tuple(
+        Skip(source=max(layer for layer in sources if layer < to), to=to, weight=c.bskcn_tv[1])
+        for sources, targets in ((c.bskcn_1, c.bskcn_3), (c.bskcn_2, c.bskcn_4))
+        for to in targets
+        if to < c.num_hidden_layers
+    )
+    return replace(llama(c), skips=skips)
+
+
+@architecture("InternLM2ForCausalLM")
+def internlm2(c: Config) -> Decoder:
+    bias = getattr(c, "bias", False)
+    names = named(
+        LAYER,
+        embedding="model.tok_embeddings",
+        head="output",
+        mixer_norm="attention_norm",
+        output="attention.wo",
+        ffn_norm="ffn_norm",
+        gate="feed_forward.w1",
+        up="feed_forward.w3",
+        down="feed_forward.w2",
+    )
+    qkv = Fused(f"{LAYER}.attention.wqkv", QKV, groups=c.num_key_value_heads)
+    heads = gqa(c, bias=bias, output_bias=bias)
+    return decoder(c, heads, glu(c), names=names, fused=(qkv,))
+
+
+@architecture("TeleChat2ForCausalLM")
+def telechat2(c: Config) -> Decoder:
+    """Key and value alternate head by head in one tensor; `dense` and `down_proj` have biases."""
+    c = spelled(
+        c,
+        num_hidden_layers="n_layer",
+        num_attention_heads="n_head",
+        intermediate_size="ffn_hidden_size",
+        rms_norm_eps="layer_norm_epsilon",
+        max_position_embeddings="seq_length",
+    )
+    names = named(
+        H,
+        embedding="transformer.word_embeddings",
+        norm="transformer.ln_f",
+        mixer_norm="input_layernorm",
+        query="self_attention.query",
+        output="self_attention.dense",
+        ffn_norm="post_attention_layernorm",
+        gate="mlp.gate_proj",
+        up="mlp.up_proj",
+        down="mlp.down_proj",
+    )
+    heads = gqa(c, output_bias=True)
+    key_value = Fused(f"{H}.self_attention.key_value", QKV[1:], groups=heads.num_kv_heads)
+    ffn = replace(glu(c, activation="silu"), down_bias=True)
+    return decoder(c, heads, ffn, names=names, fused=(key_value,))
+
+
+@architecture("Fairseq2LlamaForCausalLM")
+def fairseq2(c: Config) -> Decoder:
+    """As fairseq2 writes it: its own names, and rotary channels next to each other."""
+    names = named(
+        "decoder.layers.{layer}",
+        embedding="decoder_frontend.embed",
+        norm="decoder.layer_norm",
+        head="final_proj",
+        mixer_norm="self_attn_layer_norm",
+        query="self_attn.q_proj",
+        key="self_attn.k_proj",
+        value="self_attn.v_proj",
+        output="self_attn.output_proj",
+        ffn_norm="ffn_layer_norm",
+        gate="ffn.gate_proj",
+        up="ffn.inner_proj",
+        down="ffn.output_proj",
+    )
+    return decoder(c, gqa(c, interleaved=True), glu(c), names=names)
+
+
+@architecture("ArceeForCausalLM")
+def arcee(c: Config) -> Decoder:
+    bias = getattr(c, "attention_bias", False)
+    ffn = mlp(c, bias=getattr(c, "mlp_bias", False), activation="relu2")
+    return decoder(c, gqa(c, bias=bias, output_bias=bias), ffn, norm=rms(c, 1e-5))

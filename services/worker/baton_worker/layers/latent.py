@@ -1,0 +1,99 @@
+"""Multi-head latent attention over pages of latents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker.attention import AttentionCall, choose
+from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.norm import norm
+from baton_worker.layers.rope import rotate_
+from baton_worker.layers.step import Step
+from baton_worker.models import spec
+
+
+class LatentAttention(nn.Module):
+    """DeepSeek-V2's attention (arXiv:2405.04434), its up-projections absorbed.
+
+    A key is W_uk c and a value W_uv c of one latent c per token, so q.k is (W_uk^T q).c: a query
+    is moved into the latent space, where all heads attend to the same vectors, and what a head
+    puts out is moved back by W_uv. The backend sees one key head whose keys are its values.
+
+        cache, one token   [ c: kv_rank | rotated key: rope_dim ]
+        query of a head    [ W_uk^T q   | rotated query         ]
+    """
+
+    def __init__(self, settings: spec.LatentAttention, hidden: int, site: Site) -> None:
+        super().__init__()
+        self._settings, self.rope = settings, settings.rope
+        self.call = AttentionCall(
+            settings.num_heads,
+            1,
+            settings.width,
+            settings.scale,
+            None,
+            site.dtype,
+            site.device,
+            latent=True,
+        )
+        self.backend = choose(self.call)
+        query = settings.num_heads * (settings.nope_dim + settings.rope_dim)
+        self.query_down = nn.Sequential()
+        if (rank := settings.query_rank) is None:
+            self.query = Linear(hidden, {"query": query}, site)
+        else:
+            self.query_down.append(Linear(hidden, {"query_down": rank}, site, bias=settings.bias))
+            self.query_down.append(norm(settings.norm, rank, "query_down_norm", site))
+            self.query = Linear(rank, {"query_up": query}, site)
+        self.down = Linear(hidden, {"kv_down": settings.width}, site, bias=settings.bias)
+        self.norm = norm(settings.norm, settings.kv_rank, "kv_down_norm", site)
+        self.up = UpProjection(settings, site)
+        width = settings.num_heads * settings.value_dim
+        self.output = Linear(width, {"output": hidden}, site, bias=settings.bias)
+
+    def forward(self, x: Tensor, step: Step, pages: Tensor, residual: Tensor | None) -> Tensor:
+        """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`."""
+        settings = self._settings
+        heads = x.new_empty((x.shape[0], settings.num_heads + 1, settings.width))
+        latents, turned = heads[..., : settings.kv_rank], heads[..., settings.kv_rank :]
+        query = self.query(self.query_down(x)).view(x.shape[0], settings.num_heads, -1)
+        latents[:, :-1] = self.up.into_latents(query[..., : settings.nope_dim])
+        turned[:, :-1] = query[..., settings.nope_dim :]
+        down = self.down(x)
+        latents[:, -1] = self.norm(down[:, : settings.kv_rank]) * settings.latent_scale
+        turned[:, -1] = down[:, settings.kv_rank :]
+        rotate_(turned, step.angles[self.rope])
+        pages.view(-1, settings.width).index_copy_(0, step.slots, heads[:, -1])
+        attended = self.backend.forward(step.plans[self.call], heads[:, :-1], pages)
+        seen = attended.view(x.shape[0], settings.num_heads, -1)[..., : settings.kv_rank]
+        out: Tensor = self.output(self.up.out_of_latents(seen).flatten(1), residual)
+        return out
+
+
+class UpProjection(Layer):
+    """Per head, the rows that make a key of a latent and the rows that make a value."""
+
+    def __init__(self, settings: spec.LatentAttention, site: Site) -> None:
+        super().__init__()
+        self._name = site.name("kv_up")
+        self._nope_dim = settings.nope_dim
+        rows = settings.nope_dim + settings.value_dim
+        self.weight = site.empty(settings.num_heads, rows, settings.kv_rank)
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """One tensor, [num_heads * (nope_dim + value_dim), kv_rank]."""
+        yield f"{self._name}.weight", self.weight.flatten(0, 1)
+
+    def into_latents(self, query: Tensor) -> Tensor:
+        """[T, num_heads, nope_dim] to [T, num_heads, kv_rank]."""
+        key = self.weight[:, : self._nope_dim]
+        return torch.bmm(query.transpose(0, 1), key).transpose(0, 1)
+
+    def out_of_latents(self, seen: Tensor) -> Tensor:
+        """[T, num_heads, kv_rank] to [T, num_heads, value_dim]."""
+        value = self.weight[:, self._nope_dim :]
+        return torch.bmm(seen.transpose(0, 1), value.transpose(1, 2)).transpose(0, 1)

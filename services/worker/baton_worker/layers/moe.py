@@ -1,0 +1,122 @@
+"""Mixtures of experts: a router, the experts, and what every token visits besides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker.kernels import moe as kernels
+from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.mlp import Glu, fused_gate, gating
+from baton_worker.layers.router import Router
+from baton_worker.layers.routers.base import Routing
+from baton_worker.layers.routers.load import ExpertLoad
+from baton_worker.models import spec
+
+
+class Experts(Layer):
+    """The feed-forwards of all experts, stacked. Each fills from tensors of its own: the loader
+    takes apart what a checkpoint stacks."""
+
+    gate_up: nn.Parameter | None
+    down: nn.Parameter | None
+    quantised_as: str | None = None
+    """The kind of `baton_worker.kernels.quantized.KINDS` to which weights are rounded; None is
+    not at all."""
+
+    def __init__(self, settings: spec.Moe, hidden: int, site: Site) -> None:
+        super().__init__()
+        self._settings = settings
+        self._roles = {role: site.name(f"expert_{role}") for role in ("gate", "up", "down")}
+        num, size = settings.router.num_experts, settings.expert.intermediate
+        self.gate_up = site.empty(num, 2 * size, hidden)
+        self.down = site.empty(num, hidden, size)
+        self.gate_up_bias = site.empty(num, 2 * size) if settings.expert.bias else None
+        self.down_bias = site.empty(num, hidden) if settings.expert.bias else None
+        self._kernel: kernels.ExpertKernel | None = None
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """Three weights per expert, and three biases where there are any."""
+        for suffix, gate_up, down in (
+            ("weight", self.gate_up, self.down),
+            ("bias", self.gate_up_bias, self.down_bias),
+        ):
+            if gate_up is not None and down is not None:
+                gate, up = gate_up.chunk(2, dim=1)
+                for role, stacked in (("gate", gate), ("up", up), ("down", down)):
+                    for expert, rows in enumerate(stacked):
+                        yield f"{self._roles[role].format(expert=expert)}.{suffix}", rows
+
+    def finish(self) -> None:
+        """Choose a kernel; it keeps the weights in the layout that it likes."""
+        assert self.gate_up is not None and self.down is not None
+        self._kernel = kernels.choose(
+            kernels.Experts(
+                self.gate_up,
+                self.down,
+                self.gate_up_bias,
+                self.down_bias,
+                gating(self._settings.expert),
+                self._settings.weigh_input,
+                fused_gate(self._settings.expert),
+                self.quantised_as,
+            )
+        )
+        self.gate_up = self.down = None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights, once a kernel holds them."""
+        return 0 if self._kernel is None else self._kernel.nbytes
+
+    def forward(self, x: Tensor, routing: Routing) -> Tensor:
+        """x [T, hidden] and where its tokens go to [T, hidden]."""
+        assert self._kernel is not None
+        out = self._kernel(x, routing.experts, routing.weights)
+        if self._settings.router.zero_experts:
+            kept = routing.experts >= self._settings.router.num_experts
+            weight = torch.where(kept, routing.weights, 0.0).sum(-1, keepdim=True)
+            out = (out + x * weight).to(x.dtype)
+        return out
+
+
+def watch(model: nn.Module, window: int) -> ExpertLoad | None:
+    """Count the use of all experts of a model from now on; None if it has none."""
+    routers = [module for module in model.modules() if isinstance(module, Router)]
+    if not routers:
+        return None
+    load = ExpertLoad([router.settings.num_experts for router in routers], window)
+    for layer, router in enumerate(routers):
+        router.watch = partial(load.record, layer)
+    return load
+
+
+class Moe(nn.Module):
+    """experts(x) + shared(x), the latter weighed by a gate where the spec has one."""
+
+    def __init__(self, settings: spec.Moe, hidden: int, site: Site) -> None:
+        super().__init__()
+        self.router = Router(settings.router, hidden, site)
+        self.experts = Experts(settings, hidden, site)
+        self.shared = self.shared_gate = None
+        if settings.shared is not None:
+            shared = Site(site.device, site.dtype, lambda role: site.name(f"shared_{role}"))
+            self.shared = Glu(settings.shared, hidden, shared)
+        if settings.shared_gate:
+            self.shared_gate = Linear(hidden, {"shared_expert_gate": 1}, site)
+
+    def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
+        """[T, hidden] to [T, hidden], plus `residual`."""
+        out: Tensor = self.experts(x, self.router(x))
+        if self.shared is not None:
+            if self.shared_gate is None:
+                out = self.shared(x, out)
+            else:
+                # By way of float64, as the scores of a router.
+                gate = self.shared_gate(x).double().sigmoid().to(x.dtype)
+                out = torch.addcmul(out, self.shared(x, None), gate)
+        return out if residual is None else residual + out

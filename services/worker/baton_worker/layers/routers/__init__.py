@@ -1,0 +1,18 @@
+"""Ways to choose the experts of a token.
+
+A package adds its own through the entry-point group `baton.routers`: a `base.Choose`.
+"""
+
+from __future__ import annotations
+
+from baton.registry import Registry
+
+ROUTERS = Registry(
+    "routers",
+    {
+        "top_k": "baton_worker.layers.routers.top_k:top_k",
+        "expert_choice": "baton_worker.layers.routers.expert_choice:expert_choice",
+        "balanced": "baton_worker.layers.routers.simulated:balanced",
+        "skewed": "baton_worker.layers.routers.simulated:skewed",
+    },
+)

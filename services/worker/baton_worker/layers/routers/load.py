@@ -1,0 +1,79 @@
+"""How evenly the experts of a model are used."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_UNEVEN = 0.5
+"""A layer below this balancedness waits for its busiest expert half the time."""
+
+
+class ExpertLoad:
+    """Visits to every expert of every layer over the last `window` steps.
+
+    The balancedness of a layer is its mean load over its highest (as vLLM and DeepSeek's EPLB
+    have it): 1 where all experts are used alike, 1 / num_experts where one does all the work.
+    Counts stay on the device; only a report waits for them.
+    """
+
+    def __init__(self, num_experts: Sequence[int], window: int) -> None:
+        assert window > 0
+        self._window = window
+        self._steps: deque[list[Tensor | None]] = deque()
+        self._open: list[Tensor | None] = [None] * len(num_experts)
+        self._totals: list[Tensor | None] = [None] * len(num_experts)
+        self._sizes = list(num_experts)
+        self._closed = 0
+
+    def record(self, layer: int, experts: Tensor) -> None:
+        """Count the visits int64 [T, slots] of a layer in this step; empty slots do not count."""
+        size, flat = self._sizes[layer], experts.flatten()
+        flat = torch.where((flat >= 0) & (flat < size), flat, size)
+        counts = torch.zeros(size + 1, dtype=torch.int64, device=flat.device)
+        counts = counts.scatter_add_(0, flat, torch.ones_like(flat))[:size]
+        before = self._open[layer]
+        self._open[layer] = counts if before is None else before + counts
+
+    def close_step(self) -> None:
+        """The step has ended: it enters the window, and the oldest leaves a full one."""
+        leaving = self._steps.popleft() if len(self._steps) == self._window else None
+        for layer, new in enumerate(self._open):
+            if new is not None:
+                total = self._totals[layer]
+                self._totals[layer] = new if total is None else total + new
+            if leaving is not None and (old := leaving[layer]) is not None:
+                total = self._totals[layer]
+                assert total is not None
+                self._totals[layer] = total - old
+        self._steps.append(self._open)
+        self._open = [None] * len(self._sizes)
+        self._closed += 1
+
+    def counts(self, layer: int) -> Tensor:
+        """int64 [num_experts]: visits to each expert of a layer within the window."""
+        total = self._totals[layer]
+        return torch.zeros(self._sizes[layer], dtype=torch.int64) if total is None else total
+
+    def balancedness(self) -> list[float]:
+        """Of each layer; 1 for a layer without visits."""
+        loads = [self.counts(layer).float() for layer in range(len(self._sizes))]
+        return [(x.mean() / x.max()).item() if x.max() > 0 else 1.0 for x in loads]
+
+    def uneven(self, below: float = _UNEVEN) -> list[int]:
+        """The layers whose experts should be placed anew."""
+        return [layer for layer, value in enumerate(self.balancedness()) if value < below]
+
+    def report(self) -> str:
+        """One line each time that the window has passed; empty in between."""
+        if self._closed % self._window:
+            return ""
+        values, uneven = self.balancedness(), self.uneven()
+        line = f"experts: balancedness {sum(values) / len(values):.2f} over {self._window} steps"
+        if uneven:
+            numbers = ", ".join(str(layer) for layer in uneven[:8])
+            line += f"; below {_UNEVEN} in {len(uneven)} layers with experts ({numbers}...)"
+        return line

@@ -1,0 +1,167 @@
+"""The residual block: where the norms sit around the mixer, the ffn and the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from torch import Tensor, nn
+
+from baton_worker.layers.forked import Forked
+from baton_worker.layers.layer import Bare, Site
+from baton_worker.layers.norm import norm
+from baton_worker.layers.step import Step
+from baton_worker.models import spec
+
+Part: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
+"""A mixer or an ffn: [T, hidden] and a residual that it adds to what it returns."""
+
+
+class Half(Bare):
+    """One of the two halves of a block: a mixer or an ffn, its norms, the addition."""
+
+    def __init__(self, decoder: spec.Decoder, role: str, site: Site) -> None:
+        super().__init__()
+        self.scale = decoder.residual_scale
+        self.norm = norm(decoder.norm, decoder.hidden, f"{role}_norm", site)
+
+    def forward(self, x: Tensor, part: Part) -> Tensor:
+        """The stream [T, hidden] to the stream after this half."""
+        raise NotImplementedError
+
+
+class PreNorm(Half):
+    """x + f(norm(x)): the stream itself is never normed."""
+
+    def forward(self, x: Tensor, part: Part) -> Tensor:
+        """See `Half.forward`."""
+        normed = self.norm(x)
+        return part(normed, x) if self.scale == 1.0 else x + self.scale * part(normed, None)
+
+
+class PostNorm(Half):
+    """x + norm(f(x)) (OLMo 2, arXiv:2501.00656)."""
+
+    def __init__(self, decoder: spec.Decoder, role: str, site: Site) -> None:
+        super().__init__(decoder, f"{role}_post", site)
+
+    def forward(self, x: Tensor, part: Part) -> Tensor:
+        """See `Half.forward`."""
+        normed: Tensor = self.norm(part(x, None))
+        return x + self.scale * normed
+
+
+class SandwichNorm(Half):
+    """x + post_norm(f(norm(x))) (CogView, arXiv:2105.13290)."""
+
+    def __init__(self, decoder: spec.Decoder, role: str, site: Site) -> None:
+        super().__init__(decoder, role, site)
+        self.post_norm = norm(decoder.norm, decoder.hidden, f"{role}_post_norm", site)
+
+    def forward(self, x: Tensor, part: Part) -> Tensor:
+        """See `Half.forward`."""
+        normed: Tensor = self.post_norm(part(self.norm(x), None))
+        return x + self.scale * normed
+
+
+class AfterNorm(Half):
+    """norm(x + f(x)): the order of the first Transformer (arXiv:1706.03762)."""
+
+    def forward(self, x: Tensor, part: Part) -> Tensor:
+        """See `Half.forward`."""
+        out: Tensor = self.norm(part(x, x))
+        return out
+
+
+class NormedStream(Half):
+    """norm(x) + f(norm(x)): BLOOM's `apply_residual_connection_post_layernorm`."""
+
+    def forward(self, x: Tensor, part: Part) -> Tensor:
+        """See `Half.forward`."""
+        normed = self.norm(x)
+        return part(normed, normed)
+
+
+class Sequential(Bare):
+    """The mixer's half, then the ffn's; a layer that lacks one of them skips it."""
+
+    def __init__(
+        self,
+        decoder: spec.Decoder,
+        mixer: nn.Module | None,
+        ffn: nn.Module | None,
+        site: Site,
+        *,
+        half: type[Half],
+    ) -> None:
+        super().__init__()
+        self.mixer, self.ffn = mixer, ffn
+        self.mixer_half = None if mixer is None else half(decoder, "mixer", site)
+        self.ffn_half = None if ffn is None else half(decoder, "ffn", site)
+
+    def forward(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        mixer = self.mixer
+        if mixer is not None and self.mixer_half is not None:
+            x = self.mixer_half(x, lambda normed, residual: mixer(normed, step, pages, residual))
+        if self.ffn is not None and self.ffn_half is not None:
+            x = self.ffn_half(x, self.ffn)
+        return x
+
+
+class Parallel(Bare):
+    """x + mixer(norm(x)) + ffn(norm(x)) (GPT-J, PaLM); `shared` is whether both read one norm."""
+
+    def __init__(
+        self,
+        decoder: spec.Decoder,
+        mixer: nn.Module,
+        ffn: nn.Module,
+        site: Site,
+        *,
+        shared: bool,
+    ) -> None:
+        super().__init__()
+        self.mixer, self.ffn = mixer, ffn
+        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
+        self.ffn_norm = None if shared else norm(decoder.norm, decoder.hidden, "ffn_norm", site)
+
+    def forward(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        normed = self.mixer_norm(x)
+        other = normed if self.ffn_norm is None else self.ffn_norm(x)
+        out: Tensor = self.ffn(other, self.mixer(normed, step, pages, x))
+        return out
+
+
+class Shortcut(nn.Module):
+    """A pre-norm layer; a mixture that runs beside it joins the stream after the next one."""
+
+    def __init__(self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: Site) -> None:
+        super().__init__()
+        self.mixer, self.ffn = mixer, ffn
+        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
+        self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", site)
+
+    def forward(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        x = self.mixer(self.mixer_norm(x), step, pages, x)
+        normed = self.ffn_norm(x)
+        if isinstance(self.ffn, Forked):
+            step.pending.append(self.ffn.branch(normed, None))
+        out: Tensor = self.ffn(normed, x)
+        return out if isinstance(self.ffn, Forked) else out + step.pending.pop()
+
+
+STYLES: dict[str, Callable[..., nn.Module]] = {
+    "pre": partial(Sequential, half=PreNorm),
+    "post": partial(Sequential, half=PostNorm),
+    "sandwich": partial(Sequential, half=SandwichNorm),
+    "after": partial(Sequential, half=AfterNorm),
+    "normed": partial(Sequential, half=NormedStream),
+    "shortcut": Shortcut,
+    "parallel": partial(Parallel, shared=True),
+    "parallel_two_norms": partial(Parallel, shared=False),
+}
+"""Blocks by `spec.Decoder.style`."""

@@ -1,0 +1,109 @@
+"""The encoder: the forward loop over texts that are run whole, without a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker.layers.bidirectional import Bidirectional
+from baton_worker.layers.embedding import Embedding, Table
+from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.norm import norm
+from baton_worker.layers.rope import Rotary
+from baton_worker.layers.step import Step
+from baton_worker.layers.texts import by_length
+from baton_worker.models import spec
+from baton_worker.models.block import STYLES
+from baton_worker.models.build import LAYERS
+from baton_worker.models.names import Names
+from baton_worker.pooling.pooler import Pooler
+
+
+class EncoderModel(nn.Module):
+    """Texts to hidden states, packed end to end. Holds weights, never the state of a request."""
+
+    def __init__(self, encoder: spec.Encoder, blocks: Sequence[nn.Module], site: Site) -> None:
+        super().__init__()
+        hidden = encoder.hidden
+        self.embedding = Embedding(encoder.embedding, encoder.vocab, hidden, site)
+        self.types = self.embedding_norm = self.norm = None
+        self._last_type = encoder.token_types - 1
+        if encoder.token_types:
+            self.types = Table(encoder.token_types, hidden, "token_types", site)
+        if encoder.embedding_norm is not None:
+            self.embedding_norm = norm(encoder.embedding_norm, hidden, "embedding_norm", site)
+        self.blocks = nn.ModuleList(blocks)
+        if encoder.final_norm:
+            self.norm = norm(encoder.norm, hidden, "norm", site)
+        mixers = [module for module in self.modules() if isinstance(module, Bidirectional)]
+        ropes = [mixer.rope for mixer in mixers if mixer.rope is not None]
+        self._rotaries = {rope: Rotary(rope, site.device) for rope in ropes}
+        self.dtype = site.dtype
+        self.pooler: Pooler | None = None
+        """What makes answers of the states; set before the weights are filled."""
+        self.progress = 0
+        """Layers run since the model was built: advances within a step, for whoever watches."""
+
+    def layers(self) -> list[Layer]:
+        """Every layer that holds weights, in execution order."""
+        return [module for module in self.modules() if isinstance(module, Layer)]
+
+    @torch.inference_mode()
+    def encode(
+        self, tokens: Tensor, positions: Tensor, counts: Sequence[int], types: Tensor
+    ) -> Tensor:
+        """Run whole texts.
+
+        Args:
+            tokens: int64 [T], the tokens of all texts, text after text.
+            positions: int64 [T], their positions in their texts.
+            counts: tokens per text.
+            types: int64 [T], 1 for tokens of the second text of a pair, else 0.
+
+        Returns:
+            The final hidden states, [T, hidden].
+        """
+        x = self.embedding(tokens, positions)
+        if self.types is not None:
+            # A vocabulary may tell texts apart that its model does not.
+            x = x + self.types(types.clamp(max=self._last_type))
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
+        none = torch.empty(0)
+        step = Step(
+            slots=none,
+            angles={rope: r.angles(positions, self.dtype) for rope, r in self._rotaries.items()},
+            plans={},
+            texts=by_length(counts, tokens.device),
+        )
+        for block in self.blocks:
+            x = block(x, step, none)
+            self.progress += 1
+        out: Tensor = x if self.norm is None else self.norm(x)
+        return out
+
+
+def build_encoder(
+    encoder: spec.Encoder, *, device: torch.device, dtype: torch.dtype
+) -> EncoderModel:
+    """The modules of a spec, their parameters uninitialised. `ModelError` as from `build`."""
+    names = Names(encoder.names)
+    blocks = [
+        _block(encoder, layer, Site(device, dtype, names.at(layer)))
+        for layer in range(len(encoder.layers))
+    ]
+    return EncoderModel(encoder, blocks, Site(device, dtype, names))
+
+
+def _block(encoder: spec.Encoder, layer: int, site: Site) -> nn.Module:
+    mixer, ffn = encoder.layers[layer]
+    assert isinstance(mixer, spec.Attention)
+    attention = Bidirectional(mixer, encoder.hidden, site)
+    block = STYLES[encoder.style](
+        encoder, attention, LAYERS[type(ffn)](ffn, encoder.hidden, site), site
+    )
+    if layer < encoder.bare_layers:
+        block.get_submodule("mixer_half").register_module("norm", nn.Identity())
+    return block

@@ -1,0 +1,58 @@
+"""EXAONE 3 and 4."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from baton_worker.models.families.common import (
+    Config,
+    architecture,
+    decoder,
+    glu,
+    gqa,
+    layer_types,
+    named,
+    rms,
+    spelled,
+)
+from baton_worker.models.spec import Decoder
+
+
+@architecture("ExaoneForCausalLM")
+def exaone(c: Config) -> Decoder:
+    c = spelled(
+        c,
+        num_hidden_layers="num_layers",
+        rms_norm_eps="layer_norm_epsilon",
+        hidden_act="activation_function",
+    )
+    names = named(
+        "transformer.h.{layer}",
+        embedding="transformer.wte",
+        norm="transformer.ln_f",
+        mixer_norm="ln_1",
+        query="attn.attention.q_proj",
+        key="attn.attention.k_proj",
+        value="attn.attention.v_proj",
+        output="attn.attention.out_proj",
+        ffn_norm="ln_2",
+        gate="mlp.c_fc_0",
+        up="mlp.c_fc_1",
+        down="mlp.c_proj",
+    )
+    return decoder(c, gqa(c), glu(c), names=names)
+
+
+@architecture("Exaone4ForCausalLM")
+def exaone4(c: Config) -> Decoder:
+    """Layers with a window rotate; those that see everything do not, unless no layer slides."""
+    window, norm = getattr(c, "sliding_window", 4096), rms(c, 1e-5)
+    heads = gqa(c, qk_norm=norm)
+    full = heads if window is None else replace(heads, rope=None)
+    pattern = getattr(c, "sliding_window_pattern", 4)
+    if isinstance(pattern, str):  # "LLLG": three local layers, then a global one
+        pattern = pattern.index("G") + 1
+    kinds = layer_types(c, pattern) if window else ["full_attention"] * c.num_hidden_layers
+    local = replace(heads, window=window)
+    mixers = [local if kind == "sliding_attention" else full for kind in kinds]
+    return decoder(c, mixers, glu(c), norm=norm, style="post")

@@ -1,0 +1,94 @@
+"""Gemma 1 to 3: norms by 1 + w, scaled embeddings, soft caps, windows in most layers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from baton_worker.models.families.common import (
+    Config,
+    architecture,
+    decoder,
+    glu,
+    gqa,
+    layer_types,
+    named,
+    rms,
+    rope,
+)
+from baton_worker.models.spec import Attention, Decoder, Embedding, Head, Mixer
+
+SANDWICH = named(
+    "model.layers.{layer}",
+    ffn_norm="pre_feedforward_layernorm",
+    ffn_post_norm="post_feedforward_layernorm",
+)
+TANH = "gelu_pytorch_tanh"
+
+
+def body(c: Config, mixers: Attention | list[Mixer], **changes: Any) -> Decoder:
+    """What the three generations share; their files say "gelu" and mean its tanh form."""
+    return decoder(
+        c,
+        mixers,
+        glu(c, activation=getattr(c, "hidden_activation", None) or TANH),
+        tied=True,
+        norm=rms(c, offset=1.0),
+        embedding=Embedding(scale=math.sqrt(c.hidden_size)),
+        **changes,
+    )
+
+
+@architecture("GemmaForCausalLM")
+def gemma(c: Config) -> Decoder:
+    bias = getattr(c, "attention_bias", False)
+    return body(c, gqa(c, default_head_dim=256, bias=bias, output_bias=bias))
+
+
+def heads(c: Config) -> Attention:
+    """The attention of Gemma 2 and 3 before windows and ropes."""
+    bias = getattr(c, "attention_bias", False)
+    return gqa(
+        c,
+        default_head_dim=256,
+        bias=bias,
+        output_bias=bias,
+        scale=getattr(c, "query_pre_attn_scalar", 256) ** -0.5,
+        softcap=getattr(c, "attn_logit_softcapping", None),
+        rope=None,
+    )
+
+
+@architecture("Gemma2ForCausalLM")
+def gemma2(c: Config) -> Decoder:
+    softcap = getattr(c, "attn_logit_softcapping", 50.0)
+    full = replace(heads(c), rope=rope(c, heads(c).head_dim), softcap=softcap)
+    local = replace(full, window=getattr(c, "sliding_window", 4096))
+    mixers = [local if kind == "sliding_attention" else full for kind in layer_types(c, 2)]
+    head = Head(softcap=getattr(c, "final_logit_softcapping", 30.0))
+    return body(c, list(mixers), style="sandwich", names=SANDWICH, head=head)
+
+
+@architecture("Gemma3ForCausalLM")
+def gemma3(c: Config) -> Decoder:
+    """Global layers have their own, longer rope; older files spell it `rope_local_base_freq`."""
+    given, dim = getattr(c, "rope_parameters", None) or SimpleNamespace(), heads(c).head_dim
+    base = getattr(c, "rope_local_base_freq", 10_000.0)
+    ropes = {
+        "full_attention": rope(c, dim, given=getattr(given, "full_attention", None), base=1e6),
+        "sliding_attention": rope(
+            c,
+            dim,
+            given=getattr(given, "sliding_attention", SimpleNamespace(rope_theta=base)),
+        ),
+    }
+    windows = {"full_attention": None, "sliding_attention": getattr(c, "sliding_window", 4096)}
+    shared = replace(heads(c), qk_norm=rms(c, offset=1.0))
+    mixers = [
+        replace(shared, rope=ropes[kind], window=windows[kind])
+        for kind in layer_types(c, getattr(c, "sliding_window_pattern", 6))
+    ]
+    head = Head(softcap=getattr(c, "final_logit_softcapping", None))
+    return body(c, list(mixers), style="sandwich", names=SANDWICH, head=head)

@@ -1,0 +1,303 @@
+"""GPT-2 and its heirs: LayerNorm with bias, plain feed-forwards, fused and odd checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from baton_worker.models.families.common import (
+    QKV,
+    Config,
+    alibi,
+    architecture,
+    decoder,
+    glu,
+    gqa,
+    layer_norm,
+    mlp,
+    named,
+    spelled,
+)
+from baton_worker.models.spec import Decoder, Embedding, Fused, Mlp, Positions
+
+H = "transformer.h.{layer}"
+LAYER = "model.layers.{layer}"
+
+
+@architecture("GPT2LMHeadModel")
+def gpt2(c: Config) -> Decoder:
+    """Weights are stored as [in, out], as GPT-2's `Conv1D` has them."""
+    c = spelled(
+        c,
+        hidden_size="n_embd",
+        max_position_embeddings="n_positions",
+        num_attention_heads="n_head",
+        num_hidden_layers="n_layer",
+    )
+    names = named(
+        H,
+        embedding="transformer.wte",
+        positions="transformer.wpe",
+        norm="transformer.ln_f",
+        mixer_norm="ln_1",
+        output="attn.output",
+        ffn_norm="ln_2",
+        up="mlp.up",
+        down="mlp.down",
+    )
+    stored = {"attn.c_attn": QKV, "attn.c_proj": ("output",), "mlp.c_fc": ("up",)}
+    stored["mlp.c_proj"] = ("down",)
+    return decoder(
+        c,
+        gqa(c, rope=None, bias=True, output_bias=True),
+        Mlp(
+            getattr(c, "n_inner", None) or 4 * c.hidden_size,
+            getattr(c, "activation_function", "gelu_new"),
+            bias=True,
+        ),
+        tied=True,
+        norm=layer_norm(getattr(c, "layer_norm_epsilon", 1e-5)),
+        embedding=Embedding(positions=Positions(c.max_position_embeddings)),
+        names=names,
+        fused=tuple(Fused(f"{H}.{name}", parts, transposed=True) for name, parts in stored.items()),
+    )
+
+
+@architecture("GPTNeoXForCausalLM")
+def gpt_neox(c: Config) -> Decoder:
+    """GPT-NeoX-20B (arXiv:2204.06745): mixer and ffn in parallel, each with its own norm."""
+    bias = getattr(c, "attention_bias", True)
+    stem = "gpt_neox.layers.{layer}"
+    names = named(
+        stem,
+        embedding="gpt_neox.embed_in",
+        norm="gpt_neox.final_layer_norm",
+        head="embed_out",
+        mixer_norm="input_layernorm",
+        output="attention.dense",
+        ffn_norm="post_attention_layernorm",
+        up="mlp.dense_h_to_4h",
+        down="mlp.dense_4h_to_h",
+    )
+    heads = gqa(
+        c,
+        partial=getattr(c, "rotary_pct", 0.25),
+        base=getattr(c, "rotary_emb_base", 10_000.0),
+        bias=bias,
+        output_bias=bias,
+    )
+    return decoder(
+        c,
+        heads,
+        mlp(c),
+        norm=layer_norm(getattr(c, "layer_norm_eps", 1e-5)),
+        style="parallel_two_norms" if getattr(c, "use_parallel_residual", True) else "pre",
+        names=names,
+        fused=(Fused(f"{stem}.attention.query_key_value", QKV, groups=c.num_attention_heads),),
+    )
+
+
+@architecture("OPTForCausalLM")
+def opt(c: Config) -> Decoder:
+    """OPT (arXiv:2205.01068); the 350m model has its norms after the addition."""
+    bias = getattr(c, "enable_bias", True)
+    affine = getattr(c, "layer_norm_elementwise_affine", True)
+    before = getattr(c, "do_layer_norm_before", True)
+    stem = "model.decoder"
+    names = named(
+        stem + ".layers.{layer}",
+        embedding=f"{stem}.embed_tokens",
+        positions=f"{stem}.embed_positions",
+        project_in=f"{stem}.project_in",
+        project_out=f"{stem}.project_out",
+        norm=f"{stem}.final_layer_norm",
+        mixer_norm="self_attn_layer_norm",
+        query="self_attn.q_proj",
+        key="self_attn.k_proj",
+        value="self_attn.v_proj",
+        output="self_attn.out_proj",
+        ffn_norm="final_layer_norm",
+        up="fc1",
+        down="fc2",
+    )
+    positions = Positions(c.max_position_embeddings + 2, offset=2)
+    return decoder(
+        c,
+        gqa(c, rope=None, bias=bias, output_bias=bias),
+        Mlp(c.ffn_dim, getattr(c, "activation_function", "relu"), bias),
+        tied=True,
+        norm=layer_norm(1e-5, scaled=affine, bias=affine),
+        style="pre" if before else "after",
+        final_norm=before and not getattr(c, "_remove_final_layer_norm", False),
+        embedding=Embedding(positions=positions, width=getattr(c, "word_embed_proj_dim", None)),
+        names=names,
+    )
+
+
+BLOOM = named(
+    H,
+    embedding="transformer.word_embeddings",
+    embedding_norm="transformer.word_embeddings_layernorm",
+    norm="transformer.ln_f",
+    mixer_norm="input_layernorm",
+    output="self_attention.dense",
+    ffn_norm="post_attention_layernorm",
+    up="mlp.dense_h_to_4h",
+    down="mlp.dense_4h_to_h",
+)
+BLOOM_QKV = f"{H}.self_attention.query_key_value"
+
+
+@architecture("BloomForCausalLM")
+def bloom(c: Config) -> Decoder:
+    """BLOOM (arXiv:2211.05100); ALiBi has no longest sequence, 2048 is what it was trained on."""
+    c = spelled(c, num_attention_heads="n_head", num_hidden_layers="n_layer", hidden_size="n_embed")
+    c.max_position_embeddings = getattr(c, "seq_length", 2048)
+    norm = layer_norm(getattr(c, "layer_norm_epsilon", 1e-5))
+    normed = getattr(c, "apply_residual_connection_post_layernorm", False)
+    slopes = alibi(c.num_attention_heads)
+    return decoder(
+        c,
+        gqa(c, rope=None, slopes=slopes, bias=True, output_bias=True),
+        Mlp(4 * c.hidden_size, "gelu_new", bias=True),
+        tied=True,
+        norm=norm,
+        style="normed" if normed else "pre",
+        embedding=Embedding(norm=norm),
+        names=BLOOM,
+        fused=(Fused(BLOOM_QKV, QKV, groups=c.num_attention_heads),),
+    )
+
+
+@architecture("FalconForCausalLM", "RWForCausalLM")
+def falcon(c: Config) -> Decoder:
+    """Falcon (arXiv:2311.16867): one key head, one per group in the newer form, or one per head.
+
+    Where there is ALiBi, it is divided by sqrt(head_dim) like the scores.
+    """
+    c = spelled(
+        c,
+        num_attention_heads="n_head",
+        num_hidden_layers="n_layer",
+        hidden_size="n_embed",
+        num_kv_heads="n_head_kv",
+    )
+    heads, new = c.num_attention_heads, getattr(c, "new_decoder_architecture", False)
+    single = getattr(c, "multi_query", True) and not new
+    kv_heads = 1 if single else getattr(c, "num_kv_heads", None) or heads
+    has_alibi, bias = getattr(c, "alibi", False), getattr(c, "bias", False)
+    c.max_position_embeddings = getattr(c, "max_position_embeddings", 2048)
+    parallel = getattr(c, "parallel_attn", True)
+    two_norms = new and (getattr(c, "num_ln_in_parallel_attn", None) or 2) == 2
+    scale = (c.hidden_size // heads) ** -0.5
+    attention = gqa(c, num_kv_heads=kv_heads, bias=bias, output_bias=bias)
+    if has_alibi:
+        slopes = tuple(scale * slope for slope in alibi(heads))
+        attention = replace(attention, rope=None, slopes=slopes)
+    norms = {"mixer_norm": "ln_attn", "ffn_norm": "ln_mlp"} if parallel and two_norms else {}
+    pairs = "parallel_two_norms" if two_norms else "parallel"
+    ffn_size = getattr(c, "ffn_hidden_size", None) or 4 * c.hidden_size
+    return decoder(
+        c,
+        attention,
+        Mlp(ffn_size, getattr(c, "activation", "gelu"), bias),
+        tied=True,
+        norm=layer_norm(getattr(c, "layer_norm_epsilon", 1e-5)),
+        style=pairs if parallel else "pre",
+        names=BLOOM + named(H, **norms),
+        fused=(Fused(BLOOM_QKV, QKV, groups=kv_heads),),
+    )
+
+
+@architecture("MPTForCausalLM", "MptForCausalLM")
+def mpt(c: Config) -> Decoder:
+    """MPT: ALiBi, no bias anywhere."""
+    c = spelled(
+        c,
+        hidden_size="d_model",
+        num_attention_heads="n_heads",
+        num_hidden_layers="n_layers",
+        max_position_embeddings="max_seq_len",
+    )
+    attention = getattr(c, "attn_config", None)
+    slopes = alibi(c.num_attention_heads, getattr(attention, "alibi_bias_max", 8))
+    scale = getattr(attention, "softmax_scale", None)
+    stem = "transformer.blocks.{layer}"
+    names = named(
+        stem,
+        embedding="transformer.wte",
+        norm="transformer.norm_f",
+        mixer_norm="norm_1",
+        output="attn.out_proj",
+        ffn_norm="norm_2",
+        up="ffn.up_proj",
+        down="ffn.down_proj",
+    )
+    return decoder(
+        c,
+        gqa(
+            c,
+            rope=None,
+            slopes=slopes,
+            clip=getattr(attention, "clip_qkv", None),
+            **{"scale": scale} if scale else {},
+        ),
+        Mlp(getattr(c, "expansion_ratio", 4) * c.hidden_size, "gelu"),
+        tied=True,
+        norm=layer_norm(getattr(c, "layer_norm_epsilon", 1e-5), bias=False),
+        names=names,
+        fused=(Fused(f"{stem}.attn.Wqkv", QKV),),
+    )
+
+
+@architecture("Starcoder2ForCausalLM")
+def starcoder2(c: Config) -> Decoder:
+    bias = getattr(c, "use_bias", True)
+    heads = gqa(c, bias=bias, output_bias=bias, window=getattr(c, "sliding_window", None))
+    return decoder(
+        c,
+        heads,
+        mlp(c, bias=bias, activation="gelu_pytorch_tanh"),
+        tied=True,
+        norm=layer_norm(getattr(c, "norm_epsilon", 1e-5)),
+        names=named(LAYER, up="mlp.c_fc", down="mlp.c_proj"),
+    )
+
+
+@architecture("PersimmonForCausalLM")
+def persimmon(c: Config) -> Decoder:
+    """Persimmon-8B: every head's q and k through one LayerNorm, then half of it rotated."""
+    norm = layer_norm(getattr(c, "layer_norm_eps", 1e-5))
+    qk_norm = norm if getattr(c, "qk_layernorm", True) else None
+    heads = gqa(c, partial=0.5, bias=True, output_bias=True, qk_norm=qk_norm)
+    names = named(
+        LAYER,
+        norm="model.final_layernorm",
+        query_norm="self_attn.q_layernorm",
+        key_norm="self_attn.k_layernorm",
+        output="self_attn.dense",
+        up="mlp.dense_h_to_4h",
+        down="mlp.dense_4h_to_h",
+    )
+    qkv = Fused(f"{LAYER}.self_attn.query_key_value", QKV, groups=c.num_attention_heads)
+    ffn = mlp(c, activation="relu2")
+    return decoder(c, heads, ffn, norm=norm, names=names, fused=(qkv,))
+
+
+@architecture("StableLmForCausalLM", "StableLMEpochForCausalLM")
+def stablelm(c: Config) -> Decoder:
+    eps: float = getattr(c, "layer_norm_eps", getattr(c, "norm_eps", 1e-5))
+    qk_norm = layer_norm(eps, bias=False) if getattr(c, "qk_layernorm", False) else None
+    heads = gqa(
+        c,
+        partial=getattr(c, "rope_pct", 0.25),
+        bias=getattr(c, "use_qkv_bias", False),
+        qk_norm=qk_norm,
+        qk_norm_over="each",
+    )
+    names = named(
+        LAYER,
+        query_norm="self_attn.q_layernorm.norms.{head}",
+        key_norm="self_attn.k_layernorm.norms.{head}",
+    )
+    style = "parallel" if getattr(c, "use_parallel_residual", False) else "pre"
+    return decoder(c, heads, glu(c), norm=layer_norm(eps), style=style, names=names)

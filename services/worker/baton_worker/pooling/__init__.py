@@ -1,0 +1,1 @@
+"""From hidden states to what embedding, classification, scoring and reward models answer."""

@@ -1,0 +1,70 @@
+"""What a recipe takes of hidden states that come in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from baton_worker.pooling.recipe import Recipe, Take
+
+
+class Gathering:
+    """Per slot, what has been taken of the chunks so far.
+
+    The states of a text may come in several steps; between them only as much is kept as the recipe
+    needs: a sum, a maximum, a first state, or the states that end a step.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._take = _TAKES[recipe.take]
+        self._recipe = recipe
+        self._kept: dict[int, Tensor] = {}
+
+    def begin(self, slots: Iterable[int]) -> None:
+        """A sequence enters or leaves these slots: what was kept of the one before is void."""
+        for slot in slots:
+            self._kept.pop(slot, None)
+
+    def add(self, slot: int, states: Tensor, tokens: Tensor) -> None:
+        """Take a chunk: [n, hidden] and int64 [n], the states of the next n tokens."""
+        old = self._kept.get(slot)
+        self._kept[slot] = self._take(old, states, tokens == self._recipe.step_id)
+
+    def finish(self, slot: int, length: int) -> Tensor:
+        """float32 [K, hidden] of a text of `length` tokens whose last chunk was added."""
+        states = self._kept.pop(slot)
+        return states / length if self._recipe.take == "mean" else states
+
+
+def _last(old: Tensor | None, states: Tensor, ends: Tensor) -> Tensor:
+    return states[-1:].float()
+
+
+def _first(old: Tensor | None, states: Tensor, ends: Tensor) -> Tensor:
+    return states[:1].float() if old is None else old
+
+
+def _sum(old: Tensor | None, states: Tensor, ends: Tensor) -> Tensor:
+    total = states.sum(0, keepdim=True, dtype=torch.float32)
+    return total if old is None else old + total
+
+
+def _maximum(old: Tensor | None, states: Tensor, ends: Tensor) -> Tensor:
+    most = states.amax(0, keepdim=True).float()
+    return most if old is None else torch.maximum(old, most)
+
+
+def _steps(old: Tensor | None, states: Tensor, ends: Tensor) -> Tensor:
+    found = states[ends].float()
+    return found if old is None else torch.cat((old, found))
+
+
+_TAKES: dict[Take, Callable[[Tensor | None, Tensor, Tensor], Tensor]] = {
+    "last": _last,
+    "first": _first,
+    "mean": _sum,
+    "max": _maximum,
+    "steps": _steps,
+}

@@ -1,0 +1,58 @@
+"""Pooled states to the numbers that are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from baton.protocol import Pooling
+from baton_worker.layers.dense import Dense
+from baton_worker.layers.layer import Layer, Site
+from baton_worker.pooling.recipe import Finish, Recipe
+
+FINISHES: dict[Finish, Callable[[Tensor], Tensor]] = {
+    "identity": lambda x: x,
+    "normalize": lambda x: F.normalize(x, dim=-1),
+    "sigmoid": torch.sigmoid,
+    "softmax": lambda x: x.softmax(-1),
+}
+
+
+class Pooler(nn.Module):
+    """The head of a recipe, and what follows it. Holds weights, never the state of a request."""
+
+    def __init__(self, recipe: Recipe, site: Site) -> None:
+        super().__init__()
+        self.recipe = recipe
+        self._dtype = site.dtype
+        self._finish = FINISHES[recipe.finish]
+        self.head = nn.ModuleList(Dense(layer, site) for layer in recipe.head)
+
+    def layers(self) -> list[Layer]:
+        """Every layer that holds weights, in execution order."""
+        return [module for module in self.modules() if isinstance(module, Layer)]
+
+    @torch.inference_mode()
+    def forward(self, states: Sequence[Tensor], wanted: Sequence[Pooling]) -> list[Tensor]:
+        """Finish some texts.
+
+        Args:
+            states: per text, float32 [K, hidden]: its pooled states, one unless steps are judged.
+            wanted: per text, what its client asked for.
+
+        Returns:
+            Per text, float32 [K, width], cut to the dimensions that were wanted.
+        """
+        x = torch.cat(list(states)).to(self._dtype)
+        for layer in self.head:
+            x = layer(x)
+        parts = torch.split(x.float(), [len(some) for some in states])
+        return [self._last(part, pooling) for part, pooling in zip(parts, wanted, strict=True)]
+
+    def _last(self, numbers: Tensor, pooling: Pooling) -> Tensor:
+        if pooling.dimensions:
+            numbers = numbers[:, : pooling.dimensions]
+        return numbers if pooling.raw else self._finish(numbers)

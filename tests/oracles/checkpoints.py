@@ -1,0 +1,311 @@
+"""Checkpoints of architectures that transformers has no class for, and what they must answer.
+
+Each function writes a tiny random checkpoint in the layout of the original into a folder and
+returns its oracle: token ids to float32 logits [tokens, vocab].
+
+- `remapped`: the same model as one of transformers', under other names and fused otherwise.
+- `computed`: a plain re-computation from the published description, in the files beside this one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tests import tiny
+from tests.oracles.baichuan import Baichuan
+from tests.oracles.decilm import DeciLm
+from tests.oracles.orion import Orion
+from tests.oracles.plain import PlainLlama
+from tests.oracles.scaled import MiniCpm, TeleFlm
+from tests.oracles.solar import Solar
+
+Oracle: TypeAlias = Callable[[list[int]], Tensor]
+Tensors: TypeAlias = dict[str, Tensor]
+LLAMA: dict[str, Any] = {"attention_bias": False, "mlp_bias": False, "rope_parameters": None}
+MAKERS: dict[str, Callable[[Path], Oracle]] = {}
+
+
+def maker(*architectures: str) -> Callable[[Any], Any]:
+    """Register the maker of a checkpoint under each of these spellings."""
+
+    def register(make: Callable[[Path, str], Oracle]) -> Any:
+        for name in architectures:
+            MAKERS[name] = lambda folder, name=name: make(folder, name)
+        return make
+
+    return register
+
+
+def write(folder: Path, architecture: str, config: dict[str, Any], tensors: Tensors) -> None:
+    fields = config | {"architectures": [architecture]}
+    (folder / "config.json").write_text(json.dumps(fields))
+    save_file({name: t.contiguous() for name, t in tensors.items()}, folder / "model.safetensors")
+
+
+def asked(model: Any) -> Oracle:
+    """A transformers model as an oracle."""
+
+    @torch.inference_mode()
+    def logits(tokens: list[int]) -> Tensor:
+        return model(torch.tensor([tokens]), use_cache=False).logits[0]
+
+    return logits
+
+
+def source(architecture: str = "LlamaForCausalLM", **changes: Any) -> tuple[Any, Any, Tensors]:
+    """A tiny model of transformers, its config as a dictionary, its tensors."""
+    model = tiny.tiny_model(architecture, **changes)
+    tensors = {name: t.detach().clone() for name, t in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        del tensors["lm_head.weight"]
+    return model, model.config.to_dict(), tensors
+
+
+def renamed(tensors: Tensors, *pairs: tuple[str, str]) -> Tensors:
+    """Each name after all replacements, in order."""
+
+    def name(old: str) -> str:
+        for before, after in pairs:
+            old = old.replace(before, after)
+        return old
+
+    return {name(old): tensor for old, tensor in tensors.items()}
+
+
+def fused(tensors: Tensors, into: str, parts: list[str], groups: int = 1) -> Tensors:
+    """In every layer, replace the parts by one tensor, `groups` slices of each part in turn."""
+    left = dict(tensors)
+    for first in [name for name in tensors if f".{parts[0]}." in name]:
+        pieces = [left.pop(first.replace(parts[0], part)) for part in parts]
+        shares = [piece.unflatten(0, (groups, -1)) for piece in pieces]
+        left[first.replace(parts[0], into)] = torch.cat(shares, 1).flatten(0, 1)
+    return left
+
+
+@maker("LLaMAForCausalLM", "YiForCausalLM")
+def llama(folder: Path, architecture: str) -> Oracle:
+    model, config, tensors = source(**LLAMA)
+    write(folder, architecture, config, tensors)
+    return asked(model)
+
+
+@maker("PanguEmbeddedForCausalLM")
+def pangu(folder: Path, architecture: str) -> Oracle:
+    model, config, tensors = source(**LLAMA | {"attention_bias": True})
+    del config["attention_bias"]
+    write(folder, architecture, config | {"bias": True}, tensors)
+    return asked(model)
+
+
+@maker("MiMoForCausalLM")
+def mimo(folder: Path, architecture: str) -> Oracle:
+    model, config, tensors = source("Qwen2ForCausalLM", tie_word_embeddings=False)
+    extra = {f"model.mtp_layers.0.{name}.weight": torch.randn(4) for name in ("input_proj", "norm")}
+    write(folder, architecture, config | {"num_nextn_predict_layers": 1}, tensors | extra)
+    return asked(model)
+
+
+@maker("BaiChuanForCausalLM")
+def baichuan_7b(folder: Path, architecture: str) -> Oracle:
+    model, config, tensors = source(**LLAMA, num_key_value_heads=6)
+    packed = fused(tensors, "W_pack", ["q_proj", "k_proj", "v_proj"])
+    write(folder, architecture, config, packed)
+    return asked(model)
+
+
+@maker("BaichuanForCausalLM")
+def baichuan_13b(folder: Path, architecture: str) -> Oracle:
+    model, config, tensors = source(**LLAMA, num_key_value_heads=6)
+    packed = fused(tensors, "W_pack", ["q_proj", "k_proj", "v_proj"])
+    del config["max_position_embeddings"]
+    write(folder, architecture, config | {"model_max_length": tiny.MAX_LENGTH}, packed)
+    return Baichuan(tensors, model.config)
+
+
+@maker("InternLM2ForCausalLM")
+def internlm2(folder: Path, architecture: str) -> Oracle:
+    model, config, tensors = source(**LLAMA)
+    packed = fused(tensors, "wqkv", ["q_proj", "k_proj", "v_proj"], groups=2)
+    names = renamed(
+        packed,
+        ("embed_tokens", "tok_embeddings"),
+        ("lm_head", "output"),
+        ("self_attn.o_proj", "attention.wo"),
+        ("self_attn", "attention"),
+        ("input_layernorm", "attention_norm"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("mlp.gate_proj", "feed_forward.w1"),
+        ("mlp.up_proj", "feed_forward.w3"),
+        ("mlp.down_proj", "feed_forward.w2"),
+    )
+    write(folder, architecture, config, names)
+    return asked(model)
+
+
+@maker("ExaoneForCausalLM")
+def exaone(folder: Path, architecture: str) -> Oracle:
+    model, config, tensors = source(**LLAMA | {"rope_parameters": tiny.LLAMA3_ROPE})
+    names = renamed(
+        tensors,
+        ("model.layers", "transformer.h"),
+        ("model.embed_tokens", "transformer.wte"),
+        ("model.norm", "transformer.ln_f"),
+        ("input_layernorm", "ln_1"),
+        ("post_attention_layernorm", "ln_2"),
+        ("self_attn.o_proj", "attn.attention.out_proj"),
+        ("self_attn", "attn.attention"),
+        ("mlp.gate_proj", "mlp.c_fc_0"),
+        ("mlp.up_proj", "mlp.c_fc_1"),
+        ("mlp.down_proj", "mlp.c_proj"),
+    )
+    spelled = {
+        "num_layers": config.pop("num_hidden_layers"),
+        "layer_norm_epsilon": config.pop("rms_norm_eps"),
+        "activation_function": config.pop("hidden_act"),
+    }
+    write(folder, architecture, config | spelled, names)
+    return asked(model)
+
+
+@maker("TeleChat2ForCausalLM")
+def telechat2(folder: Path, architecture: str) -> Oracle:
+    model, config, tensors = source(**LLAMA | {"attention_bias": True, "mlp_bias": True})
+    for name in list(tensors):
+        if name.endswith(("q_proj.bias", "k_proj.bias", "v_proj.bias", "gate_proj.bias")) or (
+            name.endswith("up_proj.bias")
+        ):
+            del tensors[name]
+            model.get_parameter(name).data.zero_()
+    packed = fused(tensors, "key_value", ["k_proj", "v_proj"], groups=2)
+    names = renamed(
+        packed,
+        ("model.layers", "transformer.h"),
+        ("model.embed_tokens", "transformer.word_embeddings"),
+        ("model.norm", "transformer.ln_f"),
+        ("self_attn.q_proj", "self_attention.query"),
+        ("self_attn.o_proj", "self_attention.dense"),
+        ("self_attn", "self_attention"),
+    )
+    spelled = {
+        "n_layer": config.pop("num_hidden_layers"),
+        "n_head": config.pop("num_attention_heads"),
+        "ffn_hidden_size": config.pop("intermediate_size"),
+        "layer_norm_epsilon": config.pop("rms_norm_eps"),
+        "seq_length": config.pop("max_position_embeddings"),
+    }
+    write(folder, architecture, config | spelled, names)
+    return asked(model)
+
+
+FAIRSEQ2 = [
+    ("model.embed_tokens", "decoder_frontend.embed"),
+    ("model.norm", "decoder.layer_norm"),
+    ("model.", "decoder."),
+    ("lm_head", "final_proj"),
+    ("input_layernorm", "self_attn_layer_norm"),
+    ("post_attention_layernorm", "ffn_layer_norm"),
+    ("self_attn.o_proj", "self_attn.output_proj"),
+    ("mlp.gate_proj", "ffn.gate_proj"),
+    ("mlp.up_proj", "ffn.inner_proj"),
+    ("mlp.down_proj", "ffn.output_proj"),
+]
+
+
+def fairseq2_tensors() -> tuple[Any, dict[str, Any], Tensors]:
+    """A Llama as fairseq2 names it, the rotary channels of each head next to each other."""
+    model, config, tensors = source(**LLAMA)
+    for name, tensor in tensors.items():
+        if ".q_proj." in name or ".k_proj." in name:
+            heads = tensor.unflatten(0, (-1, 2, 4))  # head_dim 8, in two halves
+            tensors[name] = heads.transpose(1, 2).flatten(0, 2)
+    return model, config, renamed(tensors, *FAIRSEQ2)
+
+
+@maker("Fairseq2LlamaForCausalLM")
+def fairseq2(folder: Path, architecture: str) -> Oracle:
+    """Two files, each with every tensor's share of one rank."""
+    model, config, tensors = fairseq2_tensors()
+    write(folder, architecture, config, {})
+    (folder / "model.safetensors").unlink()
+    for rank in range(2):
+        shares = {
+            name: tensor
+            if tensor.ndim == 1
+            else tensor.chunk(2, int(".output_proj." in name))[rank].contiguous()
+            for name, tensor in tensors.items()
+        }
+        save_file(shares, folder / f"model.{rank}.safetensors")
+    return asked(model)
+
+
+@maker("OrionForCausalLM")
+def orion(folder: Path, architecture: str) -> Oracle:
+    model, config, tensors = source(**LLAMA)
+    for name in [name for name in tensors if "norm" in name]:
+        tensors[name.replace("weight", "bias")] = 0.2 * torch.randn(tensors[name].shape)
+    write(folder, architecture, config, tensors)
+    return Orion(tensors, model.config)
+
+
+@maker("SolarForCausalLM")
+def solar(folder: Path, architecture: str) -> Oracle:
+    _, config, tensors = source(**LLAMA, num_hidden_layers=7)
+    skips = {"bskcn_1": [1, 3], "bskcn_2": [3], "bskcn_3": [2, 5], "bskcn_4": [6]}
+    write(folder, architecture, config | skips | {"bskcn_tv": [0.9, 0.8]}, tensors)
+    return Solar(tensors, SimpleNamespace(**config | skips))
+
+
+def computed(
+    folder: Path, architecture: str, oracle: type[PlainLlama], fields: dict[str, Any]
+) -> Oracle:
+    _, config, tensors = source(**LLAMA)
+    write(folder, architecture, config | fields, tensors)
+    return oracle(tensors, SimpleNamespace(**config | fields))
+
+
+@maker("MiniCPMForCausalLM")
+def minicpm(folder: Path, architecture: str) -> Oracle:
+    fields = {"scale_emb": 3, "scale_depth": 1.4, "dim_model_base": 16}
+    return computed(folder, architecture, MiniCpm, fields)
+
+
+@maker("TeleFLMForCausalLM")
+def teleflm(folder: Path, architecture: str) -> Oracle:
+    fields = {"use_mup": True, "input_mult": 2.5, "output_mult": 3.0, "mup_scale_factor": 4.0}
+    return computed(folder, architecture, TeleFlm, fields)
+
+
+@maker("DeciLMForCausalLM", "NemotronNASForCausalLM", "NemotronNasForCausalLM")
+def decilm(folder: Path, architecture: str) -> Oracle:
+    """Attention with 6, 2, no and 1 key heads; feed-forwards of 256, no, 256 and 512 channels."""
+    heads, sizes = (1, 3, None, 6), (2.0, None, 5.0, 12.0)
+    model, config, tensors = source(**LLAMA, num_hidden_layers=4)
+    for layer, (group, mult) in enumerate(zip(heads, sizes, strict=True)):
+        stem = f"model.layers.{layer}"
+        for name in [name for name in tensors if name.startswith(stem)]:
+            attention = "self_attn" in name or "input_layernorm" in name
+            if (attention and group is None) or (not attention and mult is None):
+                del tensors[name]
+        for part in "kv" if group else "":
+            tensors[f"{stem}.self_attn.{part}_proj.weight"] = 0.3 * torch.randn(48 // group, 48)
+        if mult is not None:
+            size = -(-int(2 * mult * 48 / 3) // 256) * 256
+            for part, shape in {"gate": (size, 48), "up": (size, 48), "down": (48, size)}.items():
+                tensors[f"{stem}.mlp.{part}_proj.weight"] = 0.2 * torch.randn(shape)
+    blocks = [
+        {
+            "attention": {"no_op": group is None, "n_heads_in_group": group},
+            "ffn": {"no_op": mult is None, "ffn_mult": mult},
+        }
+        for group, mult in zip(heads, sizes, strict=True)
+    ]
+    write(folder, architecture, config | {"block_configs": blocks}, tensors)
+    return DeciLm(tensors, model.config)

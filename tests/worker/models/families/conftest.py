@@ -1,0 +1,36 @@
+"""Specs of configs as the first checkpoints of an architecture spell them on the hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+import pytest
+
+from baton_worker.models import resolve
+from baton_worker.models.spec import Decoder
+
+SpecOf: TypeAlias = Callable[..., Decoder]
+_SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "max_position_embeddings": 512,
+    "vocab_size": 100,
+}
+
+
+@pytest.fixture
+def spec_of() -> SpecOf:
+    """The spec of an architecture whose config.json holds these fields and the common sizes;
+    a field that is None is left out."""
+
+    def make(architecture: str, **fields: Any) -> Decoder:
+        every = _SIZES | {"architectures": [architecture]} | fields
+        text = json.dumps({name: value for name, value in every.items() if value is not None})
+        return resolve(json.loads(text, object_hook=lambda found: SimpleNamespace(**found)))
+
+    return make

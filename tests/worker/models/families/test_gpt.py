@@ -1,0 +1,105 @@
+"""GPT-2 and its heirs, as the hub spells them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def test_gpt2_spells_its_sizes_in_its_own_way(spec_of: Any) -> None:
+    spec = spec_of(
+        "GPT2LMHeadModel",
+        **dict.fromkeys(("hidden_size", "num_hidden_layers", "num_attention_heads")),
+        max_position_embeddings=None,
+        n_embd=64,
+        n_layer=3,
+        n_head=4,
+        n_positions=128,
+    )
+    mixer, ffn = spec.layers[0]
+    assert (spec.hidden, len(spec.layers), spec.max_length) == (64, 3, 128)
+    assert mixer.num_heads == 4 and mixer.rope is None and ffn.intermediate == 256
+    assert spec.embedding.positions.size == 128 and spec.head.tied
+
+
+def test_neox_has_names_of_its_own_for_the_rope(spec_of: Any) -> None:
+    spec = spec_of("GPTNeoXForCausalLM", rotary_pct=0.5, rotary_emb_base=500)
+    rope = spec.layers[0][0].rope
+    assert (rope.dim, rope.base) == (4, 500.0) and spec.style == "parallel_two_norms"
+    assert spec_of("GPTNeoXForCausalLM", use_parallel_residual=False).style == "pre"
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_opt_places_its_norms_on_either_side(spec_of: Any, before: bool) -> None:
+    spec = spec_of("OPTForCausalLM", ffn_dim=96, do_layer_norm_before=before)
+    assert spec.style == ("pre" if before else "after") and spec.final_norm == before
+    assert (spec.embedding.positions.size, spec.embedding.positions.offset) == (514, 2)
+
+
+def test_bloom_of_the_hub(spec_of: Any) -> None:
+    """bigscience/bloom-560m: `n_embed`, `n_layer`, and no longest sequence but `seq_length`."""
+    spec = spec_of(
+        "BloomForCausalLM",
+        hidden_size=None,
+        max_position_embeddings=None,
+        n_embed=64,
+        n_layer=2,
+        seq_length=2048,
+    )
+    assert (spec.hidden, len(spec.layers), spec.max_length) == (64, 2, 2048)
+    assert spec.layers[0][0].slopes[0] == 0.5 and spec.fused[0].groups == 8
+
+
+@pytest.mark.parametrize(
+    ("fields", "kv_heads", "style"),
+    [
+        ({}, 1, "parallel"),
+        ({"multi_query": False}, 8, "parallel"),
+        ({"new_decoder_architecture": True, "num_kv_heads": 2}, 2, "parallel_two_norms"),
+        ({"new_decoder_architecture": True, "num_ln_in_parallel_attn": 1}, 8, "parallel"),
+        ({"parallel_attn": False}, 1, "pre"),
+        ({"new_decoder_architecture": True, "n_head_kv": 4}, 4, "parallel_two_norms"),
+    ],
+)
+def test_falcons_differ_in_key_heads_and_norms(
+    spec_of: Any, fields: dict[str, Any], kv_heads: int, style: str
+) -> None:
+    spec = spec_of("FalconForCausalLM", **fields)
+    assert (spec.layers[0][0].num_kv_heads, spec.style) == (kv_heads, style)
+    assert spec.fused[0].groups == kv_heads
+
+
+def test_falcon_divides_alibi_like_its_scores(spec_of: Any) -> None:
+    mixer, _ = spec_of("FalconForCausalLM", alibi=True).layers[0]
+    assert mixer.rope is None and mixer.slopes[0] == 0.5 * 8**-0.5
+
+
+def test_mpt_reads_its_nested_attention(spec_of: Any) -> None:
+    spec = spec_of(
+        "MPTForCausalLM",
+        d_model=64,
+        n_heads=8,
+        n_layers=2,
+        max_seq_len=99,
+        attn_config={"alibi_bias_max": 16, "clip_qkv": 6, "softmax_scale": 0.5},
+    )
+    mixer, ffn = spec.layers[0]
+    assert (mixer.clip, mixer.scale, mixer.slopes[0]) == (6, 0.5, 0.25)
+    assert (spec.max_length, ffn.intermediate, ffn.bias) == (99, 256, False)
+
+
+def test_both_spellings_of_stablelm_read_the_older_fields(spec_of: Any) -> None:
+    fields = {"rope_pct": 0.25, "norm_eps": 1e-4, "num_key_value_heads": 8}
+    old, new = (
+        spec_of(name, **fields) for name in ("StableLMEpochForCausalLM", "StableLmForCausalLM")
+    )
+    assert old == new and old.layers[0][0].rope.dim == 2 and old.norm.eps == 1e-4
+
+
+def test_starcoder2_and_persimmon_take_their_defaults(spec_of: Any) -> None:
+    starcoder = spec_of("Starcoder2ForCausalLM", num_key_value_heads=2)
+    assert starcoder.head.tied and starcoder.layers[0][1].activation == "gelu_pytorch_tanh"
+    persimmon = spec_of("PersimmonForCausalLM")
+    mixer, ffn = persimmon.layers[0]
+    assert ffn.activation == "relu2" and mixer.rope.dim == 4 and mixer.qk_norm.bias

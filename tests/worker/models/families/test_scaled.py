@@ -1,0 +1,23 @@
+"""Multipliers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def test_granite_defaults_multiply_by_one(spec_of: Any) -> None:
+    spec = spec_of("GraniteForCausalLM")
+    assert (spec.embedding.scale, spec.residual_scale, spec.head.scale) == (1.0, 1.0, 1.0)
+    assert spec.layers[0][0].scale == 1.0
+
+
+def test_minicpm_scales_by_depth_and_width(spec_of: Any) -> None:
+    spec = spec_of("MiniCPMForCausalLM", scale_emb=12, scale_depth=1.4, dim_model_base=16)
+    assert spec.embedding.scale == 12.0 and spec.residual_scale == pytest.approx(0.7)
+    assert spec.head.scale == 0.25 and spec.head.tied
+
+
+def test_teleflm_without_mup_is_a_llama(spec_of: Any) -> None:
+    assert spec_of("TeleFLMForCausalLM", use_mup=False) == spec_of("LlamaForCausalLM")

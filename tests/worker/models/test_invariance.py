@@ -1,0 +1,53 @@
+"""A sequence gets the same bits alone and in a batch: what lets it continue anywhere, unchanged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from baton_worker.kernels.cpu.linear import CpuLinear
+from baton_worker.models import LoadedModel, load_model
+
+CPU = torch.device("cpu")
+LENGTHS = (5, 17, 33, 64, 2)
+
+
+def texts() -> list[list[int]]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(3, 500, (n,), generator=generator).tolist() for n in LENGTHS]
+
+
+@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=str)
+def dtype(request: pytest.FixtureRequest) -> Any:
+    if CpuLinear.refuses(torch.zeros(1, 1)) is not None:
+        pytest.skip("the CPU kernels cannot be built here: oneDNN's choose by the number of rows")
+    return request.param
+
+
+@pytest.fixture(scope="module", params=["none", "int8", "int4"])
+def loaded(stories: Path, dtype: torch.dtype, request: pytest.FixtureRequest) -> LoadedModel:
+    return load_model(stories, device=CPU, dtype=dtype, quantize=request.param)
+
+
+def test_logits_of_prefill_and_decode_do_not_depend_on_the_batch(
+    loaded: LoadedModel, driver: Any
+) -> None:
+    together = driver(loaded, len(LENGTHS), page_size=16)
+    prefilled = together.step(dict(enumerate(texts())))
+    decoded = together.step({row: [7] for row in range(len(LENGTHS))})
+    for row, text in enumerate(texts()):
+        alone = driver(loaded, 1, page_size=16)
+        assert torch.equal(alone.step({0: text})[0], prefilled[row])
+        assert torch.equal(alone.step({0: [7]})[0], decoded[row])
+
+
+def test_logits_do_not_depend_on_where_a_prompt_is_cut(loaded: LoadedModel, driver: Any) -> None:
+    text = texts()[3]
+    whole = driver(loaded, 1, page_size=16).step({0: text})[0]
+    for cut in (1, 16, 40, 63):
+        parts = driver(loaded, 1, page_size=16)
+        first, second = parts.step({0: text[:cut]})[0], parts.step({0: text[cut:]})[0]
+        assert torch.equal(torch.cat([first, second]), whole), f"cut at {cut}"
