@@ -12,6 +12,7 @@ from baton.protocol import Grammar, Sampling
 from baton_worker.batch import PlanError
 from baton_worker.config import Config
 from baton_worker.engine import Engine
+from tests import tiny
 from tests.fakes.planner import Planner, Sequence, run_all
 
 
@@ -74,3 +75,25 @@ def test_without_a_vocabulary_only_grammars_are_refused(stories: Path, tmp_path:
 def test_an_unknown_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HubError):
         Engine.build(Config(model=str(tmp_path / "nothing"), device="cpu", threads=1, offline=True))
+
+
+@pytest.mark.row("F06.11", "F06.29")
+def test_routing_can_be_simulated_and_its_balance_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny.save_model(tmp_path, "Qwen3MoeForCausalLM")
+    for router, balance in (("balanced", "1.00"), ("skewed", "0.")):
+        settings = config(tmp_path).model_copy(update={"router": router, "expert_window": 8})
+        engine = Engine.build(settings)
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            # 8 tokens a step, 3 experts each, of 8.
+            rows = [Sequence([2, 3 + row], Sampling(12, temperature=0.0)) for row in range(8)]
+            run_all(Planner(engine, num_pages=64), rows)
+        reports = [r.message for r in caplog.records if r.message.startswith("experts:")]
+        assert reports and f"balancedness {balance}" in reports[0]
+
+
+def test_without_experts_there_is_nothing_to_watch(stories: Path) -> None:
+    settings = config(stories).model_copy(update={"expert_window": 8, "router": "skewed"})
+    assert Engine.build(settings).experts is None

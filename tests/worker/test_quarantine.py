@@ -55,3 +55,23 @@ def test_a_cleared_page_is_not_suspect_any_more() -> None:
     cache.layers[0][5] = 3.0
     quarantine.clear(batch, rows(1, 0, 1))
     assert (cache.layers[0][5] == 3.0).all()
+
+
+def test_of_a_copy_only_the_part_that_is_used_is_kept() -> None:
+    cache, batch, quarantine = setting()
+    for layer in cache.layers:
+        layer[3, :2] = 1.0
+    batch.pages[1, :2], batch.computed[1] = [8, 3], 6
+    quarantine.copied(batch, 1)
+    for layer in cache.layers:
+        assert (layer[3, :2] == 1.0).all() and (layer[3, 2:] == 0.0).all()
+    assert finite(cache) == [3]
+
+
+def test_a_copy_onto_a_suspect_page_is_not_cleared_later() -> None:
+    cache, batch, quarantine = setting()
+    cache.layers[0][5], cache.layers[1][5] = 1.0, 1.0
+    batch.pages[1, 0], batch.computed[1] = 5, 3
+    quarantine.copied(batch, 1)
+    quarantine.clear(batch, rows(1, 0, 4))
+    assert (cache.layers[0][5, :3] == 1.0).all()

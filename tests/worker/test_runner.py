@@ -320,7 +320,7 @@ def scheduled(loaded: LoadedModel, requests: list[list[int]], *, caching: bool) 
     cache = KVCache(loaded.spec, 64, 4, dtype=torch.float32, device=DEVICE)
     sizes = {"page_size": 4, "num_pages": 64, "vocab_size": loaded.vocab_size}
     runner = Runner(loaded.model, cache, Batch(max_rows=8, max_length=256, **sizes), DEVICE)
-    state = State(Limits(prefix_caching=caching))
+    state = State(Limits(prefix_caching=caching, max_steps=1))
     info = WorkerInfo("m", 64, 4, 8, 2048, 256, loaded.vocab_size)
     state.apply(WorkerJoined("w", 1, info))
     done = Scheduled()
@@ -369,8 +369,8 @@ def test_a_prefix_hit_changes_no_token(loaded: LoadedModel) -> None:
     cached = scheduled(loaded, requests, caching=True)
     assert cached.logs == plain.logs and all(len(log) == 20 for log in plain.logs)
     assert plain.cached == {}
-    # All full pages but the one with the last token; a next turn finds the answer too.
-    assert [cached.cached.get(i, 0) for i in (0, 1, 3, 4)] == [0, 8, 16, 32]
+    # All but the last token, up to where a prompt forks; a next turn finds the answer too.
+    assert [cached.cached.get(i, 0) for i in (0, 1, 3, 4)] == [0, 9, 17, 32]
     assert cached.cached[2] >= 24
 
 

@@ -11,8 +11,19 @@ import pytest
 
 from baton.discovery import StaticDirectory, socket_path
 from baton.peers import Roster
-from baton.protocol import Beat, Drain, Hello, Message, Plan, Result, Sampling
+from baton.protocol import (
+    Beat,
+    Cut,
+    Drain,
+    Hello,
+    Message,
+    NewSequence,
+    Plan,
+    Result,
+    Sampling,
+)
 from baton.service import Life
+from baton.tokens import pack
 from baton.topology import FLEET
 from baton.transport import Server, wait
 from baton_worker.batch import PlanError
@@ -152,6 +163,47 @@ def test_plans_ahead_run_in_order(scheduler: Scheduler, running: Running) -> Non
         scheduler.send(Plan(epoch, step, b"", b"", b"", b""))
     scheduler.pump(lambda: len(scheduler.results) == 4)
     assert [result.step for result in scheduler.results] == [5, 6, 7, 8]
+
+
+def many_steps(epoch: int, steps: int) -> list[Plan]:
+    """A prompt of three tokens, then so many steps in one plan."""
+    one = {"rows": pack([0], "I"), "samples": b"\1"}
+    new = NewSequence(0, pack([1, 403, 407]), 3, Sampling(300, temperature=0.0))
+    pages = {
+        "page_rows": pack([0], "I"),
+        "page_counts": pack([20], "I"),
+        "pages": pack(range(20), "I"),
+    }
+    enter = {"starts": pack([0], "I"), "counts": pack([3], "I"), "enter": (new,)} | pages
+    later = {"starts": pack([3], "I"), "counts": pack([1], "I"), "turns": pack([steps], "I")}
+    return [Plan(epoch, 1, **one, **enter), Plan(epoch, 2, steps=steps, **one, **later)]
+
+
+def test_every_step_of_a_plan_has_a_result(scheduler: Scheduler, running: Running) -> None:
+    epoch = scheduler.join().incarnation
+    for plan in many_steps(epoch, 12):
+        scheduler.send(plan)
+    scheduler.pump(lambda: len(scheduler.results) == 13)
+    assert [result.step for result in scheduler.results] == list(range(1, 14))
+    assert [result.first for result in scheduler.results] == [pack([i], "I") for i in range(13)]
+    assert not any(result.until for result in scheduler.results)
+
+
+def test_a_cut_ends_a_plan_and_the_next_one_begins_there(
+    scheduler: Scheduler, running: Running
+) -> None:
+    epoch = scheduler.join().incarnation
+    for plan in many_steps(epoch, 200):
+        scheduler.send(plan)
+    scheduler.pump(lambda: len(scheduler.results) > 3)
+    scheduler.send(Cut(epoch + 1, 2))  # Of another epoch: it means somebody else.
+    scheduler.send(Cut(epoch, 2))
+    scheduler.pump(lambda: any(result.until for result in scheduler.results))
+    [until] = [result.until for result in scheduler.results if result.until]
+    assert 4 < until < 201
+    scheduler.send(Plan(epoch, until + 1, b"", b"", b"", b"", release=pack([0], "I")))
+    scheduler.pump(lambda: scheduler.results[-1].step == until + 1)
+    assert [result.step for result in scheduler.results] == list(range(1, until + 2))
 
 
 def test_a_plan_of_another_epoch_is_dropped(scheduler: Scheduler, running: Running) -> None:

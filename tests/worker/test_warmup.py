@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,8 @@ from baton.tokens import unpack
 from baton_worker import warmup
 from baton_worker.batch import Batch
 from baton_worker.resolution import Placement, Resolved
+
+ROOT = Path(__file__).parents[2]
 
 LARGE = Resolved(
     placement=Placement(torch.device("cpu"), torch.float32, 1),
@@ -68,3 +74,65 @@ def test_a_large_engine_meets_every_size() -> None:
 def test_a_small_engine_is_not_overrun(changes: dict[str, Any]) -> None:
     batch, _ = run(replace(LARGE, **changes))
     assert len(batch) == 0
+
+
+FIRST = """
+import json, os, sys
+from pathlib import Path
+from baton.protocol import Grammar, Sampling
+from baton_worker.config import Config
+from baton_worker.engine import Engine
+from tests.fakes.planner import Planner, Sequence
+
+folder, warm = sys.argv[1:]
+if warm == "cold":
+    Engine.warm_up = lambda engine: None
+engine = Engine.build(Config(model=folder, device="cpu", dtype="bfloat16", threads=2))
+planner = Planner(engine, num_pages=256, page_size=engine.resolved.page_size)
+
+
+def state():
+    maps = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+    return set(sys.modules), maps, set(os.listdir("/proc/self/task"))
+
+
+found = []
+for fields in (
+    {"temperature": 0.0},
+    {"temperature": 1.0, "top_p": 0.9, "top_k": 40, "min_p": 0.01, "typical_p": 0.9},
+    {"frequency_penalty": 0.5, "logit_bias": {5: 1.0}, "logprobs": 3, "prompt_logprobs": 2},
+    {"grammar": Grammar("json_schema", '{"type": "array"}')},
+):
+    before = state()
+    planner.add(Sequence([1, 403, 407, 261, 378] * 9, Sampling(max_tokens=20, **fields)))
+    planner.finish()
+    found.append([sorted(new - old) for new, old in zip(state(), before)])
+print(json.dumps(found))
+"""
+"""What requests of each kind bring into a process: modules, libraries, threads."""
+
+
+def first_requests(folder: Path, warm: str) -> list[list[list[str]]]:
+    command = [sys.executable, "-c", FIRST, str(folder), warm]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found: list[list[list[str]]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.row("F13.07")
+def test_the_first_request_finds_everything_in_place(stories: Path) -> None:
+    """It loads, imports and starts nothing: its work is that of any later request."""
+    *plain, constrained = first_requests(stories, "warm")
+    assert plain == [[[], [], []]] * 3
+    # One thread looks at grammars, from the first sequence on that has one.
+    modules, libraries, threads = constrained
+    assert (modules, libraries, len(threads)) == ([], [], 1)
+
+
+@pytest.mark.slow
+def test_without_warm_up_the_first_request_pays(stories: Path) -> None:
+    """The test above would see it."""
+    (_, libraries, _), *_ = first_requests(stories, "cold")
+    assert libraries

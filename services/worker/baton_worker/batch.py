@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from baton.errors import BatonError, SettingsError
-from baton.protocol import NewSequence, Plan, Sampling
+from baton.protocol import NewSequence, Plan, Pooling, Sampling
 from baton_worker.grammar.constraints import Constraints
 from baton_worker.sampling import (
     PARAMETERS,
@@ -92,6 +92,8 @@ class Batch:
         self.done = np.zeros(max_rows, np.bool_)
         self.parameters: Parameters = np.zeros(max_rows, PARAMETERS)
         self._stops = np.full((max_rows, 1), -1, np.int64)
+        self.pooling: dict[int, Pooling] = {}
+        """The slots of which not tokens but a vector is wanted."""
         self._bias: dict[int, tuple[Column, npt.NDArray[np.float32]]] = {}
         self._rules: dict[int, Rule] = {}
         self._constraints = Constraints(None, vocab_size) if constraints is None else constraints
@@ -107,18 +109,36 @@ class Batch:
         Raises:
             PlanError: the plan does not fit what is held. The batch is not usable after that.
         """
-        if self._step is not None and plan.step != self._step + 1:
-            raise PlanError(f"Plan {plan.step} follows plan {self._step}: one in between is lost.")
-        self._step = plan.step
+        self._follow(plan.step)
         self._release(_column(plan.release, "<u4"))
         refused = {new.slot: why for new in plan.enter if (why := self._enter(new))}
         self._append(plan)
         return self._rows(plan), refused
 
+    def repeat(self, plan: Plan, turn: int) -> Rows:
+        """The rows that run again in step `turn`, counted from 0, of a plan that was applied.
+
+        Raises:
+            PlanError: as `apply`.
+        """
+        self._follow(plan.step + turn)
+        return self._rows(plan, turn)
+
+    def _follow(self, step: int) -> None:
+        if self._step is not None and step != self._step + 1:
+            raise PlanError(f"Plan {step} follows plan {self._step}: one in between is lost.")
+        self._step = step
+
+    @property
+    def going(self) -> bool:
+        """Some sequence is not done, as far as is known here."""
+        return bool((self.held & ~self.done).any())
+
     def _release(self, slots: Column) -> None:
         self._check_held(slots, "release")
         self.held[slots] = False
         for slot in slots.tolist():
+            self.pooling.pop(slot, None)
             self._bias.pop(slot, None)
             self._rules.pop(slot, None)
             self._constraints.release(slot)
@@ -139,6 +159,8 @@ class Batch:
         self.num_pages[slot], self.computed[slot] = 0, new.computed
         self.lengths[slot], self.num_prompt[slot] = len(tokens), new.num_prompt
         self.tokens[slot, : len(tokens)] = tokens
+        if new.pooling is not None:
+            self.pooling[slot] = new.pooling
         return self._configure(new, tokens)
 
     def _configure(self, new: NewSequence, tokens: Column) -> str:
@@ -199,11 +221,11 @@ class Batch:
             self.num_pages[slot] = old + count
             first += count
 
-    def _rows(self, plan: Plan) -> Rows:
-        """The plan's rows, less those of sequences that are done."""
+    def _rows(self, plan: Plan, turn: int = 0) -> Rows:
+        """The plan's rows in one of its steps, less those of sequences that are done."""
         rows = Rows(
             _column(plan.rows, "<u4"),
-            _column(plan.starts, "<u4"),
+            _column(plan.starts, "<u4") + turn,
             _column(plan.counts, "<u4"),
             np.frombuffer(plan.samples, np.uint8) > 0,
         )
@@ -212,9 +234,21 @@ class Batch:
         self._check_held(rows.slots, "run")
         if len(rows) > 1 and np.bincount(rows.slots).max() > 1:
             raise PlanError("A slot runs twice in one plan.")
+        if turn:
+            rows = rows.take(self._going_on(plan, turn, rows))
         rows = rows.take(~self.done[rows.slots])
         self._check_rows(rows)
         return rows
+
+    def _going_on(self, plan: Plan, turn: int, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which of a plan's rows have a turn of this number."""
+        turns = _column(plan.turns, "<u4")
+        if len(turns) != len(rows) or turns.max(initial=0) < plan.steps:
+            raise PlanError("The turns of a plan do not match its rows and steps.")
+        chosen = turns > turn
+        if (chosen & ~(rows.samples & (rows.counts == 1))).any():
+            raise PlanError("A plan repeats a row that does not decode.")
+        return chosen
 
     def _check_rows(self, rows: Rows) -> None:
         slots, ends = rows.slots, rows.starts + rows.counts
@@ -256,6 +290,11 @@ class Batch:
         stopped: Column = slots[ended]
         self.done[stopped] = True
         return stopped
+
+    def foresee(self, rows: Rows) -> None:
+        """Begin to compute what grammars allow after these rows, beside their forward pass."""
+        if self._constraints:
+            self._constraints.foresee(rows.slots[rows.samples].tolist())
 
     def adjustments(self, slots: Column) -> Adjustments:
         """What must be done to the logits of these slots before a choice."""

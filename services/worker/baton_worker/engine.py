@@ -15,12 +15,20 @@ from baton_worker import warmup
 from baton_worker.allocator import keep_freed_memory
 from baton_worker.batch import Batch
 from baton_worker.config import Config
+from baton_worker.encoding import EncoderRunner, MixedRunner
 from baton_worker.grammar import GRAMMARS
 from baton_worker.grammar.constraints import Constraints
 from baton_worker.grammar.constraints import Engine as Grammars
 from baton_worker.grammar.vocabulary import Vocabulary
+from baton_worker.kernels import cpu
 from baton_worker.kv import KVCache
+from baton_worker.kv.host import HostPages
+from baton_worker.layers.moe import watch
+from baton_worker.layers.routers.load import ExpertLoad
 from baton_worker.models import LoadedModel, load_model
+from baton_worker.models.decoder import Model
+from baton_worker.models.encoder import EncoderModel
+from baton_worker.pooling.pools import Pools
 from baton_worker.resolution import Placement, Resolved, place, resolve
 from baton_worker.runner import Runner
 
@@ -43,9 +51,13 @@ class Engine:
             dtype=placement.dtype,
             device=placement.device,
         )
+        host_pages = resolved.host_pages
+        self._host = HostPages(self._cache, host_pages) if host_pages else None
         self._grammars = grammars
         self._runner = self._new_runner()
         self._steps = 0
+        self.experts: ExpertLoad | None = None
+        """How the experts of the model are used, if that is counted."""
 
     @classmethod
     def build(cls, config: Config) -> Engine:
@@ -57,17 +69,27 @@ class Engine:
             SettingsError: it does not fit here.
         """
         keep_freed_memory()
+        cpu.use(config)
         placement = place(config)
         torch.set_num_threads(placement.threads)
         path = fetch(config)
-        loaded = _load(path, placement)
-        grammars = _grammars(config.grammar, path, loaded.vocab_size)
+        loaded = _load(path, placement, config)
+        grammars = None
+        if loaded.generates:
+            grammars = _grammars(config.grammar, path, loaded.vocab_size)
         engine = cls(loaded, resolve(config, placement, loaded), grammars)
         log.info("running on %s", engine.resolved)
         engine.warm_up()
+        if config.expert_window:
+            engine.experts = watch(engine._model, config.expert_window)
         # What exists now lives for ever: the collector need not look at it between two steps.
         gc.freeze()
         return engine
+
+    @property
+    def cache(self) -> KVCache:
+        """The pages."""
+        return self._cache
 
     @property
     def idle(self) -> bool:
@@ -79,11 +101,18 @@ class Engine:
         """A counter that advances with every layer of every step. Any thread may read it."""
         return self._steps + self._model.progress
 
-    def step(self, plan: Plan) -> Result:
-        """Run one plan; see `Runner.step`."""
-        result = self._runner.step(plan)
+    def step(self, plan: Plan, turn: int = 0) -> Result:
+        """Run one step of a plan; see `Runner.step`."""
+        result = self._runner.step(plan, turn)
         self._steps += 1
+        if self.experts is not None:
+            self._count_experts(self.experts)
         return result
+
+    def _count_experts(self, load: ExpertLoad) -> None:
+        load.close_step()
+        if report := load.report():
+            log.info("%s", report)
 
     def reset(self) -> None:
         """Forget every sequence. Their pages are free, for what the engine knows."""
@@ -105,7 +134,17 @@ class Engine:
             vocab_size=resolved.vocab_size,
             constraints=Constraints(self._grammars, resolved.vocab_size),
         )
-        return Runner(self._model, self._cache, batch, resolved.placement.device)
+        device, pools = resolved.placement.device, Pools(self._model.pooler)
+        if isinstance(self._model, EncoderModel):
+            return EncoderRunner(self._model, self._cache, batch, device, pools)
+        made: Runner
+        whole = resolved.pooling is not None and resolved.pooling.reach == "whole"
+        if whole and isinstance(self._model, Model):
+            made = MixedRunner(self._model, self._cache, batch, device, pools)
+        else:
+            made = Runner(self._model, self._cache, batch, device, pools)
+        made.host = self._host
+        return made
 
 
 def _grammars(name: str, path: Path, vocab_size: int) -> Grammars | None:
@@ -119,5 +158,14 @@ def _grammars(name: str, path: Path, vocab_size: int) -> Grammars | None:
     return grammars
 
 
-def _load(path: Path, placement: Placement) -> LoadedModel:
-    return load_model(path, device=placement.device, dtype=placement.dtype)
+def _load(path: Path, placement: Placement, config: Config) -> LoadedModel:
+    return load_model(
+        path,
+        device=placement.device,
+        dtype=placement.dtype,
+        served_length=config.max_length or None,
+        task=config.task,
+        pooling=config.pooling,
+        router=config.router,
+        quantize=config.quantize,
+    )

@@ -34,9 +34,15 @@ def cores(root: Path = ROOT) -> int:
 
 def has_fast_bfloat16(root: Path = ROOT) -> bool:
     """Whether the CPU multiplies bfloat16 natively. Without that it is slower than float32."""
-    text = (root / "proc/cpuinfo").read_text()
-    flags = re.findall(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE)
-    return bool(flags) and not _FAST_BFLOAT16.isdisjoint(flags[0].split())
+    return not _FAST_BFLOAT16.isdisjoint(instructions(root))
+
+
+def instructions(root: Path = ROOT) -> frozenset[str]:
+    """What the CPU can do, as flags of /proc/cpuinfo; empty where there is no such file."""
+    path = root / "proc/cpuinfo"
+    text = path.read_text() if path.is_file() else ""
+    flags = re.search(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE)
+    return frozenset(flags[1].split()) if flags else frozenset()
 
 
 def _group_folders(root: Path) -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +54,8 @@ def choose_pages(
 
 
 def _affordable(config: Config, page_bytes: int, free: int, on_cpu: bool) -> int:
+    if not page_bytes:  # Pages that hold nothing: as many as all rows could name.
+        return sys.maxsize
     room = int(config.memory_share * free)
     if on_cpu and config.max_kv_bytes:
         room = min(room, config.max_kv_bytes)

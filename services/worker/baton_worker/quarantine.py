@@ -22,6 +22,16 @@ class Quarantine:
         """Suspect all pages of a slot."""
         self._suspect.update(batch.pages[slot, : batch.num_pages[slot]].tolist())
 
+    def copied(self, batch: Batch, slot: int) -> None:
+        """A sequence has entered whose first page to write is a copy up to where it starts: what
+        lies behind that may be of a failed one."""
+        if self._suspect:
+            block, offset = divmod(int(batch.computed[slot]), batch.page_size)
+            page = int(batch.pages[slot, block])
+            for layer in self._cache.layers:
+                layer[page, offset:] = 0
+            self._suspect.discard(page)
+
     def clear(self, batch: Batch, rows: Rows) -> None:
         """Clear the suspect pages that these rows are about to write from their start."""
         if not self._suspect:

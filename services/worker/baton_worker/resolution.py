@@ -8,6 +8,7 @@ import torch
 
 from baton.errors import SettingsError
 from baton.logs import logger
+from baton.protocol import PoolingInfo
 from baton_worker import machine
 from baton_worker.config import Config
 from baton_worker.kv import bytes_per_page
@@ -41,6 +42,10 @@ class Resolved:
     vocab_size: int
     weight_bytes: int
     eos_ids: tuple[int, ...]
+    pooling: PoolingInfo | None = None
+    """What is given in place of text."""
+    host_pages: int = 0
+    """Pages in host memory beside those."""
 
     @property
     def kv_bytes(self) -> int:
@@ -93,6 +98,9 @@ def resolve(config: Config, placement: Placement, loaded: LoadedModel) -> Resolv
             f"--max-length {wanted}: this model was trained for {loaded.max_length} tokens."
         )
     page_bytes = bytes_per_page(loaded.spec, config.page_size, placement.dtype)
+    # A text that is run whole is not cut to the step, so the step must hold the longest of them.
+    only_whole = loaded.recipe is not None and loaded.recipe.whole and not loaded.generates
+    max_batch_tokens = max(config.max_batch_tokens, wanted if only_whole else 0)
     on_cpu = placement.device.type == "cpu"
     budget = choose_pages(config, page_bytes, wanted, free_bytes(placement.device), on_cpu)
     if budget.max_length < wanted:
@@ -108,9 +116,21 @@ def resolve(config: Config, placement: Placement, loaded: LoadedModel) -> Resolv
         page_size=config.page_size,
         page_bytes=page_bytes,
         max_rows=config.max_rows,
-        max_batch_tokens=config.max_batch_tokens,
+        max_batch_tokens=max_batch_tokens,
         max_length=budget.max_length,
         vocab_size=loaded.vocab_size,
         weight_bytes=loaded.weight_bytes,
         eos_ids=loaded.eos_token_ids,
+        pooling=_pooling(loaded, budget.max_length, max_batch_tokens - config.max_rows),
+        host_pages=config.host_cache_bytes // page_bytes if page_bytes else 0,
     )
+
+
+def _pooling(loaded: LoadedModel, max_length: int, spare: int) -> PoolingInfo | None:
+    """What is given in place of text. Whole texts beside running sequences must fit into what a
+    step spares when all of these decode."""
+    if loaded.recipe is None:
+        return None
+    if loaded.recipe.whole and loaded.generates:
+        max_length = max(1, min(max_length, spare))
+    return loaded.recipe.info(max_length, generates=loaded.generates)

@@ -12,9 +12,12 @@ from torch import Tensor
 
 from baton.protocol import Logprobs, Plan, PromptLogprobs, Result
 from baton.tokens import unpack
+from baton.vectors import join
 from baton_worker.attention import AttentionBatch
 from baton_worker.batch import Batch, Column, PlanError, Rows
 from baton_worker.kv import KVCache
+from baton_worker.kv.host import HostPages
+from baton_worker.pooling.pools import Pools
 from baton_worker.quarantine import Quarantine
 from baton_worker.sampling import concatenate, describe, sample
 from baton_worker.spans import Spans
@@ -39,33 +42,78 @@ class Runner:
     """Runs plans on one model, one cache and one batch."""
 
     def __init__(
-        self, model: CausalModel, cache: KVCache, batch: Batch, device: torch.device
+        self,
+        model: CausalModel,
+        cache: KVCache,
+        batch: Batch,
+        device: torch.device,
+        pools: Pools | None = None,
     ) -> None:
         self._model, self._cache, self.batch, self._device = model, cache, batch, device
+        self._pools = Pools(None) if pools is None else pools
         self._quarantine = Quarantine(cache)
         self._spans = Spans()
+        self.host: HostPages | None = None
+        """Where pages are swapped out to; None where there is no such memory."""
+        self._ended: float | None = None
+        """When the last step ended, if a sequence was left to go on with."""
 
     @torch.inference_mode()
-    def step(self, plan: Plan) -> Result:
-        """Run one plan. Trouble of one row is in `Result.failed` and costs no other row.
+    def step(self, plan: Plan, turn: int = 0) -> Result:
+        """Run one step of a plan: the first, unless `turn` says which one; all of them in order.
+
+        Trouble of one row is in `Result.failed` and costs no other row.
 
         Raises:
             PlanError: the plan does not fit what this worker holds.
         """
         begin = time.perf_counter()
-        rows, failed = self.batch.apply(plan)
-        self._copy(plan)
-        self._spans.end(unpack(plan.release, "I"))
-        self._spans.enter(plan.enter)
-        outcome = _Outcome(failed)
+        gap = 0.0 if self._ended is None else begin - self._ended
+        rows, outcome = self._begin(plan, turn)
         if len(rows):
+            self.batch.foresee(rows)
             hidden = self._forward(rows)
             self.batch.advance(rows)
             self._describe_prompts(rows, hidden, outcome)
             self._choose(rows, hidden, outcome)
+            if self.batch.pooling:
+                self._pool(rows, hidden, outcome)
         self._note(outcome)
-        duration = round((time.perf_counter() - begin) * 1e6)
-        return outcome.result(plan, duration)
+        end = time.perf_counter()
+        self._ended = end if self.batch.going else None
+        return outcome.result(plan, turn, end - begin, gap if len(rows) else 0.0)
+
+    def _begin(self, plan: Plan, turn: int) -> tuple[Rows, _Outcome]:
+        """The rows to run, and what is known of them before they do."""
+        if turn:
+            return self.batch.repeat(plan, turn), _Outcome({})
+        rows, failed = self.batch.apply(plan)
+        outcome = _Outcome(failed)
+        self._swap(plan, outcome)
+        self._copy(plan)
+        self._spans.end(unpack(plan.release, "I"))
+        self._spans.enter(plan.enter)
+        self._pools.enter(plan)
+        return rows, outcome
+
+    def _swap(self, plan: Plan, outcome: _Outcome) -> None:
+        """Pages to host memory, then pages from there."""
+        if not plan.swap_out and not plan.swap_in:
+            return
+        begin = time.perf_counter()
+        out, back = unpack(plan.swap_out, "I").tolist(), unpack(plan.swap_in, "I").tolist()
+        host = self.host
+        if host is None or len(out) % 2 or len(back) % 2:
+            raise PlanError("A plan swaps pages, but not pairwise or not of this worker.")
+        if max([*out[::2], *back[1::2]]) >= self._cache.num_pages:
+            raise PlanError(f"A plan swaps pages that are not among {self._cache.num_pages}.")
+        if max([*out[1::2], *back[::2]]) >= host.num_pages:
+            raise PlanError(f"A plan swaps host pages that are not among {host.num_pages}.")
+        if out:
+            host.store(out[::2], out[1::2])
+        if back:
+            host.load(back[::2], back[1::2])
+        outcome.swap_seconds = time.perf_counter() - begin
 
     def _copy(self, plan: Plan) -> None:
         sources, targets = unpack(plan.copy_from, "I"), unpack(plan.copy_to, "I")
@@ -75,9 +123,15 @@ class Runner:
             if max(*sources, *targets) >= self._cache.num_pages:
                 raise PlanError(f"A plan copies pages that are not among {self._cache.num_pages}.")
             self._cache.copy(sources.tolist(), targets.tolist())
+            for new in plan.enter:
+                if new.computed % self.batch.page_size:
+                    self._quarantine.copied(self.batch, new.slot)
 
     def _forward(self, rows: Rows) -> Tensor:
         """Final hidden states [T, hidden] of all new tokens."""
+        return self._through(self._model, rows)
+
+    def _through(self, model: CausalModel, rows: Rows) -> Tensor:
         batch, device = self.batch, self._device
         self._quarantine.clear(batch, rows)
         row, positions = rows.flat()
@@ -90,7 +144,7 @@ class Runner:
             batch.page_size,
             device,
         )
-        return self._model.forward(
+        return model.forward(
             torch.from_numpy(tokens).to(device),
             torch.from_numpy(positions).to(device),
             attention,
@@ -147,12 +201,23 @@ class Runner:
         outcome.slots, outcome.index, outcome.tokens = slots, index, tokens
         outcome.stopped = self.batch.accept(slots, tokens)
 
+    def _pool(self, rows: Rows, hidden: Tensor, outcome: _Outcome) -> None:
+        """Finish the texts whose last token has run; set those apart that are not finite."""
+        vectors = self._pools.step(self.batch, rows, hidden)
+        bad = [slot for slot, numbers in vectors.items() if not np.isfinite(numbers).all()]
+        outcome.vectors = {s: numbers for s, numbers in vectors.items() if s not in bad}
+        self.batch.done[list(vectors)] = True
+        if bad:
+            self._fail(np.array(bad, np.int64), "vectors", outcome)
+
     def _possible(self, slots: Column, logits: Tensor, outcome: _Outcome) -> npt.NDArray[np.bool_]:
         """Which rows have a token left that may be sampled; the others fail."""
         possible = np.ones(len(slots), np.bool_)
         restricted = np.flatnonzero(self.batch.parameters["restricted"][slots])
         if len(restricted):
-            possible[restricted] = _finite(logits.index_select(0, self._tensor(restricted)))
+            every = len(restricted) == len(slots)
+            part = logits if every else logits.index_select(0, self._tensor(restricted))
+            possible[restricted] = _finite(part)
             self._refuse(slots[~possible], "its rules leave no token to sample", outcome)
         return possible
 
@@ -193,7 +258,7 @@ class Runner:
 
     def _note(self, outcome: _Outcome) -> None:
         self._spans.sampled(outcome.slots.tolist())
-        self._spans.end((*outcome.stopped.tolist(), *outcome.failed))
+        self._spans.end((*outcome.stopped.tolist(), *outcome.vectors, *outcome.failed))
 
     def _tensor(self, numbers: Column) -> Tensor:
         return torch.from_numpy(numbers).to(self._device)
@@ -208,14 +273,16 @@ class _Outcome:
         self.tokens: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         self.stopped: Column = np.zeros(0, np.int64)
         self.failed = failed
+        self.swap_seconds = 0.0
         self.logprobs: Logprobs | None = None
         self.prompt_logprobs: list[PromptLogprobs] = []
+        self.vectors: dict[int, npt.NDArray[np.float32]] = {}
 
-    def result(self, plan: Plan, duration_us: int) -> Result:
-        """The message that tells the scheduler."""
+    def result(self, plan: Plan, turn: int, duration: float, gap: float) -> Result:
+        """The message that tells the scheduler. Times are in seconds."""
         return Result(
             epoch=plan.epoch,
-            step=plan.step,
+            step=plan.step + turn,
             rows=self.slots.astype("<u4").tobytes(),
             first=self.index.astype("<u4").tobytes(),
             counts=b"\1" * len(self.slots),
@@ -224,7 +291,10 @@ class _Outcome:
             failed=self.failed,
             logprobs=self.logprobs,
             prompt_logprobs=tuple(self.prompt_logprobs),
-            duration_us=duration_us,
+            pooled=join({slot: v.astype("<f4").tobytes() for slot, v in self.vectors.items()}),
+            duration_us=round(duration * 1e6),
+            gap_us=round(gap * 1e6),
+            swap_us=round(self.swap_seconds * 1e6),
         )
 
 

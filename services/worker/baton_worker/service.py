@@ -12,16 +12,32 @@ from baton.hub import served_name
 from baton.keys import own_keys
 from baton.logs import logger
 from baton.peers import Greeting, incarnation
-from baton.protocol import Drain, Envelope, Hello, Message, Plan, WorkerInfo
+from baton.protocol import (
+    Cut,
+    Drain,
+    Envelope,
+    Grant,
+    Hello,
+    Message,
+    Plan,
+    Pull,
+    Pulled,
+    Revoke,
+    WorkerInfo,
+)
 from baton.service import Heart, Life, default_name
 from baton.topology import FLEET
 from baton.transport import Client, wait
 from baton_worker.batch import PlanError
 from baton_worker.config import Config
 from baton_worker.engine import Engine
+from baton_worker.kv.transfer import Relay
+from baton_worker.plans import Plans
 
 _IDLE_SECONDS = 0.05
 """Longest sleep without a message: how late a signal or a lost registration is noticed."""
+_TRANSFER_SECONDS = 0.002
+"""The same while keys are on their way: how late their arrival is noticed."""
 _MOST_PLANS = 64
 """Plans that may wait. A scheduler keeps a few in flight; more is a fault on its side."""
 
@@ -39,10 +55,12 @@ class Service:
     def __init__(self, engine: Engine, config: Config, where: Directory, life: Life) -> None:
         self._engine, self._where, self._life = engine, where, life
         self._name = config.name or default_name("worker")
-        self._info = worker_info(engine, served_name(config))
+        self._relay = Relay(engine.cache, config, self._name)
+        self._info = worker_info(engine, served_name(config), config.role, self._relay)
         self._keys = own_keys(config)
         self._client = Client(FLEET, where.first(FLEET), self._name.encode(), self._keys)
-        self._plans: deque[Plan] = deque()
+        self._plans = Plans()
+        self._pulled: deque[Pulled] = deque()
         self._drained = False
         self._heart: Heart | None = None
         self._greeting = self._new_greeting()
@@ -53,19 +71,23 @@ class Service:
         Raises:
             PlanError: the scheduler and this worker disagree; a restart settles it.
         """
+        self._relay.start()
         with self._client:
             try:
                 while not self._life.over(self._idle):
                     self._client.follow(self._where.first(FLEET))
-                    wait((self._client,), 0 if self._plans else _IDLE_SECONDS)
+                    wait((self._client,), 0 if self._plans else self._patience())
                     self._listen()
                     self._speak()
                     if self._plans:
-                        self._execute(self._plans[0])
-                        self._plans.popleft()
+                        self._execute()
             finally:
                 self._stop_heart()
+                self._relay.close()
         return 0
+
+    def _patience(self) -> float:
+        return _TRANSFER_SECONDS if self._relay.busy else _IDLE_SECONDS
 
     @property
     def _idle(self) -> bool:
@@ -78,6 +100,11 @@ class Service:
                 self._joined()
             elif isinstance(message, Plan):
                 self._take(message)
+            elif isinstance(message, Cut):
+                self._cut(message)
+            elif isinstance(message, Grant | Revoke | Pull):
+                if message.epoch == self._greeting.hello.incarnation:
+                    self._relay.take(message)
             elif isinstance(message, Drain):
                 self._life.stop()
 
@@ -89,9 +116,16 @@ class Service:
             raise PlanError(
                 f"{_MOST_PLANS} plans are waiting: the scheduler runs ahead of results."
             )
-        self._plans.append(plan)
+        self._plans.add(plan)
+
+    def _cut(self, cut: Cut) -> None:
+        if cut.epoch == self._greeting.hello.incarnation:
+            self._plans.cut(cut.step)
 
     def _speak(self) -> None:
+        self._pulled.extend(self._relay.finished())
+        while self._pulled and self._send(self._pulled[0]):
+            self._pulled.popleft()
         if self._heart is not None and self._heart.stranger.is_set():
             self._left()
         if self._greeting.server is None:
@@ -112,14 +146,23 @@ class Service:
         log.warning("the scheduler has lost this worker: dropping all sequences, joining again")
         self._stop_heart()
         self._plans.clear()
+        self._relay.reset()
+        self._pulled.clear()
         self._engine.reset()
         self._drained = False
         self._greeting = self._new_greeting()
 
-    def _execute(self, plan: Plan) -> None:
-        result = self._engine.step(plan)
+    def _execute(self) -> None:
+        """Run one step. What has come meanwhile is heard before its result is sent, so that the
+        result can say whether a plan was cut: the next one is then here before it ends."""
+        plan, turn = self._plans.first
+        result = self._engine.step(plan, turn)
+        self._plans.advance()
+        if self._plans:
+            self._listen()
+        result = self._plans.tell(result)
         if not self._client.send(result, Envelope(epoch=plan.epoch)):
-            log.warning("the result of plan %d found no scheduler", plan.step)
+            log.warning("the result of step %d found no scheduler", result.step)
 
     def _progress(self) -> tuple[int, bool]:
         return self._engine.progress, bool(self._plans)
@@ -136,7 +179,7 @@ class Service:
             self._heart = None
 
 
-def worker_info(engine: Engine, model: str) -> WorkerInfo:
+def worker_info(engine: Engine, model: str, role: str, relay: Relay) -> WorkerInfo:
     """What this worker tells about itself in its Hello."""
     resolved = engine.resolved
     return WorkerInfo(
@@ -152,6 +195,11 @@ def worker_info(engine: Engine, model: str) -> WorkerInfo:
         weight_bytes=resolved.weight_bytes,
         kv_bytes=resolved.kv_bytes,
         eos_ids=resolved.eos_ids,
+        pooling=resolved.pooling,
+        host_pages=resolved.host_pages,
+        role=role,
+        pages_address=relay.address,
+        kv_layout=relay.layout,
     )
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from baton.protocol import NewSequence, Plan, Sampling
+import msgspec
+
+from baton.protocol import NewSequence, Plan, Pooling, Reach, Sampling
 from baton.tokens import pack
 from baton_worker.resolution import Resolved
 
@@ -23,6 +25,9 @@ _ROWS = (1, 2, 4, 8, 16, 32)
 def plans(resolved: Resolved) -> Iterator[Plan]:
     """Plans for an empty batch; they release what they enter."""
     step = 0
+    if resolved.pooling is not None and not resolved.pooling.generates:
+        yield from _pooled(resolved, resolved.pooling.reach)
+        return
     for rows in _ROWS:
         pages = _pages_per_row(resolved, rows)
         if pages == 0 or rows > resolved.max_rows:
@@ -36,6 +41,23 @@ def plans(resolved: Resolved) -> Iterator[Plan]:
         yield _decode(step + 1, rows, chunk)
         yield Plan(0, step + 2, b"", b"", b"", b"", release=pack(range(rows), "I"))
         step += 3
+
+
+def _pooled(resolved: Resolved, reach: Reach) -> Iterator[Plan]:
+    """Some texts, and no decode."""
+    for step, rows in enumerate((1, 4)):
+        pages = _pages_per_row(resolved, rows)
+        room = min(pages * resolved.page_size, resolved.max_length)
+        length = min(_CHUNK // rows, room, resolved.max_batch_tokens // rows)
+        if length < 1 or rows > resolved.max_rows:
+            return
+        plan = _prefill(step * 2, rows, pages, length)
+        texts = tuple(
+            NewSequence(s.slot, s.tokens, s.num_prompt, Sampling(0), pooling=Pooling(reach))
+            for s in plan.enter
+        )
+        yield msgspec.structs.replace(plan, enter=texts, samples=bytes(rows))
+        yield Plan(0, step * 2 + 1, b"", b"", b"", b"", release=pack(range(rows), "I"))
 
 
 def _pages_per_row(resolved: Resolved, rows: int) -> int:

@@ -34,7 +34,6 @@ def test_published_vectors(
     assert tuple(int(word[0]) for word in words) == expected
 
 
-@pytest.mark.row("F09.12")
 def test_numpy_and_torch_agree() -> None:
     random = np.random.default_rng(0)
     low, high = random.integers(0, 2**32, (2, 1000))

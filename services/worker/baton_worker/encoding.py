@@ -1,0 +1,105 @@
+"""Steps in which texts are run whole: of an encoder, and of a decoder that embeds so."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from baton_worker.attention import AttentionBatch
+from baton_worker.batch import Batch, PlanError, Rows
+from baton_worker.kv import KVCache
+from baton_worker.layers.texts import by_length
+from baton_worker.models.decoder import Model
+from baton_worker.models.encoder import EncoderModel
+from baton_worker.pooling.pools import Pools
+from baton_worker.runner import Runner
+
+
+class EncoderRunner(Runner):
+    """Runs whole texts; pages are numbers without memory behind them."""
+
+    def __init__(
+        self,
+        model: EncoderModel,
+        cache: KVCache,
+        batch: Batch,
+        device: torch.device,
+        pools: Pools,
+    ) -> None:
+        super().__init__(_Unpaged(), cache, batch, device, pools)
+        self._encoder = model
+
+    def _forward(self, rows: Rows) -> Tensor:
+        """Final hidden states [T, hidden] of texts that all run from begin to end."""
+        batch, device = self.batch, self._device
+        if rows.starts.any() or (rows.counts != batch.lengths[rows.slots]).any():
+            raise PlanError("A plan runs a part of a text, but every token of it sees all others.")
+        row, positions = rows.flat()
+        tokens = batch.tokens[rows.slots[row], positions].astype(np.int64)
+        seconds = np.array([self._second(slot) for slot in rows.slots.tolist()], np.int64)
+        types = (positions >= seconds[row]).astype(np.int64)
+        return self._encoder.encode(
+            torch.from_numpy(tokens).to(device),
+            torch.from_numpy(positions).to(device),
+            rows.counts.tolist(),
+            torch.from_numpy(types).to(device),
+        )
+
+    def _second(self, slot: int) -> int:
+        """Where the second text of a pair begins; behind the end of a text that is alone."""
+        pooling = self.batch.pooling.get(slot)
+        return pooling.second if pooling and pooling.second else int(self.batch.lengths[slot])
+
+
+class MixedRunner(Runner):
+    """Runs a decoder that embeds whole texts, in which all tokens see all, and may generate too."""
+
+    def __init__(
+        self, model: Model, cache: KVCache, batch: Batch, device: torch.device, pools: Pools
+    ) -> None:
+        super().__init__(model, cache, batch, device, pools)
+        self._both_ways = _BothWays(model)
+
+    def _forward(self, rows: Rows) -> Tensor:
+        """Final hidden states [T, hidden]: first of what looks back, then of whole texts."""
+        whole = np.array([slot in self.batch.pooling for slot in rows.slots.tolist()])
+        if not whole.any():
+            return super()._forward(rows)
+        if whole.all():
+            return self._through(self._both_ways, rows)
+        tokens = np.repeat(whole, rows.counts)
+        parts = (
+            super()._forward(rows.take(~whole)),
+            self._through(self._both_ways, rows.take(whole)),
+        )
+        hidden = parts[0].new_empty(len(tokens), parts[0].shape[1])
+        for part, here in zip(parts, (~tokens, tokens), strict=True):
+            hidden[torch.from_numpy(here).to(self._device)] = part
+        return hidden
+
+
+class _BothWays:
+    """A decoder whose tokens see the whole of their row."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache
+    ) -> Tensor:
+        texts = by_length(batch.counts, tokens.device)
+        return self._model.forward(tokens, positions, batch, cache, texts)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self._model.logits(hidden)
+
+
+class _Unpaged:
+    """An encoder has no paged step and no logits: a plan that samples has come to the wrong one."""
+
+    def forward(self, *_: object) -> Tensor:
+        raise PlanError("A plan needs a cache, and an encoder has none.")
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        raise PlanError("A plan samples a token, and an encoder makes none.")

@@ -1,0 +1,36 @@
+"""Whole pages to host memory and back."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from baton_worker.kv.host import HostPages
+
+
+@pytest.mark.row("F12.08")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_pages_come_back_as_they_were_in_every_layer(dtype: torch.dtype) -> None:
+    shapes = [(6, 4, 2, 1, 8), (6, 4, 2, 3, 2)]
+    cache: Any = SimpleNamespace(layers=[torch.randn(shape).to(dtype) for shape in shapes])
+    before = [layer.clone() for layer in cache.layers]
+    host = HostPages(cache, 3)
+    host.store([5, 1], [0, 2])
+    for layer in cache.layers:
+        layer[[5, 1]] = 0
+    host.load([2, 0], [3, 4])
+    for layer, old in zip(cache.layers, before, strict=True):
+        assert torch.equal(layer[3], old[1]) and torch.equal(layer[4], old[5])
+        assert torch.equal(layer[[0, 2]], old[[0, 2]]), "other pages are left alone"
+
+
+def test_a_page_can_be_replaced() -> None:
+    cache: Any = SimpleNamespace(layers=[torch.arange(4.0).reshape(4, 1, 1, 1, 1)])
+    host = HostPages(cache, 1)
+    host.store([1], [0])
+    host.store([3], [0])
+    host.load([0], [2])
+    assert cache.layers[0].flatten().tolist() == [0.0, 1.0, 3.0, 3.0]

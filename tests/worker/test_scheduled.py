@@ -1,0 +1,309 @@
+"""The scheduler's own plans on a real small model: no way of scheduling changes a token."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from baton.protocol import Cut, Plan, Result, Sampling, Submit, Tokens, WorkerInfo
+from baton.tokens import pack, unpack
+from baton_scheduler.events import (
+    Aborted,
+    Arrived,
+    Decision,
+    Dispatch,
+    Settled,
+    Tell,
+    Tick,
+    WorkerJoined,
+)
+from baton_scheduler.limits import Limits
+from baton_scheduler.state import State
+from baton_worker.batch import Batch, PlanError
+from baton_worker.kv import KVCache
+from baton_worker.kv.host import HostPages
+from baton_worker.models import LoadedModel, load_model
+from baton_worker.plans import Plans
+from baton_worker.runner import Runner
+
+DEVICE = torch.device("cpu")
+STORY = [1, 403, 407, 261, 378, 432, 383, 286, 261, 376]
+
+
+@pytest.fixture(scope="module")
+def loaded(stories: Path) -> LoadedModel:
+    return load_model(stories, device=DEVICE, dtype=torch.float32)
+
+
+class House:
+    """One scheduler and one worker. A turn: a step of the worker, its result, what follows."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        limits: Limits | None = None,
+        *,
+        num_pages: int = 64,
+        host_pages: int = 0,
+    ) -> None:
+        cache = KVCache(loaded.spec, num_pages, 4, dtype=torch.float32, device=DEVICE)
+        batch = Batch(
+            max_rows=8,
+            max_length=256,
+            page_size=4,
+            num_pages=num_pages,
+            vocab_size=loaded.vocab_size,
+        )
+        self.runner = Runner(loaded.model, cache, batch, DEVICE)
+        self.runner.host = HostPages(cache, host_pages) if host_pages else None
+        self.state = State(limits or Limits())
+        self.inbox: deque[Plan | Cut] = deque()
+        self.plans = Plans()
+        self.sent: list[Plan] = []
+        self.results: list[Result] = []
+        self.logs: dict[int, list[int]] = {}
+        self.cached: dict[int, int] = {}
+        sizes = (num_pages, 4, 8, 2048, 256, loaded.vocab_size)
+        info = WorkerInfo("m", *sizes, host_pages=host_pages)
+        self.state.apply(WorkerJoined("w", 1, info))
+
+    def submit(
+        self, prompt: list[int], sampling: Sampling, request: str = "", log: list[int] | None = None
+    ) -> int:
+        handle = len(self.logs)
+        self.logs[handle] = list(log or [])
+        name = request or f"r{handle}"
+        submit = Submit(handle, name, pack(prompt), sampling, log=pack(log or []))
+        self._take(self.state.apply(Arrived("g", submit)))
+        return handle
+
+    def abort(self, handle: int) -> None:
+        self._take(self.state.apply(Aborted("g", pack([handle], "I"))))
+
+    def turn(self) -> None:
+        self._take(self.state.apply(Tick(0.0)))
+        if not self.plans:
+            self._arrive()
+        if self.plans:
+            result = self.runner.step(*self.plans.first)
+            self.plans.advance()
+            self._arrive()  # What came while the step ran.
+            # Whether to swap is not to depend on the speed of this machine.
+            result = msgspec.structs.replace(result, swap_us=0)
+            self.results.append(self.plans.tell(result))
+            self._take(self.state.apply(Settled("w", self.results[-1])))
+        self.state.check()
+
+    def finish(self) -> dict[int, list[int]]:
+        for _ in range(2000):
+            if self.state.idle:
+                return self.logs
+            self.turn()
+        raise AssertionError("it does not come to an end")
+
+    def _arrive(self) -> None:
+        while self.inbox:
+            message = self.inbox.popleft()
+            if isinstance(message, Plan):
+                self.plans.add(message)
+            else:
+                self.plans.cut(message.step)
+
+    def _take(self, decisions: list[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Dispatch):
+                self.inbox.append(decision.message)
+                self.sent.append(decision.message)
+            elif isinstance(decision, Tell):
+                assert isinstance(decision.message, Cut)
+                self.inbox.append(decision.message)
+            else:
+                assert isinstance(decision.message, Tokens)
+                self._hear(decision.message)
+
+    def _hear(self, message: Tokens) -> None:
+        self.cached |= message.cached
+        rows = zip(unpack(message.handles, "I"), unpack(message.tokens), strict=True)
+        for handle, token in rows:
+            self.logs[handle].append(token)
+
+
+def varied(length: int = 24) -> list[Sampling]:
+    return [
+        Sampling(length, temperature=0.0),
+        Sampling(length - 5, seed=2, temperature=0.7, top_p=0.9),
+        Sampling(length, seed=3, top_k=20, stop_ids=(261,), min_tokens=4),
+        Sampling(length - 9, seed=4, repetition_penalty=1.3),
+    ]
+
+
+def alone(loaded: LoadedModel, prompt: list[int], samplings: list[Sampling]) -> list[list[int]]:
+    """Each with nobody else, step by step, nothing cached."""
+    plain = Limits(prefix_caching=False, depth=1, max_steps=1)
+    logs = []
+    for sampling in samplings:
+        house = House(loaded, plain)
+        house.submit(prompt, sampling)
+        logs.append(house.finish()[0])
+    return logs
+
+
+@pytest.mark.row("F12.03")
+@pytest.mark.parametrize("length", [2, 4, 5, 7, 8, 10])
+def test_choices_that_share_a_prompt_get_the_tokens_of_separate_ones(
+    loaded: LoadedModel, length: int
+) -> None:
+    prompt, samplings = STORY[:length], varied()
+    house = House(loaded)
+    for sampling in samplings:
+        house.submit(prompt, sampling, "one")
+    house.finish()
+    assert list(house.logs.values()) == alone(loaded, prompt, samplings)
+    prefilled = [plan for plan in house.sent if plan.enter]
+    assert sum(sum(unpack(plan.counts, "I")) for plan in prefilled[:1]) == length
+    assert house.cached == dict.fromkeys(range(1, 4), length - 1)
+    copied = sum(len(plan.copy_to) // 4 for plan in house.sent)
+    assert copied == (3 if (length - 1) % 4 else 0)
+
+
+def beams(house: House) -> list[list[int]]:
+    """Three beams for ten steps, each continued twice from logs that part in mid-page: by the
+    token that is most probable, and by another one."""
+    logs: list[list[int]] = [[]]
+    for _ in range(10):
+        handles = [
+            house.submit(STORY, Sampling(len(log) + 1, temperature=0.0), log=log) for log in logs
+        ]
+        house.finish()
+        best = [house.logs[handle] for handle in handles]
+        logs = [log for one in best for log in (one, [*one[:-1], (one[-1] + 7) % 500])][:3]
+    return logs
+
+
+@pytest.mark.row("F12.03")
+def test_beams_that_part_share_pages_and_copy_tails(loaded: LoadedModel) -> None:
+    plain = House(loaded, Limits(prefix_caching=False, max_steps=1))
+    house = House(loaded)
+    assert beams(house) == beams(plain)
+    assert sum(len(plan.copy_to) // 4 for plan in house.sent) > 10
+    computed = [sum(sum(unpack(plan.counts, "I")) for plan in h.sent) for h in (house, plain)]
+    assert computed[0] < computed[1] / 3
+
+
+def busy(house: House) -> list[list[int]]:
+    """A run with arrivals and an abort at fixed points of the logs."""
+    samplings = varied(28)
+    first = [house.submit(STORY[: 3 + i], s) for i, s in enumerate(samplings)]
+    doomed = house.submit(STORY, Sampling(99, seed=50))
+    while len(house.logs[first[0]]) < 7:
+        house.turn()
+    late = [house.submit(STORY[i:], s) for i, s in enumerate(samplings)]
+    while len(house.logs[doomed]) < 12:
+        house.turn()
+    house.abort(doomed)
+    house.finish()
+    return [house.logs[handle] for handle in (*first, *late)]
+
+
+@pytest.fixture(scope="module")
+def expected(loaded: LoadedModel) -> list[list[int]]:
+    """The logs of `busy`: a plan for every step, and each after the result of the one before."""
+    return busy(House(loaded, Limits(depth=1, max_steps=1)))
+
+
+def test_plans_of_several_steps_change_no_token(
+    loaded: LoadedModel, expected: list[list[int]]
+) -> None:
+    for max_steps in (5, 64):
+        house = House(loaded, Limits(max_steps=max_steps))
+        assert busy(house) == expected
+        assert len(house.sent) < len(house.results)
+    assert any(result.until for result in house.results), "none of up to 64 steps was cut"
+
+
+@pytest.mark.row("F13.08")
+@pytest.mark.parametrize(("depth", "max_steps"), [(1, 8), (2, 1), (4, 8)])
+def test_planning_ahead_of_results_changes_no_token(
+    loaded: LoadedModel, expected: list[list[int]], depth: int, max_steps: int
+) -> None:
+    assert busy(House(loaded, Limits(depth=depth, max_steps=max_steps))) == expected
+
+
+def test_the_gap_before_a_step_is_told_while_there_is_work(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 10**6, 2))  # Every look at it is 2 s later: a step, or a gap.
+    monkeypatch.setattr("baton_worker.runner.time.perf_counter", lambda: float(next(clock)))
+    house = House(loaded, Limits(max_steps=1))
+    house.submit(STORY, Sampling(5, temperature=0.0))
+    house.finish()
+    house.turn()
+    house.submit(STORY, Sampling(2, temperature=0.0))
+    house.finish()
+    assert {result.duration_us for result in house.results} == {2_000_000}
+    gaps = [result.gap_us for result in house.results]
+    # The first step had nothing before it; the one that only releases ran no row; then the worker
+    # was idle for want of work.
+    assert gaps == [0, 2_000_000, 2_000_000, 2_000_000, 2_000_000, 0, 0, 2_000_000]
+    assert house.state.fleet.get("w").gap_ms > 0  # type: ignore[union-attr]
+
+
+def test_pages_run_short_and_no_token_changes(
+    loaded: LoadedModel, expected: list[list[int]]
+) -> None:
+    house = House(loaded, num_pages=30)
+    assert busy(house) == expected and house.state.counters.preemptions > 0
+
+
+def swapped_in(house: House) -> int:
+    return sum(len(plan.swap_in) // 8 for plan in house.sent)
+
+
+@pytest.mark.row("F12.08", "F13.05")
+@pytest.mark.parametrize("host_pages", [6, 100])
+def test_pages_that_were_in_host_memory_change_no_token(
+    loaded: LoadedModel, expected: list[list[int]], host_pages: int
+) -> None:
+    house = House(loaded, num_pages=20, host_pages=host_pages)
+    assert busy(house) == expected and house.state.counters.preemptions > 0
+    assert any(plan.swap_out for plan in house.sent)
+    assert host_pages == 6 or swapped_in(house) > 0
+
+
+@pytest.mark.row("F12.08")
+def test_a_prompt_that_was_swapped_out_is_not_computed_again(loaded: LoadedModel) -> None:
+    prompt, other = STORY * 4, [300 + i for i in range(100)]
+    [expected] = alone(loaded, prompt, [Sampling(20, temperature=0.0)])
+    house = House(loaded, num_pages=32, host_pages=50)
+    for tokens in (prompt, other, prompt):
+        handle = house.submit(tokens, Sampling(20, temperature=0.0))
+        house.finish()
+    assert house.logs[handle] == expected and house.cached[handle] == 36
+    assert swapped_in(house) > 0
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"swap_out": [0]},
+        {"swap_out": [64, 0]},
+        {"swap_out": [0, 9]},
+        {"swap_in": [9, 0]},
+        {"swap_in": [0, 64]},
+    ],
+)
+def test_a_bad_swap_is_refused(loaded: LoadedModel, columns: dict[str, list[int]]) -> None:
+    house = House(loaded, host_pages=9)
+    packed = {name: pack(numbers, "I") for name, numbers in columns.items()}
+    with pytest.raises(PlanError, match="swaps"):
+        house.runner.step(Plan(1, 1, b"", b"", b"", b"", **packed))
+
+
+def test_a_swap_without_host_memory_is_refused(loaded: LoadedModel) -> None:
+    with pytest.raises(PlanError, match="not of this worker"):
+        plan = Plan(1, 1, b"", b"", b"", b"", swap_out=pack([0, 0], "I"))
+        House(loaded).runner.step(plan)
