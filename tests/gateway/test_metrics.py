@@ -47,3 +47,4 @@ def test_no_report_is_no_number() -> None:
     reports.append(FakeScheduler().stats())
     assert metrics.registry.get_sample_value("baton_queue_running") == 0
     assert metrics.registry.get_sample_value("baton_worker_step_ms", {"worker": "worker-1"}) == 2.0
+    assert metrics.registry.get_sample_value("baton_worker_gap_ms", {"worker": "worker-1"}) == 0.0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from baton.errors import ServerFault
 from baton.protocol import Sampling
 from baton.tokens import unpack
-from baton_gateway.generation import Delta, TokenLogprob
+from baton_gateway.generation import Delta, Past, TokenLogprob
 from baton_gateway.sequence import Sequence
 from baton_gateway.stream import Stream
 
@@ -114,3 +114,33 @@ def test_submission_continues_after_the_log() -> None:
     sequence.extend(0, array("i", [5, 6]), [])
     submit = sequence.submission()
     assert list(unpack(submit.log)) == [5, 6] and list(unpack(submit.tokens)) == list(range(20))
+
+
+def test_a_choice_goes_on_where_it_was_left() -> None:
+    past = Past()
+    for tokens, text in (([5, 6], "ab"), ([9], "é")):
+        past.add(Delta(0, text, array("i", tokens), cached=3))
+    sequence = _sequence()
+    sequence.follow(past)
+    assert list(unpack(sequence.submission().log)) == [5, 6, 9]
+    assert list(unpack(sequence.opening().log)) == [5, 6, 9]
+    assert (sequence.length, sequence.cached, sequence.ended) == (3, 3, False)
+    past.tokens.append(1)
+    assert len(sequence.log) == 3, "a copy"
+    past.add(Delta(0, "", array("i"), reason="stop"))
+    sequence.follow(past)
+    assert sequence.ended
+
+
+def test_tokens_of_the_run_before_are_told_from_a_gap() -> None:
+    sequence = _sequence(log=array("i", [1, 2]))
+    assert not sequence.overtaken(5), "a gap, which `extend` refuses"
+    sequence.renewed = True
+    assert sequence.overtaken(5) and sequence.overtaken(3)
+    assert not sequence.overtaken(2)
+    assert not sequence.overtaken(5)
+
+
+@pytest.mark.parametrize(("deadline", "left"), [(None, 0), (12.5, 2500), (9.0, 1)])
+def test_what_is_left_of_a_deadline(deadline: float | None, left: int) -> None:
+    assert _sequence(deadline=deadline).left(10.0) == left

@@ -88,7 +88,7 @@ def test_error_is_one_event_and_no_done(error: Exception, code: bytes) -> None:
         client, source = Client(), Source(1, error=error)
         await _play(client, source)
         frames = client.body.split(b"\n\n")
-        assert frames[1].startswith(b'id: s:1\ndata: {"error":{"message":') and code in frames[1]
+        assert frames[1].startswith(b'data: {"error":{"message":') and code in frames[1]
         assert b"DONE" not in client.body and b"secret" not in client.body
         assert client.complete and source.closed
 

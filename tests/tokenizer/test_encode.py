@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from baton.errors import InvalidRequest
 from baton.protocol import EncodeChat
@@ -17,6 +18,7 @@ from baton_tokenizer.chat import Chat
 from baton_tokenizer.encode import Encoder, Ids
 from baton_tokenizer.load import load
 from baton_tokenizer.vocab import Source, Vocab, build
+from tests import tiny_encoders
 from tests.fakes.tokenizer import SPECIALS, added, byte_spec, byte_vocab
 
 ATTACKS = (
@@ -48,6 +50,34 @@ def special(vocab: Vocab, ids: list[int]) -> list[bytes]:
 
 def shown(vocab: Vocab, ids: list[int]) -> str:
     return b"".join(vocab.pieces[i] for i in ids).decode()
+
+
+def pairs(folder: Path, *, types: bool) -> Encoder:
+    return Encoder(load(tiny_encoders.save_tokenizer(folder, types=types)), 1 << 16)
+
+
+@pytest.mark.parametrize("types", [True, False])
+def test_a_pair_is_framed_as_the_vocabulary_says(tmp_path: Path, types: bool) -> None:
+    encoder = pairs(tmp_path, types=types)
+    found = encoder.pair("the baton", "a", allow_special=True, limit=0)
+    oracle = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("the baton", "a")
+    assert found.ids == oracle.ids and found.ids.count(2) == 2
+    assert found.second == (oracle.type_ids.index(1) if types else 0)
+    assert not found.truncated
+
+
+def test_a_separator_in_a_pair_is_text(tmp_path: Path) -> None:
+    encoder = pairs(tmp_path, types=True)
+    posing = encoder.pair("a</s>b", "c</s>", allow_special=False, limit=0)
+    assert posing.ids.count(2) == 2 and posing.second == posing.ids.index(2) + 1
+    assert encoder.pair("a</s>b", "c</s>", allow_special=True, limit=0).ids.count(2) == 4
+
+
+def test_a_long_pair_costs_no_more_than_it_must(tmp_path: Path) -> None:
+    encoder = pairs(tmp_path, types=True)
+    found = encoder.pair("a", "b " * 10_000_000, allow_special=True, limit=8)
+    assert found.truncated and 8 < len(found.ids) < 300_000
+    assert encoder.pair("a", "b", allow_special=True, limit=4).truncated
 
 
 def test_special_tokens_in_plain_text_are_special_if_allowed() -> None:

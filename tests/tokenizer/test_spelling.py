@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tokenizers import decoders
 
 from baton.errors import ModelError
 from baton_tokenizer.spelling import ALPHABET, Spelling, spelling
@@ -44,7 +45,32 @@ def test_the_rule_is_read_from_the_decoder() -> None:
     assert spelling({"type": "Metaspace", "replacement": "▁"}).drops_space
 
 
-@pytest.mark.parametrize("decoder", [None, {"type": "CTC"}, {"type": "WordPiece", "prefix": "##"}])
+@pytest.mark.parametrize("tidy", [True, False])
+def test_word_pieces_as_the_tokenizers_library_writes_them(tidy: bool) -> None:
+    words = [
+        "it",
+        "'s",
+        "un",
+        "##believ",
+        "##able",
+        ",",
+        "do",
+        "n't",
+        "(",
+        "no",
+        ")",
+        "?",
+        "#",
+        "##",
+    ]
+    decoder = {"type": "WordPiece", "prefix": "##", "cleanup": tidy}
+    rule = spelling(decoder)
+    assert rule.drops_space
+    ours = b"".join(map(rule.spell, words)).decode().removeprefix(" ")
+    assert ours == decoders.WordPiece("##", cleanup=tidy).decode(words)
+
+
+@pytest.mark.parametrize("decoder", [None, {"type": "CTC"}, {"type": "WordPiece"}])
 def test_a_decoder_that_does_not_stream_is_refused(decoder: dict[str, str] | None) -> None:
     with pytest.raises(ModelError, match="decoder"):
         spelling(decoder)

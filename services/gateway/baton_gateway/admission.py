@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from baton.errors import InvalidRequest, NotFound
-from baton.protocol import Sampling
+from baton.protocol import PoolingInfo, Sampling
 from baton.tokens import derive_seed
+from baton_gateway.beams import alternatives
 from baton_gateway.generation import Generation
+
+MAX_ALTERNATIVES = 255
+"""Most probable tokens that a worker tells of one position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +30,62 @@ class Facts:
     eos_ids: tuple[int, ...]
     media_ids: frozenset[int] = frozenset()
     special_ids: frozenset[int] = frozenset()
+    pooling: PoolingInfo | None = None
+    """What the model gives in place of text."""
 
 
 def check_model(name: str, facts: Facts) -> None:
     """Raise `NotFound` for any model but the served one."""
     if name != facts.model:
-        raise NotFound(
-            f"The model `{name[:200]}` does not exist or you do not have access to it.",
-            code="model_not_found",
+        raise no_model(name)
+
+
+def no_model(name: str) -> NotFound:
+    """The error of a model that is not there, or not for this client."""
+    return NotFound(
+        f"The model `{name[:200]}` does not exist or you do not have access to it.",
+        code="model_not_found",
+        param="model",
+    )
+
+
+def suited(generation: Generation, facts: Facts) -> Facts:
+    """The facts that concern this request. Raises `InvalidRequest` for a model that is of no use
+    for it."""
+    pooling = facts.pooling
+    if generation.pooling is not None:
+        return facts if pooling is None else replace(facts, max_length=pooling.max_length)
+    if pooling is not None and not pooling.generates:
+        raise InvalidRequest(
+            f"The model `{facts.model}` does not generate text. {serves(pooling)}",
+            code="unsupported_value",
             param="model",
+        )
+    return facts
+
+
+def serves(pooling: PoolingInfo | None) -> str:
+    """One sentence on what a model is there for."""
+    return _SERVES["generate" if pooling is None else pooling.task]
+
+
+_SERVES = {
+    "generate": "It generates text: use /v1/chat/completions or /v1/completions.",
+    "embed": "It makes embeddings: use /v1/embeddings.",
+    "classify": "It classifies texts: use /classify.",
+    "score": "It scores pairs of texts: use /score or /rerank.",
+    "reward": "It gives rewards: use /pooling.",
+}
+
+
+def check_total(generation: Generation, total: int, most: int) -> None:
+    """Raise `InvalidRequest` when the texts of one request have more than `most` tokens."""
+    if generation.pooling is not None and total > most:
+        raise InvalidRequest(
+            f"Invalid '{generation.param}': {total} tokens in one request are more than {most}. "
+            "Send the texts in several requests.",
+            code="context_length_exceeded",
+            param=generation.param,
         )
 
 
@@ -51,6 +102,29 @@ def check_ids(generation: Generation, facts: Facts) -> None:
             if len(prompt) > facts.max_length:
                 raise too_long(generation, len(prompt), facts)
             check_prompt_ids(prompt, param, facts)
+
+
+def check_beams(generation: Generation, facts: Facts) -> None:
+    """Raise `InvalidRequest` for a beam search that needs too many alternatives per step, or whose
+    output a grammar would have to restrict."""
+    if generation.beams is None:
+        return
+    if generation.sampling.grammar is not None:
+        raise InvalidRequest(
+            "Unsupported value: 'use_beam_search' cannot be used where the output must follow a "
+            "grammar.",
+            code="unsupported_value",
+            param="use_beam_search",
+        )
+    stops = len({*generation.sampling.stop_ids, *facts.eos_ids})
+    most = min(MAX_ALTERNATIVES, facts.vocab_size)
+    if alternatives(generation.beams.width, stops) > most:
+        raise InvalidRequest(
+            f"Invalid 'beam_width': {generation.beams.width} beams and {stops} ids that end an "
+            f"output need more than {most} alternatives per step. Use fewer of either.",
+            code="integer_above_max_value",
+            param="beam_width",
+        )
 
 
 def check_range(ids: Iterable[int], param: str, facts: Facts) -> None:
@@ -87,6 +161,10 @@ def fit(generation: Generation, prompt: array[int], facts: Facts) -> int:
             code="empty_string",
             param=generation.param,
         )
+    if generation.pooling is not None:
+        if len(prompt) > facts.max_length:
+            raise too_long(generation, len(prompt), facts)
+        return 0
     wanted = generation.max_tokens
     # Log-probabilities of a prompt need one step of the model, and a step samples.
     if len(prompt) + max(1, wanted or 0) > facts.max_length:
@@ -108,7 +186,7 @@ def too_long(generation: Generation, length: int, facts: Facts) -> InvalidReques
         )
     return InvalidRequest(
         f"This model's maximum context length is {facts.max_length} tokens. However, {request}. "
-        f"Please reduce the length of the {param} or completion.",
+        f"Please reduce the length of the {param}{'' if generation.pooling else ' or completion'}.",
         code="context_length_exceeded",
         param=param,
     )

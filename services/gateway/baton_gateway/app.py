@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -19,21 +20,33 @@ from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.errors import respond
 from baton_gateway.hosts import Hosts
+from baton_gateway.journal.base import open_journal
+from baton_gateway.limits import Limiter
 from baton_gateway.middleware import Gate
+from baton_gateway.streams import Streams
+
+if TYPE_CHECKING:
+    from redis.asyncio import ConnectionPool
 
 log = logger(__name__)
 
 
 def create_app(config: Config, engine: Engine) -> FastAPI:
     """The ASGI application. Its lifespan starts and closes the engine."""
+    keys, hosts = Keys(config), Hosts(config.allowed_hosts, config.host)
+    streams = Streams(open_journal(config), config.grace_seconds)
+    limiter = Limiter(_redis(config.redis_url) if config.redis_url else None)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await engine.start()
+        await streams.start()
         try:
             yield
         finally:
+            await streams.close()
             await engine.close()
+            await limiter.close()
 
     app = FastAPI(
         lifespan=lifespan,
@@ -43,14 +56,19 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
         redirect_slashes=False,
         exception_handlers={BatonError: _on_error, HTTPException: _on_http_error},
     )
-    app.state.config, app.state.engine = config, engine
+    app.state.config, app.state.engine, app.state.streams = config, engine, streams
     for router in ROUTERS:
         app.include_router(router)
     if config.playground:
         app.include_router(page.router)
-    hosts = Hosts(config.allowed_hosts, config.host)
-    app.add_middleware(Gate, hosts=hosts, keys=Keys(config.api_keys), metrics=engine.metrics)
+    app.add_middleware(Gate, hosts=hosts, keys=keys, limiter=limiter, metrics=engine.metrics)
     return app
+
+
+def _redis(url: str) -> ConnectionPool:
+    from redis.asyncio import ConnectionPool
+
+    return ConnectionPool.from_url(url, socket_timeout=1.0, socket_connect_timeout=1.0)
 
 
 async def _on_error(request: Request, error: Exception) -> Response:

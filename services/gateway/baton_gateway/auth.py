@@ -1,35 +1,136 @@
-"""Bearer keys. Compared as digests, so that neither length nor content shows in the time."""
+"""Bearer keys: who may enter, what for and how much of it.
+
+Compared as digests, so that neither length nor content shows in the time.
+"""
 
 from __future__ import annotations
 
 import hmac
+import os
+import time
 from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
 from starlette.datastructures import Headers
 
-from baton.errors import InvalidRequest
+from baton.errors import InvalidRequest, SettingsError
+from baton.logs import logger
+from baton_gateway.config import Config
 
 _OPEN = frozenset(
     {"/health", "/health/live", "/health/ready", "/livez", "/readyz", "/", "/favicon.ico"}
 )
 """Probes, and the page in which a person types the key. Neither shows a model or a request."""
 _OPEN_FOLDER = "/static/"
+_LOOK_SECONDS = 1.0
+"""How often the file is looked at: a key that was taken out of it is refused this soon."""
+
+log = logger(__name__)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much one key may use; 0 means as much as there is."""
+
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    """Of prompts and of answers together."""
+    tokens_per_month: int = 0
+    concurrent_choices: int = 0
+    """Choices in flight; a request with n choices has n of them."""
+
+
+class Key(msgspec.Struct, frozen=True):
+    """What a key opens. The key itself is not kept."""
+
+    name: str = ""
+    tenant: str = ""
+    """Who pays, owns streams and shares cached prefixes; several keys may be of one tenant."""
+    models: tuple[str, ...] = ()
+    """Models that it may use; empty means any."""
+    limits: Limits = Limits()
+
+    def permits(self, model: str) -> bool:
+        """Whether a model may be used."""
+        return not self.models or model in self.models
+
+
+_Name = Annotated[str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$")]
+_Count = Annotated[int, Meta(ge=0)]
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[key]]` table of the file. A limit that it does not name is that of the settings."""
+
+    name: _Name
+    key: Annotated[str, Meta(min_length=8)] = ""
+    sha256: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
+    """Hexadecimal digest of the key, for a file that must not hold the key itself."""
+    tenant: str = ""
+    models: tuple[str, ...] = ()
+    requests_per_minute: _Count | None = None
+    tokens_per_minute: _Count | None = None
+    tokens_per_month: _Count | None = None
+    concurrent_choices: _Count | None = None
+
+    def digest(self) -> bytes:
+        """SHA-256 of the key. Raises `ValueError` unless exactly one of both forms is given."""
+        if bool(self.key) == bool(self.sha256):
+            raise ValueError(f"key {self.name}: give either key or sha256")
+        return _digest(self.key.encode()) if self.key else bytes.fromhex(self.sha256)
+
+    def opens(self, default: Limits) -> Key:
+        """What the key is worth."""
+        given = {name: getattr(self, name) for name in Limits.__struct_fields__}
+        limits = {name: value for name, value in given.items() if value is not None}
+        tenant = self.tenant or self.name
+        return Key(self.name, tenant, self.models, msgspec.structs.replace(default, **limits))
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file of keys, in TOML."""
+
+    key: tuple[Entry, ...] = ()
+
+
+Known = list[tuple[bytes, Key]]
+"""Digest of a key, and what it opens."""
 
 
 class Keys:
-    """The keys that may enter; without any, everybody may."""
+    """The keys that may enter; without a setting and without a file, everybody may.
 
-    def __init__(self, setting: str) -> None:
-        self._digests = [_digest(k.strip().encode()) for k in setting.split(",") if k.strip()]
+    A file is read again when it changes. One that cannot be read changes nothing, except at the
+    start: there it raises `SettingsError`.
+    """
 
-    def check(self, path: str, headers: Headers) -> str:
-        """Name of the key that the request carries: "key-1" is the first of the setting.
+    def __init__(self, config: Config) -> None:
+        self._default = Limits(
+            config.requests_per_minute,
+            config.tokens_per_minute,
+            config.tokens_per_month,
+            config.concurrent_choices,
+        )
+        self.anyone = Key(limits=self._default)
+        self._path = config.api_keys_file
+        self._given = self._from_setting(config.api_keys)
+        self._seen, self._next_look = (0, 0), 0.0
+        self._known = self._given
+        if self._path is not None:
+            self._read(self._path)
 
-        Empty where no key is needed. Raises 401 unless the path is open to all or a known key
-        is sent.
+    def check(self, path: str, headers: Headers) -> Key:
+        """The key that a request carries; `anyone` where none is needed.
+
+        Raises 401 unless the path is open to all or exactly one known key is sent.
         """
-        if not self._digests or path in _OPEN or path.startswith(_OPEN_FOLDER):
-            return ""
+        if path in _OPEN or path.startswith(_OPEN_FOLDER):
+            return Key()
+        if not self._given and self._path is None:
+            return self.anyone
+        self._look()
         given = headers.getlist("authorization")
         if not given:
             raise InvalidRequest(
@@ -37,19 +138,55 @@ class Keys:
                 "Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).",
                 status=401,
             )
-        number = self._number(given[0]) if len(given) == 1 else 0
-        if not number:
+        key = self._find(given[0]) if len(given) == 1 else None
+        if key is None:
             raise InvalidRequest("Incorrect API key provided.", code="invalid_api_key", status=401)
-        return f"key-{number}"
+        return key
 
-    def _number(self, header: str) -> int:
-        """Which key it is, from 1; 0 when none."""
+    def _find(self, header: str) -> Key | None:
         scheme, _, key = header.partition(" ")
         digest = _digest(key.encode("latin-1", "replace"))
         # Every key is compared, whichever matches.
-        matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        known = scheme.lower() == "bearer" and any(matches)
-        return 1 + matches.index(True) if known else 0
+        matches = [opened for known, opened in self._known if hmac.compare_digest(digest, known)]
+        return matches[0] if scheme.lower() == "bearer" and matches else None
+
+    def _from_setting(self, setting: str) -> Known:
+        """ "key-1" is the first of the setting."""
+        keys = [key.strip().encode() for key in setting.split(",") if key.strip()]
+        names = (f"key-{number}" for number in range(1, len(keys) + 1))
+        return [
+            (_digest(key), Key(name, name, (), self._default))
+            for key, name in zip(keys, names, strict=True)
+        ]
+
+    def _look(self) -> None:
+        """Read the file again when it has changed."""
+        now = time.monotonic()
+        if self._path is None or now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        try:
+            if _stamp(self._path) != self._seen:
+                self._read(self._path)
+                log.info("read %d keys", len(self._known))
+        except (SettingsError, OSError) as error:
+            log.error("the keys stay as they were: %s", error)
+
+    def _read(self, path: Path) -> None:
+        try:
+            self._seen = _stamp(path)
+            entries = msgspec.toml.decode(path.read_bytes(), type=File).key
+            known = [(entry.digest(), entry.opens(self._default)) for entry in entries]
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"The file of API keys cannot be used: {error}") from error
+        if len({key.name for _, key in known}) < len(known):
+            raise SettingsError("Two API keys have the same name. Give each its own.")
+        self._known = self._given + known
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_size
 
 
 def _digest(key: bytes) -> bytes:

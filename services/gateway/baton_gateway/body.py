@@ -28,8 +28,8 @@ async def read(request: Request, model: type[M]) -> M:
     """The body as a `model`. Raises `InvalidRequest` with the code and path of what is wrong."""
     config: Config = request.app.state.config
     check_type(request)
-    value = parse(await collect(request, config.max_body_bytes))
-    return build(value, model, strict=config.strict_fields)
+    request.state.body = await collect(request, config.max_body_bytes)
+    return build(parse(request.state.body), model, strict=config.strict_fields)
 
 
 def check_type(request: Request) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from baton.settings import Settings
 from baton_gateway.enabled import check_setting
+from baton_gateway.journal import check_setting as check_journal
 
 
 class Config(Settings, prefix="gateway"):
@@ -22,6 +24,18 @@ class Config(Settings, prefix="gateway"):
     HTTP listens on a loopback address, only names of this machine."""
     api_keys: str = Field(default="", repr=False)
     """Keys that clients must send as a bearer token, separated by commas; empty means open."""
+    api_keys_file: Path | None = None
+    """File of API keys with their tenants, models and limits, in TOML; see docs/reliability.md.
+    It is read again when it changes."""
+    requests_per_minute: int = Field(default=0, ge=0)
+    """POST requests that each key may make per minute; 0 means any number. Without keys, all
+    clients share one."""
+    tokens_per_minute: int = Field(default=0, ge=0)
+    """Tokens, of prompts and answers together, that each key may use per minute; 0 means any."""
+    tokens_per_month: int = Field(default=0, ge=0)
+    """The same per 30 days."""
+    concurrent_choices: int = Field(default=0, ge=0)
+    """Choices that each key may have in flight at this gateway; 0 means any number."""
     max_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
     """Largest request body."""
     max_concurrent_requests: int = Field(default=1024, ge=1)
@@ -34,10 +48,23 @@ class Config(Settings, prefix="gateway"):
     """Milliseconds that a request has if it sends no X-Deadline-Ms; 0 means no deadline."""
     patience: float = Field(default=2.0, ge=0)
     """Seconds that a request waits for a missing tokenizer, scheduler or worker before a 503."""
+    resume_seconds: float = Field(default=30.0, ge=0)
+    """Seconds that requests in flight wait for the next scheduler when theirs is lost."""
     stall_seconds: float = Field(default=30.0, gt=0)
     """A client that reads nothing of its stream for this long is cut off."""
     keep_alive_seconds: float = Field(default=15.0, gt=0)
     """A stream with nothing to say sends a comment this often, so that proxies keep it open."""
+    journal: Annotated[str, AfterValidator(check_journal)] = ""
+    """Where streams that asked for X-Stream-Durable outlive this process: sqlite, or redis; empty
+    means redis where redis_url is set, else sqlite."""
+    journal_path: Path | None = None
+    """SQLite file of the journal; by default in the run directory."""
+    journal_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
+    """Most bytes that the SQLite journal holds; old streams make room for new ones."""
+    journal_seconds: float = Field(default=600.0, gt=0)
+    """A durable stream can be resumed for this long after its last event."""
+    grace_seconds: float = Field(default=30.0, ge=0)
+    """A durable stream goes on for this long with nobody reading it, then it pauses."""
     hang_seconds: float = Field(default=5.0, gt=0)
     """A worker that is busy without progress for this long makes /health false."""
     metrics: bool = True
@@ -48,3 +75,7 @@ class Config(Settings, prefix="gateway"):
     """Logits processors that clients may name in `processors`, separated by commas."""
     strict_fields: bool = False
     """Refuse unknown request fields instead of ignoring them."""
+    max_pooled_texts: int = Field(default=2048, ge=1, le=65536)
+    """Most texts that one request may have embedded, scored or classified."""
+    max_pooled_tokens: int = Field(default=300_000, ge=1)
+    """Most tokens of all these texts together."""

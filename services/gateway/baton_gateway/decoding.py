@@ -77,7 +77,7 @@ class Decoding:
 
     async def feed(self, sequences: Iterable[Sequence]) -> None:
         """Send the tokens, and the ends, that the tokenizers have not seen."""
-        waiting = [s for s in sequences if not s.ended]
+        waiting = [s for s in sequences if not (s.ended or s.mute)]
         while waiting:
             batches: dict[Connection, _Batch] = {}
             waiting = [s for s in waiting if self._add(batches, s)]

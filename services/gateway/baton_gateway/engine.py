@@ -21,28 +21,41 @@ from msgspec import structs
 
 from baton import __version__
 from baton.discovery import Directory
-from baton.errors import BatonError, ServerFault, Unavailable
+from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
 from baton.logs import logger
 from baton.peers import incarnation
 from baton.protocol import Detokenized, Encoded, Hello, Message, Pieces, Refused, Text
 from baton.service import default_name
 from baton.telemetry import start, traceparent
 from baton.topology import FRONTEND, MEDIA, TOKENIZE
-from baton_gateway.admission import Facts, check_ids, fit, sampling_of, too_long
+from baton_gateway.admission import (
+    Facts,
+    check_beams,
+    check_ids,
+    check_total,
+    fit,
+    sampling_of,
+    suited,
+    too_long,
+)
+from baton_gateway.beams import Search
 from baton_gateway.compiler import Compiler
 from baton_gateway.config import Config
 from baton_gateway.connection import Connect, Connection, Pool, until
 from baton_gateway.decoding import Decoding
 from baton_gateway.fleet import Fleet, snapshot
-from baton_gateway.generation import Event, Generation, Prompt, Started
+from baton_gateway.generation import Beams, Event, Generation, Prompt, Started
 from baton_gateway.logprobs import Vocabulary
 from baton_gateway.metrics import Metrics, SystemCollector, Timing
 from baton_gateway.scheduler import Scheduler
+from baton_gateway.search import Prober
 from baton_gateway.sequence import Sequence
 from baton_gateway.stream import Stream
 from baton_gateway.tokenizers import Tokenizers
 from baton_gateway.words import encode as encode_words
 
+_ENCODED_AT_ONCE = 16
+"""Prompts of one request that wait for tokenizers together, so that none is idle meanwhile."""
 _REFRESH_SECONDS = 1.0
 """How often the directory is asked who is there."""
 
@@ -64,7 +77,9 @@ class Engine:
         SystemCollector(self.metrics, lambda: self._fleet.stats)
         self._tokenize = Pool(TOKENIZE, hello, connect, _TokenizerListener(self))
         self._media = Pool(MEDIA, hello, connect, _MediaListener())
-        self._scheduler = Scheduler(hello, connect, self._fleet, lambda s: self.decoding.feed(s))
+        self._scheduler = Scheduler(
+            hello, connect, self._fleet, lambda s: self.decoding.feed(s), config.resume_seconds
+        )
         self.tokenizers = Tokenizers(self._tokenize, config.patience)
         self.decoding = Decoding(self._scheduler.live, self._tokenize.pick, self._scheduler.abort)
         self._compiler = Compiler()
@@ -95,30 +110,36 @@ class Engine:
         span = start("generate", request.trace, {"baton.request": request.id})
         trace = traceparent(span) or request.trace
         began, timing = time.monotonic(), Timing(self.metrics)
-        stream = Stream(len(request.prompts) * request.n)
+        running = len(request.prompts) * request.n - sum(past.ended for past in request.past)
+        stream = Stream(running)
         timer = asyncio.get_running_loop().call_later(
             self.config.request_timeout, stream.fail, _timed_out()
         )
         sequences: list[Sequence] = []
         self._running += 1
         try:
-            facts = await self.admit()
-            check_ids(request, facts)
-            await self._try_grammar(request)
-            prompts = await self._encode(request, facts, trace)
-            request = await self._encode_words(request)
-            sequences = self._sequences(request, prompts, facts, stream)
-            await self._scheduler.submit(sequences, trace, _left(request, began))
+            request.budget.enter(running)
+            sequences = await self._prepare(replace(request, trace=trace), stream, began)
+            prompts = tuple(s.prompt for s in sequences[:: request.n])
+            if not request.past:
+                await request.budget.spend(sum(map(len, prompts)))
+            if request.beams is None:
+                await self._scheduler.submit(s for s in sequences if not s.ended)
             timing.started(sum(map(len, prompts)))
-            yield Started(tuple(prompts))
+            yield Started(prompts)
+            if request.beams is not None:
+                await self._search(request, request.beams, sequences, began)
             async for delta in stream:
-                timing.tokens(delta.choice, len(delta.tokens))
+                if delta.vector is None:
+                    timing.tokens(delta.choice, len(delta.tokens))
                 yield delta
         finally:
             timer.cancel()
             self._running -= 1
             timing.ended(complete=bool(sequences) and all(s.ended for s in sequences))
             await self._release(sequences)
+            request.budget.leave()
+            await request.budget.settle(sum(len(s.log) - s.inherited for s in sequences))
             span.end()
 
     async def admit(self) -> Facts:
@@ -156,6 +177,7 @@ class Engine:
             eos_ids=tuple(sorted({*info.eos_ids, *(stats.eos_ids if stats else ())})),
             media_ids=frozenset(info.media_ids),
             special_ids=frozenset(info.special_ids),
+            pooling=stats.pooling if stats else None,
         )
 
     async def vocabulary(self) -> Vocabulary:
@@ -195,26 +217,53 @@ class Engine:
         return {
             "model": (stats.model if stats else "") or (info.model if info else ""),
             "max_length": stats.max_length if stats else 0,
+            "task": stats.pooling.task if stats and stats.pooling else "generate",
             **snapshot(self._fleet, pools, me),
         }
 
-    async def _encode(self, request: Generation, facts: Facts, trace: str) -> list[array[int]]:
-        """Ids of every prompt. The time for it is part of the time for the request."""
+    async def _prepare(self, request: Generation, stream: Stream, began: float) -> list[Sequence]:
+        """Everything that precedes the scheduler. Raises `BatonError` for what may not run."""
+        facts = suited(request, await self.admit())
+        check_ids(request, facts)
+        check_beams(request, facts)
+        await self._try_grammar(request)
+        encoded = await self._encode(request, facts, request.trace)
+        total = sum(len(ids) for ids, _ in encoded)
+        check_total(request, total, self.config.max_pooled_tokens)
+        request = await self._encode_words(request)
+        _check_deadline(request, began)
+        return self._sequences(request, encoded, facts, stream, began)
+
+    async def _encode(
+        self, request: Generation, facts: Facts, trace: str
+    ) -> list[tuple[array[int], int]]:
+        """Ids of every prompt, and where the second text of a pair begins in them. The time for it
+        is part of the time for the request."""
         try:
             async with asyncio.timeout(self.config.request_timeout):
-                return [await self._ids(request, p, facts, trace) for p in request.prompts]
+                found: list[tuple[array[int], int]] = []
+                for first in range(0, len(request.prompts), _ENCODED_AT_ONCE):
+                    some = request.prompts[first : first + _ENCODED_AT_ONCE]
+                    work = (self._ids(request, prompt, facts, trace) for prompt in some)
+                    found += await asyncio.gather(*work)
+                return found
         except TimeoutError as error:
             raise _timed_out() from error
 
     async def _ids(
         self, request: Generation, prompt: Prompt, facts: Facts, trace: str
-    ) -> array[int]:
+    ) -> tuple[array[int], int]:
         if isinstance(prompt, tuple):
-            return array("i", prompt)
-        ids = await self.tokenizers.encode(prompt, facts.max_length, trace)
+            return array("i", prompt), 0
+        try:
+            ids, second = await self.tokenizers.encode_pair(prompt, facts.max_length, trace)
+        except InvalidRequest as error:
+            if request.pooling is None:
+                raise
+            raise InvalidRequest(error.message, code=error.code, param=request.param) from error
         if len(ids) > facts.max_length:
             raise too_long(request, len(ids), facts)
-        return ids
+        return ids, second
 
     async def _try_grammar(self, request: Generation) -> None:
         """The time for it is part of the time for the request, as that for its prompts."""
@@ -233,10 +282,16 @@ class Engine:
         return replace(request, sampling=structs.replace(request.sampling, bad_words=words))
 
     def _sequences(
-        self, request: Generation, prompts: list[array[int]], facts: Facts, stream: Stream
+        self,
+        request: Generation,
+        prompts: list[tuple[array[int], int]],
+        facts: Facts,
+        stream: Stream,
+        began: float,
     ) -> list[Sequence]:
-        rooms = [fit(request, prompt, facts) for prompt in prompts]
-        return [
+        rooms = [fit(request, prompt, facts) for prompt, _ in prompts]
+        limit = request.deadline_ms / 1000
+        sequences = [
             Sequence(
                 handle=self._handle(),
                 request=request.id,
@@ -246,14 +301,42 @@ class Engine:
                 stream=stream,
                 priority=request.priority,
                 tenant=request.tenant,
+                salt=request.salt,
+                notes=request.notes,
                 stops=request.stops,
                 stop_token_ids=request.sampling.stop_ids,
                 include_stop=request.include_stop,
                 skip_special=request.skip_special,
+                trace=request.trace,
+                deadline=began + limit if limit else None,
+                pooling=request.pooling and structs.replace(request.pooling, second=second),
             )
-            for number, (prompt, room) in enumerate(zip(prompts, rooms, strict=True))
+            for number, ((prompt, second), room) in enumerate(zip(prompts, rooms, strict=True))
             for choice in range(request.n)
         ]
+        for sequence, past in zip(sequences, request.past, strict=False):
+            sequence.follow(past)
+        return sequences
+
+    async def _search(
+        self, request: Generation, beams: Beams, sequences: list[Sequence], began: float
+    ) -> None:
+        """Write the logs of all choices by beam search, and have them decoded."""
+        firsts = sequences[:: request.n]
+        searches = [
+            Search(beams, frozenset(s.sampling.stop_ids), s.sampling.max_tokens) for s in firsts
+        ]
+        try:
+            async with asyncio.timeout(self.config.request_timeout + began - time.monotonic()):
+                await Prober(self._scheduler, self._handle).run(searches, firsts)
+        except TimeoutError as error:
+            raise _timed_out() from error
+        for search, first in zip(searches, range(0, len(sequences), request.n), strict=True):
+            choices = sequences[first : first + request.n]
+            for sequence, beam in zip(choices, search.best(request.n), strict=True):
+                sequence.write(beam.tokens, beam.logprobs, beam.reason)
+                self._scheduler.live[sequence.handle] = sequence
+        await self.decoding.feed(sequences)
 
     def _handle(self) -> int:
         while (handle := next(self._handles) & 0xFFFFFFFF) in self._scheduler.live:
@@ -314,18 +397,14 @@ class _MediaListener:
         log.warning("unexpected %s from a media preprocessor", type(message).__name__)
 
 
-def _left(request: Generation, began: float) -> int:
-    """Milliseconds until the deadline; 0 means that there is none. Raises when it has passed."""
-    if not request.deadline_ms:
-        return 0
-    left = request.deadline_ms - int((time.monotonic() - began) * 1000)
-    if left <= 0:
+def _check_deadline(request: Generation, began: float) -> None:
+    """Raise `Unavailable` when the deadline has passed before there is anything to run."""
+    if request.deadline_ms and (time.monotonic() - began) * 1000 >= request.deadline_ms:
         raise Unavailable(
             "The request's deadline passed before it could be queued. Allow it more time.",
             code="queue_timeout",
             retry_after=1,
         )
-    return left
 
 
 def _timed_out() -> BatonError:

@@ -88,7 +88,7 @@ class Fleet:
 _NUMBERS = tuple(
     name
     for name in Stats.__struct_fields__
-    if name not in {"model", "max_length", "eos_ids", "workers", "incarnation"}
+    if name not in {"model", "max_length", "eos_ids", "workers", "incarnation", "pooling"}
 )
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
-from baton.protocol import Sampling
+from baton.protocol import Pooling, Sampling
+from baton_gateway.auth import Key
+from baton_gateway.limits import Budget, Limiter
+from baton_gateway.notes import Notes
 from baton_gateway.schemas.constraints import Constraint
 
 
@@ -28,8 +32,50 @@ class TextPrompt:
     add_special: bool = True
 
 
-Prompt = ChatPrompt | TextPrompt | tuple[int, ...]
+@dataclass(frozen=True, slots=True)
+class PairPrompt:
+    """Two texts as one sequence, as the model joins them."""
+
+    text: str
+    pair: str
+
+
+Prompt = ChatPrompt | TextPrompt | PairPrompt | tuple[int, ...]
 """A tuple holds token ids, already encoded by the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beams:
+    """What a client wants of a beam search."""
+
+    width: int
+    """Hypotheses that are followed at a time."""
+    length_penalty: float = 1.0
+    """Above 0, longer outputs are preferred; below, shorter ones."""
+    early_stopping: bool | Literal["never"] = False
+    """When to stop once `width` outputs have ended: at once (True); when the best beam's score, as
+    it is (False) or as it could become at most ("never"), does not reach the worst of them."""
+
+
+@dataclass(slots=True)
+class Past:
+    """What a choice has produced before: it is continued from there."""
+
+    tokens: array[int] = field(default_factory=lambda: array("i"))
+    """int32"""
+    length: int = 0
+    """Characters of its text."""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    cached: int = 0
+    ended: bool = False
+
+    def add(self, delta: Delta) -> None:
+        """Append what has been delivered."""
+        self.tokens += delta.tokens
+        self.length += len(delta.text)
+        self.logprobs += delta.logprobs
+        self.cached = delta.cached
+        self.ended = delta.reason is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +108,18 @@ class Generation:
     """Lower runs first, under an order that looks at it."""
     tenant: str = ""
     """Who pays, and with whom cached prefixes are shared."""
+    salt: bytes = b""
+    """Of the tenant's requests, only those of the same salt share cached prefixes."""
+    notes: Notes = field(default_factory=Notes)
+    """Where the scheduler's words on the first choice are written down."""
+    past: tuple[Past, ...] = ()
+    """Per choice, where it goes on; empty for a request that begins."""
+    budget: Budget = field(default_factory=lambda: Limiter().budget(Key()))
+    """What its key may use."""
+    beams: Beams | None = None
+    """The `n` choices are the best outputs of a beam search instead of samples."""
+    pooling: Pooling | None = None
+    """Not text but a vector of every prompt is wanted; `n` is 1 then, and nothing is sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +162,8 @@ class Delta:
     """The stop string or stop id that ended it."""
     cached: int = 0
     """Prompt tokens of the choice that came from the prefix cache; the same in every delta."""
+    vector: bytes | None = None
+    """float32: what the prompt has come to, where a vector was wanted."""
 
     def then(self, later: Delta) -> Delta:
         """This delta and the next one of the same choice, as one."""

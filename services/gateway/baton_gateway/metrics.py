@@ -26,6 +26,8 @@ _TOTALS = (
     ("finished", "Sequences that ended."),
     ("lost_workers", "Workers that went silent."),
     ("dropped_frames", "Frames that the scheduler could not read."),
+    ("handoffs", "Running sequences that changed their worker, with their keys."),
+    ("failed_transfers", "Keys that did not arrive and were computed again."),
     ("stale_results", "Results of an older incarnation, dropped."),
 )
 
@@ -144,6 +146,21 @@ class SystemCollector(Collector):
         for name, text in _TOTALS:
             yield CounterMetricFamily(f"baton_{name}", text, getattr(stats, name))
         yield from _workers(stats)
+        yield from _pressure(stats)
+
+
+def _pressure(stats: Stats) -> Iterator[Metric]:
+    """What an autoscaler follows: how far each role is from having too little."""
+    used = GaugeMetricFamily("baton_kv_used_ratio", "Share of KV pages held.", labels=("role",))
+    rows = GaugeMetricFamily("baton_role_running", "Sequences that run.", labels=("role",))
+    for role in sorted({w.role for w in stats.workers}):
+        workers = [w for w in stats.workers if w.role == role]
+        total = sum(w.pages_total for w in workers)
+        held = total - sum(w.pages_free for w in workers)
+        used.add_metric((role,), held / max(total, 1))
+        rows.add_metric((role,), sum(w.running for w in workers))
+    yield used
+    yield rows
 
 
 def _workers(stats: Stats) -> Iterator[Metric]:
@@ -156,6 +173,7 @@ def _workers(stats: Stats) -> Iterator[Metric]:
         ("pages_free", "KV pages that no sequence holds."),
         ("pages_cached", "Those of them that still hold a prefix."),
         ("step_ms", "Moving average of a step in milliseconds."),
+        ("gap_ms", "Moving average of the wait between two steps while there is work."),
         ("kv_bytes", "Bytes of KV cache."),
         ("weight_bytes", "Bytes of weights."),
     ):

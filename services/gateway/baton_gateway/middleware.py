@@ -1,4 +1,4 @@
-"""What happens around every request: an id, the key, the last resort for errors, a metric."""
+"""What happens around every request: an id, the key and its limits, the last resort, a metric."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from baton_gateway.auth import Keys
 from baton_gateway.client import ClientGone
 from baton_gateway.errors import FAULT, respond
 from baton_gateway.hosts import Hosts
+from baton_gateway.limits import Budget, Limiter
 from baton_gateway.metrics import Metrics
 
 _GONE = "499"
@@ -25,8 +26,11 @@ log = logger(__name__)
 class Gate:
     """Pure ASGI: streams pass through unbuffered and disconnects are seen at once."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts, keys: Keys, metrics: Metrics) -> None:
-        self._app, self._hosts, self._keys, self._metrics = app, hosts, keys, metrics
+    def __init__(
+        self, app: ASGIApp, hosts: Hosts, keys: Keys, limiter: Limiter, metrics: Metrics
+    ) -> None:
+        self._app, self._hosts, self._keys = app, hosts, keys
+        self._limiter, self._metrics = limiter, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -46,7 +50,10 @@ class Gate:
         try:
             headers = Headers(scope=scope)
             self._hosts.check(headers)
-            scope["state"]["tenant"] = self._keys.check(scope["path"], headers)
+            budget = self._limiter.budget(self._keys.check(scope["path"], headers))
+            scope["state"]["budget"], visit.headers = budget, budget.headers
+            if scope["method"] == "POST":
+                await budget.request()
             await self._app(scope, receive, visit.send)
         except ClientGone:
             visit.status = _GONE
@@ -63,13 +70,15 @@ class Visit:
     def __init__(self, send: Send) -> None:
         self.id = f"req_{uuid.uuid4().hex}"
         self.status = "0"
+        self.headers: dict[str, str] = {}
+        """More headers for the response."""
         self._send = send
 
     async def send(self, message: Message) -> None:
         """Pass a message on to the server."""
         if message["type"] == "http.response.start":
             self.status = str(message["status"])
-            MutableHeaders(scope=message)["x-request-id"] = self.id
+            MutableHeaders(scope=message).update({"x-request-id": self.id, **self.headers})
         await self._send(message)
 
     async def refuse(self, scope: Scope, receive: Receive, error: BatonError) -> None:
@@ -83,6 +92,12 @@ def id_of(request: Request) -> str:
     return str(request.scope["state"]["request_id"])
 
 
+def budget_of(request: Request) -> Budget:
+    """What the request's key may use."""
+    budget: Budget = request.scope["state"]["budget"]
+    return budget
+
+
 def tenant_of(request: Request) -> str:
-    """Which key the request carries; empty when none is needed."""
-    return str(request.scope["state"]["tenant"])
+    """Whose key the request carries; empty when none is needed."""
+    return budget_of(request).key.tenant

@@ -23,6 +23,7 @@ from baton.protocol import (
 )
 from baton.tokens import pack, unpack
 from baton.topology import FRONTEND
+from baton.vectors import split
 from baton_gateway.connection import Connect, Connection, Pool
 from baton_gateway.fleet import Fleet
 from baton_gateway.generation import TokenLogprob
@@ -31,6 +32,8 @@ from baton_gateway.sequence import Sequence
 
 Feed = Callable[[Iterable[Sequence]], Awaitable[None]]
 
+_LEAVING, _FULL = "shutting_down", "server_is_overloaded"
+"""Codes of a scheduler that is to be replaced, and of one that has taken in all that it can."""
 _KINDS: dict[int, type[BatonError]] = {429: RateLimited, 503: Unavailable}
 
 log = logger(__name__)
@@ -41,38 +44,71 @@ class Scheduler:
 
     `feed` is called once per message with the sequences that it advanced. `live` holds every
     sequence by its handle from `submit` until `forget`; what is not in it is ignored.
+
+    A scheduler that is lost takes nothing with it: the logs are here. Whatever it ran waits, at
+    most `patience` seconds, and is handed to the next one to be continued after its log.
     """
 
-    def __init__(self, hello: Hello, connect: Connect, fleet: Fleet, feed: Feed) -> None:
+    def __init__(
+        self, hello: Hello, connect: Connect, fleet: Fleet, feed: Feed, patience: float
+    ) -> None:
         self.live: dict[int, Sequence] = {}
         self.fleet = fleet
         self.pool = Pool(FRONTEND, hello, connect, self)
-        self._feed = feed
+        self._feed, self._patience = feed, patience
+        self._waiting: dict[int, asyncio.TimerHandle] = {}
+        """By handle, the sequences that no scheduler has, and when they are given up."""
+        self._owed: list[int] = []
+        """Handles that a scheduler is still to abort, should it be the same one as before."""
         self._resets: dict[int, asyncio.Future[int]] = {}
         self._numbers = count(1)
 
-    async def submit(
-        self, sequences: Iterable[Sequence], trace: str = "", deadline_ms: int = 0
-    ) -> None:
+    async def submit(self, sequences: Iterable[Sequence]) -> None:
         """Hand sequences over, fresh or, when they have a log, to be continued after it.
 
-        They have `deadline_ms` milliseconds from now on, unless it is 0.
-
-        Raises `Unavailable` when the scheduler is gone; some may have been handed over then.
+        Those that cannot be handed over at the moment wait for a scheduler that can take them.
         """
-        connection = self.pool.pick()
-        envelope = Envelope(trace=trace, deadline_ms=deadline_ms)
         for sequence in sequences:
             self.live[sequence.handle] = sequence
-            if connection is None or not await connection.post(sequence.submission(), envelope):
-                raise _gone()
+            if not await self._hand_over(sequence):
+                self._hold(sequence)
+
+    async def _hand_over(self, sequence: Sequence) -> bool:
+        connection = self.pool.pick()
+        envelope = Envelope(trace=sequence.trace, deadline_ms=sequence.left(time.monotonic()))
+        return connection is not None and await connection.post(sequence.submission(), envelope)
+
+    def _hold(self, sequence: Sequence) -> None:
+        """Let a sequence wait for a scheduler, but not for ever."""
+        if sequence.handle not in self._waiting:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(self._patience, sequence.stream.fail, _gone())
+            self._waiting[sequence.handle] = timer
+
+    async def _resume(self) -> None:
+        """Hand over what waits, in the order in which it began to."""
+        for handle in list(self._waiting):
+            sequence = self.live.get(handle)
+            if sequence is None or sequence.ended:
+                self._let_go(handle)
+            elif await self._hand_over(sequence):
+                sequence.renewed = True
+                self._let_go(handle)
+
+    def _let_go(self, handle: int) -> None:
+        timer = self._waiting.pop(handle, None)
+        if timer is not None:
+            timer.cancel()
 
     async def abort(self, sequences: Iterable[Sequence]) -> None:
         """Stop those that still run; the scheduler frees their pages at once."""
         handles = [s.handle for s in sequences if s.reason is None]
+        if handles and not await self._abort(handles):
+            self._owed += handles
+
+    async def _abort(self, handles: list[int]) -> bool:
         connection = self.pool.pick()
-        if handles and connection is not None:
-            await connection.post(Abort(pack(handles, "I")))
+        return connection is not None and await connection.post(Abort(pack(handles, "I")))
 
     async def reset_cache(self, seconds: float) -> int:
         """Empty the prefix cache. Returns how many pages it held.
@@ -96,15 +132,23 @@ class Scheduler:
         """Nobody reads these any more."""
         for sequence in sequences:
             self.live.pop(sequence.handle, None)
+            self._let_go(sequence.handle)
 
     async def joined(self, connection: Connection) -> None:
         log.info("the scheduler at %s answers", connection.address)
+        owed, self._owed = self._owed, []
+        if owed:
+            await self._abort(owed)
+        if self._waiting:
+            log.info("%d sequences go on there after their logs", len(self._waiting))
+        await self._resume()
 
     async def lost(self, connection: Connection) -> None:
-        """Every sequence is lost with its scheduler: `submit` could hand them to the next one."""
+        """What it ran waits for the next one."""
         self.fleet.forget()
         for sequence in self.live.values():
-            sequence.stream.fail(_gone())
+            if sequence.reason is None and not sequence.ended:
+                self._hold(sequence)
 
     async def received(self, connection: Connection, message: Message) -> None:
         if isinstance(message, Tokens):
@@ -113,6 +157,7 @@ class Scheduler:
             self._on_failed(message)
         elif isinstance(message, Stats):
             self.fleet.report(message, time.monotonic())
+            await self._resume()
         elif isinstance(message, CacheReset):
             future = self._resets.get(message.id)
             if future is not None and not future.done():
@@ -120,23 +165,32 @@ class Scheduler:
 
     async def _on_tokens(self, message: Tokens) -> None:
         for handle, cached in message.cached.items():
-            if (sequence := self.live.get(handle)) is not None:
+            # What is continued elsewhere finds another cache; the client is told of the first.
+            if (sequence := self.live.get(handle)) is not None and not sequence.log:
                 sequence.cached = cached
-        fed = self._extend(message)
+        for handle, note in message.notes.items():
+            if (sequence := self.live.get(handle)) is not None and sequence.choice == 0:
+                sequence.notes.take(note)
+        fed, stale = self._extend(message)
         for part in message.prompt_logprobs:
             if (sequence := self.live.get(part.slot)) is not None:
                 sequence.prompt_logprobs |= of_prompt(part, sequence.prompt)
+        for handle, vector in split(message.pooled).items():
+            if (sequence := self.live.get(handle)) is not None and not sequence.ended:
+                sequence.answer(vector)
         for handle, reason in message.finished.items():
-            if (sequence := self.live.get(handle)) is not None:
+            if handle not in stale and (sequence := self.live.get(handle)) is not None:
                 sequence.reason = reason
                 fed[handle] = sequence
         await self._feed(fed.values())
 
-    def _extend(self, message: Tokens) -> dict[int, Sequence]:
-        """Append every row to its log. Returns the sequences that it concerned."""
+    def _extend(self, message: Tokens) -> tuple[dict[int, Sequence], set[int]]:
+        """Append every row to its log. Returns the sequences that it concerned, and the handles
+        of rows that belong to a run before the present one."""
         tokens = unpack(message.tokens)
         logprobs = by_row(message.logprobs, tokens)
-        fed, at = {}, 0
+        fed: dict[int, Sequence] = {}
+        stale, at = set(), 0
         rows = zip(
             unpack(message.handles, "I"),
             unpack(message.first, "I"),
@@ -145,16 +199,21 @@ class Scheduler:
         )
         for handle, first, number in rows:
             sequence = self.live.get(handle)
-            if sequence is not None:
+            if sequence is not None and sequence.overtaken(first):
+                stale.add(handle)
+            elif sequence is not None:
                 entries = [logprobs[i] for i in range(at, at + number) if i in logprobs]
                 _append(sequence, first, tokens[at : at + number], entries)
                 fed[handle] = sequence
             at += number
-        return fed
+        return fed, stale
 
     def _on_failed(self, message: Failed) -> None:
         sequence = self.live.get(message.handle)
         if sequence is None:
+            return
+        if message.code == _LEAVING or (message.code == _FULL and sequence.log):
+            self._hold(sequence)  # It will be taken later, by this scheduler or by the next.
             return
         kind = _KINDS.get(message.status, ServerFault)
         error = kind(
@@ -183,7 +242,8 @@ def _silent() -> Unavailable:
 
 def _gone() -> Unavailable:
     return Unavailable(
-        "The scheduler was restarted while this request ran. Send it again.",
-        code="scheduler_restarted",
+        "The scheduler was lost while this request ran, and none has taken its place. Send it "
+        "again.",
+        code="scheduler_lost",
         retry_after=1,
     )

@@ -7,10 +7,11 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 from baton.errors import ServerFault
-from baton.protocol import DecodeOpen, Sampling, Submit
+from baton.protocol import DecodeOpen, Pooling, Sampling, Submit
 from baton.tokens import pack
 from baton_gateway.connection import Connection
-from baton_gateway.generation import Delta, TokenLogprob
+from baton_gateway.generation import Delta, Past, TokenLogprob
+from baton_gateway.notes import Notes
 from baton_gateway.stream import Stream
 
 _TAIL = 8
@@ -36,16 +37,30 @@ class Sequence:
     stream: Stream
     priority: int = 0
     tenant: str = ""
+    salt: bytes = b""
+    notes: Notes = field(default_factory=Notes)
     stops: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     """Those of `sampling.stop_ids` that the client named."""
     include_stop: bool = False
     skip_special: bool = True
+    trace: str = ""
+    """W3C traceparent that goes with it, or empty."""
+    deadline: float | None = None
+    """When it is to end in an error, by the monotonic clock; None without a deadline."""
+    mute: bool = False
+    """Its text is nobody's concern."""
+    pooling: Pooling | None = None
+    """What vector is wanted in place of text."""
     log: array[int] = field(default_factory=lambda: array("i"))
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
     cached: int = 0
     """Prompt tokens that came from the prefix cache."""
+    renewed: bool = False
+    """It has been handed over again, and nothing has come of that yet."""
+    inherited: int = 0
+    """Tokens of the log that somebody else has paid for."""
     reason: str | None = None
     """Why the scheduler ended it; None while it runs there."""
     ended: bool = False
@@ -75,7 +90,28 @@ class Sequence:
             log=pack(self.log),
             priority=self.priority,
             tenant=self.tenant,
+            salt=self.salt,
+            report=self.notes.report,
+            pooling=self.pooling,
         )
+
+    def follow(self, past: Past) -> None:
+        """Go on where a choice was left; nothing may have been sent or received yet."""
+        self.log, self.logprobs = array("i", past.tokens), list(past.logprobs)
+        self.delivered = self.sent = self.inherited = len(self.log)
+        self.length, self.cached, self.ended = past.length, past.cached, past.ended
+
+    def left(self, now: float) -> int:
+        """Milliseconds until the deadline, at least 1; 0 when there is none."""
+        return 0 if self.deadline is None else max(1, int((self.deadline - now) * 1000))
+
+    def overtaken(self, first: int) -> bool:
+        """Whether tokens from `first` on come from the run before this one.
+
+        A scheduler that was taken for lost may have gone on for a while, unheard.
+        """
+        self.renewed = self.renewed and first > len(self.log)
+        return self.renewed
 
     def extend(self, first: int, tokens: array[int], logprobs: Items[TokenLogprob]) -> None:
         """Append tokens `first`, `first + 1`, ...; those that the log has are dropped.
@@ -87,6 +123,12 @@ class Sequence:
             raise ServerFault("Tokens of this request were lost on the way. Send it again.")
         self.log += tokens[known:]
         self.logprobs += logprobs[known:]
+
+    def write(self, tokens: Items[int], logprobs: Items[TokenLogprob], reason: str) -> None:
+        """The whole log at once, by another hand than the scheduler's."""
+        self.log, self.reason = array("i", tokens), reason
+        if self.sampling.logprobs >= 0:
+            self.logprobs = list(logprobs)
 
     @property
     def hidden(self) -> bool:
@@ -113,6 +155,11 @@ class Sequence:
             prompt_tail=pack(self.prompt[-_TAIL:]),
             log=pack(self.log[: self.delivered]),
         )
+
+    def answer(self, vector: bytes) -> None:
+        """Put the vector, float32, on the stream; there is nothing to decode."""
+        self.reason, self.ended = "stop", True
+        self.stream.put(Delta(self.choice, "", array("i"), reason="stop", vector=vector))
 
     def reopen(self, home: Connection | None, stale: int = 0) -> None:
         """Forget the decode state: `home` is to open it anew, after what was delivered."""

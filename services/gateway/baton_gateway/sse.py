@@ -25,8 +25,9 @@ _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 class EventStream(Response):
     """A response whose body is a sequence of JSON payloads.
 
-    Every event carries `id: <name>:<n>`, n counting from 0. A payload source that raises ends
-    the stream with one `{"error": ...}` event and without `[DONE]`.
+    Every event carries `id: <name>:<n>`, n counting from `first`. A payload source that raises ends
+    the stream with one `{"error": ...}` event and without `[DONE]`; that event is no part of the
+    answer and has no id, so that a client resumes after the last one that is.
     """
 
     media_type = "text/event-stream"
@@ -38,27 +39,30 @@ class EventStream(Response):
         *,
         keep_alive: float,
         stall: float,
+        first: int = 0,
         done: bool = True,
     ) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._name, self._payloads = name.encode(), payloads
         self._keep_alive, self._stall, self._done = keep_alive, stall, done
-        self._count = 0
-        self._sent = time.monotonic()
+        self._count = first
+        self._waiting, self._since = False, time.monotonic()
+        """Whether the client has yet to take what was sent, and since when that is so."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writing = asyncio.ensure_future(self._write(send))
-        breathing = asyncio.ensure_future(self._breathe(send))
+        watching = asyncio.ensure_future(self._watch(send))
         gone = asyncio.ensure_future(departure(receive))
         try:
-            await asyncio.wait((writing, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((writing, watching, gone), return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
                 writing.result()
-        except TimeoutError:
-            log.warning("a client read nothing for %g s and was cut off", self._stall)
+            elif watching.done():
+                watching.result()
+                log.warning("a client read nothing for %g s and was cut off", self._stall)
         finally:
-            await stop(writing, breathing, gone)
+            await stop(writing, watching, gone)
             await self._payloads.aclose()
 
     async def _write(self, send: Send) -> None:
@@ -69,27 +73,39 @@ class EventStream(Response):
             if self._done:
                 await self._event(send, b"[DONE]")
         except BatonError as error:
-            await self._event(send, encode(error))
-        except (TimeoutError, OSError):
+            await self._put(send, b"data: %b\n\n" % encode(error))
+        except OSError:
             raise
         except Exception:
             log.exception("a stream broke off")
-            await self._event(send, encode(ServerFault(FAULT)))
+            await self._put(send, b"data: %b\n\n" % encode(ServerFault(FAULT)))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _event(self, send: Send, payload: bytes) -> None:
-        """Send one event, and raise `TimeoutError` when the client takes nothing for too long."""
         frame = b"id: %b:%d\ndata: %b\n\n" % (self._name, self._count, payload)
         self._count += 1
-        async with asyncio.timeout(self._stall):
-            await send({"type": "http.response.body", "body": frame, "more_body": True})
-        self._sent = time.monotonic()
+        await self._put(send, frame)
 
-    async def _breathe(self, send: Send) -> None:
-        """Send a comment whenever the stream has said nothing for a while."""
+    async def _put(self, send: Send, frame: bytes) -> None:
+        self._since, self._waiting = time.monotonic(), True
+        await send({"type": "http.response.body", "body": frame, "more_body": True})
+        self._since, self._waiting = time.monotonic(), False
+
+    async def _watch(self, send: Send) -> None:
+        """Return when the client takes nothing for too long.
+
+        Sends a comment whenever the stream has said nothing for a while. One task that looks now
+        and then costs less than a deadline for each event.
+        """
         while True:
-            rest = self._sent + self._keep_alive - time.monotonic()
-            await asyncio.sleep(max(rest, 0.001))
-            if time.monotonic() - self._sent >= self._keep_alive:
-                await send({"type": "http.response.body", "body": _COMMENT, "more_body": True})
-                self._sent = time.monotonic()
+            for_long = time.monotonic() - self._since
+            if not self._waiting and for_long >= self._keep_alive:
+                try:
+                    async with asyncio.timeout(self._stall):
+                        await self._put(send, _COMMENT)
+                except TimeoutError:
+                    return
+            elif self._waiting and for_long >= self._stall:
+                return
+            rest = (self._stall if self._waiting else self._keep_alive) - for_long
+            await asyncio.sleep(max(min(rest, self._stall / 4), 0.001))

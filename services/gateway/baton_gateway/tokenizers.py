@@ -23,7 +23,7 @@ from baton.protocol import (
 )
 from baton.tokens import pack, unpack
 from baton_gateway.connection import Connection, Pool, until
-from baton_gateway.generation import ChatPrompt, TextPrompt
+from baton_gateway.generation import ChatPrompt, PairPrompt, TextPrompt
 
 Answer = Encoded | Detokenized | Pieces | Refused
 _TRIES = 2
@@ -56,10 +56,17 @@ class Tokenizers:
         self, prompt: ChatPrompt | TextPrompt, limit: int, trace: str = ""
     ) -> array[int]:
         """Ids of a prompt, int32; more than `limit` of them mean that it is longer than that."""
+        ids, _ = await self.encode_pair(prompt, limit, trace)
+        return ids
+
+    async def encode_pair(
+        self, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int, trace: str = ""
+    ) -> tuple[array[int], int]:
+        """The same, and where the second text begins, if the model tells the two apart; else 0."""
         answer = await self._ask(lambda id: _encode(id, prompt, limit), trace)
         if not isinstance(answer, Encoded):
             raise _unexpected(answer)
-        return unpack(answer.tokens)
+        return unpack(answer.tokens), answer.second
 
     async def detokenize(self, tokens: Sequence[int], skip_special: bool) -> str:
         """Text of whole id lists."""
@@ -117,7 +124,10 @@ class Tokenizers:
             del self._pending[number]
 
 
-def _encode(number: int, prompt: ChatPrompt | TextPrompt, limit: int) -> Message:
+def _encode(number: int, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int) -> Message:
+    if isinstance(prompt, PairPrompt):
+        # What is judged may come from anywhere: its text never becomes a separator.
+        return EncodeText(number, prompt.text, allow_special=False, limit=limit, pair=prompt.pair)
     if isinstance(prompt, TextPrompt):
         return EncodeText(number, prompt.text, add_special=prompt.add_special, limit=limit)
     return EncodeChat(

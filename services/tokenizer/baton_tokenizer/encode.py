@@ -27,6 +27,8 @@ class Ids(NamedTuple):
     ids: list[int]
     truncated: bool = False
     """`ids` are more than the limit, and maybe not all."""
+    second: int = 0
+    """Where the second text of a pair begins, if the vocabulary tells the two apart."""
 
 
 class Encoder:
@@ -46,6 +48,21 @@ class Encoder:
         vocab = self._vocab
         tokenizer = vocab.tokenizer if allow_special else vocab.literal.tokenizer
         return self._bounded(tokenizer, text, add_special, limit, "prompt")
+
+    def pair(self, first: str, second: str, *, allow_special: bool, limit: int) -> Ids:
+        """Encode two texts as the post-processor joins them, with its special tokens.
+
+        Each counts up to `reach`; beyond it they cannot fit, so the work is bounded.
+        """
+        vocab, reach = self._vocab, self.reach(limit)
+        tokenizer = vocab.tokenizer if allow_special else vocab.literal.tokenizer
+        texts = (first[:reach], second[:reach])
+        found = tokenizer.encode_batch_fast([texts], add_special_tokens=True)[0]
+        limit = limit or self._max_tokens
+        if len(found.ids) <= limit and max(len(first), len(second)) > reach:
+            raise _too_long(reach, limit, "prompt")
+        types = found.type_ids
+        return Ids(found.ids, len(found.ids) > limit, types.index(1) if 1 in types else 0)
 
     def chat(self, prompt: Rendered, limit: int) -> Ids:
         """Encode a rendered conversation, equal to transformers' `apply_chat_template`.

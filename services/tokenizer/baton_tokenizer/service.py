@@ -89,12 +89,19 @@ class Desk:
                 with span("encode", envelope.trace) as current:
                     found = self._encode(request)
                     current.set_attribute("tokens", len(found.ids))
-                return Encoded(request.id, pack(found.ids), found.truncated)
+                return Encoded(request.id, pack(found.ids), found.truncated, found.second)
 
     def _encode(self, request: EncodeChat | EncodeText) -> Ids:
         if isinstance(request, EncodeChat):
             longest = self._encoder.reach(request.limit)
             return self._encoder.chat(self._chat.render(request, longest), request.limit)
+        if request.pair is not None:
+            return self._encoder.pair(
+                request.text,
+                request.pair,
+                allow_special=request.allow_special,
+                limit=request.limit,
+            )
         return self._encoder.text(
             request.text,
             add_special=request.add_special,
@@ -129,7 +136,7 @@ def is_long(request: Request) -> bool:
         case EncodeChat():
             size = len(request.messages) + len(request.tools) + len(request.kwargs)
         case EncodeText():
-            size = len(request.text)
+            size = len(request.text) + len(request.pair or "")
         case Detokenize():
             size = len(request.tokens)
         case Vocabulary():

@@ -23,6 +23,8 @@ def _byte_alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | shifted
 
 
+_MARKS = frozenset((".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"))
+"""What the tokenizers library's WordPiece decoder writes without a space before it."""
 ALPHABET = _byte_alphabet()
 """Character of a byte-level token to byte."""
 
@@ -39,6 +41,11 @@ class Spelling:
     """Tokens like "<0x0A>" are single bytes."""
     drops_space: bool = False
     """A space at the very beginning of a text is an artefact of the vocabulary."""
+    continuation: str = ""
+    """What a token begins with that goes on with a word, "##" in WordPiece vocabularies; before
+    all others stands a space."""
+    tidy: bool = False
+    """There is no space before marks such as a full stop."""
 
     def spell(self, token: str) -> bytes:
         """The bytes of one token."""
@@ -49,7 +56,14 @@ class Spelling:
                 return token.encode()
         if self.byte_tokens and (match := _BYTE_TOKEN.fullmatch(token)):
             return bytes([int(match[1], 16)])
+        if self.continuation:
+            return self._word(token).encode()
         return (token.replace(self.space, " ") if self.space else token).encode()
+
+    def _word(self, token: str) -> str:
+        if token.startswith(self.continuation):
+            return token.removeprefix(self.continuation)
+        return token if self.tidy and token in _MARKS else f" {token}"
 
 
 def spelling(decoder: Mapping[str, Any] | None) -> Spelling:
@@ -83,11 +97,15 @@ def _step(step: Mapping[str, Any]) -> dict[str, Any]:
             return {"space": space}
         case {"type": "Strip", "content": " ", "start": 0 | 1 as start, "stop": 0}:
             return {"drops_space": start == 1}
+        case {"type": "WordPiece", "prefix": str() as prefix}:
+            tidy = step.get("cleanup", True)
+            return {"continuation": prefix, "tidy": tidy, "drops_space": True}
         case {"type": "Metaspace", "replacement": space}:
             scheme = step.get("prepend_scheme", "always")
             return {"space": space, "drops_space": scheme != "never"}
         case _:
             raise ModelError(
                 f"The tokenizer's decoder step {step.get('type')} cannot be streamed. Supported: "
-                "ByteLevel, Metaspace, ByteFallback, Fuse, Replace and Strip of one space."
+                "ByteLevel, Metaspace, WordPiece, ByteFallback, Fuse, Replace and Strip of one "
+                "space."
             )

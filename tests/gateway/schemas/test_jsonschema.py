@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
 from baton.errors import InvalidRequest
+from baton.formats import FORMATS
+from baton.grammar import Problem
+from baton.grammar import problem as trial
+from baton.protocol import Grammar
 from baton_gateway.schemas.jsonschema import (
     ANNOTATIONS,
     HONOURED,
@@ -44,8 +51,7 @@ def test_every_keyword_of_the_draft_is_honoured_or_refused() -> None:
         assert (problem({keyword: "#"}) is None) == (keyword in known), keyword
     assert not HONOURED & ANNOTATIONS
     assert set(draft.VALIDATORS) - known == {
-        "$dynamicRef", "contains", "dependentRequired", "dependentSchemas", "if", "not",
-        "propertyNames", "unevaluatedItems", "unevaluatedProperties", "uniqueItems",
+        "$dynamicRef", "contains", "if", "not", "propertyNames", "uniqueItems",
     }  # fmt: skip
 
 
@@ -96,3 +102,25 @@ def test_values_of_any_type_are_no_crash(keyword: str, value: object) -> None:
 )  # fmt: skip
 def test_repetitions(pattern: str, too_often: bool) -> None:
     assert repeats_too_often(pattern) == too_often
+
+
+def test_the_page_says_the_same() -> None:
+    """docs/structured-output.md lists every keyword, and what happens to it."""
+    page = (Path(__file__).parents[3] / "docs/structured-output.md").read_text()
+    told = dict(re.findall(r"^\| `([$\w]+)` \| (.*) \|$", page, re.MULTILINE))
+    for keyword in HONOURED:
+        assert told.pop(keyword).startswith("honoured"), keyword
+    for keyword in ANNOTATIONS:
+        assert told.pop(keyword).startswith("says"), keyword
+    assert "at the root" in told.pop("$id")
+    assert problem({"$id": "http://a"}) is None and problem({"items": {"$id": "http://a"}}) == ""
+    refused = {keyword for keyword, what in told.items() if what == "refused"}
+    assert all(problem({keyword: {}}) == "" for keyword in refused)
+    assert refused >= set(jsonschema.Draft202012Validator.VALIDATORS) - HONOURED
+    found = re.findall(r"^\| `([a-z0-9-]+)` \| ", page.partition("| format |")[2], re.MULTILINE)
+    formats = [name for name in found if compiles({"format": name}) is None]
+    assert formats == found and len(found) == 10 and set(FORMATS) <= set(found)
+
+
+def compiles(schema: dict[str, Any]) -> Problem | None:
+    return trial(Grammar("json_schema", json.dumps(schema)))

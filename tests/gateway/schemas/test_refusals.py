@@ -25,14 +25,6 @@ def test_unsupported_unless_switched_off(field: str) -> None:
     assert UNSUPPORTED[field] in caught.value.message
 
 
-@pytest.mark.row("F09.11", refuses=True)
-def test_beam_search() -> None:
-    refuse({"use_beam_search": False})
-    with pytest.raises(InvalidRequest, match="Beam search is not available") as caught:
-        refuse({"use_beam_search": True})
-    assert caught.value.param == "use_beam_search"
-
-
 def test_template_variables() -> None:
     refuse_template_names({"enable_thinking": True, "custom": [1]})
     for name in ("messages", "_private", "add_generation_prompt"):

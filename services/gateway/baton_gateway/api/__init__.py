@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from baton_gateway.api import admin, chat, completions, fleet, health, models, tokenize
+from baton_gateway.api import (
+    admin,
+    chat,
+    classify,
+    completions,
+    embeddings,
+    fleet,
+    health,
+    models,
+    pooling,
+    rerank,
+    score,
+    streams,
+    tokenize,
+)
 
 ROUTERS: tuple[APIRouter, ...] = (
     chat.router,
     completions.router,
+    embeddings.router,
+    score.router,
+    rerank.router,
+    classify.router,
+    pooling.router,
     models.router,
     tokenize.router,
+    streams.router,
     health.router,
     fleet.router,
     admin.router,

@@ -13,17 +13,17 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.admission import check_model
 from baton_gateway.api.reply import (
     Choice,
     Head,
     check_choices,
     deadline,
-    event_stream,
+    durable,
     json,
-    opened,
+    permitted,
     sampling,
     seed,
+    streamed,
     tenant,
     trace,
     whole,
@@ -33,6 +33,8 @@ from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation import ChatPrompt, Delta, Generation, Started
 from baton_gateway.logprobs import Vocabulary
+from baton_gateway.middleware import budget_of
+from baton_gateway.notes import Notes
 from baton_gateway.schemas.openai import ChatRequest
 from baton_gateway.schemas.responses import (
     ChatChoice,
@@ -53,19 +55,24 @@ async def create(request: Request) -> Response:
     body = await read(request, ChatRequest)
     engine: Engine = request.app.state.engine
     check_choices(body, 1, engine.config)
-    check_model(body.model, await engine.facts())
+    await permitted(request, body.model)
     head = Head.of(request, "chatcmpl", body.model)
+    to = await writer(engine, body, head)
+    work = generation(request, body, head)
+    if body.stream or durable(request, body):
+        return work.notes.on(await streamed(request, body, work, head, "chat", to))
+    started, choices = await whole(request, work)
+    return work.notes.on(json(to.whole(started, choices)))
+
+
+async def writer(engine: Engine, body: ChatRequest, head: Head) -> Writer:
+    """What writes the answer."""
     asked = body.logprobs or body.prompt_logprobs is not None
-    writer = Writer(body, head, await engine.vocabulary() if asked else Vocabulary(()))
-    generation = _generation(request, body, head)
-    if not body.stream:
-        started, choices = await whole(request, generation)
-        return json(writer.whole(started, choices))
-    started, deltas = await opened(request, generation)
-    return event_stream(request, head, writer.stream(started, deltas))
+    return Writer(body, head, await engine.vocabulary() if asked else Vocabulary(()))
 
 
-def _generation(request: Request, body: ChatRequest, head: Head) -> Generation:
+def generation(request: Request, body: ChatRequest, head: Head) -> Generation:
+    """What the engine is asked to do."""
     config: Config = request.app.state.config
     prompt = ChatPrompt(
         messages=msgspec.json.encode(body.messages),
@@ -95,6 +102,10 @@ def _generation(request: Request, body: ChatRequest, head: Head) -> Generation:
         deadline_ms=deadline(request),
         priority=body.priority,
         tenant=tenant(request, body),
+        salt=(body.cache_salt or "").encode(),
+        notes=Notes.of(request),
+        beams=body.beams,
+        budget=budget_of(request),
     )
 
 

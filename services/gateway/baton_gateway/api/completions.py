@@ -15,17 +15,18 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.admission import Facts, check_model
+from baton_gateway.admission import Facts
 from baton_gateway.api.reply import (
     Choice,
     Head,
     check_choices,
     deadline,
-    event_stream,
+    durable,
     json,
-    opened,
+    permitted,
     sampling,
     seed,
+    streamed,
     tenant,
     trace,
     whole,
@@ -35,6 +36,8 @@ from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation import Delta, Generation, Prompt, Started, TextPrompt
 from baton_gateway.logprobs import CompletionLogprobs, PromptTable, Vocabulary
+from baton_gateway.middleware import budget_of
+from baton_gateway.notes import Notes
 from baton_gateway.schemas.openai import CompletionRequest
 from baton_gateway.schemas.responses import Completion, CompletionChoice, Usage
 
@@ -47,18 +50,21 @@ async def create(request: Request) -> Response:
     body = await read(request, CompletionRequest)
     engine: Engine = request.app.state.engine
     check_choices(body, len(body.prompt), engine.config)
-    facts = await engine.facts()
-    check_model(body.model, facts)
+    await permitted(request, body.model)
     head = Head.of(request, "cmpl", body.model)
+    to = await writer(engine, body, head)
+    work = generation(request, body, head)
+    if body.stream or durable(request, body):
+        return work.notes.on(await streamed(request, body, work, head, "completions", to))
+    started, choices = await whole(request, work)
+    return work.notes.on(json(to.whole(started, choices)))
+
+
+async def writer(engine: Engine, body: CompletionRequest, head: Head) -> Writer:
+    """What writes the answer."""
     asked = body.logprobs is not None or body.prompt_logprobs is not None
     vocabulary = await engine.vocabulary() if asked else Vocabulary(())
-    generation = _generation(request, body, head)
-    writer = Writer(body, head, vocabulary, facts, await _echoes(body, engine))
-    if not body.stream:
-        started, choices = await whole(request, generation)
-        return json(writer.whole(started, choices))
-    started, deltas = await opened(request, generation)
-    return event_stream(request, head, writer.stream(started, deltas))
+    return Writer(body, head, vocabulary, await engine.facts(), await _echoes(body, engine))
 
 
 async def _echoes(body: CompletionRequest, engine: Engine) -> list[str]:
@@ -77,7 +83,8 @@ async def _text(ids: tuple[int, ...], skip_special: bool, engine: Engine) -> str
     return await engine.tokenizers.detokenize(known, skip_special)
 
 
-def _generation(request: Request, body: CompletionRequest, head: Head) -> Generation:
+def generation(request: Request, body: CompletionRequest, head: Head) -> Generation:
+    """What the engine is asked to do."""
     config: Config = request.app.state.config
     prompts: list[Prompt] = [
         TextPrompt(p, body.add_special_tokens) if isinstance(p, str) else p for p in body.prompt
@@ -107,6 +114,10 @@ def _generation(request: Request, body: CompletionRequest, head: Head) -> Genera
         deadline_ms=deadline(request),
         priority=body.priority,
         tenant=tenant(request, body),
+        salt=(body.cache_salt or "").encode(),
+        notes=Notes.of(request),
+        beams=body.beams,
+        budget=budget_of(request),
     )
 
 

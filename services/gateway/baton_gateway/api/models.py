@@ -10,9 +10,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.admission import check_model
-from baton_gateway.api.reply import json
+from baton_gateway.admission import Facts
+from baton_gateway.api.reply import json, permitted
 from baton_gateway.engine import Engine
+from baton_gateway.middleware import budget_of
 
 router = APIRouter()
 _SINCE = int(time.time())
@@ -37,19 +38,18 @@ class Models(msgspec.Struct):
 
 @router.get("/v1/models")
 async def models(request: Request) -> Response:
-    """The one served model."""
-    return json(Models([await _served(request)]))
+    """The one served model, if it is for this client."""
+    engine: Engine = request.app.state.engine
+    facts = await engine.facts()
+    allowed = budget_of(request).key.permits(facts.model)
+    return json(Models([_entry(facts)] if allowed else []))
 
 
 @router.get("/v1/models/{name:path}")
 async def model(request: Request, name: str) -> Response:
     """The served model, by name."""
-    engine: Engine = request.app.state.engine
-    check_model(name, await engine.facts())
-    return json(await _served(request))
+    return json(_entry(await permitted(request, name)))
 
 
-async def _served(request: Request) -> Model:
-    engine: Engine = request.app.state.engine
-    facts = await engine.facts()
+def _entry(facts: Facts) -> Model:
     return Model(facts.model, facts.max_length or None)

@@ -8,7 +8,7 @@ import time
 from array import array
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from starlette.requests import Request
@@ -17,15 +17,19 @@ from starlette.responses import Response
 from baton import __version__
 from baton.errors import InvalidRequest
 from baton.protocol import Sampling
+from baton.tokens import pack
 from baton_gateway import enabled, processors
+from baton_gateway.admission import Facts, check_model, no_model
 from baton_gateway.client import unless_gone
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.errors import invalid
 from baton_gateway.generation import Delta, Event, Generation, Started, TokenLogprob
-from baton_gateway.middleware import id_of, tenant_of
+from baton_gateway.journal.base import Route, Ticket
+from baton_gateway.middleware import budget_of, id_of, tenant_of
 from baton_gateway.schemas.openai import Sampled
 from baton_gateway.sse import EventStream
+from baton_gateway.streams import Place, Streams
 
 FINGERPRINT = f"baton-{__version__}"
 _GREEDY = 1e-5
@@ -111,6 +115,16 @@ def tenant(request: Request, body: Sampled) -> str:
     return tenant_of(request) or body.user or ""
 
 
+async def permitted(request: Request, model: str | None) -> Facts:
+    """The served model. Raises `NotFound` when it is another one, or not for the request's key."""
+    engine: Engine = request.app.state.engine
+    facts = await engine.facts()
+    check_model(facts.model if model is None else model, facts)
+    if not budget_of(request).key.permits(facts.model):
+        raise no_model(facts.model if model is None else model)
+    return facts
+
+
 def seed(body: Sampled) -> int:
     """The client's seed as 64 unsigned bits, or fresh randomness."""
     return secrets.randbits(63) if body.seed is None else body.seed & (2**64 - 1)
@@ -118,7 +132,7 @@ def seed(body: Sampled) -> int:
 
 def check_choices(body: Sampled, prompts: int, config: Config) -> None:
     """Raise `InvalidRequest` when prompts times n is more than one request may ask for."""
-    if prompts * body.candidates <= config.max_choices:
+    if prompts * body.at_once <= config.max_choices:
         return
     if prompts == 1:
         raise invalid(
@@ -129,7 +143,7 @@ def check_choices(body: Sampled, prompts: int, config: Config) -> None:
         )
     raise invalid(
         "prompt",
-        f"Invalid 'prompt': {prompts} prompts times {body.candidates} choices are more than "
+        f"Invalid 'prompt': {prompts} prompts times {body.at_once} choices are more than "
         f"{config.max_choices}.",
         "array_above_max_length",
     )
@@ -149,6 +163,8 @@ class Choice:
     """Per token, where its text begins."""
     cached: int = 0
     """Prompt tokens that came from the prefix cache."""
+    vector: bytes | None = None
+    """float32, where a vector was wanted."""
 
     @classmethod
     def of(cls, delta: Delta, length: int) -> Choice:
@@ -167,6 +183,7 @@ class Choice:
         self.prompt_logprobs = self.prompt_logprobs or delta.prompt_logprobs
         self.reason, self.stop = delta.reason, delta.stop
         self.cached = delta.cached
+        self.vector = delta.vector
 
 
 Answer = tuple[Started, list[Choice]]
@@ -225,11 +242,72 @@ async def opened(
     return started, rest(first, events)
 
 
-def event_stream(request: Request, head: Head, payloads: AsyncGenerator[bytes, None]) -> Response:
+class Streamer(Protocol):
+    """Turns deltas into the payloads of events. The same deltas always give the same ones."""
+
+    def stream(
+        self, started: Started, deltas: AsyncGenerator[Delta, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """The payloads; closing them closes the deltas."""
+
+
+def durable(request: Request, body: Sampled) -> bool:
+    """Whether the client wants its stream to outlive the connection, by X-Stream-Durable: 1.
+
+    Raises `InvalidRequest` when there is no stream, or none that can be continued.
+    """
+    header = request.headers.get("x-stream-durable", "0")
+    if header not in {"0", "1"}:
+        raise InvalidRequest(
+            "Invalid X-Stream-Durable header: expected 0 or 1.", code="invalid_value"
+        )
+    if header == "1" and not body.stream:
+        raise InvalidRequest(
+            "The X-Stream-Durable header needs 'stream' to be true.", code="invalid_value"
+        )
+    if header == "1" and body.beams is not None:
+        raise InvalidRequest(
+            "A beam search cannot be durable. Leave out the X-Stream-Durable header.",
+            code="unsupported_value",
+        )
+    return header == "1"
+
+
+async def streamed(
+    request: Request, body: Sampled, generation: Generation, head: Head, route: Route, to: Streamer
+) -> Response:
+    """The answer as server-sent events, kept in the journal when the client asks for that."""
+    lasting = durable(request, body)
+    started, deltas = await opened(request, generation)
+    if lasting:
+        streams: Streams = request.app.state.streams
+        ticket = Ticket(
+            id=head.id,
+            route=route,
+            body=request.state.body,
+            created=head.created,
+            model=head.model,
+            owner=tenant_of(request),
+            tenant=generation.tenant,
+            seed=generation.seed,
+            prompts=tuple(pack(prompt) for prompt in started.prompts),
+        )
+        recording = await streams.record(ticket, deltas)
+        deltas = recording.deltas(Place())
+    return event_stream(request, head, to.stream(started, deltas))
+
+
+def event_stream(
+    request: Request, head: Head, payloads: AsyncGenerator[bytes, None], first: int = 0
+) -> Response:
     """Payloads as server-sent events, numbered under the answer's id."""
     config: Config = request.app.state.config
     return EventStream(
-        head.id, payloads, keep_alive=config.keep_alive_seconds, stall=config.stall_seconds
+        head.id,
+        payloads,
+        keep_alive=config.keep_alive_seconds,
+        stall=config.stall_seconds,
+        first=first,
     )
 
 

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import InvalidRequest
-from baton_gateway.admission import Facts, check_model, check_prompt_ids
-from baton_gateway.api.reply import json
+from baton_gateway.admission import check_prompt_ids
+from baton_gateway.api.reply import json, permitted
 from baton_gateway.body import read
 from baton_gateway.client import unless_gone
 from baton_gateway.engine import Engine
@@ -41,7 +41,7 @@ async def tokenize(request: Request) -> Response:
     """Ids of a text or of a conversation."""
     body = await read(request, TokenizeRequest)
     engine: Engine = request.app.state.engine
-    facts = await _facts(engine, body.model)
+    facts = await permitted(request, body.model)
     limit = max(_LONGEST, 4 * facts.max_length)
     encode = engine.tokenizers.encode(_prompt(body), limit)
     ids = await unless_gone(request.receive, encode)
@@ -75,14 +75,7 @@ async def detokenize(request: Request) -> Response:
     """Text of ids; bytes that are not UTF-8 become replacement characters."""
     body = await read(request, DetokenizeRequest)
     engine: Engine = request.app.state.engine
-    facts = await _facts(engine, body.model)
+    facts = await permitted(request, body.model)
     check_prompt_ids(body.tokens, "tokens", facts)
     decode = engine.tokenizers.detokenize(body.tokens, body.skip_special_tokens)
     return json(Detokenized(await unless_gone(request.receive, decode)))
-
-
-async def _facts(engine: Engine, model: str | None) -> Facts:
-    facts = await engine.facts()
-    if model is not None:
-        check_model(model, facts)
-    return facts

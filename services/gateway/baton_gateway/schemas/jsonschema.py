@@ -1,17 +1,17 @@
 """Which JSON schemas can be honoured: a keyword that would be ignored is refused instead.
 
 Draft 2020-12, https://json-schema.org/draft/2020-12/json-schema-validation. What the engine itself
-finds impossible, `oneOf` with branches that overlap for one, it says when it compiles. A `format`
-is honoured as a shape: 29 February exists in every year.
+finds impossible, `oneOf` with branches that overlap for one, it says when it compiles.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from baton.errors import InvalidRequest
+from baton.schema import COUNTS, children
 from baton_gateway.errors import shorten
 
 MAX_DEPTH = 32
@@ -29,11 +29,12 @@ MAX_REPEAT = 512
 
 HONOURED = frozenset(
     {
-        "$defs", "$ref", "additionalProperties", "allOf", "anyOf", "const", "definitions", "enum",
+        "$defs", "$ref", "additionalProperties", "allOf", "anyOf", "const", "definitions",
+        "dependentRequired", "dependentSchemas", "enum",
         "exclusiveMaximum", "exclusiveMinimum", "format", "items", "maxItems", "maxLength",
         "maxProperties", "maximum", "minItems", "minLength", "minProperties", "minimum",
         "multipleOf", "oneOf", "pattern", "patternProperties", "prefixItems", "properties",
-        "required", "type",
+        "required", "type", "unevaluatedItems", "unevaluatedProperties",
     }
 )  # fmt: skip
 """Keywords that constrain the output."""
@@ -44,10 +45,6 @@ ANNOTATIONS = frozenset(
     }
 )  # fmt: skip
 """Keywords that say something about a value and constrain nothing."""
-_COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
-_MAPS = ("properties", "patternProperties", "$defs", "definitions")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SINGLES = ("items", "additionalProperties")
 _REPEAT = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 
 
@@ -72,11 +69,11 @@ def check_schema(schema: dict[str, Any], param: str, name: str) -> None:
     for _ in range(MAX_DEPTH):
         for one in level:
             if isinstance(one, dict):
-                _check_keywords(one, param, name)
+                _check_keywords(one, param, name, root=one is schema)
                 _check_counts(one, param)
                 properties += len(_map(one, "properties"))
                 values += len(one["enum"]) if isinstance(one.get("enum"), list) else 0
-        level = [child for one in level if isinstance(one, dict) for child in _children(one)]
+        level = [child for one in level for _, child in children(one)]
         if properties > MAX_PROPERTIES:
             raise complex_grammar(param, f"the schema has more than {MAX_PROPERTIES} properties")
         if values > MAX_ENUM:
@@ -102,25 +99,19 @@ def _items(value: object) -> Iterable[object]:
     return value if isinstance(value, list) else ()
 
 
-def _children(schema: dict[str, Any]) -> Iterator[Any]:
-    for keyword in _MAPS:
-        yield from _map(schema, keyword).values()
-    for keyword in _LISTS:
-        if isinstance(schema.get(keyword), list):
-            yield from schema[keyword]
-    for keyword in _SINGLES:
-        if keyword in schema:
-            yield schema[keyword]
-
-
 def _map(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
     value = schema.get(keyword)
     return value if isinstance(value, dict) else {}
 
 
-def _check_keywords(schema: dict[str, Any], param: str, name: str) -> None:
+def _check_keywords(schema: dict[str, Any], param: str, name: str, *, root: bool) -> None:
     for keyword in schema:
-        if keyword not in HONOURED and keyword not in ANNOTATIONS:
+        # The name of the whole changes nothing: a reference beyond it is refused.
+        if (
+            keyword not in HONOURED
+            and keyword not in ANNOTATIONS
+            and not (root and keyword == "$id")
+        ):
             problem = f"the keyword '{keyword[:64]}' cannot be honoured here"
             raise invalid_schema(param, problem, name)
     reference = schema.get("$ref", "#")
@@ -129,7 +120,7 @@ def _check_keywords(schema: dict[str, Any], param: str, name: str) -> None:
 
 
 def _check_counts(schema: dict[str, Any], param: str) -> None:
-    for keyword in _COUNTS:
+    for keyword in COUNTS:
         bound = schema.get(keyword, 0)
         if isinstance(bound, int | float) and bound > MAX_COUNT:
             raise complex_grammar(param, f"'{keyword}' is more than {MAX_COUNT}")

@@ -10,7 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from baton_gateway.body import check_depth
 from baton_gateway.errors import invalid, missing, wrong_type
+from baton_gateway.generation import Beams
 from baton_gateway.processors import MAX_PROCESSORS
+from baton_gateway.schemas.beams import FIELDS, MAX_WIDTH, beams, early
 from baton_gateway.schemas.constraints import CONSTRAINTS, Constraint, constraint
 from baton_gateway.schemas.messages import check_messages
 from baton_gateway.schemas.refusals import refuse, refuse_template_names
@@ -278,6 +280,8 @@ class Sampled(Request):
     logit_bias: Annotated[dict[int, float], BeforeValidator(_logit_bias)] = {}
     user: str | None = Field(default=None, max_length=1024)
     priority: int = Field(default=0, ge=-INT32 - 1, le=INT32)
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
+    """Only requests of the same salt share cached prefixes (vLLM's field)."""
     metadata: Annotated[dict[str, str], BeforeValidator(_metadata)] = {}
 
     top_k: int = Field(default=0, ge=-1, le=INT32)
@@ -296,6 +300,11 @@ class Sampled(Request):
     prompt_logprobs: int | None = Field(default=None, ge=0, le=20)
     return_token_ids: bool = False
 
+    use_beam_search: bool = False
+    beam_width: int | None = Field(default=None, ge=1, le=MAX_WIDTH)
+    length_penalty: float = Field(default=1.0, ge=-10.0, le=10.0)
+    early_stopping: Annotated[bool | Literal["never"], BeforeValidator(early)] = False
+
     response_format: Any = None
     structured_outputs: Any = None
     guided_json: Any = None
@@ -308,6 +317,20 @@ class Sampled(Request):
         """What the output must match."""
         return constraint({name: getattr(self, name) for name in CONSTRAINTS})
 
+    @cached_property
+    def beams(self) -> Beams | None:
+        """The beam search that is wanted."""
+        if self.model_fields_set.isdisjoint(FIELDS):
+            return None
+        fields = type(self).model_fields
+        given = {name: getattr(self, name) for name in fields}
+        return beams(given, {name: field.get_default() for name, field in fields.items()})
+
+    @property
+    def at_once(self) -> int:
+        """Sequences that run at a time per prompt."""
+        return max(self.candidates, self.beams.width if self.beams else 0)
+
     @classmethod
     def _not_null(cls) -> frozenset[str]:
         return frozenset({"model", "stream", "messages", "prompt"})
@@ -318,7 +341,7 @@ class Sampled(Request):
         return self.n
 
     def _check_common(self, most: int | None) -> None:
-        _ = self.constraint  # raises when it is wrong, and is kept
+        _ = self.constraint, self.beams  # raises when one is wrong, and is kept
         if self.stream_options is not None and not self.stream:
             raise invalid(
                 "stream_options", "The 'stream_options' parameter needs 'stream' to be true."

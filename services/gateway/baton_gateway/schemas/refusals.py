@@ -31,12 +31,10 @@ FORBIDDEN = frozenset(
 
 UNSUPPORTED = {
     "audio": "Only text is produced.",
-    "cache_salt": "Leave it out.",
     "function_call": "Use 'tool_choice'.",
     "functions": "Use 'tools'.",
     "guided_decoding_backend": "Leave it out.",
     "guided_whitespace_pattern": "White space between JSON tokens is bounded already.",
-    "length_penalty": "Beam search is not available.",
     "prediction": "Leave it out.",
     "suffix": "Text is continued at its end only.",
     "truncate_prompt_tokens": "Shorten the prompt before you send it.",
@@ -74,8 +72,6 @@ def refuse(fields: Mapping[str, Any]) -> None:
             continue
         if name in UNSUPPORTED:
             raise unsupported(name, UNSUPPORTED[name])
-        if name == "use_beam_search":
-            raise unsupported(name, "Beam search is not available.")
 
 
 def refuse_template_names(kwargs: Mapping[str, Any]) -> None:

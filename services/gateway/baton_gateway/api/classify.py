@@ -1,0 +1,29 @@
+"""POST /classify, in vLLM's shape."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton_gateway.api.pooled import Vector, begin, prompts_of
+from baton_gateway.api.reply import json
+from baton_gateway.body import read
+from baton_gateway.schemas.pooled import Classification, Classifications
+from baton_gateway.schemas.pooling import ClassifyRequest
+
+router = APIRouter()
+
+
+@router.post("/classify")
+async def create(request: Request) -> Response:
+    """The label of each text, with the probabilities of all labels."""
+    body = await read(request, ClassifyRequest)
+    job = await begin(request, body, "classify", "score")
+    vectors, usage = await job.run(prompts_of(body.input), "input", job.pooling())
+    data = [_classification(i, vector, job.info.labels) for i, vector in enumerate(vectors)]
+    return json(Classifications(**job.head("classify"), data=data, usage=usage))
+
+
+def _classification(index: int, probs: Vector, labels: tuple[str, ...]) -> Classification:
+    return Classification(index, labels[int(probs.argmax())], probs.tolist(), len(probs))

@@ -1,0 +1,29 @@
+"""POST /v1/embeddings
+
+https://platform.openai.com/docs/api-reference/embeddings
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton_gateway.api.pooled import begin, check_dimensions, prompts_of, written
+from baton_gateway.api.reply import json
+from baton_gateway.body import read
+from baton_gateway.schemas.pooled import Embedding, Embeddings
+from baton_gateway.schemas.pooling import EmbeddingRequest
+
+router = APIRouter()
+
+
+@router.post("/v1/embeddings")
+async def create(request: Request) -> Response:
+    """One vector per text."""
+    body = await read(request, EmbeddingRequest)
+    job = await begin(request, body, "embed")
+    check_dimensions(body.dimensions, job.info)
+    vectors, usage = await job.run(prompts_of(body.input), "input", job.pooling(body.dimensions))
+    data = [Embedding(i, written(v, body.encoding_format)) for i, v in enumerate(vectors)]
+    return json(Embeddings(data, body.model, usage))

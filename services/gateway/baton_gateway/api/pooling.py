@@ -1,0 +1,30 @@
+"""POST /pooling, in vLLM's shape: whatever numbers the model gives, for each text."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton_gateway.api.pooled import begin, check_dimensions, prompts_of, written
+from baton_gateway.api.reply import json
+from baton_gateway.body import read
+from baton_gateway.schemas.pooled import PooledData, PooledList
+from baton_gateway.schemas.pooling import PoolingRequest
+
+router = APIRouter()
+
+
+@router.post("/pooling")
+async def create(request: Request) -> Response:
+    """A vector or the scores of each text; of a model that judges steps, one row per step."""
+    body = await read(request, PoolingRequest)
+    job = await begin(request, body)
+    check_dimensions(body.dimensions, job.info)
+    vectors, usage = await job.run(prompts_of(body.input), "input", job.pooling(body.dimensions))
+    rows = job.info.width if job.info.steps else 0
+    data = [
+        PooledData(i, written(vector, body.encoding_format, rows))
+        for i, vector in enumerate(vectors)
+    ]
+    return json(PooledList(**job.head("pool"), data=data, usage=usage))

@@ -1,0 +1,49 @@
+"""POST /rerank and /v1/rerank in Jina's shape, /v2/rerank in Cohere's.
+
+https://api.jina.ai/redoc and https://docs.cohere.com/reference/rerank
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton_gateway.api.pooled import Job, begin
+from baton_gateway.api.reply import json
+from baton_gateway.api.score import compare
+from baton_gateway.body import read
+from baton_gateway.schemas.pooled import CohereRanking, Document, PooledUsage, Ranked, Ranking
+from baton_gateway.schemas.pooling import RerankRequest
+
+router = APIRouter()
+
+
+@router.post("/rerank")
+@router.post("/v1/rerank")
+async def jina(request: Request) -> Response:
+    """The documents, best first."""
+    body = await read(request, RerankRequest)
+    job = await begin(request, body, "score", "embed")
+    ranked, usage = await _ranked(job, body, documents=body.return_documents)
+    head = job.head("rerank")
+    return json(Ranking(head["id"], head["model"], usage, ranked))
+
+
+@router.post("/v2/rerank")
+async def cohere(request: Request) -> Response:
+    """The places of the documents, best first."""
+    body = await read(request, RerankRequest)
+    job = await begin(request, body, "score", "embed")
+    ranked, _ = await _ranked(job, body, documents=False)
+    return json(CohereRanking(job.head("rerank")["id"], ranked))
+
+
+async def _ranked(
+    job: Job, body: RerankRequest, *, documents: bool
+) -> tuple[list[Ranked], PooledUsage]:
+    pairs = [(body.query, document) for document in body.documents]
+    scores, usage = await compare(job, pairs, "documents")
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])[: body.top_n]
+    texts = body.documents
+    return [Ranked(i, scores[i], Document(texts[i]) if documents else None) for i in order], usage

@@ -1,0 +1,49 @@
+"""POST /score and /v1/score, in vLLM's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton_gateway.api.pooled import Job, Vector, begin, pairs_of
+from baton_gateway.api.reply import json
+from baton_gateway.body import read
+from baton_gateway.generation import TextPrompt
+from baton_gateway.schemas.pooled import PooledUsage, Score, Scores
+from baton_gateway.schemas.pooling import ScoreRequest
+
+router = APIRouter()
+
+
+@router.post("/score")
+@router.post("/v1/score")
+async def create(request: Request) -> Response:
+    """How well texts go together, pair by pair."""
+    body = await read(request, ScoreRequest)
+    job = await begin(request, body, "score", "embed")
+    scores, usage = await compare(job, body.pairs, "text_2")
+    data = [Score(i, score) for i, score in enumerate(scores)]
+    return json(Scores(**job.head("score"), data=data, usage=usage))
+
+
+async def compare(
+    job: Job, pairs: Sequence[tuple[str, str]], param: str
+) -> tuple[list[float], PooledUsage]:
+    """One score per pair: what a cross-encoder says of it, or the cosine of two embeddings."""
+    if job.info.task == "score":
+        vectors, usage = await job.run(pairs_of(pairs), param, job.pooling())
+        return [float(vector[0]) for vector in vectors], usage
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    vectors, usage = await job.run([TextPrompt(text) for text in texts], param, job.pooling())
+    found = dict(zip(texts, vectors, strict=True))
+    return [cosine(found[first], found[second]) for first, second in pairs], usage
+
+
+def cosine(first: Vector, second: Vector) -> float:
+    """Between -1 and 1; 0 when one of them is zero."""
+    lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return float(first @ second) / lengths if lengths else 0.0

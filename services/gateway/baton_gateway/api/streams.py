@@ -1,0 +1,118 @@
+"""GET /v1/streams/{id}: a durable stream, from the beginning or after Last-Event-ID.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html#last-event-id
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton.errors import InvalidRequest, NotFound
+from baton.tokens import unpack
+from baton_gateway.api import chat, completions
+from baton_gateway.api.reply import Head, Streamer, event_stream, permitted
+from baton_gateway.body import build, parse
+from baton_gateway.engine import Engine
+from baton_gateway.generation import Event, Generation, Past, Started
+from baton_gateway.journal.base import Ticket
+from baton_gateway.middleware import tenant_of
+from baton_gateway.schemas.openai import ChatRequest, CompletionRequest
+from baton_gateway.streams import Place, Streams
+
+router = APIRouter()
+
+
+@router.get("/v1/streams/{name}")
+async def resume(request: Request, name: str) -> Response:
+    """The events that follow the last one that the client has; 204 when none do."""
+    last = last_event(request, name)
+    engine: Engine = request.app.state.engine
+    streams: Streams = request.app.state.streams
+
+    def go_on(ticket: Ticket, past: tuple[Past, ...]) -> AsyncGenerator[Event, None]:
+        return engine.generate(_continued(request, ticket, past))
+
+    recording = await streams.find(name, tenant_of(request), go_on)
+    if recording is None:
+        raise NotFound(
+            "There is no such stream, or its time is over. Only streams that were asked for with "
+            "X-Stream-Durable: 1 can be resumed.",
+            code="stream_not_found",
+        )
+    ticket, place = recording.ticket, Place()
+    await permitted(request, ticket.model)
+    started = Started(tuple(unpack(prompt) for prompt in ticket.prompts))
+    writer = await _writer(engine, ticket)
+    payloads = writer.stream(started, recording.deltas(place))
+    if not await _skip(payloads, place, last + 1):
+        return Response(status_code=204)
+    return event_stream(request, _head(ticket), payloads, first=last + 1)
+
+
+def last_event(request: Request, name: str) -> int:
+    """Number of the last event that the client has; -1 when it has none.
+
+    Raises `InvalidRequest` when the header is no event id, `NotFound` when it is another stream's.
+    """
+    header = request.headers.get("last-event-id", "")
+    if not header:
+        return -1
+    stream, _, number = header.rpartition(":")
+    if not re.fullmatch("[0-9]{1,9}", number):
+        raise InvalidRequest(
+            "Invalid Last-Event-ID header: expected the id of an event.", code="invalid_value"
+        )
+    if stream != name:
+        raise NotFound("The Last-Event-ID header is of another stream.", code="stream_not_found")
+    return int(number)
+
+
+async def _skip(payloads: AsyncGenerator[bytes, None], place: Place, count: int) -> bool:
+    """Pass over what the client has. False when nothing is left, not even the end.
+
+    Raises `InvalidRequest` when that is more than there is.
+    """
+    place.replaying = True
+    for number in range(count):
+        try:
+            await anext(payloads)
+        except StopAsyncIteration:
+            if number + 1 == count:  # The last one that the client has is `[DONE]`.
+                return False
+            raise InvalidRequest(
+                "Invalid Last-Event-ID header: the stream is not so long.", code="invalid_value"
+            ) from None
+    place.replaying = False
+    return True
+
+
+async def _writer(engine: Engine, ticket: Ticket) -> Streamer:
+    body = parse(ticket.body)
+    if ticket.route == "chat":
+        return await chat.writer(engine, build(body, ChatRequest), _head(ticket))
+    return await completions.writer(engine, build(body, CompletionRequest), _head(ticket))
+
+
+def _continued(request: Request, ticket: Ticket, past: tuple[Past, ...]) -> Generation:
+    body, head = parse(ticket.body), _head(ticket)
+    if ticket.route == "chat":
+        asked = chat.generation(request, build(body, ChatRequest), head)
+    else:
+        asked = completions.generation(request, build(body, CompletionRequest), head)
+    return replace(
+        asked,
+        prompts=tuple(tuple(unpack(prompt)) for prompt in ticket.prompts),
+        seed=ticket.seed,
+        tenant=ticket.tenant,
+        past=past,
+    )
+
+
+def _head(ticket: Ticket) -> Head:
+    return Head(ticket.id, ticket.created, ticket.model)

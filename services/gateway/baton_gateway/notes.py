@@ -1,0 +1,54 @@
+"""What the scheduler says of a request before its first token, as headers of the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton.errors import InvalidRequest
+from baton.protocol import Note
+
+R = TypeVar("R", bound=Response)
+
+
+@dataclass(slots=True)
+class Notes:
+    """Filled in by the engine: by the time a response begins, its first token exists.
+
+    - X-Queue-Position: how many sequences were to run before it when it arrived
+    - X-Estimated-TTFT-Ms: milliseconds to its first token, as estimated then
+    - X-Cache-Report: why no more of its prompt was cached, and the first token that was not
+    """
+
+    report: bool = False
+    """The client asks for the last of them."""
+    note: Note | None = None
+
+    @classmethod
+    def of(cls, request: Request) -> Notes:
+        """What the client asks for with `X-Cache-Report: 1`. Raises `InvalidRequest`."""
+        header = request.headers.get("x-cache-report", "0")
+        if header not in {"0", "1"}:
+            raise InvalidRequest(
+                "Invalid X-Cache-Report header: expected 0 or 1.", code="invalid_value"
+            )
+        return cls(header == "1")
+
+    def take(self, note: Note) -> None:
+        """Hear of a sequence. Only the first place that a request had counts."""
+        if self.note is None:
+            self.note = note
+
+    def on(self, response: R) -> R:
+        """The response, with the headers."""
+        note = self.note
+        if note is not None:
+            response.headers["x-queue-position"] = str(note.position)
+            if note.estimate_ms >= 0:
+                response.headers["x-estimated-ttft-ms"] = str(note.estimate_ms)
+            if note.reason:
+                response.headers["x-cache-report"] = f"{note.reason}; token={note.token}"
+        return response

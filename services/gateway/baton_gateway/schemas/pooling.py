@@ -1,0 +1,193 @@
+"""Requests of OpenAI's embeddings, and of vLLM's, Jina's and Cohere's scoring and reranking."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from baton_gateway.errors import invalid, missing, wrong_type
+from baton_gateway.schemas.openai import INT32, Model, Request
+
+Input = tuple[str | tuple[int, ...], ...]
+"""Always a tuple of texts, each text or ids."""
+MAX_TEXTS = 65_536
+"""Texts that are looked at; the settings allow fewer."""
+MAX_DIMENSIONS = INT32
+
+
+def _text(value: object, param: str) -> str:
+    if not isinstance(value, str):
+        raise wrong_type(param, "a string", value)
+    if not value:
+        raise invalid(param, f"Invalid '{param}': empty string.", "empty_string")
+    return value
+
+
+def _ids(value: object, param: str) -> tuple[int, ...]:
+    """Integers; whether they are token ids is known only with the model."""
+    if not isinstance(value, list):
+        raise wrong_type(param, "an array of integers", value)
+    for i, token in enumerate(value):
+        if type(token) is not int:
+            raise wrong_type(f"{param}[{i}]", "an integer", token)
+    return tuple(value)
+
+
+def _many(value: object, param: str) -> list[Any]:
+    """A list that is not empty and not too long."""
+    if not isinstance(value, list):
+        raise wrong_type(param, "an array", value)
+    if not value:
+        raise invalid(param, f"Invalid '{param}': empty array.", "empty_array")
+    return value
+
+
+def _check_number(number: int, param: str) -> None:
+    if number > MAX_TEXTS:
+        raise too_many(param, MAX_TEXTS)
+
+
+def too_many(param: str, most: int) -> Exception:
+    """The error of more texts than one request may have."""
+    return invalid(
+        param,
+        f"Invalid '{param}': array too long. Expected at most {most} elements.",
+        "array_above_max_length",
+    )
+
+
+def _input(value: object) -> Input:
+    """A text, texts, ids or lists of ids."""
+    if isinstance(value, str):
+        return (_text(value, "input"),)
+    if not isinstance(value, list):
+        raise wrong_type("input", "a string or an array", value)
+    values = _many(value, "input")
+    kind = type(values[0])
+    if kind not in (str, list):
+        return (_ids(values, "input"),)
+    _check_number(len(values), "input")
+    for i, item in enumerate(values):
+        if type(item) is not kind:
+            raise wrong_type(f"input[{i}]", "the same type as the first element", item)
+    if kind is str:
+        return tuple(_text(item, f"input[{i}]") for i, item in enumerate(values))
+    return tuple(_ids(_many(v, f"input[{i}]"), f"input[{i}]") for i, v in enumerate(values))
+
+
+def _texts(param: str, value: object) -> tuple[str, ...]:
+    """A text or texts."""
+    if isinstance(value, str):
+        return (_text(value, param),)
+    values = _many(value, param)
+    _check_number(len(values), param)
+    return tuple(_text(item, f"{param}[{i}]") for i, item in enumerate(values))
+
+
+def _documents(value: object) -> tuple[str, ...]:
+    """Texts, each a string or an object with a `text`."""
+    values = _many(value, "documents")
+    _check_number(len(values), "documents")
+    return tuple(_document(item, f"documents[{i}]") for i, item in enumerate(values))
+
+
+def _document(value: object, param: str) -> str:
+    if isinstance(value, dict):
+        if "text" not in value:
+            raise missing(f"{param}.text")
+        return _text(value["text"], f"{param}.text")
+    return _text(value, param)
+
+
+def _query(value: object) -> str:
+    return _text(value, "query")
+
+
+class PooledRequest(Request):
+    """What they share. Servers of one model are asked without its name as well."""
+
+    model: Model | None = None
+    user: str | None = Field(default=None, max_length=1024)
+    priority: int = Field(default=0, ge=-INT32 - 1, le=INT32)
+    use_activation: bool | None = None
+    activation: bool | None = None
+    """An older name of the same: false leaves the last function out."""
+
+    @classmethod
+    def _not_null(cls) -> frozenset[str]:
+        return frozenset({"model", "input", "query", "documents", "text_1", "text_2"})
+
+    @property
+    def raw(self) -> bool:
+        """The numbers as the model puts them out are wanted."""
+        return (self.activation if self.use_activation is None else self.use_activation) is False
+
+
+class EmbeddingRequest(PooledRequest):
+    """POST /v1/embeddings"""
+
+    model: Model
+    input: Annotated[Input, BeforeValidator(_input)]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
+    normalize: bool = True
+
+    @property
+    def raw(self) -> bool:
+        """Vectors of any length are wanted."""
+        return super().raw or not self.normalize
+
+
+class PoolingRequest(PooledRequest):
+    """POST /pooling"""
+
+    input: Annotated[Input, BeforeValidator(_input)]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
+
+
+class ClassifyRequest(PooledRequest):
+    """POST /classify"""
+
+    input: Annotated[Input, BeforeValidator(_input)]
+
+
+class ScoreRequest(PooledRequest):
+    """POST /score: one text against each of several, or two lists pairwise."""
+
+    text_1: Annotated[tuple[str, ...], BeforeValidator(lambda v: _texts("text_1", v))]
+    text_2: Annotated[tuple[str, ...], BeforeValidator(lambda v: _texts("text_2", v))]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _other_names(cls, value: Any) -> Any:
+        """vLLM's newer names of the two."""
+        names = {"queries": "text_1", "documents": "text_2"}
+        return {names.get(k, k) if names.get(k) not in value else k: v for k, v in value.items()}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        first, second = len(self.text_1), len(self.text_2)
+        if first not in (1, second):
+            raise invalid(
+                "text_2",
+                f"Invalid 'text_2': {second} texts cannot be paired with the {first} of 'text_1'. "
+                "Send as many, or one 'text_1'.",
+            )
+        return self
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """What is compared with what."""
+        first = self.text_1 * (len(self.text_2) if len(self.text_1) == 1 else 1)
+        return tuple(zip(first, self.text_2, strict=True))
+
+
+class RerankRequest(PooledRequest):
+    """POST /rerank"""
+
+    query: Annotated[str, BeforeValidator(_query)]
+    documents: Annotated[tuple[str, ...], BeforeValidator(_documents)]
+    top_n: int | None = Field(default=None, ge=1, le=INT32)
+    return_documents: bool = True

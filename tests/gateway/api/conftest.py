@@ -1,0 +1,41 @@
+"""Whole systems over tiny checkpoints, for the endpoints that give vectors and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import tiny_encoders
+from tests.fakes.whole import Whole, whole
+
+LABELS = {0: "calm", 1: "glad", 2: "sad"}
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
+    """Mean pooling, 48 numbers that may be cut, texts of at most 40 tokens."""
+    folder = tmp_path_factory.mktemp("embedder")
+    tiny_encoders.save(folder, "BertModel")
+    tiny_encoders.save_sentence_files(folder, max_length=40)
+    tiny_encoders.rewrite(folder, {}, is_matryoshka=True)
+    with whole(folder) as here:
+        yield here
+
+
+@pytest.fixture(scope="module")
+def scorer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
+    """A cross-encoder."""
+    folder = tmp_path_factory.mktemp("scorer")
+    tiny_encoders.save(folder, "BertForSequenceClassification", num_labels=1)
+    with whole(folder) as here:
+        yield here
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
+    """Three labels."""
+    folder = tmp_path_factory.mktemp("classifier")
+    tiny_encoders.save(folder, "BertForSequenceClassification", id2label=LABELS)
+    with whole(folder) as here:
+        yield here
