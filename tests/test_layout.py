@@ -45,7 +45,9 @@ UNMIRRORED = {
     "shared/protocol/engine.py",
     "shared/protocol/frontend.py",
     "shared/protocol/media.py",
+    "shared/protocol/pooling.py",
     "shared/protocol/sampling.py",
+    "shared/protocol/transfer.py",
 }
 """Modules that need no test file of their own, each with its reason."""
 

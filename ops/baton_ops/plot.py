@@ -36,6 +36,33 @@ def draw(points: Sequence[tuple[int, Summary]], title: str, path: Path) -> None:
     figure.savefig(path, dpi=140)
 
 
+def compare(points: Sequence[tuple[str, float, float]], title: str, path: Path) -> None:
+    """Write a PNG of several systems: median milliseconds per token against tokens per second.
+
+    `points` are (system, output tokens per second, median TPOT) of single runs; lower and further
+    right is better.
+    """
+    figure = Figure(figsize=(8, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    names = list(dict.fromkeys(name for name, _, _ in points))
+    for name, marker in zip(names, "osD^vP*X", strict=False):
+        own = sorted((x, y) for n, x, y in points if n == name)
+        colour = _ACCENT if name.startswith("baton") else _SECOND
+        style = "--" if "4-bit" in name else "-"
+        x, y = [p[0] for p in own], [p[1] for p in own]
+        axes.plot(x, y, style, marker=marker, markersize=5, color=colour, alpha=0.85, label=name)
+    axes.set_xlabel("output tokens per second", color=_SOFT)
+    axes.set_ylabel("milliseconds per token", color=_SOFT)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    _log(axes, [y for _, _, y in points])
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=_SOFT)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=140)
+
+
 def _curve(axes: Axes, x: list[int], y: list[float], label: str, colour: str) -> None:
     axes.plot(x, y, marker="o", markersize=4, linewidth=1.6, color=colour, label=label)
 

@@ -7,6 +7,7 @@ as a flag comes from the environment of each service, as if it had been started 
 
 import http.client
 import json
+import os
 import shutil
 import signal
 import socket
@@ -16,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import BaseModel, Field, create_model
 from pydantic_settings import CliPositionalArg
@@ -55,6 +56,14 @@ class Serve(Settings):
     """Short for --gateway.host."""
     port: int | None = Field(default=None, ge=0, le=65535)
     """Short for --gateway.port; 0 picks a free one."""
+    task: Literal["", "auto", "generate", "embed", "classify", "score", "reward"] = ""
+    """Short for --worker.task: what the model is served for."""
+    workers: int | None = Field(default=None, ge=0)
+    """Workers that prefill and decode; 1, or 0 when the next two are given."""
+    prefill: int = Field(default=0, ge=0)
+    """Workers that prefill and pass on what they have begun."""
+    decode: int = Field(default=0, ge=0)
+    """Workers that decode what prefill workers pass on."""
     start_seconds: float = Field(default=900.0, gt=0)
     """How long loading the model may take before `baton serve` gives up."""
 
@@ -98,6 +107,8 @@ def variables(config: Serve) -> dict[str, str]:
         given["BATON_GATEWAY_HOST"] = config.host
     if config.port is not None:
         given["BATON_GATEWAY_PORT"] = str(config.port)
+    if config.task:
+        given["BATON_WORKER_TASK"] = config.task
     return given
 
 
@@ -209,12 +220,49 @@ class Startup:
         waited = time.monotonic() - self._began
         _, fleet = ask(self._address, "/fleet")
         console.print(banner(self._config, self._address, fleet.get("workers", []), waited))
-        console.print(example(self._config, self._address), markup=False, soft_wrap=True)
+        request = example(self._config, self._address, fleet.get("task", "generate"))
+        console.print(request, markup=False, soft_wrap=True)
 
 
-def commands() -> dict[str, list[str]]:
-    """How each service is started: with this Python, on a leash."""
-    return {s: [sys.executable, "-m", "baton_ops.leash", s] for s in SERVICES}
+def commands(config: Serve) -> dict[str, list[str]]:
+    """How each process is started, by its name: with this Python, on a leash."""
+    leash = [sys.executable, "-m", "baton_ops.leash"]
+    started = {service: [*leash, service] for service in SERVICES if service != "worker"}
+    crew = workers(config)
+    if not crew:
+        raise SettingsError("Without a worker nothing is served: --workers 1.")
+    shared = _shares(config, len(crew))
+    for name, role in crew.items():
+        named = ["--name", name, "--role", role] if len(crew) > 1 else []
+        started[name] = [*leash, "worker", *named, *shared]
+    return started
+
+
+def workers(config: Serve) -> dict[str, str]:
+    """Roles of the workers by their names."""
+    parted = bool(config.prefill or config.decode)
+    both = config.workers if config.workers is not None else int(not parted)
+    if both == 1 and not parted:
+        return {"worker": "both"}
+    counts = {"both": both, "prefill": config.prefill, "decode": config.decode}
+    names = {"both": "worker", "prefill": "prefill", "decode": "decode"}
+    return {
+        f"{names[role]}-{number}": role
+        for role, count in counts.items()
+        for number in range(1, count + 1)
+    }
+
+
+def _shares(config: Serve, count: int) -> list[str]:
+    """Flags that let several workers share the cores and the memory of this machine."""
+    whole = {**environment(), **variables(config)}
+    flags: list[str] = []
+    if count > 1 and "BATON_WORKER_THREADS" not in whole:
+        flags += ["--threads", str(max(1, len(os.sched_getaffinity(0)) // count))]
+    if count > 1 and "BATON_WORKER_MEMORY_SHARE" not in whole:
+        share = config_classes()["worker"].model_fields["memory_share"].default
+        flags += ["--memory-share", str(round(share / count, 3))]
+    return flags
 
 
 def banner(config: Serve, address: Address, workers: list[dict[str, Any]], seconds: float) -> Panel:
@@ -223,18 +271,35 @@ def banner(config: Serve, address: Address, workers: list[dict[str, Any]], secon
     rows.add_row("[bold]URL[/]", f"{address.url()}   (a chat page is at /)")
     rows.add_row("[bold]model[/]", f"{served_name(config)}   ({config.model})")
     for worker in workers:
-        rows.add_row("[bold]device[/]", f"{worker['device']}, {worker['dtype']}")
+        role = "" if worker["role"] == "both" else f"{worker['role']}: "
+        rows.add_row("[bold]device[/]", f"{role}{worker['device']}, {worker['dtype']}")
         rows.add_row("[bold]memory[/]", _memory(worker))
     rows.add_row("[bold]ready[/]", f"after {seconds:.1f} s; Ctrl-C drains and ends all")
     return Panel(rows, title="Baton", expand=False)
 
 
-def example(config: Serve, address: Address) -> str:
+_EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
+    "generate": (
+        "/v1/chat/completions",
+        {
+            "temperature": 0.2,
+            "messages": [{"role": "user", "content": "What is a relay race?"}],
+        },
+    ),
+    "embed": ("/v1/embeddings", {"input": "What is a relay race?"}),
+    "classify": ("/classify", {"input": "What is a relay race?"}),
+    "score": ("/score", {"text_1": "What is a relay race?", "text_2": "A race of teams."}),
+    "reward": ("/pooling", {"input": "A relay race is a race of teams."}),
+}
+"""Path and body of a request, by what the model is served for."""
+
+
+def example(config: Serve, address: Address, task: str = "generate") -> str:
     """A request to try, to be pasted into a shell."""
-    messages = [{"role": "user", "content": "What is a relay race?"}]
-    body = json.dumps({"model": served_name(config), "temperature": 0.2, "messages": messages})
+    path, fields = _EXAMPLES[task]
+    body = json.dumps({"model": served_name(config), **fields})
     key = " -H 'Authorization: Bearer YOUR_KEY'" if address.key else ""
-    head = f"curl {address.url()}/v1/chat/completions -H 'Content-Type: application/json'{key}"
+    head = f"curl {address.url()}{path} -H 'Content-Type: application/json'{key}"
     return f"{head} \\\n  -d '{body}'"
 
 
@@ -272,7 +337,7 @@ def run(config: Serve) -> int:
     with run_directory(config) as folder:
         given["BATON_RUN_DIR"] = str(folder)
         given["BATON_GATEWAY_PORT"] = str(address.port)
-        supervisor = Supervisor(commands(), {**environment(), **given}, config.drain_seconds)
+        supervisor = Supervisor(commands(config), {**environment(), **given}, config.drain_seconds)
         try:
             return supervise(supervisor, life, Startup(config, address), Console(highlight=False))
         finally:

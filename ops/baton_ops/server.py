@@ -1,4 +1,4 @@
-"""A server of our own for the length of a measurement: started, awaited, ended again."""
+"""A server for the length of a measurement: started, awaited, ended again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,16 +32,38 @@ def served(model: str, arguments: Sequence[str], log: Path, start_seconds: float
 
     Raises `Unavailable` with the end of that output when it stops or is not ready in time.
     """
+
+    def command(port: int) -> list[str]:
+        return [sys.executable, "-m", "baton", "serve", model, "--port", str(port), *arguments]
+
+    with running(command, "/health/ready", {}, log, start_seconds) as url:
+        yield url
+
+
+@contextmanager
+def running(
+    command: Callable[[int], list[str]],
+    ready: str,
+    variables: Mapping[str, str],
+    log: Path,
+    start_seconds: float,
+) -> Iterator[str]:
+    """Run any server on a free port and yield its URL once the path `ready` answers 200.
+
+    Raises `Unavailable` with the end of its output when it stops or is not ready in time.
+    """
     port = free_port()
-    command = [sys.executable, "-m", "baton", "serve", model, "--port", str(port), *arguments]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env=dict(environment())
+            command(port),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**environment(), **variables},
         )
     url = f"http://127.0.0.1:{port}"
     try:
-        _await(process, url, log, start_seconds)
+        _await(process, url + ready, log, start_seconds)
         yield url
     finally:
         _stop(process)
@@ -59,7 +81,7 @@ def _await(process: subprocess.Popen[bytes], url: str, log: Path, seconds: float
 
 def _ready(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health/ready", timeout=2.0).status_code == 200
+        return httpx.get(url, timeout=2.0).status_code == 200
     except httpx.HTTPError:
         return False
 

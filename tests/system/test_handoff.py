@@ -1,0 +1,106 @@
+"""Prefill and decode in different processes: the same text, whoever runs which leg."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from baton_ops.drain import Drain, drain
+from tests.served import PATIENCE, Served, until
+
+pytestmark = pytest.mark.slow
+EXACT = ("--worker.dtype", "float32", "--worker.threads", "1", "--scheduler.local-prefill", "0")
+PROMPT = "Once upon a time there was a little girl who loved to run with her friends. " * 6
+CASES: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.9, "seed": 7},
+    {"temperature": 0.9, "seed": 7, "n": 3},
+    {"frequency_penalty": 0.7, "repetition_penalty": 1.2},
+    {"stop": ["."]},
+    {"logprobs": 3},
+    {"structured_outputs": {"regex": "(Lily|Tom) (ran|sat)( and (ran|sat)){2,30}\\."}},
+]
+
+
+def start(folder: Path, model: Path, *flags: str) -> Served:
+    return Served(folder, model, *EXACT, *flags).ready()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, stories: Path) -> Iterator[Served]:
+    served = start(tmp_path_factory.mktemp("whole"), stories)
+    yield served
+    served.close()
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory, stories: Path) -> Iterator[Served]:
+    served = start(
+        tmp_path_factory.mktemp("split"), stories, "--prefill", "1", "--decode", "2",
+        "--worker.page-size", "8", "--run-dir", "run",
+    )  # fmt: skip
+    until(lambda: len(ready(served)) == 3, "everybody is there")
+    yield served
+    served.close()
+
+
+def answer(served: Served, **fields: Any) -> list[Any]:
+    body = served.complete(**{"prompt": PROMPT, "max_tokens": 160} | fields).json()
+    return [(c["text"], c["finish_reason"], c["logprobs"]) for c in body["choices"]]
+
+
+def metric(served: Served, name: str) -> float:
+    page = httpx.get(f"{served.url}/metrics", timeout=PATIENCE).text
+    return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name))
+
+
+@pytest.mark.row("F15.01")
+@pytest.mark.parametrize("fields", CASES, ids=str)
+def test_a_split_changes_nothing(whole: Served, split: Served, fields: dict[str, Any]) -> None:
+    before = metric(split, "baton_handoffs_total")
+    assert answer(split, **fields) == answer(whole, **fields)
+    until(lambda: metric(split, "baton_handoffs_total") > before, "the sequence changes workers")
+    assert metric(split, "baton_failed_transfers_total") == 0
+
+
+def test_a_decode_worker_dies_in_mid_stream(whole: Served, split: Served) -> None:
+    wanted = answer(whole, temperature=0.9, seed=3)
+    found: list[list[Any]] = []
+    client = threading.Thread(target=lambda: found.append(answer(split, temperature=0.9, seed=3)))
+    client.start()
+    until(lambda: bool(running(split)), "a decode worker runs it")
+    os.kill(split.pids()[running(split)], signal.SIGKILL)
+    client.join(timeout=PATIENCE)
+    assert found == [wanted]
+
+
+def test_a_decode_worker_drains_in_mid_stream(whole: Served, split: Served) -> None:
+    until(lambda: len(ready(split)) == 3, "the killed one is back")
+    before = metric(split, "baton_handoffs_total")
+    wanted = answer(whole, temperature=0.9, seed=5)
+    found: list[list[Any]] = []
+    client = threading.Thread(target=lambda: found.append(answer(split, temperature=0.9, seed=5)))
+    client.start()
+    until(lambda: bool(running(split)), "a decode worker runs it")
+    drain(Drain(worker=running(split), run_dir=split.log.parent / "run"))
+    client.join(timeout=PATIENCE)
+    assert found == [wanted]
+    assert metric(split, "baton_handoffs_total") == before + 2
+    until(lambda: len(ready(split)) == 3, "the drained one is back")
+
+
+def ready(served: Served) -> list[str]:
+    return [w["name"] for w in served.fleet()["workers"] if w["state"] == "ready"]
+
+
+def running(served: Served) -> str:
+    """The decode worker that has a sequence."""
+    busy = [w["name"] for w in served.fleet()["workers"] if w["role"] == "decode" and w["running"]]
+    return busy[0] if busy else ""
