@@ -80,6 +80,9 @@ class Run:
     summary: Summary
     concurrency: int | None = None
     rate: float | None = None
+    gap_ms: float | None = None
+    """How long the worker that waited longest had stood idle between two steps, on average over
+    the last steps of the run; None where the server does not tell."""
 
     @property
     def name(self) -> str:
@@ -143,7 +146,8 @@ class Session:
         asked = requests(self._prompts, self._lengths(shape), count, self._seed())
         with self._bar(_title(shape, concurrency, None), count) as done:
             outcomes = await closed_loop(self._target, asked, concurrency, seconds, done)
-        return Run(shape, summarise(outcomes), concurrency=concurrency)
+        gap = await self._gap()
+        return Run(shape, summarise(outcomes), concurrency=concurrency, gap_ms=gap)
 
     async def _open(self, shape: Shape, rate: float) -> Run:
         seed, seconds = self._seed(), self._options.run_seconds
@@ -151,7 +155,11 @@ class Session:
         asked = requests(self._prompts, self._lengths(shape), len(times), seed)
         with self._bar(_title(shape, None, rate), len(times)) as done:
             outcomes = await open_loop(self._target, asked, times, seconds, done)
-        return Run(shape, summarise(outcomes), rate=rate)
+        return Run(shape, summarise(outcomes), rate=rate, gap_ms=await self._gap())
+
+    async def _gap(self) -> float | None:
+        workers = await _fleet(self._target.client)
+        return max((w["gap_ms"] for w in workers if "gap_ms" in w), default=None)
 
     @contextmanager
     def _bar(self, name: str, count: int) -> Iterator[Any]:
@@ -207,16 +215,26 @@ async def measure(options: Bench, url: str, console: Console) -> Measured:
 
 async def _workers(client: httpx.AsyncClient) -> list[dict[str, Any]]:
     """Device and number format of the workers, where the server tells; nothing otherwise."""
+    wanted = ("name", "device", "dtype", "pages_total", "weight_bytes", "kv_bytes")
+    return [{key: w.get(key) for key in wanted} for w in await _fleet(client)]
+
+
+async def _fleet(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    """What the server tells of its workers; nothing where it is another one."""
     answer = await client.get("/fleet")
     if answer.status_code != 200:
         return []
-    wanted = ("name", "device", "dtype", "pages_total", "weight_bytes", "kv_bytes")
-    return [{key: w.get(key) for key in wanted} for w in answer.json().get("workers", [])]
+    workers: list[dict[str, Any]] = answer.json().get("workers", [])
+    return workers
 
 
 def show(runs: list[Run], console: Console) -> None:
     """Print the table, at its full width even where the terminal's is unknown, and the errors."""
     grid = table([(run.name, run.summary) for run in runs])
+    gaps = [run.gap_ms for run in runs]
+    if any(gap is not None for gap in gaps):
+        grid.add_section()
+        grid.add_row("Gap between steps (ms)", *("-" if g is None else f"{g:.3f}" for g in gaps))
     wide = Console(file=console.file, width=max(console.width, 44 + 15 * len(runs)))
     wide.print(grid)
     for run in runs:

@@ -41,6 +41,7 @@ from baton.protocol import (
     Stats,
     Submit,
     Text,
+    Times,
     TokenizerInfo,
     Tokens,
     Vocabulary,
@@ -255,6 +256,8 @@ class FakeScheduler(FakeServer):
     """Prompt tokens of every sequence that came from the prefix cache."""
     note: Note | None = None
     """What is told of every sequence."""
+    times: Times | None = None
+    """Where the time of every sequence is said to have gone."""
     live: dict[int, _Run] = field(default_factory=dict)
     aborted: list[int] = field(default_factory=list)
     report: bool = True
@@ -294,7 +297,8 @@ class FakeScheduler(FakeServer):
         elif isinstance(message, Abort):
             for handle in unpack(message.handles, "I"):
                 self.aborted.append(handle)
-                self.live.pop(handle, None)
+                if self.live.pop(handle, None) is not None and self.times is not None:
+                    self.push(Tokens(b"", b"", b"", b"", times={handle: self.times}))
 
         elif isinstance(message, ResetCache):
             self.push(CacheReset(message.id, 7))
@@ -312,7 +316,7 @@ class FakeScheduler(FakeServer):
         for handle in failing:
             assert self.fail is not None
             del self.live[handle]
-            self.push(msgspec.structs.replace(self.fail, handle=handle))
+            self.push(msgspec.structs.replace(self.fail, handle=handle, times=self.times))
         handles, first, tokens, finished, new = [], [], [], {}, []
         entries: list[tuple[int, int]] = []
         prompts: list[PromptLogprobs] = []
@@ -349,6 +353,7 @@ class FakeScheduler(FakeServer):
                     tuple(prompts),
                     dict.fromkeys(new, self.cached) if self.cached else {},
                     notes=dict.fromkeys(new, self.note) if self.note else {},
+                    times=dict.fromkeys(finished, self.times) if self.times else {},
                 )
             )
 

@@ -6,6 +6,7 @@ import torch
 
 from baton.protocol import Grant
 from baton.tokens import pack
+from baton_worker.kernels.pages import Codes
 from baton_worker.kv import KVCache
 from baton_worker.models.spec import Attention, Decoder, Glu, Head, Norm, Rope
 
@@ -19,17 +20,22 @@ def spec(*heads: int) -> Decoder:
     return Decoder(16, 32, layers, Norm(1e-5), Head())
 
 
-def cache(page_size: int, dtype: torch.dtype = torch.bfloat16) -> KVCache:
+def cache(
+    page_size: int, dtype: torch.dtype = torch.bfloat16, codes: Codes | None = None
+) -> KVCache:
     """Two layers of different widths, 64 tokens."""
-    made = KVCache(spec(1, 4), 64 // page_size, page_size, dtype=dtype, device=torch.device("cpu"))
-    return made
+    device = torch.device("cpu")
+    return KVCache(spec(1, 4), 64 // page_size, page_size, dtype=dtype, device=device, codes=codes)
 
 
-def filled(page_size: int) -> KVCache:
-    made = cache(page_size)
+def filled(page_size: int, codes: Codes | None = None) -> KVCache:
+    made = cache(page_size, codes=codes)
     generator = torch.Generator().manual_seed(0)
     for layer in made.layers:
-        layer.copy_(torch.randn(layer.shape, generator=generator))
+        if codes is None:
+            layer.copy_(torch.randn(layer.shape, generator=generator))
+        else:
+            layer.copy_(torch.randint(256, layer.shape, generator=generator, dtype=torch.uint8))
     return made
 
 

@@ -34,6 +34,7 @@ from baton_gateway.engine import Engine
 from baton_scheduler.events import (
     Aborted,
     Arrived,
+    Clock,
     Decision,
     Dispatch,
     Event,
@@ -116,6 +117,7 @@ class RealScheduler(FakeServer):
             self.push(self.stats())
 
     def serve(self, message: Message) -> None:
+        self._apply(Clock(time.monotonic()))
         if isinstance(message, Submit):
             self._apply(Arrived(GATEWAY, message))
         elif isinstance(message, Abort):
@@ -149,7 +151,9 @@ class RealScheduler(FakeServer):
                 break
             plan = self.plans.pop(0).message
             for turn in range(plan.steps):
-                self._apply(Settled(WORKER, self.worker.step(plan, turn)))
+                result = self.worker.step(plan, turn)
+                self._apply(Clock(time.monotonic()))
+                self._apply(Settled(WORKER, result))
 
 
 def info_of(worker: WorkerEngine, name: str) -> WorkerInfo:

@@ -3,7 +3,8 @@
 So loss, duplication, reordering and cross-wiring of tokens are provable: whoever knows a request
 knows every token of its answer. The fake also checks what a scheduler promises: positions are
 contiguous, steps have no gap, budgets hold, no page that a second live slot has is written, and a
-sequence reads back exactly the keys of its own prefix, whoever computed them.
+sequence reads back exactly the keys of its own prefix, whoever computed them: all of them, or those
+within the window of its next token.
 
     python -m tests.fakes.worker --run-dir DIR [--step-ms 2]
 """
@@ -56,6 +57,7 @@ def worker_info(
     role: str = "both",
     pages_address: str = "",
     host_pages: int = 0,
+    window: int = 0,
 ) -> WorkerInfo:
     """What a fake worker says of itself."""
     return WorkerInfo(
@@ -69,6 +71,7 @@ def worker_info(
         role=role,
         pages_address=pages_address,
         host_pages=host_pages,
+        window=window,
     )
 
 
@@ -107,6 +110,8 @@ class _Slot:
     """Prompt and log."""
     computed: int = 0
     pages: list[int] = field(default_factory=list)
+    dropped: int = 0
+    """So many of them, from the first on, are not its own any more."""
     keys: list[bytes] = field(default_factory=list)
     """Per computed position what its page must hold: a hash of all tokens up to it."""
     done: bool = False
@@ -114,6 +119,11 @@ class _Slot:
     @property
     def length(self) -> int:
         return len(self.tokens)
+
+    @property
+    def own(self) -> list[int]:
+        """Pages that nobody else writes to."""
+        return self.pages[self.dropped :]
 
     def key(self, position: int) -> bytes:
         """Extends the chain up to this position, which a token must have."""
@@ -182,8 +192,13 @@ class FakeEngine:
         ):
             self.slots[slot].pages += [next(pages) for _ in range(count)]
         assert next(pages, None) is None
+        for slot, count in zip(
+            unpack(plan.drop_rows, "I"), unpack(plan.drop_counts, "I"), strict=True
+        ):
+            assert self.slots[slot].dropped < count < len(self.slots[slot].pages)
+            self.slots[slot].dropped = count
         # A slot that is done may be told of its release later than its pages are handed on.
-        live = [page for slot in self.slots.values() if not slot.done for page in slot.pages]
+        live = [page for slot in self.slots.values() if not slot.done for page in slot.own]
         assert all(page < self.info.num_pages for page in live)
         self._owners = Counter(live)
 
@@ -204,11 +219,14 @@ class FakeEngine:
             self.cache[target] = list(self.cache[source])
 
     def _read(self, slot: _Slot) -> None:
-        """Every key that the slot relies on is in its pages, and is its own prefix's."""
-        size = self.info.page_size
+        """Every key that the slot's next token sees is in its pages, and is its own prefix's."""
+        size, window = self.info.page_size, self.info.window
         if slot.computed:
             slot.key(slot.computed - 1)
-        for number, page in enumerate(slot.pages[: -(-slot.computed // size)]):
+        first = max(0, slot.computed + 1 - window) // size if window else 0
+        assert first >= slot.dropped, "a page is missing"
+        for number in range(first, -(-slot.computed // size)):
+            page = slot.pages[number]
             wanted = slot.keys[number * size : min((number + 1) * size, slot.computed)]
             assert self.cache.get(page, [])[: len(wanted)] == wanted, "foreign keys in a page"
 
@@ -216,6 +234,7 @@ class FakeEngine:
         size = self.info.page_size
         for position in range(start, end):
             page = slot.pages[position // size]
+            assert position // size >= slot.dropped
             assert self._owners[page] == 1, "a shared page is written"
             content = self.cache.setdefault(page, [b""] * size)
             content[position % size] = slot.key(position)

@@ -55,6 +55,20 @@ def test_measures_all_kinds_of_runs(url: str, fake: Completions, tmp_path: Path)
     assert len(fake.asked) == 3 + sum(run["summary"]["successful"] for run in runs)
 
 
+def test_the_gap_between_steps_is_told_where_the_server_tells(
+    url: str, fake: Completions, tmp_path: Path
+) -> None:
+    report, printed = measure(url, tmp_path, shapes=("fixed",), rates=(9.0,))
+    assert {run["gap_ms"] for run in report["runs"]} == {None} and "Gap" not in printed
+    workers = [{"name": "a", "gap_ms": 0.5}, {"name": "b", "gap_ms": 1.25}, {"name": "old"}]
+    fake.app.get("/fleet")(lambda: {"workers": workers})
+    report, printed = measure(url, tmp_path, shapes=("fixed",), rates=(9.0,))
+    assert {run["gap_ms"] for run in report["runs"]} == {1.25}
+    [line] = [line for line in printed.splitlines() if "Gap between steps (ms)" in line]
+    assert line.count("1.250") == 3
+    assert [worker["name"] for worker in report["workers"]] == ["a", "b", "old"]
+
+
 def test_rates_are_derived_from_the_closed_loop(url: str, tmp_path: Path) -> None:
     report, _ = measure(url, tmp_path, shapes=("fixed",), loads=(0.01,), rounds=8)
     closed = [r["summary"]["request_throughput"] for r in report["runs"][:-1]]

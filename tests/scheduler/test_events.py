@@ -11,6 +11,7 @@ from baton_scheduler.events import (
     Aborted,
     Arrived,
     CacheCleared,
+    Clock,
     Closing,
     Draining,
     Event,
@@ -36,6 +37,7 @@ EVENTS: list[Event] = [
     Settled("w", Result(1, 2, b"", b"", b"", b"", finished={3: "stop"})),
     Transferred("w", Pulled(1, 2, "it is gone")),
     Tick(0.1 + 0.2),
+    Clock(0.1 + 0.2),
     Draining(),
     Closing(),
 ]

@@ -79,3 +79,10 @@ def test_an_epoch_that_had_work_is_not_granted_twice() -> None:
     assert made.refuses("a", 1) and not made.refuses("a", 2)
     with pytest.raises(AssertionError):
         made.join("a", 1, worker.info, 64)
+
+
+def test_a_prefill_worker_gives_no_page_back_before_its_sequence_leaves() -> None:
+    made = Fleet()
+    for name, role in (("p", "prefill"), ("d", "decode")):
+        made.join(name, 1, worker_info(role=role, window=7), 64)
+    assert [worker.window for worker in made] == [0, 7]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from baton.protocol import Pulled, Sampling
 from baton_scheduler.events import Transferred, WorkerDraining
@@ -218,3 +219,36 @@ def test_a_pull_that_nobody_asked_for_changes_nothing() -> None:
     ):
         world.apply(Transferred(name, pulled))
         assert world.state.digest() == before
+
+
+def test_what_has_given_pages_back_is_computed_again_elsewhere() -> None:
+    world = World()
+    for name in ("old", "new"):
+        world.join(name, worker_info(page_size=8, pages_address=name, window=20))
+    world.apply(WorkerDraining("new"))
+    request = world.submit(LONG, Sampling(60))
+    while len(request.tokens) < 10:
+        world.round()
+    world.join("new", worker_info(page_size=8, pages_address="new", window=20))
+    world.apply(WorkerDraining("old"))
+    world.tick()
+    assert world.state.counters.handoffs == 1 and not world.peers["new"].pulls
+    world.finish()
+    world.round()
+    assert_whole([request])
+    assert_empty(world)
+
+
+def test_a_prefill_worker_passes_on_what_no_token_sees_any_more() -> None:
+    world = World(Limits(local_prefill=0))
+    for name, role in (("p", "prefill"), ("d", "decode")):
+        info = worker_info(page_size=8, role=role, pages_address=name, window=20)
+        world.join(name, structs.replace(info, max_batch_tokens=16))
+    request = world.submit(LONG, Sampling(60))
+    world.finish()
+    assert_whole([request])
+    entries = [new for plan in world.plans for new in plan.enter]
+    assert entries[1].computed >= len(LONG)
+    drops = {name: [p for p in peer.sent if p.drop_rows] for name, peer in world.peers.items()}
+    assert not drops["p"] and drops["d"]
+    assert_empty(world)

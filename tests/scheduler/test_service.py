@@ -25,6 +25,7 @@ from baton.protocol import (
     Sampling,
     Stats,
     Submit,
+    Times,
     Tokens,
 )
 from baton.service import Life
@@ -58,6 +59,7 @@ class Gateway:
         self.stats: Stats | None = None
         self.cached: dict[int, int] = {}
         self.resets: list[CacheReset] = []
+        self.times: dict[int, Times] = {}
 
     def turn(self) -> None:
         """Beat, and take in what has arrived."""
@@ -88,6 +90,7 @@ class Gateway:
                 assert first == len(log) and handle not in self.ends
                 log.append(next(tokens))
             self.ends |= message.finished
+            self.times |= message.times
 
     def until(self, condition: Callable[[], object], seconds: float = 20.0) -> None:
         """Take part until the condition holds."""
@@ -142,6 +145,25 @@ def test_tokens_of_many_sequences_arrive_whole_and_in_order(run_dir: Path) -> No
         g.until(lambda: len(g.ends) == len(wanted))
     for handle, (prompt, sampling) in wanted.items():
         assert (g.tokens[handle], g.ends[handle]) == expected_tokens(prompt, sampling)
+
+
+def test_times_are_those_of_the_messages_and_not_of_the_round_before(run_dir: Path) -> None:
+    config = Config(run_dir=run_dir)
+    with scheduler(config), gateway(config) as g, FakeWorker(config, step_ms=20.0):
+        g.until(lambda: g.worker_states().get("fake") == "ready")
+        began = time.monotonic()
+        g.submit(1, [1, 2, 3], Sampling(10, seed=1))
+        g.until(lambda: g.ends)
+        wall = time.monotonic() - began
+        g.submit(2, [1, 2, 3], Sampling(10**6, seed=1, stop_ids=()))
+        g.until(lambda: 2 in g.tokens)
+        g.client.send(Abort(pack([2], "I")))
+        g.until(lambda: 2 in g.times)
+    spent = g.times[1]
+    assert 0 <= spent.queued < spent.prefill < spent.decode
+    assert spent.prefill >= 0.02 and spent.decode >= 9 * 0.02
+    assert spent.queued + spent.prefill + spent.decode <= wall
+    assert g.times[2].prefill > 0
 
 
 def test_two_gateways_hear_only_of_their_own(run_dir: Path) -> None:

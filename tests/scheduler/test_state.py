@@ -49,6 +49,7 @@ class Histories(RuleBasedStateMachine):
 
     order = "fcfs"
     caching = True
+    windows = (0,)
     roles = ("both",)
     max_steps = 1
     depth = 2
@@ -128,6 +129,10 @@ class Histories(RuleBasedStateMachine):
         samplings = [Sampling(n, seed=i, prompt_logprobs=scores) for i, n in enumerate(max_tokens)]
         self.world.choices([3 + i for i in range(length)], samplings, gateway, tenant)
 
+    @rule(seconds=st.floats(0, 0.1))
+    def hear(self, seconds: float) -> None:
+        self.world.hear(seconds)
+
     @rule(gateway=GATEWAYS)
     def clear_cache(self, gateway: str) -> None:
         self.world.clear_cache(gateway)
@@ -144,7 +149,8 @@ class Histories(RuleBasedStateMachine):
     @rule(name=WORKERS, info=INFOS, data=st.data())
     def join(self, name: str, info: WorkerInfo, data: st.DataObject) -> None:
         role = data.draw(st.sampled_from(self.roles))
-        self.world.join(name, structs.replace(info, role=role, pages_address=name))
+        window = data.draw(st.sampled_from(self.windows))
+        self.world.join(name, structs.replace(info, role=role, pages_address=name, window=window))
 
     @precondition(lambda self: self.world.peers)
     @rule(data=st.data())
@@ -236,6 +242,23 @@ class RelayHistories(Histories):
     roles = ("prefill", "decode", "both")
 
 
+class WindowHistories(Histories):
+    windows = (1, 2, 5, 9)
+
+
+class UncachedWindowHistories(WindowHistories):
+    caching = False
+
+
+class RelayedWindowHistories(WindowHistories):
+    roles = ("prefill", "decode", "both")
+
+
+class WindowsOfSeveralSteps(WindowHistories):
+    max_steps = 7
+    depth = 4
+
+
 @pytest.mark.row("F12.01", "F12.02", "F12.04")
 @pytest.mark.row("F13.01", "F13.02", "F13.03", "F13.04", "F13.05")
 @pytest.mark.parametrize(
@@ -248,6 +271,10 @@ class RelayHistories(Histories):
         RelayHistories,
         SeveralSteps,
         SeveralStepsDeep,
+        WindowHistories,
+        UncachedWindowHistories,
+        RelayedWindowHistories,
+        WindowsOfSeveralSteps,
     ],
 )
 def test_every_history_keeps_every_promise(machine: type[Histories]) -> None:
@@ -392,7 +419,7 @@ def test_a_live_handle_that_is_submitted_again_goes_on_from_the_given_log() -> N
         world.round()
     assert len(request.tokens) > 2
     del request.tokens[2:]
-    request.note = None
+    request.note, request.born = None, world.now
     again = Submit(1, "r", pack([4]), request.sampling, log=pack(request.tokens))
     world.apply(Arrived("g", again))
     world.finish()
@@ -592,3 +619,39 @@ def test_an_estimate_grows_with_what_waits() -> None:
     world.finish()
     estimates = [request.note.estimate_ms for request in line if request.note]
     assert estimates == sorted(estimates) and estimates[-1] > 4 * estimates[0]
+
+
+@pytest.mark.parametrize(("caching", "max_steps"), [(True, 1), (True, 6), (False, 1)])
+def test_a_window_bounds_what_a_sequence_holds(caching: bool, max_steps: int) -> None:
+    world = World(Limits(prefix_caching=caching), max_steps=max_steps)
+    world.join("w", worker_info(num_pages=30, page_size=4, window=10))
+    requests = [world.submit([n] * 20, Sampling(90, seed=n)) for n in range(3)]
+    worker = world.state.fleet.get("w")
+    assert worker is not None
+    most = 0
+    while not world.state.idle:
+        world.round()
+        if all(len(request.tokens) > 5 for request in requests):
+            most = max(most, worker.pool.num_held)
+    for request in requests:
+        assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
+    assert most <= 3 * ((10 + 2 * max_steps) // 4 + 2)
+    assert world.state.counters.preemptions == 0, "28 pages each, were they to keep them"
+
+
+def test_what_a_window_has_passed_is_still_found_by_a_later_prompt() -> None:
+    world = World()
+    world.join("w", worker_info(num_pages=60, page_size=4, window=6))
+    first = world.submit(list(range(40)), Sampling(30))
+    world.finish()
+    again = world.submit([*first.prompt, *first.tokens, 1], Sampling(3))
+    world.finish()
+    assert again.cached == 69
+
+
+def test_no_window_no_drop() -> None:
+    world = World()
+    world.join("w", worker_info(num_pages=30, page_size=4))
+    world.submit([1] * 20, Sampling(90))
+    world.finish()
+    assert not any(plan.drop_rows for plan in world.plans)

@@ -23,6 +23,7 @@ from baton.protocol import (
     Revoke,
     Sampling,
     Submit,
+    Times,
     Tokens,
     WorkerInfo,
 )
@@ -32,6 +33,7 @@ from baton_scheduler.events import (
     Aborted,
     Arrived,
     CacheCleared,
+    Clock,
     Decision,
     Dispatch,
     Event,
@@ -67,6 +69,10 @@ class Request:
     """What came with its first tokens."""
     first_token: float | None = None
     """When its first token came."""
+    born: float = 0.0
+    """When it arrived."""
+    times: Times | None = None
+    """Where its time went, once it has ended."""
 
 
 @dataclass
@@ -82,6 +88,8 @@ class Peer:
     results: deque[Result] = field(default_factory=deque)
     grants: dict[int, Grant] = field(default_factory=dict)
     pulls: deque[Pull] = field(default_factory=deque)
+    behind: dict[int, int] = field(default_factory=dict)
+    """By pull, how many plans were sent before it: those run first."""
 
 
 class World:
@@ -142,6 +150,7 @@ class World:
             peer.grants[message.id] = message
         elif isinstance(message, Pull):
             peer.pulls.append(message)
+            peer.behind[message.id] = len(peer.sent)
         else:
             for number in unpack(message.ids, "Q"):
                 del peer.grants[number]
@@ -170,8 +179,25 @@ class World:
         for handle, values in split(message.pooled).items():
             assert self.requests[gateway, handle].vector is None, "a second vector"
             self.requests[gateway, handle].vector = values
+        for handle, times in message.times.items():
+            self._account(self.requests[gateway, handle], times)
         for handle, reason in message.finished.items():
             self._finish(self.requests[gateway, handle], reason)
+            assert handle in message.times, "nothing is said of where its time went"
+
+    def _account(self, request: Request, times: Times) -> None:
+        """Every moment of its life is in exactly one of the six."""
+        assert request.times is None, "its time is accounted for twice"
+        request.times = times
+        seconds = (
+            *(times.queued, times.prefill, times.decode),
+            *(times.preempted, times.lost, times.moved),
+        )
+        assert min(seconds) >= 0
+        assert abs(sum(seconds) - (self.now - request.born)) < 1e-9
+        assert times.preempted == 0 or times.preemptions
+        assert times.lost == 0 or times.losses
+        assert times.moved == 0 or times.handovers
 
     def _finish(self, request: Request, reason: str) -> None:
         assert request.end is None, "a second end"
@@ -192,6 +218,8 @@ class World:
         request = self.requests[gateway, failed.handle]
         assert request.end is None, "a second end"
         request.end, request.failed = "failed", failed
+        if failed.times is not None:
+            self._account(request, failed.times)
 
     # What happens.
 
@@ -211,7 +239,7 @@ class World:
     ) -> Request:
         """A gateway submits; choices of one request have the same `name`."""
         self._handles += 1
-        request = Request(prompt, sampling, pooling=pooling)
+        request = Request(prompt, sampling, pooling=pooling, born=self.now)
         self.requests[gateway, self._handles] = request
         submit = Submit(
             self._handles,
@@ -279,6 +307,11 @@ class World:
         self.now += seconds
         self.apply(Tick(self.now))
 
+    def hear(self, seconds: float = 0.01) -> None:
+        """Time passes, and nothing is decided yet."""
+        self.now += seconds
+        self.apply(Clock(self.now))
+
     def run(self, name: str = "w", late: int = 0, during: int = 0) -> bool:
         """A worker executes its next step. False when it has none.
 
@@ -311,6 +344,8 @@ class World:
         if not peer.pulls:
             return False
         pull = peer.pulls.popleft()
+        while peer.plans.ended < peer.behind[pull.id]:
+            assert self.run(name)
         source = next((p for n, p in self.peers.items() if n == pull.address), None)
         grant = source.grants.get(pull.id) if source is not None else None
         if source is None or grant is None:

@@ -196,6 +196,7 @@ def test_prefill_and_decode_scale_apart_and_a_killed_decode_worker_costs_no_toke
 ) -> None:
     overlay = ("-f", "docker-compose.yml", "-f", "ops/compose/disaggregated.yml")
     compose(*overlay, "up", "--wait", "--scale", "prefill=1", "--scale", "decode=3")
+    compose("rm", "--stop", "--force", "worker")
     until(lambda: roles(system) == ["decode"] * 3 + ["prefill"])
     streamed = system.stream(max_tokens=200)
     for _ in range(20):

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -81,19 +82,19 @@ def test_a_decode_worker_dies_in_mid_stream(whole: Served, split: Served) -> Non
     assert found == [wanted]
 
 
-def test_a_decode_worker_drains_in_mid_stream(whole: Served, split: Served) -> None:
+def test_a_rolling_restart_under_load_changes_no_token(whole: Served, split: Served) -> None:
     until(lambda: len(ready(split)) == 3, "the killed one is back")
-    before = metric(split, "baton_handoffs_total")
-    wanted = answer(whole, temperature=0.9, seed=5)
-    found: list[list[Any]] = []
-    client = threading.Thread(target=lambda: found.append(answer(split, temperature=0.9, seed=5)))
-    client.start()
-    until(lambda: bool(running(split)), "a decode worker runs it")
-    drain(Drain(worker=running(split), run_dir=split.log.parent / "run"))
-    client.join(timeout=PATIENCE)
-    assert found == [wanted]
-    assert metric(split, "baton_handoffs_total") == before + 2
-    until(lambda: len(ready(split)) == 3, "the drained one is back")
+    asked = [{"temperature": 0.9, "seed": seed, "max_tokens": 300} for seed in range(24)]
+    wanted = [answer(whole, **fields) for fields in asked]
+    with ThreadPoolExecutor(4) as clients:
+        found = [clients.submit(answer, split, **fields) for fields in asked]
+        for name in ("decode-1", "decode-2", "prefill-1"):
+            before = split.pids()[name]
+            drain(Drain(worker=name, run_dir=split.log.parent / "run"))
+            until(lambda n=name, b=before: split.pids().get(n, b) != b, "it starts again")
+            until(lambda n=name: n in ready(split), "it is back")
+        assert [future.result(timeout=PATIENCE) for future in found] == wanted
+    assert metric(split, "baton_failed_transfers_total") == 0
 
 
 def ready(served: Served) -> list[str]:

@@ -197,3 +197,39 @@ def test_adjustments_only_for_those_who_ask() -> None:
     assert some.history.sampled.tolist() == [[0, 0, 1]]
     held.accept(np.array([3]), np.array([1], np.int32))
     assert held.adjustments(np.array([3])).forbidden is None
+
+
+def with_window(window: int) -> Batch:
+    """Slot 1 has entered with 13 tokens on four pages, and has run them all."""
+    held = batch(window=window)
+    first = entering(1, list(range(1, 14)))
+    rows, _ = held.apply(plan(enter=(first,), pages={1: [5, 3, 7, 2]}, run=[(1, 0, 13, 1)]))
+    held.advance(rows)
+    return held
+
+
+def dropping(*numbers: int, counts: tuple[int, ...] = ()) -> Plan:
+    return plan(1, drop_rows=pack(numbers, "I"), drop_counts=pack(counts, "I"))
+
+
+def test_the_first_page_that_is_left_stands_for_those_before() -> None:
+    held = with_window(5)
+    held.apply(dropping(1, counts=(2,)))
+    assert held.pages[1, :4].tolist() == [7, 7, 7, 2] and held.num_pages[1] == 4
+    held.accept(np.array([1]), np.array([9], np.int32))
+    rows, _ = held.apply(plan(2, pages={1: []}, run=[(1, 13, 1, 1)]))
+    assert len(rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("window", "bad", "match"),
+    [
+        (5, dropping(1, counts=(3,)), "still seen"),
+        (0, dropping(1, counts=(1,)), "still seen"),
+        (5, dropping(1), "disagree in length"),
+        (5, dropping(2, counts=(1,)), "drop pages that hold no sequence"),
+    ],
+)
+def test_a_bad_drop_is_refused(window: int, bad: Plan, match: str) -> None:
+    with pytest.raises(PlanError, match=match):
+        with_window(window).apply(bad)

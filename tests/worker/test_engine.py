@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from baton.errors import HubError
-from baton.protocol import Grammar, Sampling
+from baton.protocol import Grammar, Sampling, Submit
+from baton.tokens import pack, unpack
+from baton_scheduler.events import Arrived, Dispatch, Settled, Tick, WorkerJoined
+from baton_scheduler.limits import Limits
+from baton_scheduler.state import State
 from baton_worker.batch import PlanError
 from baton_worker.config import Config
 from baton_worker.engine import Engine
+from baton_worker.service import worker_info
 from tests import tiny
 from tests.fakes.planner import Planner, Sequence, run_all
 
@@ -25,6 +33,23 @@ def config(stories: Path) -> Config:
 @pytest.fixture(scope="module")
 def engine(stories: Path) -> Engine:
     return Engine.build(config(stories))
+
+
+@pytest.mark.parametrize("kind", ["fp8", "int8"])
+def test_pages_of_codes_serve_each_sequence_as_if_it_were_alone(stories: Path, kind: str) -> None:
+    given = config(stories).model_copy(update={"kv_cache_dtype": kind})
+    engine = Engine.build(given)
+    assert all(layer.dtype is torch.uint8 for layer in engine.cache.layers)
+    prompts = ([1, 403, 407], list(range(1, 60)), [1] + [7] * 20)
+
+    def run(*chosen: list[int]) -> list[list[int]]:
+        engine.reset()
+        made = [Sequence(prompt, Sampling(24, temperature=0.0)) for prompt in chosen]
+        return run_all(Planner(engine, num_pages=64), made)
+
+    together = run(*prompts)
+    assert together == [run(prompt)[0] for prompt in prompts]
+    assert all(len(tokens) == 24 for tokens in together)
 
 
 @pytest.mark.row("F09.01", "F09.13")
@@ -97,3 +122,22 @@ def test_routing_can_be_simulated_and_its_balance_is_reported(
 def test_without_experts_there_is_nothing_to_watch(stories: Path) -> None:
     settings = config(stories).model_copy(update={"expert_window": 8, "router": "skewed"})
     assert Engine.build(settings).experts is None
+
+
+def test_a_models_window_reaches_the_scheduler_and_the_slots(tmp_path: Path) -> None:
+    tiny.save_checkpoint(tmp_path, "MistralForCausalLM")
+    engine = Engine.build(config(tmp_path))
+    relay: Any = SimpleNamespace(address="", layout="")
+    info = worker_info(engine, "m", "both", relay)
+    assert info.window == engine.resolved.window == 12
+    state, dropped = State(Limits()), 0
+    state.apply(WorkerJoined("w", 1, info))
+    state.apply(Arrived("g", Submit(1, "r", pack(range(2, 40)), Sampling(80))))
+    while not state.idle:
+        for decision in state.apply(Tick(0.0)):
+            if isinstance(decision, Dispatch):
+                plan = decision.message
+                dropped = max([dropped, *unpack(plan.drop_counts, "I")])
+                for turn in range(plan.steps):
+                    state.apply(Settled("w", engine.step(plan, turn)))
+    assert dropped >= (38 + 80 - 12) // info.page_size - 1

@@ -67,3 +67,13 @@ def test_what_was_cleared_is_not_told_of() -> None:
     assert told(plans) == 0 and len(plans) == 0
     plans.add(plan(1, 2))
     assert steps(plans) == [1, 2]
+
+
+def test_it_counts_what_is_over() -> None:
+    plans = waiting(plan(3, 2), plan(5), plan(6))
+    plans.advance()
+    assert plans.ended == 0
+    plans.advance()
+    assert plans.ended == 1
+    plans.clear()
+    assert plans.ended == 3

@@ -11,6 +11,7 @@ import torch
 from baton.errors import SettingsError
 from baton_worker import machine
 from baton_worker.config import Config
+from baton_worker.kernels.pages import CODES
 from baton_worker.models import LoadedModel, load_model
 from baton_worker.resolution import Placement, place, resolve
 
@@ -54,6 +55,22 @@ def test_facts_of_the_model(loaded: LoadedModel) -> None:
     assert resolved.kv_bytes == 100 * resolved.page_bytes
     assert resolved.weight_bytes >= 260_000 * 4
     assert resolved.eos_ids == (2,) and resolved.dtype_name == "float32"
+
+
+@pytest.mark.parametrize("kind", ["fp8", "int8"])
+def test_pages_of_codes_hold_more_tokens_in_as_many_bytes(stories: Path, kind: str) -> None:
+    config = Config(
+        device="cpu", kv_cache_dtype=kind, page_size=8, max_kv_bytes=5 * 2**20, dtype="float32"
+    )
+    placement = place(config)
+    codes = CODES[kind]
+    assert placement.codes is codes
+    loaded = load_model(stories, device=CPU.device, dtype=CPU.dtype, codes=codes)
+    coded, plain = resolve(config, placement, loaded), resolve(config, CPU, loaded)
+    # 5 layers, keys and values, 4 heads of 8, a byte each, and a scale.
+    assert coded.page_bytes == 8 * 5 * 2 * 4 * (8 + 4)
+    assert coded.num_pages == 5 * 2**20 // coded.page_bytes > 2 * plain.num_pages
+    assert f"pages of 8 tokens (4 MiB) in {kind};" in str(coded)
 
 
 def test_what_was_resolved_reads_as_a_line(loaded: LoadedModel) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 
@@ -24,11 +26,12 @@ from baton_scheduler.events import (
 from baton_scheduler.limits import Limits
 from baton_scheduler.state import State
 from baton_worker.batch import Batch, PlanError
-from baton_worker.kv import KVCache
+from baton_worker.kv import KVCache, window
 from baton_worker.kv.host import HostPages
 from baton_worker.models import LoadedModel, load_model
 from baton_worker.plans import Plans
 from baton_worker.runner import Runner
+from tests import tiny
 
 DEVICE = torch.device("cpu")
 STORY = [1, 403, 407, 261, 378, 432, 383, 286, 261, 376]
@@ -51,12 +54,14 @@ class House:
         host_pages: int = 0,
     ) -> None:
         cache = KVCache(loaded.spec, num_pages, 4, dtype=torch.float32, device=DEVICE)
+        seen = window(loaded.spec)
         batch = Batch(
             max_rows=8,
             max_length=256,
             page_size=4,
             num_pages=num_pages,
             vocab_size=loaded.vocab_size,
+            window=seen,
         )
         self.runner = Runner(loaded.model, cache, batch, DEVICE)
         self.runner.host = HostPages(cache, host_pages) if host_pages else None
@@ -68,7 +73,7 @@ class House:
         self.logs: dict[int, list[int]] = {}
         self.cached: dict[int, int] = {}
         sizes = (num_pages, 4, 8, 2048, 256, loaded.vocab_size)
-        info = WorkerInfo("m", *sizes, host_pages=host_pages)
+        info = WorkerInfo("m", *sizes, host_pages=host_pages, window=seen)
         self.state.apply(WorkerJoined("w", 1, info))
 
     def submit(
@@ -307,3 +312,85 @@ def test_a_swap_without_host_memory_is_refused(loaded: LoadedModel) -> None:
     with pytest.raises(PlanError, match="not of this worker"):
         plan = Plan(1, 1, b"", b"", b"", b"", swap_out=pack([0, 0], "I"))
         House(loaded).runner.step(plan)
+
+
+class Windowed(House):
+    """A house that takes notes of the most pages that a sequence holds behind its tenth token."""
+
+    def __init__(self, loaded: LoadedModel, limits: Limits | None = None, **sizes: int) -> None:
+        super().__init__(loaded, limits, **sizes)
+        self.most_held = 0
+
+    def turn(self) -> None:
+        super().turn()
+        worker = self.state.fleet.get("w")
+        assert worker is not None
+        late = np.flatnonzero((worker.batch.grant > 0) & (worker.batch.generated > 10))
+        self.most_held = max([self.most_held, *(len(worker.batch.pages[slot]) for slot in late)])
+
+
+class Mistral:
+    """A tiny model with a window of 12, and what transformers makes of it with a dense mask."""
+
+    def __init__(self, folder: Path) -> None:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.oracle: Any = tiny.save_checkpoint(folder, "MistralForCausalLM")
+        self.loaded = load_model(folder, device=DEVICE, dtype=torch.float32)
+
+    @torch.inference_mode()
+    def would_say(self, prompt: list[int], log: list[int]) -> list[int]:
+        """The most probable token behind the prompt and behind each token of the log."""
+        logits = self.oracle(torch.tensor([prompt + log])).logits[0]
+        tokens: list[int] = logits[len(prompt) - 1 : -1].argmax(-1).tolist()
+        return tokens
+
+
+@pytest.fixture(scope="module")
+def mistral(tmp_path_factory: pytest.TempPathFactory) -> Mistral:
+    return Mistral(tmp_path_factory.mktemp("mistral"))
+
+
+def greedy(length: int) -> Sampling:
+    return Sampling(length, temperature=0.0)
+
+
+PROMPTS = [[2 + (7 * i * i + number) % 300 for i in range(5 + 12 * number)] for number in range(4)]
+
+
+@pytest.mark.row("F04.11")
+@pytest.mark.parametrize("max_steps", [1, 8])
+@pytest.mark.parametrize("caching", [True, False])
+def test_pages_before_the_window_are_free_and_the_text_is_that_of_a_dense_mask(
+    mistral: Mistral, max_steps: int, caching: bool
+) -> None:
+    limits = Limits(max_steps=max_steps, prefix_caching=caching)
+    house = Windowed(mistral.loaded, limits, num_pages=48)
+    for prompt in PROMPTS:
+        house.submit(prompt, greedy(140))
+    house.finish()
+    for prompt, log in zip(PROMPTS, house.logs.values(), strict=True):
+        assert len(log) == 140 and log == mistral.would_say(prompt, log)
+    # Of 181 tokens on 46 pages of 4, they hold the window, what is in flight and the ends.
+    assert house.most_held <= (12 + 2 * max_steps) // 4 + 2
+    assert house.state.counters.preemptions == 0, "all four fit at once only like that"
+
+
+@pytest.mark.row("F04.11")
+@pytest.mark.parametrize(("num_pages", "host_pages"), [(30, 0), (40, 60)])
+def test_what_was_dropped_is_found_or_computed_again(
+    mistral: Mistral, num_pages: int, host_pages: int
+) -> None:
+    """Few pages: sequences are preempted, their beginnings evicted, swapped, found, copied."""
+    house = Windowed(mistral.loaded, num_pages=num_pages, host_pages=host_pages)
+    prompts = [PROMPTS[1], PROMPTS[2], PROMPTS[2], PROMPTS[1] + PROMPTS[2]]
+    for prompt in prompts:
+        house.submit(prompt, greedy(50))
+    house.finish()
+    for handle in range(4):
+        prompts.append([*prompts[handle], *house.logs[handle][:31], 5, 6, 7])
+        house.submit(prompts[-1], greedy(20))
+    house.finish()
+    for prompt, log in zip(prompts, house.logs.values(), strict=True):
+        assert log and log == mistral.would_say(prompt, log)
+    assert any(plan.drop_rows for plan in house.sent) and house.cached

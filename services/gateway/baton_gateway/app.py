@@ -61,7 +61,14 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
         app.include_router(router)
     if config.playground:
         app.include_router(page.router)
-    app.add_middleware(Gate, hosts=hosts, keys=keys, limiter=limiter, metrics=engine.metrics)
+    app.add_middleware(
+        Gate,
+        hosts=hosts,
+        keys=keys,
+        limiter=limiter,
+        metrics=engine.metrics,
+        ledger=engine.ledger,
+    )
     return app
 
 

@@ -67,6 +67,8 @@ class Config(Settings, prefix="gateway"):
     """A durable stream goes on for this long with nobody reading it, then it pauses."""
     hang_seconds: float = Field(default=5.0, gt=0)
     """A worker that is busy without progress for this long makes /health false."""
+    explained_requests: int = Field(default=1000, ge=0, le=1_000_000)
+    """Latest requests of which /v1/requests/{id}/explain can tell where their time went."""
     metrics: bool = True
     """Serve Prometheus text at /metrics."""
     playground: bool = True

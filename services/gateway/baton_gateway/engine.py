@@ -45,6 +45,7 @@ from baton_gateway.connection import Connect, Connection, Pool, until
 from baton_gateway.decoding import Decoding
 from baton_gateway.fleet import Fleet, snapshot
 from baton_gateway.generation import Beams, Event, Generation, Prompt, Started
+from baton_gateway.ledger import Ledger
 from baton_gateway.logprobs import Vocabulary
 from baton_gateway.metrics import Metrics, SystemCollector, Timing
 from baton_gateway.scheduler import Scheduler
@@ -70,6 +71,7 @@ class Engine:
         self.metrics = Metrics()
         self.draining = False
         """Set when this process has been asked to stop: new work is refused."""
+        self.ledger = Ledger(config.explained_requests)
         hello = Hello("gateway", default_name("gateway"), incarnation(), __version__)
         self._name = hello.name
         self._directory = directory
@@ -78,7 +80,12 @@ class Engine:
         self._tokenize = Pool(TOKENIZE, hello, connect, _TokenizerListener(self))
         self._media = Pool(MEDIA, hello, connect, _MediaListener())
         self._scheduler = Scheduler(
-            hello, connect, self._fleet, lambda s: self.decoding.feed(s), config.resume_seconds
+            hello,
+            connect,
+            self._fleet,
+            self.ledger,
+            lambda s: self.decoding.feed(s),
+            config.resume_seconds,
         )
         self.tokenizers = Tokenizers(self._tokenize, config.patience)
         self.decoding = Decoding(self._scheduler.live, self._tokenize.pick, self._scheduler.abort)
@@ -107,6 +114,8 @@ class Engine:
 
         Raises `BatonError`; before `Started` it concerns the request, after it the run.
         """
+        account = request.account
+        account.enter("admission")
         span = start("generate", request.trace, {"baton.request": request.id})
         trace = traceparent(span) or request.trace
         began, timing = time.monotonic(), Timing(self.metrics)
@@ -124,6 +133,8 @@ class Engine:
             if not request.past:
                 await request.budget.spend(sum(map(len, prompts)))
             if request.beams is None:
+                choices = {s.handle: s.choice for s in sequences if not s.ended}
+                self.ledger.submitted(account, choices)
                 await self._scheduler.submit(s for s in sequences if not s.ended)
             timing.started(sum(map(len, prompts)))
             yield Started(prompts)
@@ -133,7 +144,11 @@ class Engine:
                 if delta.vector is None:
                     timing.tokens(delta.choice, len(delta.tokens))
                 yield delta
+        except BatonError as error:
+            account.failed(error.code)
+            raise
         finally:
+            account.enter("respond")
             timer.cancel()
             self._running -= 1
             timing.ended(complete=bool(sequences) and all(s.ended for s in sequences))
@@ -227,10 +242,12 @@ class Engine:
         check_ids(request, facts)
         check_beams(request, facts)
         await self._try_grammar(request)
+        request.account.enter("encode")
         encoded = await self._encode(request, facts, request.trace)
         total = sum(len(ids) for ids, _ in encoded)
         check_total(request, total, self.config.max_pooled_tokens)
         request = await self._encode_words(request)
+        request.account.enter("admission")
         _check_deadline(request, began)
         return self._sequences(request, encoded, facts, stream, began)
 
@@ -269,6 +286,7 @@ class Engine:
         """The time for it is part of the time for the request, as that for its prompts."""
         if request.constraint is None:
             return
+        request.account.enter("grammar")
         try:
             async with asyncio.timeout(self.config.request_timeout):
                 await self._compiler.check(request.constraint)
@@ -309,6 +327,7 @@ class Engine:
                 skip_special=request.skip_special,
                 trace=request.trace,
                 deadline=began + limit if limit else None,
+                account=request.account,
                 pooling=request.pooling and structs.replace(request.pooling, second=second),
             )
             for number, ((prompt, second), room) in enumerate(zip(prompts, rooms, strict=True))
@@ -323,6 +342,7 @@ class Engine:
     ) -> None:
         """Write the logs of all choices by beam search, and have them decoded."""
         firsts = sequences[:: request.n]
+        request.account.submitted({s.handle: s.choice for s in sequences}, "beam_search")
         searches = [
             Search(beams, frozenset(s.sampling.stop_ids), s.sampling.max_tokens) for s in firsts
         ]
@@ -331,6 +351,7 @@ class Engine:
                 await Prober(self._scheduler, self._handle).run(searches, firsts)
         except TimeoutError as error:
             raise _timed_out() from error
+        request.account.enter("detokenise")
         for search, first in zip(searches, range(0, len(sequences), request.n), strict=True):
             choices = sequences[first : first + request.n]
             for sequence, beam in zip(choices, search.best(request.n), strict=True):

@@ -8,6 +8,7 @@ from typing import Literal
 
 from baton.protocol import Pooling, Sampling
 from baton_gateway.auth import Key
+from baton_gateway.ledger import Account
 from baton_gateway.limits import Budget, Limiter
 from baton_gateway.notes import Notes
 from baton_gateway.schemas.constraints import Constraint
@@ -116,6 +117,8 @@ class Generation:
     """Per choice, where it goes on; empty for a request that begins."""
     budget: Budget = field(default_factory=lambda: Limiter().budget(Key()))
     """What its key may use."""
+    account: Account = field(default_factory=Account)
+    """Where its time is written down."""
     beams: Beams | None = None
     """The `n` choices are the best outputs of a beam search instead of samples."""
     pooling: Pooling | None = None

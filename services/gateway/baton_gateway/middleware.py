@@ -14,11 +14,13 @@ from baton_gateway.auth import Keys
 from baton_gateway.client import ClientGone
 from baton_gateway.errors import FAULT, respond
 from baton_gateway.hosts import Hosts
+from baton_gateway.ledger import Account, Ledger
 from baton_gateway.limits import Budget, Limiter
 from baton_gateway.metrics import Metrics
 
 _GONE = "499"
 """nginx's status for a client that left before its answer."""
+_LONGEST_PATH = 100
 
 log = logger(__name__)
 
@@ -27,16 +29,22 @@ class Gate:
     """Pure ASGI: streams pass through unbuffered and disconnects are seen at once."""
 
     def __init__(
-        self, app: ASGIApp, hosts: Hosts, keys: Keys, limiter: Limiter, metrics: Metrics
+        self,
+        app: ASGIApp,
+        hosts: Hosts,
+        keys: Keys,
+        limiter: Limiter,
+        metrics: Metrics,
+        ledger: Ledger,
     ) -> None:
         self._app, self._hosts, self._keys = app, hosts, keys
-        self._limiter, self._metrics = limiter, metrics
+        self._limiter, self._metrics, self._ledger = limiter, metrics, ledger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = Visit(send)
+        visit = Visit(send, scope["path"])
         token = request_id.set(visit.id)
         scope.setdefault("state", {})["request_id"] = visit.id
         try:
@@ -45,6 +53,7 @@ class Gate:
             request_id.reset(token)
             route = getattr(scope.get("route"), "path", "unknown")
             self._metrics.requests.labels(route, visit.status).inc()
+            visit.account.close(visit.status)
 
     async def _serve(self, scope: Scope, receive: Receive, visit: Visit) -> None:
         try:
@@ -52,7 +61,9 @@ class Gate:
             self._hosts.check(headers)
             budget = self._limiter.budget(self._keys.check(scope["path"], headers))
             scope["state"]["budget"], visit.headers = budget, budget.headers
+            scope["state"]["account"] = visit.account
             if scope["method"] == "POST":
+                self._ledger.keep(visit.account, budget.key.tenant)
                 await budget.request()
             await self._app(scope, receive, visit.send)
         except ClientGone:
@@ -67,8 +78,9 @@ class Gate:
 class Visit:
     """One request on its way out: stamps the id on it and remembers the status."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, path: str) -> None:
         self.id = f"req_{uuid.uuid4().hex}"
+        self.account = Account(self.id, path[:_LONGEST_PATH])
         self.status = "0"
         self.headers: dict[str, str] = {}
         """More headers for the response."""
@@ -79,7 +91,9 @@ class Visit:
         if message["type"] == "http.response.start":
             self.status = str(message["status"])
             MutableHeaders(scope=message).update({"x-request-id": self.id, **self.headers})
+        began = self.account.now()
         await self._send(message)
+        self.account.sent(began)
 
     async def refuse(self, scope: Scope, receive: Receive, error: BatonError) -> None:
         """Answer with an error, unless an answer has begun."""
@@ -96,6 +110,12 @@ def budget_of(request: Request) -> Budget:
     """What the request's key may use."""
     budget: Budget = request.scope["state"]["budget"]
     return budget
+
+
+def account_of(request: Request) -> Account:
+    """Where the time of the request is written down."""
+    account: Account = request.scope["state"]["account"]
+    return account
 
 
 def tenant_of(request: Request) -> str:

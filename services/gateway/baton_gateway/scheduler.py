@@ -27,6 +27,7 @@ from baton.vectors import split
 from baton_gateway.connection import Connect, Connection, Pool
 from baton_gateway.fleet import Fleet
 from baton_gateway.generation import TokenLogprob
+from baton_gateway.ledger import Ledger
 from baton_gateway.logprobs import by_row, of_prompt
 from baton_gateway.sequence import Sequence
 
@@ -50,10 +51,17 @@ class Scheduler:
     """
 
     def __init__(
-        self, hello: Hello, connect: Connect, fleet: Fleet, feed: Feed, patience: float
+        self,
+        hello: Hello,
+        connect: Connect,
+        fleet: Fleet,
+        ledger: Ledger,
+        feed: Feed,
+        patience: float,
     ) -> None:
         self.live: dict[int, Sequence] = {}
         self.fleet = fleet
+        self._ledger = ledger
         self.pool = Pool(FRONTEND, hello, connect, self)
         self._feed, self._patience = feed, patience
         self._waiting: dict[int, asyncio.TimerHandle] = {}
@@ -84,6 +92,7 @@ class Scheduler:
             loop = asyncio.get_running_loop()
             timer = loop.call_later(self._patience, sequence.stream.fail, _gone())
             self._waiting[sequence.handle] = timer
+            sequence.account.held()
 
     async def _resume(self) -> None:
         """Hand over what waits, in the order in which it began to."""
@@ -93,6 +102,7 @@ class Scheduler:
                 self._let_go(handle)
             elif await self._hand_over(sequence):
                 sequence.renewed = True
+                sequence.account.resumed()
                 self._let_go(handle)
 
     def _let_go(self, handle: int) -> None:
@@ -164,6 +174,7 @@ class Scheduler:
                 future.set_result(message.pages)
 
     async def _on_tokens(self, message: Tokens) -> None:
+        self._ledger.told(message.times.items())
         for handle, cached in message.cached.items():
             # What is continued elsewhere finds another cache; the client is told of the first.
             if (sequence := self.live.get(handle)) is not None and not sequence.log:
@@ -181,6 +192,7 @@ class Scheduler:
         for handle, reason in message.finished.items():
             if handle not in stale and (sequence := self.live.get(handle)) is not None:
                 sequence.reason = reason
+                sequence.account.sampled(handle)
                 fed[handle] = sequence
         await self._feed(fed.values())
 
@@ -215,6 +227,8 @@ class Scheduler:
         if message.code == _LEAVING or (message.code == _FULL and sequence.log):
             self._hold(sequence)  # It will be taken later, by this scheduler or by the next.
             return
+        if message.times is not None:
+            self._ledger.told(((message.handle, message.times),))
         kind = _KINDS.get(message.status, ServerFault)
         error = kind(
             message.message,

@@ -11,6 +11,7 @@ from baton.protocol import DecodeOpen, Pooling, Sampling, Submit
 from baton.tokens import pack
 from baton_gateway.connection import Connection
 from baton_gateway.generation import Delta, Past, TokenLogprob
+from baton_gateway.ledger import Account
 from baton_gateway.notes import Notes
 from baton_gateway.stream import Stream
 
@@ -52,6 +53,8 @@ class Sequence:
     """Its text is nobody's concern."""
     pooling: Pooling | None = None
     """What vector is wanted in place of text."""
+    account: Account = field(default_factory=Account)
+    """Where the time of its request is written down."""
     log: array[int] = field(default_factory=lambda: array("i"))
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
@@ -159,6 +162,7 @@ class Sequence:
     def answer(self, vector: bytes) -> None:
         """Put the vector, float32, on the stream; there is nothing to decode."""
         self.reason, self.ended = "stop", True
+        self.account.delivered(self.handle)
         self.stream.put(Delta(self.choice, "", array("i"), reason="stop", vector=vector))
 
     def reopen(self, home: Connection | None, stale: int = 0) -> None:
@@ -188,6 +192,8 @@ class Sequence:
         )
         self.delivered = upto
         self.ended = delta.reason is not None
+        if self.ended:
+            self.account.delivered(self.handle)
         self.stream.put(delta)
 
     def _stop_id(self) -> int | None:

@@ -6,7 +6,7 @@ What a row's tokens are, by position (`known` is prompt and log as of the row's 
     | keys computed | still to prefill  |  decode, one position per step   | the last token
     | or in flight  |                   |  the input was just sampled      | needs no keys
 
-    |<------------------ capacity = pages * page_size --------->|
+    |<----------- capacity = (dropped + pages) * page_size ---->|
 
 Invariants: 0 <= planned <= limit; a planned position always lies below capacity.
 """
@@ -35,6 +35,11 @@ class Batch:
         self.num_slots = num_slots
         self.sequences: list[Sequence | None] = [None] * num_slots
         self.pages: list[list[int]] = [[] for _ in range(num_slots)]
+        """Those that are held: of the first `dropped` blocks there are none."""
+        self.dropped = _column(num_slots)
+        """Blocks that lie before every window to come: their pages were given back."""
+        self.dropping: set[int] = set()
+        """Slots whose worker is still to be told how many."""
         self.grant = _column(num_slots)
         """Number of the current tenancy of the slot, 0 when it is free. Never used twice, so a
         result of an earlier tenancy is recognised even when the same sequence is back."""
@@ -64,6 +69,13 @@ class Batch:
         self.payer = _column(num_slots)
         self.gateway = _column(num_slots)
         self.handle = np.zeros(num_slots, "<u4")
+        self.silent = np.zeros(num_slots, bool)
+        """No token has come since the sequence was placed."""
+        self.num_silent = 0
+        self.steps = self.rows = 0
+        """Steps that were planned, and the rows of all of them together."""
+        self._before: list[tuple[int, int]] = [(0, 0)] * num_slots
+        """Per slot, how many of both there were when it was taken."""
         self.entered = np.zeros(num_slots, bool)
         """The worker has been told of the sequence."""
         self.leaving: list[int] = []
@@ -112,6 +124,7 @@ class Batch:
         self.grant[slot] = self._grants
         self.planned[slot] = self.hit[slot] = hit
         self.named[slot] = named
+        self.dropped[slot] = 0
         self.settled[slot] = named * page_size
         self.cached[slot] = sequence.cached or 0
         if sequence.note is not None:
@@ -125,21 +138,49 @@ class Batch:
         self.gateway[slot] = gateway
         self.handle[slot] = sequence.handle
         self.entered[slot] = False
+        self.silent[slot] = True
+        self.num_silent += 1
+        self._before[slot] = self.steps, self.rows
         self.backlog += known - hit
         return slot
 
     def remove(self, slot: int) -> tuple[Sequence, list[int]]:
         """Free a slot. Returns its sequence and its pages."""
         sequence, pages = self.at(slot), self.pages[slot]
+        sequence.ledger.shared(*self.shared(slot))
+        self.speak(np.array([slot]))
         self.backlog -= max(0, int(self.known[slot] - self.planned[slot]))
         if self.entered[slot]:
             self.leaving.append(slot)
         self.sequences[slot], self.pages[slot] = None, []
         self.notes.pop(slot, None)
+        self.dropping.discard(slot)
         self.grant[slot] = 0
         self.entered[slot] = False
         heapq.heappush(self._free, slot)
         return sequence, pages
+
+    def speak(self, slots: Ints) -> list[int]:
+        """Those of the slots that have been silent so far, and are not any more."""
+        if not self.num_silent:
+            return []
+        fresh = slots[self.silent[slots]]
+        self.silent[fresh] = False
+        self.num_silent -= len(fresh)
+        return [int(slot) for slot in fresh]
+
+    def shared(self, slot: int) -> tuple[int, int]:
+        """Steps since a slot was taken, and the rows of all of them together."""
+        steps, rows = self._before[slot]
+        return self.steps - steps, self.rows - rows
+
+    def drop(self, slot: int, count: int) -> list[int]:
+        """Take the first `count` pages from a sequence that the worker knows. Returns them."""
+        pages = self.pages[slot][:count]
+        del self.pages[slot][:count]
+        self.dropped[slot] += count
+        self.dropping.add(slot)
+        return pages
 
     def decoding(self) -> Ints:
         """Slots whose next input is a sampled token and that may take one more, ascending."""
@@ -162,8 +203,9 @@ class Batch:
         columns = (self.grant, self.planned, self.known, self.limit, self.capacity, self.generated)
         incoming = [number for pairs in self.incoming.values() for pair in pairs for number in pair]
         sources = [*self.sources, *self.sources.values()]
-        lists = np.array([*self.leaving, -1, *sources, -1, *incoming], np.int64)
-        more = (self.named, self.settled, self.cached, self.entered, lists)
+        dropping = sorted(self.dropping)
+        lists = np.array([*self.leaving, -1, *sources, -1, *incoming, -1, *dropping], np.int64)
+        more = (self.named, self.settled, self.cached, self.entered, self.dropped, lists)
         return b"".join(column.tobytes() for column in (*columns, *more))
 
     def check(self) -> None:
@@ -173,6 +215,8 @@ class Batch:
         assert [s is not None for s in self.sequences] == held.tolist()
         assert (self.planned <= self.limit)[held].all()
         assert (self.planned <= self.capacity)[held].all()
+        assert self.num_silent == int(self.silent.sum()) and not self.silent[~held].any()
+        assert self.entered[sorted(self.dropping)].all()
         assert self.backlog == int(np.maximum(self.known - self.planned, 0)[held].sum())
         for slot in self.occupied():
             sequence = self.at(slot)

@@ -96,6 +96,13 @@ class Tick(_Event, frozen=True, tag="tick"):
     now: float
 
 
+class Clock(_Event, frozen=True, tag="clock"):
+    """Time has come to `now`, and what follows happens then. Nothing is decided: that is for the
+    tick which comes after it."""
+
+    now: float
+
+
 class Draining(_Event, frozen=True, tag="draining"):
     """Refuse what arrives from now on, finish the rest."""
 
@@ -115,6 +122,7 @@ Event: TypeAlias = (
     | Settled
     | Transferred
     | Tick
+    | Clock
     | Draining
     | Closing
 )

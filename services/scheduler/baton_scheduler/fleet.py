@@ -6,6 +6,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from baton.errors import WireError
 from baton.protocol import Result, WorkerInfo
 from baton_scheduler.batch import Batch, Ints
@@ -92,6 +94,12 @@ class Worker:
     def max_length(self) -> int:
         """Longest sequence that fits here when it is alone."""
         return min(self.info.max_length, self.info.num_pages * self.info.page_size)
+
+    @property
+    def window(self) -> int:
+        """How many of its last tokens a sequence sees here; 0 means all. A prefill worker keeps
+        what it cannot see any more as well: it passes sequences on whole."""
+        return 0 if self.info.role == "prefill" else self.info.window
 
     @property
     def max_running(self) -> int:
@@ -282,15 +290,15 @@ class Worker:
         block = end // size
         if self.caching and end % size:
             chain = self.batch.at(slot).chain(size)
-            page = self.batch.pages[slot][block]
+            page = self.batch.pages[slot][block - int(self.batch.dropped[slot])]
             self.pool.begin(page, chain.at(block - 1), chain.content(block * size, end))
 
     def learn(self, slots: Ints, ends: Ints) -> None:
         """The keys of these slots are in pages up to these positions: name the full ones."""
+        self.batch.settled[slots] = ends
         if not self.caching:
             return
         size, named = self.info.page_size, self.batch.named
-        self.batch.settled[slots] = ends
         full = ends // size
         fresh = full > named[slots]
         for slot, count in zip(slots[fresh].tolist(), full[fresh].tolist(), strict=True):
@@ -303,10 +311,11 @@ class Worker:
     def _name(self, slot: int, count: int) -> None:
         """Make the first `count` pages of a slot known, of which those before are."""
         size, pages = self.info.page_size, self.batch.pages[slot]
-        chain = self.batch.at(slot).chain(size)
+        chain, dropped = self.batch.at(slot).chain(size), int(self.batch.dropped[slot])
         for block in range(int(self.batch.named[slot]), count):
-            if self.pool.name(pages[block], chain.at(block)):
-                self.pool.begin(pages[block], chain.at(block - 1), chain.block(block))
+            page = pages[block - dropped]
+            if self.pool.name(page, chain.at(block)):
+                self.pool.begin(page, chain.at(block - 1), chain.block(block))
 
     def grow(self, slot: int, count: int = 1) -> list[int]:
         """Give a sequence its next pages."""
@@ -315,8 +324,24 @@ class Worker:
         self.batch.capacity[slot] += count * self.info.page_size
         return pages
 
+    def shed(self) -> None:
+        """Give back the pages that lie before every window to come.
+
+        By what was settled, not by what is planned: no plan in flight sees such a page either, so
+        anybody may write to it at once. And it has its name by then: whoever has the same prefix
+        finds it until it makes room.
+        """
+        if not self.window:
+            return
+        batch, size = self.batch, self.info.page_size
+        unseen = np.maximum(batch.settled - self.window, 0) // size
+        for slot in np.flatnonzero(batch.entered & (unseen > batch.dropped)).tolist():
+            self.pool.give(batch.drop(slot, int(unseen[slot] - batch.dropped[slot])))
+
     def lend(self, number: int, slot: int, length: int) -> list[int]:
-        """Hold the pages of a slot's first tokens for a transfer that reads them."""
+        """Hold the pages of a slot's first tokens, all still there, for a transfer that reads
+        them."""
+        assert not self.batch.dropped[slot]
         pages = self.batch.pages[slot][: self.num_pages(length)]
         self.pool.share(pages)
         self.moving[number] = pages
@@ -404,7 +429,9 @@ class Worker:
         assert len(held) == self.pool.num_held
         assert all(self.pool.references(page) == count for page, count in held.items())
         for slot in slots:
-            writable = self.batch.pages[slot][int(self.batch.named[slot]) :]
+            pages, dropped = self.batch.pages[slot], int(self.batch.dropped[slot])
+            assert (dropped + len(pages)) * self.info.page_size == self.batch.capacity[slot]
+            writable = pages[max(0, int(self.batch.named[slot]) - dropped) :]
             assert all(tables[page] == 1 for page in writable), "a shared page may be written"
         for slot, source in self.batch.sources.items():
             assert not self.batch.entered[slot] and source in self.pool.index

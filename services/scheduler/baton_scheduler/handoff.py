@@ -10,6 +10,9 @@ and computes the few tokens that are newer. So a transfer that fails, comes late
 costs time and never a token: there is one way to continue, from the log.
 
 Prefill workers pass on what they have begun, and draining workers all that they run.
+
+Of a model whose layers see a window, a sequence may have given back its first pages. Then nothing
+is pulled: the target computes it again from the log. Prefill workers give nothing back.
 """
 
 from __future__ import annotations
@@ -152,10 +155,10 @@ class Moves:
         )
 
     def _start(self, source: Worker, slot: int, target: Worker) -> list[Decision]:
-        """Nothing when there is nothing to pull."""
+        """Nothing when there is nothing to pull, or not all of it is there."""
         sequence, end = source.batch.at(slot), int(source.batch.settled[slot])
         start = target.known_tokens(sequence)
-        if start + target.info.page_size > end:
+        if start + target.info.page_size > end or source.batch.dropped[slot]:
             return []
         self._count += 1
         number = self._count

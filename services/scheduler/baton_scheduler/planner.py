@@ -52,6 +52,7 @@ def plan(worker: Worker, now: float, most: int = 1) -> tuple[Plan | None, list[S
     and the step is on record in `worker.flights`. A plan without rows lets an idle worker release.
     Where every row decodes, it is the plan of up to `most` steps, each with a record of its own.
     """
+    worker.shed()
     pages, preempted = _make_room(worker)
     rows = _choose(worker)
     if not len(rows.slots) and (worker.flights or not worker.batch.leaving):
@@ -149,8 +150,10 @@ def _message(
     batch, slots = worker.batch, rows.slots
     starts = batch.planned[slots]
     ends = starts + rows.counts
-    steps = int(turns.max(initial=1))
+    steps, dropping = int(turns.max(initial=1)), sorted(batch.dropping)
     batch.planned[slots] = ends + turns - 1
+    batch.steps += steps
+    batch.rows += int(turns.sum()) if steps > 1 else len(slots)
     samples = (ends >= batch.known[slots]) & (batch.quota[slots] > 0)
     plan = Plan(
         epoch=worker.epoch,
@@ -170,6 +173,8 @@ def _message(
         swap_in=np.array(moves.swap_in, "<u4").tobytes(),
         steps=steps,
         turns=turns.astype("<u4").tobytes() if steps > 1 else b"",
+        drop_rows=np.array(dropping, "<u4").tobytes(),
+        drop_counts=batch.dropped[dropping].astype("<u4").tobytes(),
     )
     scoring = slots[(ends >= batch.known[slots]) & (batch.quota[slots] == 0)]
     first = _record(worker, rows, ends, slots[samples], scoring, now)
@@ -180,6 +185,7 @@ def _message(
     worker.next_step += steps
     worker.cut = worker.wasteful = False
     batch.leaving.clear()
+    batch.dropping.clear()
     return plan
 
 

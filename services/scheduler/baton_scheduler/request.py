@@ -17,6 +17,7 @@ import msgspec
 
 from baton.protocol import NewSequence, Note, Pooling, Sampling, Submit
 from baton.tokens import pack, unpack
+from baton_scheduler.ledger import Ledger
 from baton_scheduler.prefix import Chain
 
 Key: TypeAlias = tuple[int, int]
@@ -37,6 +38,8 @@ class Sequence:
     num_prompt: int
     log: array[int]
     """Tokens produced so far; only ever appended to."""
+    ledger: Ledger
+    """Where its time goes."""
     key: Key = (0, 0)
     losses: int = 0
     """Times that a worker was lost with this sequence in its batch."""
@@ -175,7 +178,7 @@ def sequence(
         raise ValueError("a number of the submission is out of range")
     if submit.pooling is not None and (submit.sampling.max_tokens or submit.log):
         raise ValueError("a vector was asked for together with tokens")
-    num_prompt = len(unpack(submit.tokens))
-    new = Sequence(gateway, submit, trace, arrival, now, num_prompt, unpack(submit.log))
+    num_prompt, log = len(unpack(submit.tokens)), unpack(submit.log)
+    new = Sequence(gateway, submit, trace, arrival, now, num_prompt, log, Ledger(now))
     new.key = order(new)
     return new

@@ -35,6 +35,7 @@ from baton_scheduler.events import (
     Aborted,
     Arrived,
     CacheCleared,
+    Clock,
     Closing,
     Decision,
     Dispatch,
@@ -114,6 +115,7 @@ class Service:
         if draining and not self.state.draining:
             log.info("draining: %d sequences to finish", self.state.num_running)
             self._apply(Draining())
+        self._apply(Clock(self._clock()))
         for received in self._frontend.drain():
             self._hear_gateway(received)
         for received in self._fleet.drain():

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baton.errors import WireError
-from baton.protocol import Note, PromptLogprobs, Result, Tokens
+from baton.protocol import Note, PromptLogprobs, Result, Times, Tokens
 from baton.vectors import join, split
 from baton_scheduler.batch import Batch, Ints
 from baton_scheduler.fleet import Flight, Worker
@@ -68,8 +68,9 @@ def columns(result: Result, num_slots: int) -> Columns:
     return Columns(slots, first, tokens)
 
 
-def settle(worker: Worker, flight: Flight, result: Result) -> Outcome:
-    """Apply one result to the worker's batch. A bad one raises `WireError` and changes nothing."""
+def settle(worker: Worker, flight: Flight, result: Result, now: float = 0.0) -> Outcome:
+    """Apply one result, which came at `now`, to the worker's batch. A bad one raises `WireError`
+    and changes nothing."""
     batch = worker.batch
     slots, first, tokens = columns(result, batch.num_slots)
     vectors = _vectors(result, batch.num_slots)
@@ -80,6 +81,7 @@ def settle(worker: Worker, flight: Flight, result: Result) -> Outcome:
     kept = np.flatnonzero(current[slots] & (first == batch.generated[slots]))
     slots = slots[kept]
     _append(batch, slots, tokens[kept])
+    _begin(batch, slots, now)
     scored = [slot for slot in flight.scoring.tolist() if current[slot]]
     owed = [slot for slot in scored if batch.at(slot).pooling and slot not in vectors]
     vectors = {slot: vectors[slot] for slot in scored if slot in vectors}
@@ -88,7 +90,7 @@ def settle(worker: Worker, flight: Flight, result: Result) -> Outcome:
     reasons = _reasons(batch, flight, slots, current, result)
     reasons |= dict.fromkeys(vectors, "stop")
     out.payers = batch.payer[slots]
-    out.tokens = _messages(batch, result, kept, current, reasons, vectors)
+    out.tokens = _messages(batch, result, kept, current, reasons, vectors, now)
     out.ended = [worker.evict(slot) for slot in reasons]
     out.failed = [(worker.evict(slot, broken=True), result.failed[slot]) for slot in failed]
     out.missing = _missing(worker, flight, slots) + [worker.evict(slot) for slot in owed]
@@ -118,6 +120,12 @@ def _append(batch: Batch, slots: Ints, tokens: NDArray[np.int32]) -> None:
         sequences[slot].log.append(token)
 
 
+def _begin(batch: Batch, slots: Ints, now: float) -> None:
+    """Note those of the slots that gave their first token since they were taken."""
+    for slot in batch.speak(slots):
+        batch.at(slot).ledger.token(now)
+
+
 def _learn(worker: Worker, flight: Flight, settled: Ints, current: NDArray[np.bool_]) -> None:
     """Tell the worker's books which keys are in pages now: not those of rows that owe a token."""
     proven = current.copy()
@@ -145,6 +153,7 @@ def _messages(
     current: NDArray[np.bool_],
     reasons: dict[int, str],
     vectors: dict[int, bytes],
+    now: float,
 ) -> list[tuple[int, Tokens]]:
     """One columnar message per gateway that has a row, an end or a score in this step."""
     slots = np.frombuffer(result.rows, "<u4")[kept]
@@ -158,7 +167,7 @@ def _messages(
         ends = {s: why for s, why in reasons.items() if batch.gateway[s] == gateway}
         scored = tuple(_named(batch, p) for p in scores if batch.gateway[p.slot] == gateway)
         pooled = join({int(batch.handle[s]): vectors[s] for s in ends if s in vectors})
-        message = _message(batch, result, rows, ends, scored)
+        message = _message(batch, result, rows, ends, scored, now)
         if pooled is not None:
             message = msgspec.structs.replace(message, pooled=pooled)
         messages.append((gateway, message))
@@ -175,6 +184,7 @@ def _message(
     rows: Ints,
     ends: dict[int, str],
     scored: tuple[PromptLogprobs, ...],
+    now: float,
 ) -> Tokens:
     whole = len(rows) == len(result.counts)
     logprobs = result.logprobs
@@ -193,7 +203,16 @@ def _message(
         prompt_logprobs=scored,
         cached=_cached(batch, slots),
         notes=_notes(batch, slots),
+        times=_times(batch, ends, now),
     )
+
+
+def _times(batch: Batch, ends: dict[int, str], now: float) -> dict[int, Times]:
+    """Where the time of sequences went that end."""
+    return {
+        int(batch.handle[slot]): batch.at(slot).ledger.times(now, *batch.shared(slot))
+        for slot in ends
+    }
 
 
 def _cached(batch: Batch, slots: NDArray[np.uint32]) -> dict[int, int]:

@@ -20,13 +20,14 @@ from typing import assert_never
 import msgspec
 
 from baton.errors import WireError
-from baton.protocol import CacheReset, Cut, Failed, Note, Result, Tokens
+from baton.protocol import CacheReset, Cut, Failed, Note, Result, Times, Tokens
 from baton.tokens import unpack
 from baton_scheduler import refusal
 from baton_scheduler.events import (
     Aborted,
     Arrived,
     CacheCleared,
+    Clock,
     Closing,
     Decision,
     Dispatch,
@@ -44,6 +45,7 @@ from baton_scheduler.events import (
 )
 from baton_scheduler.fleet import Fleet, Flight, Worker
 from baton_scheduler.handoff import Moves, Pass
+from baton_scheduler.ledger import Phase
 from baton_scheduler.limits import Limits
 from baton_scheduler.meter import Meter
 from baton_scheduler.misses import explain
@@ -143,6 +145,9 @@ class State:
             case CacheCleared():
                 pages = sum(worker.pool.reset() for worker in self.fleet)
                 return [Reply(event.gateway, CacheReset(event.id, pages))]
+            case Clock():
+                self.now = event.now
+                return []
             case Draining():
                 self.draining = True
                 return []
@@ -168,7 +173,8 @@ class State:
         if refused is not None:
             return [Reply(event.gateway, refused)]
         if new.complete:
-            nothing = Tokens(b"", b"", b"", b"", finished={new.handle: "length"})
+            times = {new.handle: new.ledger.times(self.now)}
+            nothing = Tokens(b"", b"", b"", b"", finished={new.handle: "length"}, times=times)
             self.counters.finished += 1
             return [Reply(event.gateway, nothing)]
         new.note = self._note(new)
@@ -228,11 +234,13 @@ class State:
     # A sequence ends.
 
     def _aborted(self, event: Aborted) -> list[Decision]:
+        times: dict[int, Times] = {}
         for handle in unpack(event.handles, "I"):
             live = self._live.get((event.gateway, handle))
             if live is not None:
                 self._drop(live)
-        return []
+                times[handle] = live.ledger.times(self.now)
+        return [Reply(event.gateway, Tokens(b"", b"", b"", b"", times=times))] if times else []
 
     def _gateway_lost(self, event: GatewayLost) -> list[Decision]:
         for live in self._sequences():
@@ -256,7 +264,12 @@ class State:
     def _fail(self, live: Sequence, failed: Failed) -> Decision:
         """End a sequence in an error, wherever it is."""
         self._drop(live)
-        return Reply(live.gateway, failed)
+        return self._failed(live, failed)
+
+    def _failed(self, live: Sequence, failed: Failed) -> Decision:
+        """The news of a sequence that has ended in an error."""
+        times = live.ledger.times(self.now)
+        return Reply(live.gateway, msgspec.structs.replace(failed, times=times))
 
     def _forget(self, live: Sequence) -> None:
         """A sequence that has left its place ends."""
@@ -301,12 +314,13 @@ class State:
         decisions: list[Decision] = []
         for live, blamed in zip(lost, exposed, strict=True):
             live.losses += blamed
+            live.ledger.left(Phase.LOST, self.now)
             if live.losses < self.limits.max_losses:
                 self.queue.push(live)
             else:
                 self._forget(live)
                 failed = refusal.quarantined(live.handle, live.losses)
-                decisions.append(Reply(live.gateway, failed))
+                decisions.append(self._failed(live, failed))
         return decisions
 
     # A sequence changes its worker.
@@ -330,6 +344,7 @@ class State:
         if target.has_room(live):
             source.withdraw(live.slot)
             target.place(live, self._number(live.gateway))
+            live.ledger.left(Phase.MOVED, self.now)
             self.counters.handoffs += 1
 
     # A step ends.
@@ -349,7 +364,7 @@ class State:
         try:
             if result.until:
                 worker.shorten(result.until)
-            outcome = settle(worker, flight, result)
+            outcome = settle(worker, flight, result, self.now)
         except WireError:
             self.counters.stale_results += 1
             return decisions + self._abandoned(worker, flight)
@@ -377,7 +392,7 @@ class State:
             self._forget(live)
         for live, reason in outcome.failed:
             self._forget(live)
-            decisions.append(Reply(live.gateway, refusal.broken(live.handle, reason)))
+            decisions.append(self._failed(live, refusal.broken(live.handle, reason)))
         return decisions + self._rerun(outcome.missing, [True] * len(outcome.missing))
 
     # Time passes.
@@ -455,9 +470,11 @@ class State:
     def _requeue(self, preempted: list[Sequence]) -> None:
         self.counters.preemptions += len(preempted)
         for live in preempted:
+            live.ledger.left(Phase.PREEMPTED, self.now)
             self.queue.push(live)
 
     def _start(self, live: Sequence, worker: Worker) -> None:
+        live.ledger.placed(self.now)
         if live.cached is not None:
             worker.place(live, self._number(live.gateway))
             return
@@ -515,7 +532,7 @@ class State:
         yield self.moves.layout()
         for s in self._live.values():
             place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
-            yield repr((*place, s.cached, s.deadline, s.begun, s.waits)).encode()
+            yield repr((*place, s.cached, s.deadline, s.begun, s.waits, s.ledger.mark)).encode()
         for worker in self.fleet:
             flights = [(flight.step, flight.sent) for flight in worker.flights]
             ends = (worker.first_step, worker.next_step, worker.cut, worker.wasteful)

@@ -29,6 +29,7 @@ from baton.tokens import pack, unpack
 from baton_scheduler.events import (
     Aborted,
     Arrived,
+    Clock,
     Closing,
     Decision,
     Dispatch,
@@ -111,7 +112,7 @@ def learn(limits: Limits, events: Iterable[Event]) -> Script:
             steps += [(size, event.result.duration_us)] if size else []
         elif isinstance(event, Aborted):
             _abort(script, numbers, event, state.now)
-        elif not isinstance(event, (Tick, Closing, Transferred)):
+        elif not isinstance(event, (Tick, Clock, Closing, Transferred)):
             script.inputs.append((state.now, event))
         if isinstance(event, Arrived):
             numbers[event.gateway, event.submit.handle] = len(script.logs)

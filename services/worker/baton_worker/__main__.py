@@ -7,9 +7,10 @@ from baton.settings import default_environment
 if __name__ == "__main__":
     # OpenMP threads spin between two parallel regions, by default for minutes. Where the other
     # services share the cores that takes the processor away from the thread that is waited for:
-    # a step becomes several times slower. A fraction of a millisecond bridges the gaps within a
-    # step. Read once, when torch is imported below.
-    default_environment("GOMP_SPINCOUNT", "30000")
+    # a step becomes several times slower. Most products of a step share their loops without OpenMP
+    # (kernels/cpu/team.h); for the rest some ten microseconds do. Read once, when torch is imported
+    # below.
+    default_environment("GOMP_SPINCOUNT", "1000")
 
     from baton.service import main
     from baton_worker.config import Config

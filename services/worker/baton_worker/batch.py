@@ -77,13 +77,15 @@ class Batch:
         page_size: int,
         num_pages: int,
         vocab_size: int,
+        window: int = 0,
         constraints: Constraints | None = None,
     ) -> None:
-        self.page_size = page_size
+        self.page_size, self.window = page_size, window
         self._num_cache_pages, self.vocab_size = num_pages, vocab_size
         self.tokens = np.zeros((max_rows, max_length), np.int32)
         self.pages = np.zeros((max_rows, -(-max_length // page_size)), np.int32)
-        """Block tables."""
+        """Block tables. Where a page was let go of, the first that is left stands in its place:
+        attention multiplies it by 0, and what others write to a foreign one could be NaN."""
         self.num_pages = np.zeros(max_rows, np.int64)
         self.lengths = np.zeros(max_rows, np.int64)
         self.num_prompt = np.zeros(max_rows, np.int64)
@@ -104,7 +106,8 @@ class Batch:
         return int(self.held.sum())
 
     def apply(self, plan: Plan) -> tuple[Rows, dict[int, str]]:
-        """Release, enter, append pages; return the rows to run and what was refused, by slot.
+        """Release, enter, append and drop pages; return the rows to run and what was refused, by
+        slot.
 
         Raises:
             PlanError: the plan does not fit what is held. The batch is not usable after that.
@@ -113,6 +116,7 @@ class Batch:
         self._release(_column(plan.release, "<u4"))
         refused = {new.slot: why for new in plan.enter if (why := self._enter(new))}
         self._append(plan)
+        self._drop(plan)
         return self._rows(plan), refused
 
     def repeat(self, plan: Plan, turn: int) -> Rows:
@@ -220,6 +224,19 @@ class Batch:
             self.pages[slot, old : old + count] = pages[first : first + count]
             self.num_pages[slot] = old + count
             first += count
+
+    def _drop(self, plan: Plan) -> None:
+        slots, counts = _column(plan.drop_rows, "<u4"), _column(plan.drop_counts, "<u4")
+        self._check_held(slots, "drop pages")
+        if len(slots) != len(counts):
+            raise PlanError("The drop columns of a plan disagree in length.")
+        if not len(slots):
+            return
+        unseen = np.maximum(self.computed[slots] - self.window, 0) // self.page_size
+        if not self.window or (counts > unseen).any():
+            raise PlanError("A plan drops pages that are still seen.")
+        for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
+            self.pages[slot, :count] = self.pages[slot, count]
 
     def _rows(self, plan: Plan, turn: int = 0) -> Rows:
         """The plan's rows in one of its steps, less those of sequences that are done."""

@@ -26,6 +26,9 @@ class Config(Settings, prefix="worker"):
     """Where the model runs."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of weights and activations; auto is bfloat16 where the device is fast at it."""
+    kv_cache_dtype: Literal["auto", "fp8", "int8"] = "auto"
+    """Keys and values in pages: those of the model's precision, or one byte per number and a scale
+    per token and head. Workers that pass sequences on to each other need the same."""
     page_size: int = Field(default=16, ge=1, le=256)
     """Tokens per KV page."""
     num_pages: int = Field(default=0, ge=0)

@@ -50,6 +50,7 @@ class Engine:
             resolved.page_size,
             dtype=placement.dtype,
             device=placement.device,
+            codes=placement.codes,
         )
         host_pages = resolved.host_pages
         self._host = HostPages(self._cache, host_pages) if host_pages else None
@@ -132,6 +133,7 @@ class Engine:
             page_size=resolved.page_size,
             num_pages=resolved.num_pages,
             vocab_size=resolved.vocab_size,
+            window=resolved.window,
             constraints=Constraints(self._grammars, resolved.vocab_size),
         )
         device, pools = resolved.placement.device, Pools(self._model.pooler)
@@ -168,4 +170,5 @@ def _load(path: Path, placement: Placement, config: Config) -> LoadedModel:
         pooling=config.pooling,
         router=config.router,
         quantize=config.quantize,
+        codes=placement.codes,
     )

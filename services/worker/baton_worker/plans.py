@@ -32,6 +32,8 @@ class Plans:
         self._plans: deque[Plan] = deque()
         self._turn = 0
         self._until = 0
+        self.ended = 0
+        """Plans that are over since the start."""
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -42,6 +44,7 @@ class Plans:
 
     def clear(self) -> None:
         """Forget everything."""
+        self.ended += len(self._plans)
         self._plans.clear()
         self._turn = self._until = 0
 
@@ -65,6 +68,7 @@ class Plans:
         if self._turn >= self._plans[0].steps:
             self._plans.popleft()
             self._turn = 0
+            self.ended += 1
 
     def tell(self, result: Result) -> Result:
         """The result as it is to be sent: with the end of a plan that was cut since the last."""

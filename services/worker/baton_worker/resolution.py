@@ -11,7 +11,8 @@ from baton.logs import logger
 from baton.protocol import PoolingInfo
 from baton_worker import machine
 from baton_worker.config import Config
-from baton_worker.kv import bytes_per_page
+from baton_worker.kernels.pages import CODES, Codes
+from baton_worker.kv import bytes_per_page, window
 from baton_worker.memory import choose_pages, free_bytes
 from baton_worker.models import LoadedModel
 
@@ -26,6 +27,8 @@ class Placement:
     dtype: torch.dtype
     threads: int
     """CPU threads of one tensor operation."""
+    codes: Codes | None = None
+    """What pages hold in place of numbers of `dtype`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Resolved:
     """What is given in place of text."""
     host_pages: int = 0
     """Pages in host memory beside those."""
+    window: int = 0
+    """How many of its last tokens a sequence sees; 0 means all."""
 
     @property
     def kv_bytes(self) -> int:
@@ -61,6 +66,7 @@ class Resolved:
         """One line for the log: what every "auto" has become."""
         where = f"{self.placement.device}, {self.dtype_name}, {self.placement.threads} threads"
         pages = f"{self.num_pages} pages of {self.page_size} tokens ({self.kv_bytes >> 20} MiB)"
+        pages += f" in {self.placement.codes}" if self.placement.codes else ""
         batch = f"{self.max_rows} rows, {self.max_batch_tokens} tokens a step"
         return f"{where}; {pages}; {batch}; sequences of at most {self.max_length} tokens"
 
@@ -75,7 +81,12 @@ def place(config: Config) -> Placement:
     if config.device == "cuda" and not has_gpu:
         raise SettingsError("--device cuda: PyTorch sees no GPU here. Use --device cpu or auto.")
     device = torch.device("cuda" if has_gpu and config.device != "cpu" else "cpu")
-    return Placement(device, _dtype(config, device), config.threads or machine.cores())
+    return Placement(
+        device,
+        _dtype(config, device),
+        config.threads or machine.cores(),
+        CODES.get(config.kv_cache_dtype),
+    )
 
 
 def _dtype(config: Config, device: torch.device) -> torch.dtype:
@@ -97,7 +108,7 @@ def resolve(config: Config, placement: Placement, loaded: LoadedModel) -> Resolv
         raise SettingsError(
             f"--max-length {wanted}: this model was trained for {loaded.max_length} tokens."
         )
-    page_bytes = bytes_per_page(loaded.spec, config.page_size, placement.dtype)
+    page_bytes = bytes_per_page(loaded.spec, config.page_size, placement.dtype, placement.codes)
     # A text that is run whole is not cut to the step, so the step must hold the longest of them.
     only_whole = loaded.recipe is not None and loaded.recipe.whole and not loaded.generates
     max_batch_tokens = max(config.max_batch_tokens, wanted if only_whole else 0)
@@ -123,6 +134,7 @@ def resolve(config: Config, placement: Placement, loaded: LoadedModel) -> Resolv
         eos_ids=loaded.eos_token_ids,
         pooling=_pooling(loaded, budget.max_length, max_batch_tokens - config.max_rows),
         host_pages=config.host_cache_bytes // page_bytes if page_bytes else 0,
+        window=window(loaded.spec),
     )
 
 

@@ -60,6 +60,8 @@ class Service:
         self._keys = own_keys(config)
         self._client = Client(FLEET, where.first(FLEET), self._name.encode(), self._keys)
         self._plans = Plans()
+        self._pulls: deque[tuple[int, Pull]] = deque()
+        """Behind how many plans each of them may begin."""
         self._pulled: deque[Pulled] = deque()
         self._drained = False
         self._heart: Heart | None = None
@@ -103,8 +105,7 @@ class Service:
             elif isinstance(message, Cut):
                 self._cut(message)
             elif isinstance(message, Grant | Revoke | Pull):
-                if message.epoch == self._greeting.hello.incarnation:
-                    self._relay.take(message)
+                self._transfer(message)
             elif isinstance(message, Drain):
                 self._life.stop()
 
@@ -122,7 +123,19 @@ class Service:
         if cut.epoch == self._greeting.hello.incarnation:
             self._plans.cut(cut.step)
 
+    def _transfer(self, message: Grant | Revoke | Pull) -> None:
+        """A plan that is here already may still write to pages that have changed hands since: a
+        pull waits for those."""
+        if message.epoch != self._greeting.hello.incarnation:
+            return
+        if isinstance(message, Pull):
+            self._pulls.append((self._plans.ended + len(self._plans), message))
+        else:
+            self._relay.take(message)
+
     def _speak(self) -> None:
+        while self._pulls and self._pulls[0][0] <= self._plans.ended:
+            self._relay.take(self._pulls.popleft()[1])
         self._pulled.extend(self._relay.finished())
         while self._pulled and self._send(self._pulled[0]):
             self._pulled.popleft()
@@ -147,6 +160,7 @@ class Service:
         self._stop_heart()
         self._plans.clear()
         self._relay.reset()
+        self._pulls.clear()
         self._pulled.clear()
         self._engine.reset()
         self._drained = False
@@ -197,6 +211,7 @@ def worker_info(engine: Engine, model: str, role: str, relay: Relay) -> WorkerIn
         eos_ids=resolved.eos_ids,
         pooling=resolved.pooling,
         host_pages=resolved.host_pages,
+        window=resolved.window,
         role=role,
         pages_address=relay.address,
         kv_layout=relay.layout,

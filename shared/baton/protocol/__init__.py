@@ -27,6 +27,7 @@ from baton.protocol.engine import (
     ResetCache,
     Result,
     Submit,
+    Times,
     Tokens,
 )
 from baton.protocol.frontend import (
@@ -98,6 +99,7 @@ __all__ = [
     "Stats",
     "Submit",
     "Text",
+    "Times",
     "TokenizerInfo",
     "Tokens",
     "Vocabulary",

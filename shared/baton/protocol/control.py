@@ -37,6 +37,9 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     """What its pages hold of a token, layer by layer: only equal ones pass keys on."""
     host_pages: int = 0
     """Pages of host memory to which pages of the device can be swapped out."""
+    window: int = 0
+    """Every layer sees at most so many of the last tokens: pages wholly before them are of no use
+    to a sequence. 0 when some layer sees all of them."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):

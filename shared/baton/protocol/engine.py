@@ -103,6 +103,30 @@ class Abort(Message, tag="abort", frozen=True):
     """uint32"""
 
 
+class Times(msgspec.Struct, frozen=True, array_like=True):
+    """Where the time of one sequence went, from its arrival at the scheduler to its end there.
+
+    In seconds of the scheduler's clock; the first six add up to the sequence's life.
+    """
+
+    queued: float = 0.0
+    """Before any worker had it."""
+    prefill: float = 0.0
+    """On a worker, before its first token."""
+    decode: float = 0.0
+    preempted: float = 0.0
+    """From each time that it made room for another one to its next token."""
+    lost: float = 0.0
+    """From each loss of its worker to its next token."""
+    moved: float = 0.0
+    """From each change of its worker to its next token: keys go over while it still runs."""
+    preemptions: int = 0
+    losses: int = 0
+    handovers: int = 0
+    others: float = 0.0
+    """Mean number of other rows in the steps that its workers ran meanwhile."""
+
+
 class Tokens(Message, tag="tokens", frozen=True):
     """What one worker step produced for one gateway. scheduler -> gateway."""
 
@@ -125,6 +149,8 @@ class Tokens(Message, tag="tokens", frozen=True):
     """Vectors of sequences that end with this message."""
     notes: dict[int, Note] = msgspec.field(default_factory=dict)
     """handle -> what is told once, with the first tokens"""
+    times: dict[int, Times] = msgspec.field(default_factory=dict)
+    """handle -> where its time went, of sequences that have ended here, or were aborted"""
 
 
 class ResetCache(Message, tag="reset_cache", frozen=True):
@@ -149,6 +175,8 @@ class Failed(Message, tag="failed", frozen=True):
     message: str
     status: int = 500
     retry_after: int = 0
+    times: Times | None = None
+    """Where its time went."""
 
 
 class NewSequence(msgspec.Struct, frozen=True, array_like=True):
@@ -209,6 +237,11 @@ class Plan(Message, tag="plan", frozen=True):
     turns: bytes = b""
     """uint32 per row, 1 .. steps: in how many of the steps it runs; empty means in one. A row with
     more than one decodes: its count is 1 and it samples."""
+    drop_rows: bytes = b""
+    """uint32 slots that have let go of pages that no token to come can see; known to the worker
+    before this plan, and applied once it has appended pages"""
+    drop_counts: bytes = b""
+    """uint32 per drop row: how many pages from its first on, all told, are not its own any more"""
 
 
 class Cut(Message, tag="cut", frozen=True):

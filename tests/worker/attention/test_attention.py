@@ -61,3 +61,26 @@ def test_order_and_reasons_are_logged(
 def test_every_entry_imports() -> None:
     for name in BACKENDS.names():
         assert callable(BACKENDS.load(name)().plan)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", BACKENDS.names())
+def test_pages_before_the_window_may_be_replaced_by_the_first_within(
+    problem: Any, name: str, dtype: torch.dtype
+) -> None:
+    """To the last bit, for decode rows and chunks, and whatever is in the pages by then."""
+    rows, size = [(1, 300), (20, 150), (1, 70), (3, 9)], 4
+    task = problem(rows, window=13, page_size=size, dtype=dtype)
+    backend = BACKENDS.load(name)()
+    if (reason := backend.refuses(task.call)) is not None:
+        pytest.skip(f"{name}: {reason}")
+    whole = backend.forward(backend.plan(task.batch, task.call), task.query, task.pages)
+    table, pages = task.batch.page_table.clone(), task.pages.clone()
+    for row, (_, start) in enumerate(rows):
+        first = max(0, start - 13) // size
+        pages[table[row, :first].long()] = torch.nan
+        table[row, :first] = table[row, first]
+    batch = replace(task.batch, page_table=table)
+    left = backend.forward(backend.plan(batch, task.call), task.query, pages)
+    assert pages.isnan().any() and whole.isfinite().all()
+    assert torch.equal(left, whole)

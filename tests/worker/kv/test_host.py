@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from baton_worker.kernels.pages import CODES
 from baton_worker.kv.host import HostPages
+from tests.fakes.pages import filled
 
 
 @pytest.mark.row("F12.08")
@@ -34,3 +36,15 @@ def test_a_page_can_be_replaced() -> None:
     host.store([3], [0])
     host.load([0], [2])
     assert cache.layers[0].flatten().tolist() == [0.0, 1.0, 3.0, 3.0]
+
+
+@pytest.mark.parametrize("codes", CODES.values(), ids=str)
+def test_pages_of_codes_come_back_with_their_scales(codes: Any) -> None:
+    cache = filled(8, codes)
+    before = [layer.clone() for layer in cache.layers]
+    host = HostPages(cache, 2)
+    host.store([5, 1], [1, 0])
+    host.load([0], [3])
+    cache.copy([5], [2])
+    for layer, old in zip(cache.layers, before, strict=True):
+        assert torch.equal(layer[3], old[1]) and torch.equal(layer[2], old[5])

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from baton_worker.attention import AttentionBatch
+from baton_worker.kernels.pages import Codes
 from baton_worker.kv import KVCache
 from baton_worker.models import LoadedModel
 
@@ -23,6 +24,7 @@ class Driver:
     num_rows: int
     page_size: int = 4
     pages_per_row: int = 64
+    codes: Codes | None = None
     lengths: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -31,7 +33,9 @@ class Driver:
         order = torch.randperm(num_pages, generator=torch.Generator().manual_seed(1)).tolist()
         self.lengths = [0] * self.num_rows
         self.tables = [order[row :: self.num_rows] for row in range(self.num_rows)]
-        self.cache = KVCache(self.loaded.spec, num_pages, self.page_size, dtype=dtype, device=CPU)
+        self.cache = KVCache(
+            self.loaded.spec, num_pages, self.page_size, dtype=dtype, device=CPU, codes=self.codes
+        )
 
     def step(self, new: dict[int, Sequence[int]]) -> dict[int, torch.Tensor]:
         """Feed each named row its new tokens; returns float32 logits [tokens, vocab] per row."""

@@ -33,7 +33,7 @@ from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation import ChatPrompt, Delta, Generation, Started
 from baton_gateway.logprobs import Vocabulary
-from baton_gateway.middleware import budget_of
+from baton_gateway.middleware import account_of, budget_of
 from baton_gateway.notes import Notes
 from baton_gateway.schemas.openai import ChatRequest
 from baton_gateway.schemas.responses import (
@@ -106,6 +106,7 @@ def generation(request: Request, body: ChatRequest, head: Head) -> Generation:
         notes=Notes.of(request),
         beams=body.beams,
         budget=budget_of(request),
+        account=account_of(request),
     )
 
 

@@ -36,7 +36,7 @@ from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation import Delta, Generation, Prompt, Started, TextPrompt
 from baton_gateway.logprobs import CompletionLogprobs, PromptTable, Vocabulary
-from baton_gateway.middleware import budget_of
+from baton_gateway.middleware import account_of, budget_of
 from baton_gateway.notes import Notes
 from baton_gateway.schemas.openai import CompletionRequest
 from baton_gateway.schemas.responses import Completion, CompletionChoice, Usage
@@ -118,6 +118,7 @@ def generation(request: Request, body: CompletionRequest, head: Head) -> Generat
         notes=Notes.of(request),
         beams=body.beams,
         budget=budget_of(request),
+        account=account_of(request),
     )
 
 

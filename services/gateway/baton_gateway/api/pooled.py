@@ -19,7 +19,7 @@ from baton_gateway.api.reply import deadline, permitted, trace, whole
 from baton_gateway.config import Config
 from baton_gateway.errors import invalid
 from baton_gateway.generation import Generation, PairPrompt, Prompt, TextPrompt
-from baton_gateway.middleware import budget_of, id_of, tenant_of
+from baton_gateway.middleware import account_of, budget_of, id_of, tenant_of
 from baton_gateway.schemas.pooled import Numbers, PooledUsage
 from baton_gateway.schemas.pooling import Input, PooledRequest, too_many
 from baton_gateway.schemas.refusals import unsupported
@@ -60,6 +60,7 @@ class Job:
             priority=self.body.priority,
             tenant=tenant_of(self.request) or self.body.user or "",
             budget=budget_of(self.request),
+            account=account_of(self.request),
             pooling=pooling,
         )
         started, choices = await whole(self.request, generation)

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from baton_worker.kernels.pages import Codes
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionBatch:
@@ -113,6 +115,8 @@ class AttentionCall:
     token_sinks: bool = False
     latent: bool = False
     """Keys serve as values: a page holds one vector per token and key head, not two."""
+    codes: Codes | None = None
+    """What a page holds in place of numbers of `dtype`."""
 
     def __str__(self) -> str:
         """One phrase for a log line."""
@@ -122,6 +126,7 @@ class AttentionCall:
         kind += ", with ALiBi" if self.slopes else ""
         kind += ", keys as values" if self.latent else ""
         kind += ", with sinks" if self.sinks or self.token_sinks else ""
+        kind += f", {self.codes} pages" if self.codes else ""
         seen += f" in chunks of {self.chunk}" if self.chunk else ""
         return f"{kind} over {seen}, {str(self.dtype).removeprefix('torch.')} on {self.device}"
 
@@ -149,7 +154,7 @@ class Backend(Protocol):
             plan: what `plan` returned.
             query: [T, num_heads, head_dim], rotated, any row stride.
             pages: [num_pages, page_size, 2, num_kv_heads, head_dim], keys and values; for a
-                `latent` call the third axis is 1.
+                `latent` call the third axis is 1. With `codes` uint8, the last axis `row_width`.
             sinks: [num_heads] where the call has `sinks`, [T, num_heads] where it has
                 `token_sinks`, else None.
 

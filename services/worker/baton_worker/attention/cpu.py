@@ -21,7 +21,7 @@ from baton_worker.kernels.cpu import library
 _DTYPES = (torch.bfloat16, torch.float32)
 _UNDERSTOOD = {
     *("num_heads", "num_kv_heads", "head_dim", "scale", "window", "dtype", "device"),
-    *("softcap", "slopes", "chunk", "sinks", "token_sinks"),
+    *("softcap", "slopes", "chunk", "sinks", "token_sinks", "codes"),
 }
 """Fields of a call that the kernel computes; any other must be at its default."""
 
@@ -39,6 +39,7 @@ class _Call(ctypes.Structure):
         ("softcap", ctypes.c_float),
         ("slopes", ctypes.POINTER(ctypes.c_float)),
         ("bytes", ctypes.c_int32),
+        ("codes", ctypes.c_int32),
     )
 
 
@@ -146,4 +147,5 @@ def _call(call: AttentionCall) -> _Call:
         call.softcap or 0.0,
         slopes,
         call.dtype.itemsize,
+        call.codes.number if call.codes else 0,
     )

@@ -43,6 +43,8 @@ class GroupedBackend:
         """Only what its tensors cannot hold."""
         if not call.dtype.is_floating_point or call.dtype.itemsize < 2:
             return f"pages of {call.dtype} need a kernel that widens them"
+        if call.latent and call.codes:
+            return f"it reads no {call.codes} latents"
         return None
 
     def plan(self, batch: AttentionBatch, call: AttentionCall) -> list[_Group]:
@@ -84,7 +86,7 @@ class _SharedRows:
         new = query if self.tokens is None else query.index_select(0, self.tokens)
         heads = (call.num_kv_heads, call.num_heads // call.num_kv_heads, call.head_dim)
         folded = new.view(self.num_rows, -1, *heads).permute(0, 2, 3, 1, 4).flatten(2, 3)
-        history = torch.unflatten(_gather(pages, self.pages), 0, (self.num_rows, -1))
+        history = torch.unflatten(_gather(pages, self.pages, call), 0, (self.num_rows, -1))
         key, value = history[:, :, 0], history[:, :, -1]
         if sinks is not None:
             sinks = sinks if self.tokens is None else sinks.index_select(0, self.tokens)
@@ -111,7 +113,7 @@ class _PrefillRow:
 
     def attend(self, query: Tensor, pages: Tensor, out: Tensor, sinks: Tensor | None) -> None:
         call, group = self.call, self.call.num_heads // self.call.num_kv_heads
-        history = _gather(pages, self.pages)
+        history = _gather(pages, self.pages, call)
         key, value = history[:, 0], history[:, -1]
         key, value = key.permute(1, 2, 0).contiguous(), value.transpose(0, 1).contiguous()
         for begin, end, oldest, newest, mask in self.blocks:
@@ -153,10 +155,10 @@ def _capped(scores: Tensor, softcap: float | None) -> Tensor:
     return scores if softcap is None else scores.div_(softcap).tanh_().mul_(softcap)
 
 
-def _gather(pages: Tensor, numbers: Tensor) -> Tensor:
-    """[num_pages, page_size, ...] and int64 [P] to [P * page_size, ...]."""
-    rows = pages.flatten(1).index_select(0, numbers)
-    return rows.view(-1, *pages.shape[2:])
+def _gather(pages: Tensor, numbers: Tensor, call: AttentionCall) -> Tensor:
+    """[num_pages, page_size, ...] and int64 [P] to [P * page_size, ...] of `call.dtype`."""
+    rows = pages.flatten(1).index_select(0, numbers).view(-1, *pages.shape[2:])
+    return rows if call.codes is None else call.codes.decode(rows, call.dtype)
 
 
 def _shared_rows(batch: AttentionBatch, call: AttentionCall, rows: list[int]) -> _SharedRows:

@@ -20,7 +20,9 @@ class ReferenceBackend:
     """softmax(scale * Q K^T + mask) V for each row (Vaswani et al. 2017, arXiv:1706.03762)."""
 
     def refuses(self, call: AttentionCall) -> str | None:
-        """Never: it is the fallback and the oracle of the other backends."""
+        """Nothing that has a meaning: it is the fallback and the oracle of the other backends."""
+        if call.latent and call.codes:
+            return f"no page holds {call.codes} latents"
         return None
 
     def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
@@ -36,6 +38,8 @@ class ReferenceBackend:
         for row, new in enumerate(torch.split(query, list(batch.counts))):
             length = batch.starts[row] + batch.counts[row]
             history = pages[batch.page_table[row]].flatten(0, 1)[:length]
+            if plan.call.codes is not None:
+                history = plan.call.codes.decode(history, torch.float32)
             key, value = history[:, 0], history[:, -1]
             first = sum(batch.counts[:row])
             sunk = None if sinks is None else sinks[first : first + batch.counts[row]]

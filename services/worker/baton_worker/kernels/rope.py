@@ -1,6 +1,6 @@
 """From the projection to the cache in C++: head norms, rotation, keys and values to their pages.
 
-The twins are `F.rms_norm`, `layers.rope.rotate_` and `Tensor.index_copy_`.
+The twins are `F.rms_norm`, `layers.rope.rotate_` and `kernels.pages.put`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.pages import Codes
 
 
 class _Heads(ctypes.Structure):
@@ -28,6 +29,9 @@ class _Heads(ctypes.Structure):
         ("normed", ctypes.c_int32),
         ("query_eps", ctypes.c_float),
         ("key_eps", ctypes.c_float),
+        ("codes", ctypes.c_int32),
+        ("key_scale", ctypes.c_float),
+        ("value_scale", ctypes.c_float),
     )
 
 
@@ -44,8 +48,10 @@ class CpuHeads:
 
     Args:
         dim: rotated channels of each head, the first ones, in the half-split layout.
-        dtype: of heads, angles and pages, float32 or bfloat16.
+        dtype: of heads, angles and plain pages, float32 or bfloat16.
         norms: of queries and of keys, before the rotation.
+        codes: of the pages; None where they hold numbers of `dtype`.
+        scales: of the codes of keys and of values; 0 where each has its own.
     """
 
     def __init__(
@@ -57,15 +63,18 @@ class CpuHeads:
         dim: int,
         dtype: torch.dtype,
         norms: tuple[HeadNorm, HeadNorm] | None = None,
+        codes: Codes | None = None,
+        scales: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         self._shape, self._dim = (num_heads + 2 * num_kv_heads, head_dim), dim
         query, key = norms or (HeadNorm(None, 0.0), HeadNorm(None, 0.0))
-        self._kept = [None if n.weight is None else n.weight.float() for n in (query, key)]
+        self._weights = [None if n.weight is None else n.weight.float() for n in (query, key)]
         self._heads = _Heads(
-            *(None if weight is None else weight.data_ptr() for weight in self._kept),
+            *(None if weight is None else weight.data_ptr() for weight in self._weights),
             *(num_heads, num_kv_heads, head_dim, dim, dtype.itemsize, norms is not None),
-            *(query.eps, key.eps),
+            *(query.eps, key.eps, codes.number if codes else 0, *scales),
         )
+        self._kept = torch.uint8 if codes else dtype
         self._address = ctypes.addressof(self._heads)
         kernels = library("rope")
         assert kernels is not None, "refuses() was not asked"
@@ -94,10 +103,11 @@ class CpuHeads:
             heads: [T, num_heads + 2 * num_kv_heads, head_dim], contiguous.
             cos, sin: [T, 1, dim], see `layers.rope.Angles`.
             slots: int64 [T], see `AttentionBatch.slots`.
-            pages: [num_pages, page_size, 2, num_kv_heads, head_dim].
+            pages: [num_pages, page_size, 2, num_kv_heads, `row_width`].
         """
         assert heads.shape[1:] == self._shape and heads.is_contiguous()
-        assert cos.shape[-1] == self._dim and cos.dtype is heads.dtype is pages.dtype
+        assert cos.shape[-1] == self._dim and cos.dtype is heads.dtype
+        assert pages.dtype is self._kept
         self._run(
             self._address,
             heads.data_ptr(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from baton_worker.kernels.pages import Codes
 from baton_worker.kv.layout import page_shapes
 from baton_worker.models.spec import Decoder
 
@@ -15,6 +16,9 @@ class KVCache:
     `layers[i]` is [num_pages, page_size, 2, num_kv_heads, head_dim]; index 0 of the third axis is
     the key, 1 the value. A slot is page * page_size + offset. Who owns which page is the
     scheduler's business; nothing here knows requests.
+
+    With `codes` pages are uint8 and their last axis is `kernels.pages.row_width`: whoever copies
+    pages copies bytes.
     """
 
     def __init__(
@@ -25,14 +29,16 @@ class KVCache:
         *,
         dtype: torch.dtype,
         device: torch.device,
+        codes: Codes | None = None,
     ) -> None:
         self.num_pages = num_pages
         self.page_size = page_size
+        self.codes = codes
         # Zeros, not empty: attention reads whole pages and masks what is not written yet, and a
         # masked NaN would still spread.
         self.layers: list[Tensor] = [
-            torch.zeros((num_pages, *shape), dtype=dtype, device=device)
-            for shape in page_shapes(spec, page_size)
+            torch.zeros((num_pages, *shape), dtype=torch.uint8 if codes else dtype, device=device)
+            for shape in page_shapes(spec, page_size, codes)
         ]
 
     def copy(self, sources: list[int], targets: list[int]) -> None:
@@ -41,9 +47,9 @@ class KVCache:
             layer[targets] = layer[sources]
 
     def key(self, layer: int) -> Tensor:
-        """View of the keys of a layer: [num_pages, page_size, num_kv_heads, head_dim]."""
+        """View of the keys of a layer: [num_pages, page_size, num_kv_heads, last axis]."""
         return self.layers[layer][:, :, 0]
 
     def value(self, layer: int) -> Tensor:
-        """View of the values of a layer: [num_pages, page_size, num_kv_heads, head_dim]."""
+        """View of the values of a layer: [num_pages, page_size, num_kv_heads, last axis]."""
         return self.layers[layer][:, :, 1]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker.attention import AttentionCall, choose
+from baton_worker.kernels.pages import put
 from baton_worker.kernels.rope import CpuHeads, HeadNorm
 from baton_worker.layers.bidirectional import attend
 from baton_worker.layers.heads import HeadGate, projection
@@ -16,6 +17,7 @@ from baton_worker.layers.layer import Site
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import RmsNorm, norm
 from baton_worker.layers.rope import rotate_
+from baton_worker.layers.scales import Scales
 from baton_worker.layers.sinks import SinkKeys, Sinks
 from baton_worker.layers.step import Step
 from baton_worker.models import spec
@@ -44,6 +46,7 @@ class Attention(nn.Module):
             chunk=settings.chunk,
             sinks=settings.sinks,
             token_sinks=settings.sink_keys > 0,
+            codes=site.codes,
         )
         self.backend = choose(self.call)
         self.project = projection(settings, hidden, site)
@@ -56,6 +59,7 @@ class Attention(nn.Module):
         self._norm_full = settings.qk_norm_over == "full"
         self.query_norm, self.key_norm = _head_norms(settings, site)
         self._is_common = _is_common(settings)
+        self.scales = Scales(settings.num_kv_heads, site) if site.scaled else None
         self.sinks: Sinks | SinkKeys | None = Sinks(settings, site) if settings.sinks else None
         if settings.sink_keys:
             self.sinks = SinkKeys(settings, site, self.key_norm)
@@ -104,6 +108,8 @@ class Attention(nn.Module):
             dim=self.rope.dim,
             dtype=call.dtype,
             norms=None if norms[0] is None else (_head_norm(norms[0]), _head_norm(norms[1])),
+            codes=call.codes,
+            scales=(0.0, 0.0) if self.scales is None else self.scales.pair,
         )
 
     def _place(self, heads: Tensor, step: Step, pages: Tensor) -> None:
@@ -113,9 +119,11 @@ class Attention(nn.Module):
             self._in_one_pass(heads, angles.cos, angles.sin, step.slots, pages)
             return
         self._turn(heads, step)
-        num_heads, num_kv_heads = self.call.num_heads, self.call.num_kv_heads
-        cache = pages.view(-1, 2 * num_kv_heads, self.call.head_dim)
-        cache.index_copy_(0, step.slots, heads[:, num_heads:])
+        self._put(heads, step, pages)
+
+    def _put(self, heads: Tensor, step: Step, pages: Tensor) -> None:
+        scales = None if self.scales is None else self.scales.each
+        put(heads[:, self.call.num_heads :], step.slots, pages, self.call.codes, scales)
 
     def _turn(self, heads: Tensor, step: Step) -> None:
         """Norm and rotate queries and keys in place."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from baton.errors import ModelError
 from baton_worker.attention import AttentionCall, choose
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.linear import Linear
@@ -29,6 +30,11 @@ class LatentAttention(nn.Module):
 
     def __init__(self, settings: spec.LatentAttention, hidden: int, site: Site) -> None:
         super().__init__()
+        if site.codes is not None:
+            raise ModelError(
+                f"No kernel reads latents as {site.codes}: serve this model with "
+                "--kv-cache-dtype auto."
+            )
         self._settings, self.rope = settings, settings.rope
         self.call = AttentionCall(
             settings.num_heads,

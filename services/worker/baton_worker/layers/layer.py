@@ -9,16 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from baton_worker.kernels.pages import Codes
 from baton_worker.kernels.quantized import Blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where layers are built: their device and dtype, and the checkpoint's name for each role."""
+    """Where layers are built: their device and dtype, the checkpoint's name for each role, and
+    what pages hold in place of numbers of that dtype."""
 
     device: torch.device
     dtype: torch.dtype
     name: Callable[[str], str]
+    codes: Codes | None = None
+    scaled: bool = False
+    """Whether the checkpoint has the scales of these codes."""
 
     def empty(self, *shape: int) -> nn.Parameter:
         """An uninitialised parameter; the loader fills it or refuses the checkpoint."""

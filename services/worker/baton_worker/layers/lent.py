@@ -44,5 +44,4 @@ class Borrowing(Attention):
         whole = torch.cat((heads, *step.lent), dim=1)
         self._norm(whole)
         heads.copy_(whole[:, : self.call.num_heads])
-        cache = pages.view(-1, 2 * self.call.num_kv_heads, self.call.head_dim)
-        cache.index_copy_(0, step.slots, whole[:, self.call.num_heads :])
+        self._put(whole, step, pages)

@@ -1,6 +1,6 @@
 """Print what a checkpoint resolves to: `python -m baton_worker.models PATH`.
 
-Sizes and backends are those of this machine with the worker's default settings.
+Sizes and backends are those of this machine with the worker's settings from the environment.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def show(path: Path) -> None:
         return
     placement = place(Config())
     name = " ".join(getattr(config, "architectures", None) or [])
-    Console().print(tree(name, spec, device=placement.device, dtype=placement.dtype))
+    Console().print(
+        tree(name, spec, device=placement.device, dtype=placement.dtype, codes=placement.codes)
+    )
 
 
 def _config(path: Path) -> SimpleNamespace:

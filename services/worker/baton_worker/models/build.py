@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from baton_worker.kernels.pages import Codes
 from baton_worker.layers.attention import Attention
 from baton_worker.layers.forked import Forked
 from baton_worker.layers.latent import LatentAttention
@@ -33,16 +34,24 @@ LAYERS: dict[type, type[nn.Module]] = {
 }
 
 
-def build(decoder: spec.Decoder, *, device: torch.device, dtype: torch.dtype) -> Model:
-    """The modules of a spec, their parameters uninitialised.
+def build(
+    decoder: spec.Decoder,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    codes: Codes | None = None,
+    scaled: bool = False,
+) -> Model:
+    """The modules of a spec, their parameters uninitialised; `codes` are those of its pages, and
+    `scaled` says whether the checkpoint has their scales.
 
     Raises:
         ModelError: the spec names a rope kind or activation that no table holds, or no attention
-            backend accepts one of its layers.
+            backend accepts one of its layers, or none reads such codes.
     """
     names = Names(decoder.names)
     blocks = [
-        _block(decoder, mixer, ffn, Site(device, dtype, names.at(layer)))
+        _block(decoder, mixer, ffn, Site(device, dtype, names.at(layer), codes, scaled))
         for layer, (mixer, ffn) in enumerate(decoder.layers)
     ]
     return Model(decoder, blocks, Site(device, dtype, names))

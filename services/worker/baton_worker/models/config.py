@@ -44,6 +44,24 @@ def fp8_block(config: SimpleNamespace) -> tuple[int, int] | None:
     return (block[0], block[1])
 
 
+def has_kv_scales(config: SimpleNamespace) -> bool:
+    """Whether a checkpoint was calibrated for pages of 8-bit floats: with one scale for the keys
+    and one for the values of a layer, as llm-compressor writes them."""
+    given = getattr(config, "quantization_config", None)
+    scheme = getattr(given, "kv_cache_scheme", None)
+    if scheme is None:
+        return False
+    kind = [getattr(scheme, name, None) for name in ("type", "num_bits", "strategy", "dynamic")]
+    return kind == ["float", 8, "tensor", False] and getattr(scheme, "symmetric", True)
+
+
+def quantises_only_kv(config: SimpleNamespace) -> bool:
+    """Whether the weights of such a checkpoint are plain numbers."""
+    given = getattr(config, "quantization_config", None)
+    groups = getattr(given, "config_groups", None)
+    return has_kv_scales(config) and not (vars(groups) if groups else None)
+
+
 def _read_json(path: Path) -> SimpleNamespace:
     try:
         value = json.loads(

@@ -16,11 +16,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from baton.errors import ModelError
+from baton_worker.kernels.pages import Codes
 from baton_worker.kernels.quantized import Blocks
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.models import fallback
 from baton_worker.models.build import build
-from baton_worker.models.config import fp8_block, read_config, read_eos_token_ids
+from baton_worker.models.config import fp8_block, has_kv_scales, read_config, read_eos_token_ids
 from baton_worker.models.decoder import Model
 from baton_worker.models.encoder import EncoderModel, build_encoder
 from baton_worker.models.fallback import Fallback
@@ -81,12 +82,14 @@ def load_model(
     pooling: str = "auto",
     router: str = "top_k",
     quantize: Quantize = "none",
+    codes: Codes | None = None,
 ) -> LoadedModel:
     """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
 
     `served_length` is the longest sequence that will be served, see `resolve`; `task` and
     `pooling` are those of `serving`; `router` is a row of `layers.routers.ROUTERS`, for all
-    experts; `quantize` is that of `choose_precision`.
+    experts; `quantize` is that of `choose_precision`; `codes` are those of the pages,
+    with the scales of the checkpoint if it has any for such codes.
 
     Raises:
         ModelError: the path holds neither, the architecture is unknown, or the tensors are not
@@ -97,13 +100,20 @@ def load_model(
     if not is_listed(config):
         if task == "embed" or quantize != "none":
             raise unsupported(config.architectures[0], "only a spec can be embedded or quantised")
+        if codes is not None:
+            raise unsupported(config.architectures[0], f"only a spec can have {codes} pages")
         return _by_transformers(path, checkpoint, device, dtype)
     what = serving(config, path, task, pooling, served_length)
     what = replace(what, spec=routed(what.spec, router))
     spec = what.spec
-    model = _built(what, device, dtype)
+    calibrated = has_kv_scales(config)
+    scaled = calibrated and codes is not None and codes.dtype is torch.float8_e4m3fn
+    model = _built(what, device, dtype, codes, scaled)
     extra = what.files.tensors() if what.files and what.recipe else iter(())
-    fill(model, chain(checkpoint.tensors(spec), extra), spec, quantize)
+    stored = checkpoint.tensors(spec)
+    if calibrated and not scaled:
+        stored = (pair for pair in stored if not pair[0].endswith((".k_scale", ".v_scale")))
+    fill(model, chain(stored, extra), spec, quantize)
     return LoadedModel(
         model=model.eval(),
         spec=spec,
@@ -161,13 +171,19 @@ def _rerouted(ffn: Ffn | None, kind: str) -> Ffn | None:
     return ffn
 
 
-def _built(what: Serving, device: torch.device, dtype: torch.dtype) -> Model | EncoderModel:
+def _built(
+    what: Serving,
+    device: torch.device,
+    dtype: torch.dtype,
+    codes: Codes | None,
+    scaled: bool,
+) -> Model | EncoderModel:
     """The body, with the head that makes its states an answer beside text."""
     model: Model | EncoderModel
     if isinstance(what.spec, Encoder):
         model = build_encoder(what.spec, device=device, dtype=dtype)
     else:
-        model = build(what.spec, device=device, dtype=dtype)
+        model = build(what.spec, device=device, dtype=dtype, codes=codes, scaled=scaled)
     if what.recipe is not None:
         model.pooler = Pooler(what.recipe, Site(device, dtype, lambda role: role))
     return model

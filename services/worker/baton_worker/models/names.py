@@ -33,6 +33,8 @@ DEFAULT = {
     "sink_keys": "model.layers.{layer}.self_attn.param_sink_key",
     "sink_values": "model.layers.{layer}.self_attn.param_sink_value",
     "sinks": "model.layers.{layer}.self_attn.sinks",
+    "key_scale": "model.layers.{layer}.self_attn.k_scale",
+    "value_scale": "model.layers.{layer}.self_attn.v_scale",
     "attention_gate": "model.layers.{layer}.self_attn.g_proj",
     "gate": "model.layers.{layer}.mlp.gate_proj",
     "up": "model.layers.{layer}.mlp.up_proj",

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from baton.errors import ModelError
 from baton.registry import Registry
-from baton_worker.models.config import fp8_block
+from baton_worker.models.config import fp8_block, quantises_only_kv
 from baton_worker.models.families import DECLARED
 from baton_worker.models.families.encoders import TABLE as ENCODERS
 from baton_worker.models.spec import Decoder
@@ -42,6 +42,8 @@ def resolve(config: SimpleNamespace, served_length: int | None = None) -> Decode
 def _quantised(config: SimpleNamespace) -> str | None:
     """The method of a quantised checkpoint."""
     given = getattr(config, "quantization_config", None)
+    if quantises_only_kv(config):
+        return None
     return getattr(given, "quant_method", "an unknown method") if given else None
 
 

@@ -22,6 +22,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from baton_worker.attention import BACKENDS, choose
+from baton_worker.kernels.pages import Codes
 from baton_worker.kv import bytes_per_page
 from baton_worker.layers.attention import Attention
 from baton_worker.models.build import build
@@ -31,13 +32,21 @@ _APART = ("layers", "names", "fused", "stacked", "renames", "unused")
 """Fields of a decoder that have a branch of their own, or say nothing about what it computes."""
 
 
-def tree(name: str, spec: Decoder, *, device: torch.device, dtype: torch.dtype) -> Tree:
-    """The tree of a decoder as it would run on a device in a precision; no weight is allocated.
+def tree(
+    name: str,
+    spec: Decoder,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    codes: Codes | None = None,
+) -> Tree:
+    """The tree of a decoder as it would run on a device in a precision, with such codes in its
+    pages; no weight is allocated.
 
     Raises:
         ModelError: no layer or backend fits the spec.
     """
-    model = build(spec, device=torch.device("meta"), dtype=dtype)
+    model = build(spec, device=torch.device("meta"), dtype=dtype, codes=codes)
     count = sum(parameter.numel() for parameter in model.parameters())
     size = f"{_short(count)} parameters, {decimal(count * dtype.itemsize)} in {_name(dtype)}"
     root = Tree(Text(f"{name}  {size}"))
@@ -46,7 +55,8 @@ def tree(name: str, spec: Decoder, *, device: torch.device, dtype: torch.dtype) 
         branch = root.add(Text(f"layers {layers}"))
         for part in parts:
             branch.add(Text(brief(part)))
-    root.add(Text(f"keys and values: {bytes_per_page(spec, 1, dtype)} bytes per token"))
+    kept = bytes_per_page(spec, 1, dtype, codes)
+    root.add(Text(f"keys and values: {kept} bytes per token{f' in {codes}' if codes else ''}"))
     attentions = [module for module in model.modules() if isinstance(module, Attention)]
     for call in dict.fromkeys(replace(a.call, device=device) for a in attentions):
         root.add(Text(f"attention by {_backend(call)}: {call}"))

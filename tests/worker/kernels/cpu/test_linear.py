@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -255,3 +257,26 @@ def test_not_a_number_stays_in_its_row() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int8, torch.float16])
 def test_other_dtypes_are_refused_with_a_reason(dtype: torch.dtype) -> None:
     assert "no torch." in str(CpuLinear.refuses(torch.zeros(2, 2, dtype=dtype)))
+
+
+def test_callers_on_several_threads_share_one_team(threads: Callable[[int], None]) -> None:
+    kernel, x = CpuLinear(some(2048, 512), None), some(17, 512, seed=1)
+    threads(1)
+    expected = kernel(x)
+
+    def call(number: int) -> bool:
+        torch.set_num_threads(number)
+        return all(torch.equal(kernel(x), expected) for _ in range(100))
+
+    with ThreadPoolExecutor(4) as callers:
+        assert all(callers.map(call, (1, 2, 3, 4)))
+
+
+def test_a_child_without_helpers_does_their_work(threads: Callable[[int], None]) -> None:
+    kernel, x = CpuLinear(some(2048, 512), None), some(17, 512, seed=1)
+    threads(3)
+    expected = kernel(x)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if torch.equal(kernel(x), expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from baton_worker.kernels.pages import CODES
 from baton_worker.kv.transfer.extent import Extent, extents, read, token_bytes, write
 from tests.fakes.pages import SOURCE_PAGES, cache, filled, tokens
 
@@ -13,8 +14,9 @@ def test_long_ranges_are_cut_into_blocks(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [e.end - e.start for e in cut if e.layer == 1] == [1] * 7
 
 
-def test_what_is_read_is_what_is_written() -> None:
-    source, target = filled(8), cache(4)
+@pytest.mark.parametrize("kind", ["auto", *CODES])
+def test_what_is_read_is_what_is_written(kind: str) -> None:
+    source, target = filled(8, CODES.get(kind)), cache(4, codes=CODES.get(kind))
     for extent in extents(source, 3, 30):
         data = read(source, SOURCE_PAGES, extent)
         assert len(data) == 27 * token_bytes(source, extent.layer)

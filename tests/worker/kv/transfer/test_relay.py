@@ -9,6 +9,7 @@ import pytest
 from baton.protocol import Grant, Pull, Revoke
 from baton.tokens import pack
 from baton_worker.config import Config
+from baton_worker.kernels.pages import CODES
 from baton_worker.kv import KVCache
 from baton_worker.kv.transfer import Relay, importer
 from baton_worker.kv.transfer.relay import layout
@@ -78,3 +79,8 @@ def test_each_has_an_address_of_its_own(pair: tuple[Relay, Relay, KVCache]) -> N
 
 def test_a_layout_knows_nothing_of_page_sizes() -> None:
     assert layout(cache(4)) == layout(cache(16)) == "bfloat16x32,bfloat16x128"
+
+
+def test_two_kinds_of_codes_are_two_layouts() -> None:
+    layouts = [layout(cache(4, codes=codes)) for codes in (None, *CODES.values())]
+    assert layouts[1:] == ["int8x24,int8x96", "fp8x24,fp8x96"]

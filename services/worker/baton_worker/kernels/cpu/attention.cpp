@@ -1,6 +1,8 @@
 // Attention over pages, for decode and prefill in one call.
 //
-// Layout of the pages of one layer: [num_pages, page_size, 2 (key, value), kv_heads, head_dim].
+// Layout of the pages of one layer: [num_pages, page_size, 2 (key, value), kv_heads, head_dim], or
+// with codes in place of numbers (pages.h) [..., head_dim + 4]. Codes become numbers as a block is
+// packed, and from there on nothing differs.
 //
 // What a token's output is does not depend on the batch, on how its prompt was cut into chunks, or
 // on the number of threads, to the last bit. That follows from three rules:
@@ -14,8 +16,6 @@
 //
 // A key head is read once for all query heads that share it.
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -24,7 +24,8 @@
 #include <memory>
 #include <vector>
 
-#include "lanes.h"
+#include "pages.h"
+#include "team.h"
 
 namespace baton {
 namespace {
@@ -44,6 +45,7 @@ struct Call {
     float scale, softcap;   // softcap 0: none
     const float* slopes;    // per query head; may be null
     int32_t bytes;          // of an element: 2 is bfloat16, 4 is float
+    int32_t codes;          // of the pages: 0 such elements, 1 Int8, 2 Fp8
 };
 
 // A ragged step; mirrored in attention/cpu.py. See AttentionBatch.
@@ -83,6 +85,12 @@ Vec words(const T* from) {
     return load(from);
 }
 
+// The next kWidth words of a row of codes.
+template <class X, class P>
+Vec words(const P* from, float scale) {
+    return P::decode(from) * set1(scale * P::kUnit);
+}
+
 // Values of two tokens to words; `a` is the earlier. Writes kWidth * kPerWord words.
 template <class X>
 void interleave(Vec a, Vec, float* to) {
@@ -113,6 +121,23 @@ void interleave<Bf16>(Vec a, Vec b, float* to) {
     const __m512i x = as_int(a), y = as_int(b);
     _mm512_storeu_si512(to, _mm512_permutex2var_epi16(x, low, y));
     _mm512_storeu_si512(to + kWidth, _mm512_permutex2var_epi16(x, high, y));
+}
+
+// Two registers of numbers, those of the earlier channels first, to pairs.
+inline Vec as_pairs(Vec first, Vec second) {
+    return _mm512_castsi512_ps((__m512i)_mm512_cvtne2ps_pbh(second, first));
+}
+
+template <>
+Vec words<Bf16, Int8>(const Int8* from, float scale) {
+    const Vec unit = set1(scale * Int8::kUnit);
+    return as_pairs(Int8::decode(from) * unit, Int8::decode(from + kWidth) * unit);
+}
+
+template <>
+Vec words<Bf16, Fp8>(const Fp8* from, float scale) {
+    const Vec unit = set1(scale * Fp8::kUnit);
+    return as_pairs(Fp8::decode(from) * unit, Fp8::decode(from + kWidth) * unit);
 }
 
 #else
@@ -166,20 +191,20 @@ void clear(Softmax& state, int rows, int dim) {
 // ---- keys and values of a block -----------------------------------------------------------------
 
 // Where the keys of up to kBlock tokens in a row are. Values follow at a fixed distance.
-template <class T>
+template <class P>
 struct Located {
-    const T* key[kBlock];
+    const P* key[kBlock];
     int count;
 
-    Located(const Call& call, const Batch& batch, const T* pages, int row, int head, int begin,
+    Located(const Call& call, const Batch& batch, const P* pages, int row, int head, int begin,
             int end)
         : count(end - begin) {
         const int32_t* table = batch.page_table + int64_t(row) * batch.table_width;
-        const int64_t stride = int64_t(2) * call.num_kv_heads * call.head_dim;
+        const int64_t width = call.head_dim + kScale<P>, stride = 2 * call.num_kv_heads * width;
         int page = begin / batch.page_size, offset = begin % batch.page_size;
         for (int i = 0; i < count; i++) {
             const int64_t slot = int64_t(table[page]) * batch.page_size + offset;
-            key[i] = pages + slot * stride + int64_t(head) * call.head_dim;
+            key[i] = pages + slot * stride + head * width;
             if (++offset == batch.page_size) offset = 0, page++;
         }
     }
@@ -187,35 +212,45 @@ struct Located {
     // Ask for some keys, or with their distance for values, before they are needed.
     void prefetch(int first, int some, int64_t distance, int head_dim) const {
         for (int i = first; i < std::min(first + some, count); i++)
-            for (int d = 0; d < head_dim; d += 64 / int(sizeof(T)))
+            for (int d = 0; d < head_dim + kScale<P>; d += 64 / int(sizeof(P)))
                 __builtin_prefetch(key[i] + distance + d, 0, 2);
     }
 };
 
 // Reads rows of head_dim elements in whole registers, where that would overrun by way of a copy.
-template <class X, class T>
+template <class X, class P>
 class Reader {
    public:
     explicit Reader(int head_dim) : dim_(head_dim) {}
-    Vec operator()(const T* row, int channel) {
-        if (channel + kStep <= dim_) return words<X>(row + channel);
+    Vec operator()(const P* row, int channel) {
         if (channel >= dim_) return zero();
+        if (channel + kStep <= dim_) return numbers(row, row + channel);
         std::copy(row + channel, row + dim_, copy_);
-        return words<X>(copy_);
+        return numbers(row, copy_);
     }
 
    private:
+    Vec numbers(const P* row, const P* from) const {
+        if constexpr (kScale<P> == 0) {
+            return words<X>(from);
+        } else {
+            float scale;
+            std::memcpy(&scale, row + dim_, sizeof scale);
+            return words<X>(from, scale);
+        }
+    }
+
     static constexpr int kStep = kWidth * kPerWord<X>;
     int dim_;
-    T copy_[kStep] = {};
+    P copy_[kStep] = {};
 };
 
 // A block of keys as [word][key], of values as [key / kPerWord][channel]. Meanwhile the keys and
 // values of the `next` block are on their way: no hardware guesses where its page is.
-template <class X, class T>
-void pack(const Located<T>& from, const Located<T>& next, int64_t value_distance, int head_dim,
+template <class X, class P>
+void pack(const Located<P>& from, const Located<P>& next, int64_t value_distance, int head_dim,
           int dim, float* keys, float* values) {
-    Reader<X, T> read(head_dim);
+    Reader<X, P> read(head_dim);
     constexpr int step = kWidth * kPerWord<X>;
     for (int first = 0; first < from.count; first += kWidth) {
         next.prefetch(first, kWidth, 0, head_dim);
@@ -409,13 +444,13 @@ void merge(Softmax into, Softmax from, int rows, int dim) {
 // ---- tasks --------------------------------------------------------------------------------------
 
 // Everything that tasks of one call share.
-template <class T>
+template <class T, class P>
 struct Job {
     const Call& call;
     const Batch& batch;
     const T* query;
     int64_t query_stride;
-    const T* pages;
+    const P* pages;
     const float* sinks;
     int64_t sinks_stride;
     T* out;
@@ -434,8 +469,8 @@ struct Job {
     int head(const Task& task, int r) const { return task.head * group + r % group; }
 };
 
-template <class T>
-std::vector<Asker> askers_of(const Job<T>& job, const Task& task) {
+template <class T, class P>
+std::vector<Asker> askers_of(const Job<T, P>& job, const Task& task) {
     std::vector<Asker> askers(size_t(task.tokens) * job.group);
     for (int r = 0; r < int(askers.size()); r++) {
         const int position = job.start(task.row) + task.first + r / job.group;
@@ -445,8 +480,8 @@ std::vector<Asker> askers_of(const Job<T>& job, const Task& task) {
     return askers;
 }
 
-template <class X, class T>
-void copy_query(const Job<T>& job, const Task& task, int rows, float* to) {
+template <class X, class T, class P>
+void copy_query(const Job<T, P>& job, const Task& task, int rows, float* to) {
     Reader<X, T> read(job.call.head_dim);
     const int stride = job.dim / kPerWord<X>;
     for (int r = 0; r < rows; r++) {
@@ -458,13 +493,13 @@ void copy_query(const Job<T>& job, const Task& task, int rows, float* to) {
 }
 
 // All query rows of a task to one block of keys.
-template <class X, class T>
-void attend_block(const Job<T>& job, const Task& task, const std::vector<Asker>& askers,
+template <class X, class T, class P>
+void attend_block(const Job<T, P>& job, const Task& task, const std::vector<Asker>& askers,
                   const float* query, float* keys, float* values, int begin, int end,
                   Softmax state) {
-    const Located<T> here(job.call, job.batch, job.pages, task.row, task.head, begin, end);
-    const int64_t distance = int64_t(job.call.num_kv_heads) * job.call.head_dim;
-    const Located<T> next(job.call, job.batch, job.pages, task.row, task.head, end,
+    const Located<P> here(job.call, job.batch, job.pages, task.row, task.head, begin, end);
+    const int64_t distance = job.call.num_kv_heads * int64_t(job.call.head_dim + kScale<P>);
+    const Located<P> next(job.call, job.batch, job.pages, task.row, task.head, end,
                           std::min(end + kBlock, task.end));
     pack<X>(here, next, distance, job.call.head_dim, job.dim, keys, values);
     const Block block = {keys, values, begin, end - begin};
@@ -479,16 +514,16 @@ void attend_block(const Job<T>& job, const Task& task, const std::vector<Asker>&
 }
 
 // A sink is one more score, of a key whose value is zero.
-template <class T>
-float share_of(const Job<T>& job, const Task& task, int r, Softmax state) {
+template <class T, class P>
+float share_of(const Job<T, P>& job, const Task& task, int r, Softmax state) {
     if (job.sinks == nullptr) return 1.0f / state.total[r];
     const float sink = job.sinks[job.token(task, r) * job.sinks_stride + job.head(task, r)];
     const float most = std::max(sink, state.most[r]), fade = exp_one(state.most[r] - most);
     return fade / (state.total[r] * fade + exp_one(sink - most));
 }
 
-template <class T>
-void write(const Job<T>& job, const Task& task, int rows, Softmax state) {
+template <class T, class P>
+void write(const Job<T, P>& job, const Task& task, int rows, Softmax state) {
     alignas(64) T padded[kWidth];
     const int head_dim = job.call.head_dim;
     for (int r = 0; r < rows; r++) {
@@ -502,8 +537,8 @@ void write(const Job<T>& job, const Task& task, int rows, Softmax state) {
 }
 
 // All partitions of a task, one after the other. `partials` holds what other tasks merge.
-template <class X, class T>
-void run(const Job<T>& job, const Task& task, const std::vector<Softmax>& partials) {
+template <class X, class T, class P>
+void run(const Job<T, P>& job, const Task& task, const std::vector<Softmax>& partials) {
     const int rows = task.tokens * job.group, stride = job.dim / kPerWord<X>;
     const size_t state = size_t(rows) * (job.dim + 32) + 64;
     scratch.reset(size_t(rows) * stride + 2 * size_t(kBlock) * job.dim + 2 * state + 64);
@@ -535,8 +570,8 @@ class Work {
     std::vector<Softmax> partials;
     int64_t products = 0;  // about how many multiply-adds
 
-    template <class T>
-    explicit Work(const Job<T>& job) {
+    template <class T, class P>
+    explicit Work(const Job<T, P>& job) {
         const int threads = omp_get_max_threads();
         int64_t keys = 0;
         for (int row = 0; row < job.batch.rows; row++) keys += job.batch.lengths[row];
@@ -555,8 +590,8 @@ class Work {
     }
 
    private:
-    template <class T>
-    void add(const Job<T>& job, int row, int head) {
+    template <class T, class P>
+    void add(const Job<T, P>& job, int row, int head) {
         const int tokens = job.tokens(row), most = std::max(1, kQueryRows / job.group);
         // The last tokens see the most keys: what takes longest starts first.
         for (int first = (tokens - 1) / most * most; first >= 0; first -= most) {
@@ -580,8 +615,8 @@ class Work {
 thread_local Scratch shared_scratch;
 
 // Merge what the tasks of one row and key head have left, beginning with task `i`.
-template <class T>
-void finish(const Job<T>& job, const Work& work, size_t i) {
+template <class T, class P>
+void finish(const Job<T, P>& job, const Work& work, size_t i) {
     const Task& first = work.tasks[i];
     const int rows = first.tokens * job.group;
     scratch.reset(size_t(rows) * (job.dim + 32) + 64);
@@ -605,23 +640,23 @@ bool starts_split(const Work& work, int i) {
 
 constexpr int64_t kWorthThreads = 1 << 20;  // multiply-adds: some ten microseconds
 
-template <class X, class T>
+template <class X, class T, class P>
 void attend(const Call& call, const Batch& batch, const T* query, int64_t query_stride,
-            const T* pages, const float* sinks, int64_t sinks_stride, T* out) {
+            const P* pages, const float* sinks, int64_t sinks_stride, T* out) {
     const int group = call.num_heads / call.num_kv_heads;
-    const Job<T> job{call,  batch,        query, query_stride, pages,
+    const Job<T, P> job{call,  batch,        query, query_stride, pages,
                      sinks, sinks_stride, out,   group,        round_up(call.head_dim, kPadding)};
     Work work(job);
     work.make_room(shared_scratch, group, job.dim);
     const int count = int(work.tasks.size());
-#pragma omp parallel if (count > 1 && work.products >= kWorthThreads)
-    {
-#pragma omp for schedule(dynamic, 1)
-        for (int i = 0; i < count; i++) run<X>(job, work.tasks[size_t(i)], work.partials);
-#pragma omp for schedule(dynamic, 1)
-        for (int i = 0; i < count; i++)
-            if (starts_split(work, i)) finish(job, work, size_t(i));
-    }
+    const bool worth = work.products >= kWorthThreads;
+    share(worth, count, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; i++) run<X>(job, work.tasks[size_t(i)], work.partials);
+    });
+    share(worth, count, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; i++)
+            if (starts_split(work, int(i))) finish(job, work, size_t(i));
+    });
 }
 
 }  // namespace
@@ -632,14 +667,23 @@ void attend(const Call& call, const Batch& batch, const T* query, int64_t query_
 extern "C" void baton_attend(const baton::Call* call, const baton::Batch* batch, const void* query,
                              int64_t query_stride, const void* pages, const float* sinks,
                              int64_t sinks_stride, void* out) {
-    const auto run = [&](auto operand, auto element) {
+    const auto run = [&](auto operand, auto element, auto kept) {
         using T = decltype(element);
+        using P = decltype(kept);
         baton::attend<decltype(operand)>(
             *call, *batch, static_cast<const T*>(query), query_stride,
-            static_cast<const T*>(pages), sinks, sinks_stride, static_cast<T*>(out));
+            static_cast<const P*>(pages), sinks, sinks_stride, static_cast<T*>(out));
+    };
+    const auto choose = [&](auto operand, auto element) {
+        if (call->codes == 1)
+            run(operand, element, baton::Int8{});
+        else if (call->codes == 2)
+            run(operand, element, baton::Fp8{});
+        else
+            run(operand, element, element);
     };
     if (call->bytes == 4)
-        run(float{}, float{});
+        choose(float{}, float{});
     else
-        run(baton::Fast{}, baton::Bf16{});
+        choose(baton::Fast{}, baton::Bf16{});
 }

@@ -1,6 +1,6 @@
 """How fast the products are beside oneDNN's: `python -m baton_worker.kernels.cpu --bench`.
 
-The weights of a whole small model take turns, so that none stays in the cache as none does in a
+The weights of many layers take turns, so that none stays in the cache as none does in a
 decode step. All candidates run alternately and the best time of each counts: the ratio holds on a
 machine that is busy with other things too.
 """
@@ -21,9 +21,12 @@ from baton_worker.kernels.quantized import quantise
 
 SHAPES = ((960, 576), (576, 576), (3072, 576), (576, 1536))
 """[out, in] of the products of a layer of SmolLM2-135M."""
-LAYERS = 30
-_ROWS = (1, 8, 128)
+LAYERS = 12
+"""Enough of them that the weights of all forms, which take turns, are larger than the caches."""
+_ROWS = (1, 8, 64)
 _REPEATS = 7
+_SECONDS = 1.0
+"""No further repeat of one number of rows begins after so long: a busy machine takes longer."""
 
 
 def candidates(dtype: torch.dtype) -> dict[str, list[LinearKernel]]:
@@ -43,10 +46,13 @@ def candidates(dtype: torch.dtype) -> dict[str, list[LinearKernel]]:
 def seconds(
     forms: dict[str, list[LinearKernel]], rows: int, dtype: torch.dtype
 ) -> dict[str, float]:
-    """The best time of one pass through all products, by form."""
+    """The best time of one pass through all products, by form; at least one of each."""
     inputs = [torch.randn(rows, depth).to(dtype) for _, depth in SHAPES] * LAYERS
     best = dict.fromkeys(forms, float("inf"))
-    for _ in range(_REPEATS):
+    begin = time.perf_counter()
+    for repeat in range(_REPEATS):
+        if repeat and time.perf_counter() - begin > _SECONDS:
+            break
         for name, kernels in forms.items():
             best[name] = min(best[name], _timed(kernels, inputs))
     return best

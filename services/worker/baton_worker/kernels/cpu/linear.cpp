@@ -4,8 +4,6 @@
 // each output is summed by one thread over the whole of k in order. Blocking never splits k, so a
 // row's result does not depend on how many rows or threads share the product.
 
-#include <omp.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -13,6 +11,7 @@
 #include <utility>
 
 #include "formats.h"
+#include "team.h"
 
 namespace baton {
 namespace {
@@ -224,23 +223,21 @@ class Product {
         auto* totals = reinterpret_cast<float*>(memory + element_bytes);
         const Rows ready{as_it_is ? reinterpret_cast<const Element*>(x) : elements, totals};
         const std::int64_t blocks = (rows + kMaxRows - 1) / kMaxRows;
-#pragma omp parallel if (worth_threads(rows))
-        {
-            if (!as_it_is) {
-#pragma omp for schedule(static)
-                for (std::int64_t block = 0; block < blocks; ++block) {
+        if (!as_it_is) {
+            share(worth_threads(rows), blocks, [&](std::int64_t from, std::int64_t to) {
+                for (std::int64_t block = from; block < to; ++block) {
                     const std::int64_t begin = block * rows / blocks;
                     const std::int64_t end = (block + 1) * rows / blocks;
-                    const T* from = x + begin * call_.stride;
-                    pack(from, end - begin, elements + begin * steps());
-                    if (total_bytes) total(from, end - begin, totals + begin * groups());
+                    const T* some = x + begin * call_.stride;
+                    pack(some, end - begin, elements + begin * steps());
+                    if (total_bytes) total(some, end - begin, totals + begin * groups());
                 }
-            }
-            multiply(first, rows, blocks, ready);
+            });
         }
+        multiply(first, rows, blocks, ready);
     }
 
-    // Below this a region of threads costs more than it saves.
+    // Below this, threads cost more than they save.
     bool worth_threads(std::int64_t rows) const {
         return rows * call_.weight.depth * call_.weight.columns > 32768;
     }
@@ -273,19 +270,20 @@ class Product {
         }
     }
 
-    // This thread's share of the panels, and of the blocks too where panels are fewer than threads.
+    // Panel by panel, and by blocks too where panels are fewer than threads.
     void multiply(std::int64_t first, std::int64_t rows, std::int64_t blocks, Rows x) const {
-        const std::int64_t panels = call_.panels(), threads = omp_get_num_threads();
+        const std::int64_t panels = call_.panels(), threads = omp_get_max_threads();
         const std::int64_t parts = std::clamp<std::int64_t>(threads / panels, 1, blocks);
-        const std::int64_t items = panels * parts, thread = omp_get_thread_num();
-        for (std::int64_t i = items * thread / threads; i < items * (thread + 1) / threads; ++i) {
-            const std::int64_t panel = i / parts, part = i % parts;
-            for (std::int64_t b = blocks * part / parts; b < blocks * (part + 1) / parts; ++b) {
-                const std::int64_t begin = b * rows / blocks, end = (b + 1) * rows / blocks;
-                const Rows some{x.elements + begin * steps(), x.totals + begin * groups()};
-                kTiles[end - begin - 1](*this, first + begin, panel, some);
+        share(worth_threads(rows), panels * parts, [&](std::int64_t from, std::int64_t to) {
+            for (std::int64_t i = from; i < to; ++i) {
+                const std::int64_t panel = i / parts, part = i % parts;
+                for (std::int64_t b = blocks * part / parts; b < blocks * (part + 1) / parts; ++b) {
+                    const std::int64_t begin = b * rows / blocks, end = (b + 1) * rows / blocks;
+                    const Rows some{x.elements + begin * steps(), x.totals + begin * groups()};
+                    kTiles[end - begin - 1](*this, first + begin, panel, some);
+                }
             }
-        }
+        });
     }
 
     template <int M>

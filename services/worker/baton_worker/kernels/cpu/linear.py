@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu.arena import ARENA
 from baton_worker.kernels.cpu.panels import FORMATS, arranged, panels
 from baton_worker.kernels.quantized import KINDS, Blocks
 
@@ -64,7 +65,7 @@ class CpuLinear:
         given = weight.dtype if isinstance(weight, Tensor) else dtype
         assert given in _DTYPES and dtype in (None, given)
         self._dtype, self.out_dtype = given, out_dtype or given
-        self._panels = panels(weight, width, gate is not None)
+        self._panels = ARENA.settle(panels(weight, width, gate is not None))
         self._width, self._is_plain = width, gate is None and not isinstance(weight, Blocks)
         self._bias = None
         if bias is not None:
@@ -108,7 +109,7 @@ class CpuLinear:
         if x.ndim != 2:
             flat = None if residual is None else residual.reshape(-1, self.columns)
             return self(x.reshape(-1, self._depth), flat).view(*x.shape[:-1], self.columns)
-        out = torch.empty((len(x), self.columns), dtype=self.out_dtype)
+        out = x.new_empty((x.shape[0], self.columns), dtype=self.out_dtype)
         if residual is not None:
             residual = residual.contiguous()
         self.write(x, residual, out)
@@ -117,15 +118,17 @@ class CpuLinear:
     def write(self, x: Tensor, residual: Tensor | None, out: Tensor) -> None:
         """As a call, into `out` [T, columns]; it and `residual` may be columns of wider tensors,
         see `join`."""
-        assert x.dtype is self._dtype and x.shape[1] == self._depth, "x does not fit the weight"
-        assert out.shape == (len(x), self.columns) and out.dtype is self.out_dtype
+        rows, depth = x.shape
+        assert x.dtype is self._dtype and depth == self._depth, "x does not fit the weight"
+        assert out.shape == (rows, self.columns) and out.dtype is self.out_dtype
         added = None
         if residual is not None:
             assert residual.shape == out.shape and residual.dtype is self._dtype
             added = residual.data_ptr()
-        if x.stride(1) != 1:
-            x = x.contiguous()
-        self._run(self._address, x.data_ptr(), len(x), x.stride(0), added, out.data_ptr())
+        stride, step = x.stride()
+        if step != 1:
+            x, stride = x.contiguous(), depth
+        self._run(self._address, x.data_ptr(), rows, stride, added, out.data_ptr())
 
     @property
     def nbytes(self) -> int:

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "norm.h"
+#include "team.h"
 
 namespace baton {
 namespace {
@@ -18,10 +19,11 @@ struct Norm {
 
 template <class T>
 void norm(const Norm& how, const T* x, int64_t rows, T* y) {
-#pragma omp parallel for schedule(static) if (rows > 1 && rows * how.size >= kWorthThreads)
-    for (int64_t row = 0; row < rows; row++)
-        norm_row(x + row * how.size, how.weight, how.bias, how.eps, how.centered, how.size,
-                 y + row * how.size);
+    share(rows * how.size >= kWorthThreads, rows, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; row++)
+            norm_row(x + row * how.size, how.weight, how.bias, how.eps, how.centered, how.size,
+                     y + row * how.size);
+    });
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "norm.h"
+#include "pages.h"
+#include "team.h"
 
 namespace baton {
 namespace {
@@ -18,6 +20,8 @@ struct Heads {
     int32_t dim;  // rotated channels of each head, the first ones
     int32_t bytes, normed;
     float query_eps, key_eps;
+    int32_t codes;  // of the pages: 0 plain numbers, 1 Int8, 2 Fp8
+    float key_scale, value_scale;  // of those codes; 0: what fits each of them
 };
 
 // x[i], x[i + dim / 2] turned by the angle i. `sin` holds the sign of each half.
@@ -35,8 +39,8 @@ void rotate(T* x, const T* cos, const T* sin, int dim) {
 }
 
 // One token: heads [num_heads + 2 * num_kv_heads, head_dim], `to` its place in a page.
-template <class T>
-void place_token(const Heads& how, T* heads, const T* cos, const T* sin, T* to) {
+template <class T, class P>
+void place_token(const Heads& how, T* heads, const T* cos, const T* sin, P* to) {
     const int rotated = how.num_heads + how.num_kv_heads, size = how.head_dim;
     for (int h = 0; h < rotated; h++) {
         T* head = heads + int64_t(h) * size;
@@ -47,34 +51,46 @@ void place_token(const Heads& how, T* heads, const T* cos, const T* sin, T* to) 
         rotate(head, cos, sin, how.dim);
     }
     const T* key = heads + int64_t(how.num_heads) * size;
-    std::copy_n(key, int64_t(2) * how.num_kv_heads * size, to);
+    for (int h = 0; h < 2 * how.num_kv_heads; h++, key += size, to += size + kScale<P>)
+        keep(key, size, h < how.num_kv_heads ? how.key_scale : how.value_scale, to);
 }
 
-template <class T>
+template <class T, class P>
 void place(const Heads& how, T* heads, int64_t tokens, const T* cos, const T* sin,
-           const int64_t* slots, T* pages) {
-    const int64_t kept = int64_t(2) * how.num_kv_heads * how.head_dim;
-    const int64_t width = kept + int64_t(how.num_heads) * how.head_dim;
-#pragma omp parallel for schedule(static) if (tokens > 1 && tokens * width >= kWorthThreads)
-    for (int64_t t = 0; t < tokens; t++)
-        place_token(how, heads + t * width, cos + t * how.dim, sin + t * how.dim,
-                    pages + slots[t] * kept);
+           const int64_t* slots, P* pages) {
+    const int64_t kept = int64_t(2) * how.num_kv_heads * (how.head_dim + kScale<P>);
+    const int64_t width = int64_t(2 * how.num_kv_heads + how.num_heads) * how.head_dim;
+    share(tokens * width >= kWorthThreads, tokens, [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; t++)
+            place_token(how, heads + t * width, cos + t * how.dim, sin + t * how.dim,
+                        pages + slots[t] * kept);
+    });
 }
 
 }  // namespace
 }  // namespace baton
 
 // heads [tokens, num_heads + 2 * num_kv_heads, head_dim], changed in place; cos and signed sin
-// [tokens, dim]; slots [tokens]; pages [slots, 2, num_kv_heads, head_dim]. All of `how->bytes`.
+// [tokens, dim], all of `how->bytes`; slots [tokens]; pages [slots, 2, num_kv_heads, head_dim] of
+// the same, or [slots, 2, num_kv_heads, head_dim + 4] of bytes.
 extern "C" void baton_place(const baton::Heads* how, void* heads, int64_t tokens, const void* cos,
                             const void* sin, const int64_t* slots, void* pages) {
-    const auto run = [&](auto element) {
+    const auto run = [&](auto element, auto kept) {
         using T = decltype(element);
+        using P = decltype(kept);
         baton::place(*how, static_cast<T*>(heads), tokens, static_cast<const T*>(cos),
-                     static_cast<const T*>(sin), slots, static_cast<T*>(pages));
+                     static_cast<const T*>(sin), slots, static_cast<P*>(pages));
+    };
+    const auto choose = [&](auto element) {
+        if (how->codes == 1)
+            run(element, baton::Int8{});
+        else if (how->codes == 2)
+            run(element, baton::Fp8{});
+        else
+            run(element, element);
     };
     if (how->bytes == 4)
-        run(float{});
+        choose(float{});
     else
-        run(baton::Bf16{});
+        choose(baton::Bf16{});
 }

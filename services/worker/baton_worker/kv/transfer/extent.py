@@ -30,6 +30,8 @@ def token_bytes(cache: KVCache, layer: int) -> int:
 
 def dtype_name(cache: KVCache, layer: int) -> str:
     """How the numbers of a layer are stored: the two sides must agree."""
+    if cache.codes is not None:
+        return cache.codes.name
     return str(cache.layers[layer].dtype).removeprefix("torch.")
 
 

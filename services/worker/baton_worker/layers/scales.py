@@ -1,0 +1,45 @@
+"""The scales of keys and values in pages that a checkpoint was calibrated with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from baton.errors import ModelError
+from baton_worker.layers.layer import Layer, Site
+
+
+class Scales(Layer):
+    """One scale for the keys of a layer and one for its values (`k_scale` and `v_scale`)."""
+
+    def __init__(self, num_kv_heads: int, site: Site) -> None:
+        super().__init__()
+        self._num_kv_heads = num_kv_heads
+        self._names = (site.name("key_scale"), site.name("value_scale"))
+        # In float32 whatever the model is in: workers store the same bits in every precision.
+        self.weight = torch.nn.Parameter(
+            torch.empty(2, 1, dtype=torch.float32, device=site.device), requires_grad=False
+        )
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """Two numbers; their tensors have no suffix."""
+        yield from zip(self._names, self.weight, strict=True)
+
+    def finish(self) -> None:
+        """Refuse what no number can be divided by."""
+        if not ((self.weight > 0) & self.weight.isfinite()).all():
+            raise ModelError(f"{self._names[0]} or {self._names[1]} is not a positive number.")
+
+    @property
+    def pair(self) -> tuple[float, float]:
+        """Of keys, of values."""
+        key, value = self.weight.flatten().tolist()
+        return key, value
+
+    @cached_property
+    def each(self) -> Tensor:
+        """Of each head of a token, as `kernels.pages.put` wants them: [2 * num_kv_heads, 1]."""
+        return self.weight.repeat_interleave(self._num_kv_heads, 0)

@@ -1,0 +1,61 @@
+"""Memory of packed weights: what is put there is kept, apart from everything else there."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import weakref
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baton_worker.kernels.cpu import arena
+from baton_worker.kernels.cpu.arena import Arena
+
+SIZES = st.lists(st.integers(arena._LEAST // 2, 3 * arena._LEAST), min_size=1, max_size=12)
+
+
+@given(sizes=SIZES)
+@settings(max_examples=20, deadline=None)
+def test_no_tensor_overwrites_another(sizes: list[int]) -> None:
+    memory = Arena(chunk=4 * arena._LEAST)
+    given_ = [torch.full((size,), number, dtype=torch.uint8) for number, size in enumerate(sizes)]
+    kept = [memory.settle(tensor) for tensor in given_]
+    assert all(torch.equal(*pair) for pair in zip(given_, kept, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize("chunk", [arena._LEAST, 64 * arena._LEAST], ids=["own", "shared"])
+def test_a_copy_has_the_shape_dtype_and_alignment(dtype: torch.dtype, chunk: int) -> None:
+    memory = Arena(chunk)
+    memory.settle(torch.zeros(arena._LEAST + 1, dtype=torch.uint8))
+    tensor = torch.arange(3 * arena._LEAST).view(3, -1, 4).to(dtype)
+    kept = memory.settle(tensor)
+    assert torch.equal(kept, tensor) and kept.dtype is dtype and kept.is_contiguous()
+    assert kept.data_ptr() != tensor.data_ptr() and kept.data_ptr() % arena._ALIGNMENT == 0
+
+
+def test_a_small_tensor_stays_where_it_is() -> None:
+    tensor = torch.zeros(arena._LEAST - 1, dtype=torch.uint8)
+    assert Arena().settle(tensor) is tensor
+
+
+def test_memory_outlives_its_arena_and_goes_with_its_last_tensor() -> None:
+    memory = Arena()
+    kept = memory.settle(torch.ones(arena._LEAST, dtype=torch.uint8))
+    assert memory._memory is not None
+    held = weakref.ref(memory._memory)
+    del memory
+    gc.collect()
+    assert int(kept.sum()) == arena._LEAST and held() is not None
+    del kept
+    gc.collect()
+    assert held() is None
+
+
+def test_a_kernel_without_huge_pages_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 12345)
+    tensor = torch.arange(arena._LEAST)
+    assert torch.equal(Arena().settle(tensor), tensor)
