@@ -73,7 +73,8 @@ def bind_address(settings: Settings, link: Link, given: str) -> str:
 
 def reachable(address: str) -> str:
     """The address under which others reach what is bound at `address`."""
-    return address.replace("tcp://*:", f"tcp://{socket.gethostname()}:")
+    host = f"tcp://{socket.gethostname()}:"
+    return address.replace("tcp://*:", host).replace("tcp://0.0.0.0:", host)
 
 
 class StaticDirectory:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +76,14 @@ def test_each_has_an_address_of_its_own(pair: tuple[Relay, Relay, KVCache]) -> N
     one, two, _ = pair
     assert one.address.startswith("ipc://")
     assert two.address.startswith("tcp://127.0.0.1:") and not two.address.endswith("*")
+
+
+def test_a_wildcard_is_reached_by_the_name_of_the_host(run_dir: Path) -> None:
+    anywhere = Config(run_dir=run_dir, bind_pages="tcp://*:*", trusted_network=True)
+    relay = Relay(cache(4), anywhere, "three")
+    relay.start()
+    assert relay.address.startswith(f"tcp://{socket.gethostname()}:")
+    relay.close()
 
 
 def test_a_layout_knows_nothing_of_page_sizes() -> None:
