@@ -27,8 +27,15 @@ class Team {
     // The team of the process: g++ keeps one such variable however many libraries define it. It
     // is never deleted, since its helpers run until the process ends.
     static Team& get() {
-        static Team* const team = new Team;
-        return *team;
+        static std::atomic<Team*> team{nullptr};
+        static const bool made = [] {
+            // A child process has no helpers, and maybe a lock that one of them held: its own team.
+            const auto make = [] { team.store(new Team); };
+            make();
+            return pthread_atfork(nullptr, nullptr, make) == 0;
+        }();
+        (void)made;
+        return *team.load(std::memory_order_relaxed);
     }
 
     // body(begin, end) for pieces of [0, items) in any order, on as many threads as OpenMP would
