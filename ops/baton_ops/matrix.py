@@ -27,6 +27,8 @@ Written by `make matrix` from the tests of the last full run (`make test`); do n
 - **works**: tests that carry the row's id exist and all of them passed.
 - **refuses**: tests prove that it is refused with a sentence that says so.
 - **absent**: nothing proves it yet. A skipped test proves nothing.
+
+Architectures are proven on one worker process: there is no tensor parallelism, so no row shows it.
 """
 T = TypeVar("T")
 
