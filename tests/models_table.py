@@ -17,9 +17,9 @@ from typing import Any
 
 from baton_worker.models import ARCHITECTURES, resolve
 from baton_worker.models.config import read_config
-from baton_worker.models.spec import Attention, Decoder, Mlp, Norm
+from baton_worker.models.spec import Attention, Decoder, FourierRope, Mlp, Norm
 from tests import tiny
-from tests.oracles import mixtures
+from tests.oracles import mixtures, ropes
 from tests.oracles.checkpoints import MAKERS
 
 PAGE = Path(__file__).parent.parent / "docs" / "models.md"
@@ -28,11 +28,12 @@ STYLES = {
     "sandwich": "norms around each half",
     "after": "norms after the addition",
     "normed": "normed residuals",
+    "blended": "weighted residuals of the normed stream",
     "parallel": "parallel halves",
     "parallel_two_norms": "parallel halves with a norm each",
 }
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-assert mixtures, "registers its makers"
+assert mixtures and ropes, "they register their makers"
 
 
 def table() -> str:
@@ -113,6 +114,10 @@ def _positions(spec: Decoder, mixers: list[Attention]) -> Iterator[str]:
         yield "interleaved rope"
     if any(rope.dim < mixers[0].head_dim for rope in found):
         yield "partial rope"
+    if any(isinstance(rope, FourierRope) for rope in found):
+        yield "rope of mixed frequencies"
+    if axes := {len(rope.sections.sizes) for rope in found if rope.sections is not None}:
+        yield f"rope of {max(axes)} axes"
     yield from sorted(
         f"{rope.kind.replace('_', ' ')} rope" for rope in found if rope.kind != "default"
     )

@@ -13,8 +13,13 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-PACKAGES = ("baton", "baton_gateway", "baton_tokenizer", "baton_scheduler", "baton_ops")
+PACKAGES = (
+    *("baton", "baton_gateway", "baton_tokenizer", "baton_scheduler", "baton_mm_preprocess"),
+    "baton_ops",
+)
 BANNED = ("torch", "transformers")
+OPTIONAL = ("baton.xgrammars",)
+"""Imported by choice, by what runs beside torch or in a child process of its own."""
 
 
 class Ban(MetaPathFinder):
@@ -34,7 +39,7 @@ def modules() -> Iterator[str]:
         package = importlib.import_module(name)
         yield name
         for found in pkgutil.walk_packages(package.__path__, f"{name}."):
-            if not found.name.endswith("__main__"):
+            if not found.name.endswith("__main__") and found.name not in OPTIONAL:
                 yield found.name
 
 

@@ -18,12 +18,23 @@ PATIENCE = 120.0
 """Seconds for anything that must happen; a bound on a failure, not a measurement."""
 
 
+def _serves(process: str, command: list[str]) -> bool:
+    """Whether it is no spare, or one that has been called; drops the flag from its command."""
+    if "--spare" not in command:
+        return True
+    command.remove("--spare")
+    service = command[command.index("baton_ops.leash") + 1]
+    return Path(f"/proc/{process}/comm").read_text().strip() == f"baton-{service}"[:15]
+
+
 class Served:
-    """Five real processes under their supervisor, on a port of their own."""
+    """Five real processes under their supervisor, on a port of their own; without spares, unless
+    a flag asks for them: most tests end before one would be there."""
 
     def __init__(self, folder: Path, model: str | Path | None, *flags: str) -> None:
         self.log = folder / "log"
-        command = [sys.executable, "-m", "baton", "serve", "--port", "0", *flags]
+        spares = () if "--spares" in flags else ("--no-spares",)
+        command = [sys.executable, "-m", "baton", "serve", "--port", "0", *spares, *flags]
         if model is not None:
             command.insert(4, str(model))
         with self.log.open("w") as log:
@@ -58,7 +69,7 @@ class Served:
         for child in children:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-                if "baton_ops.leash" in command:
+                if "baton_ops.leash" in command and _serves(child, command):
                     name = "--name" if "--name" in command else "baton_ops.leash"
                     found[command[command.index(name) + 1]] = int(child)
         return found

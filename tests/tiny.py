@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests import mixtures
+from tests import mixtures, sighted
 
 VOCAB_SIZE = 320
 MAX_LENGTH = 256
@@ -116,12 +116,26 @@ TRAITS: dict[str, dict[str, Any]] = {
     "OlmoForCausalLM": {"clip_qkv": 1.5, "attention_bias": True},
     "Olmo2ForCausalLM": {"attention_bias": True},
     "CohereForCausalLM": {"use_qk_norm": True, "attention_bias": True, "logit_scale": 0.25},
+    "Cohere2ForCausalLM": {
+        "num_hidden_layers": 4,
+        "sliding_window": 9,
+        "attention_bias": True,
+        "logit_scale": 0.25,
+    },
+    "SmolLM3ForCausalLM": {
+        "num_hidden_layers": 4,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "Jais2ForCausalLM": {},
+    "GlmForCausalLM": {"head_dim": 16, "partial_rotary_factor": 0.5, "attention_bias": True},
     "Glm4ForCausalLM": {"head_dim": 16, "partial_rotary_factor": 0.5, "attention_bias": True},
     "Exaone4ForCausalLM": {
         "num_hidden_layers": 4,
-        "num_attention_heads": 5,
-        "num_key_value_heads": 1,
-        "hidden_size": 40,
+        "num_attention_heads": 10,
+        "num_key_value_heads": 2,
+        "hidden_size": 80,
         "sliding_window": 9,
         "sliding_window_pattern": 4,
     },
@@ -180,30 +194,22 @@ TRAITS: dict[str, dict[str, Any]] = {
 
 # Architectures without a spec, which run in the code of transformers.
 UNLISTED: dict[str, dict[str, Any]] = {
-    "AfmoeForCausalLM": {
-        "sliding_window": 9,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 32,
-        "num_dense_layers": 1,
-    },
-    "Cohere2ForCausalLM": {
+    "ApertusForCausalLM": {"rope_parameters": None},
+    "BitNetForCausalLM": {},
+    "DiffLlamaForCausalLM": {},
+    "GPTBigCodeForCausalLM": {},
+    "HeliumForCausalLM": {"head_dim": 8},
+    "HyperCLOVAXForCausalLM": {"attention_multiplier": 0.2, "residual_multiplier": 0.6},
+    "MinistralForCausalLM": {
         "head_dim": 8,
         "sliding_window": 9,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
-    "DiffLlamaForCausalLM": {},
-    "GlmForCausalLM": {"head_dim": 8},
-    "HeliumForCausalLM": {"head_dim": 8},
-    "HyperCLOVAXForCausalLM": {"attention_multiplier": 0.2, "residual_multiplier": 0.6},
-    "Jais2ForCausalLM": {},
     "NanoChatForCausalLM": {},
     "Olmo3ForCausalLM": {
         "sliding_window": 9,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
-    "SmolLM3ForCausalLM": {"no_rope_layers": [1, 0, 1]},
     "VaultGemmaForCausalLM": {
         "head_dim": 8,
         "sliding_window": 9,
@@ -253,12 +259,15 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "GPTNeoXForCausalLM": [{"use_parallel_residual": False, "attention_bias": False}],
     "StableLmForCausalLM": [{"use_parallel_residual": True, "qk_layernorm": False}],
     "CohereForCausalLM": [{"use_qk_norm": False}],
+    "SmolLM3ForCausalLM": [
+        {"use_sliding_window": True, "sliding_window": 9, "no_rope_layers": [1, 0, 0, 1]}
+    ],
     "Phi3ForCausalLM": [{"rope_parameters": None, "sliding_window": None}],
 }
 
 
-TRAITS |= mixtures.TRAITS
-SPELLINGS |= mixtures.SPELLINGS
+TRAITS |= mixtures.TRAITS | sighted.TRAITS
+SPELLINGS |= mixtures.SPELLINGS | sighted.SPELLINGS
 VARIANTS |= mixtures.VARIANTS
 
 
@@ -269,6 +278,8 @@ def tiny_config(architecture: str, **changes: Any) -> Any:
     name = SPELLINGS.get(architecture, architecture)
     model = getattr(transformers, name)
     fields = _COMMON | (TRAITS | UNLISTED)[name] | changes
+    if "vision_config" in fields:
+        fields = sighted.nested(fields)
     return model.config_class(**fields, architectures=[architecture])
 
 
@@ -286,8 +297,10 @@ def tiny_model(architecture: str, *, seed: int = 0, **changes: Any) -> Any:
             if parameter.ndim == 1 or "norm" in name.split(".")[-2] or "correction" in name:
                 centre = 0.0 if name.endswith("bias") else 1.0
                 parameter.data.normal_(centre, 0.2)
+            elif not parameter.any():  # a router that its class fills with zeros
+                parameter.data.normal_(0.0, 0.2)
         for name, buffer in model.named_buffers():
-            if name.endswith("correction_bias"):
+            if name.endswith(("correction_bias", "expert_bias")):
                 buffer.normal_(0.0, 0.2)
     return model
 

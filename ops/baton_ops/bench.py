@@ -19,12 +19,12 @@ import httpx
 from pydantic import Field
 from pydantic_settings import CliPositionalArg
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from baton.errors import BatonError, Unavailable
 from baton.settings import DEFAULT_MODEL, Settings
 from baton_ops import machine
-from baton_ops.load import Endpoint, Outcome, Target, arrivals, closed_loop, first_model, open_loop
+from baton_ops.bars import Bars
+from baton_ops.load import Endpoint, Target, arrivals, closed_loop, first_model, open_loop
 from baton_ops.prompts import Lengths, Prompts, Shape, prompts_for, requests
 from baton_ops.server import served
 from baton_ops.summary import Summary, summarise, table
@@ -95,15 +95,13 @@ def _title(shape: Shape, concurrency: int | None, rate: float | None) -> str:
 
 
 class Session:
-    """Runs against one server, with the settings and the progress bar that they share."""
+    """Runs against one server, with the settings and the progress bars that they share."""
 
-    def __init__(
-        self, options: Bench, target: Target, prompts: Prompts, progress: Progress
-    ) -> None:
+    def __init__(self, options: Bench, target: Target, prompts: Prompts, bars: Bars) -> None:
         self._options = options
         self._target = target
         self._prompts = prompts
-        self._progress = progress
+        self._bars = bars
         self._made = 0
 
     async def all(self) -> list[Run]:
@@ -144,7 +142,7 @@ class Session:
         count = min(concurrency * self._options.rounds, _MAX_REQUESTS)
         seconds = self._options.run_seconds
         asked = requests(self._prompts, self._lengths(shape), count, self._seed())
-        with self._bar(_title(shape, concurrency, None), count) as done:
+        with self._bars.bar(_title(shape, concurrency, None), count) as done:
             outcomes = await closed_loop(self._target, asked, concurrency, seconds, done)
         gap = await self._gap()
         return Run(shape, summarise(outcomes), concurrency=concurrency, gap_ms=gap)
@@ -153,39 +151,13 @@ class Session:
         seed, seconds = self._seed(), self._options.run_seconds
         times = arrivals(rate, seconds, seed)[:_MAX_REQUESTS] or [0.0]
         asked = requests(self._prompts, self._lengths(shape), len(times), seed)
-        with self._bar(_title(shape, None, rate), len(times)) as done:
+        with self._bars.bar(_title(shape, None, rate), len(times)) as done:
             outcomes = await open_loop(self._target, asked, times, seconds, done)
         return Run(shape, summarise(outcomes), rate=rate, gap_ms=await self._gap())
 
     async def _gap(self) -> float | None:
         workers = await _fleet(self._target.client)
         return max((w["gap_ms"] for w in workers if "gap_ms" in w), default=None)
-
-    @contextmanager
-    def _bar(self, name: str, count: int) -> Iterator[Any]:
-        """A progress bar; yields what to call with each outcome."""
-        task = self._progress.add_task(name, total=count, errors="")
-        failed = 0
-
-        def done(outcome: Outcome) -> None:
-            nonlocal failed
-            failed += outcome.error is not None
-            errors = f"[red]{failed} failed[/]" if failed else ""
-            self._progress.update(task, advance=1, errors=errors)
-
-        yield done
-        self._progress.stop_task(task)
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description:<16}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[errors]}"),
-        console=console,
-    )
 
 
 @dataclass(frozen=True)
@@ -208,8 +180,8 @@ async def measure(options: Bench, url: str, console: Console) -> Measured:
         target = Target(client, await first_model(client), options.endpoint)
         prompts = await prompts_for(target, options.seed)
         console.print(f"[bold]{target.model}[/] at {url}, prompts of {prompts.kind}")
-        with _progress(console) as progress:
-            runs = await Session(options, target, prompts, progress).all()
+        with Bars(console) as bars:
+            runs = await Session(options, target, prompts, bars).all()
         return Measured(target.model, await _workers(client), runs)
 
 

@@ -64,10 +64,12 @@ class Stable:
         """The bfloat16 folder."""
         target = self._folder / "weights"
         if not (target / "config.json").is_file():
-            python = self._environment(
-                "widen", "transformers>=5.20,<6", "accelerate", "gguf", "torch"
-            )
-            _run([str(python), widen.__file__, str(self._gguf), str(target)])
+            # Baton's own Python has all that this needs but for these two.
+            more = self._folder / "widen"
+            pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target"]
+            _run([*pip, str(more), "accelerate>=1.5,<2", "psutil"])
+            command = [sys.executable, widen.__file__, str(self._gguf), str(target)]
+            _run(command, {"PYTHONPATH": str(more)})
         return target
 
     def _baton(self, name: str, weights: Path) -> Contestant:

@@ -1,24 +1,25 @@
 """`baton matrix`: write SUPPORT.md from the results of the last full test run, and nothing else.
+It also prints how far the support of each architecture reaches.
 
 A row works when tests marked with its id exist and all of them passed; it is refused when those
 tests prove a clear refusal (`@pytest.mark.row("V01", refuses=True)`); else it is absent. A skipped
-test proves nothing.
+test proves nothing, and neither does one that failed: the page says when the run had such.
 """
 
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 from rich.console import Console
 
 from baton.errors import BatonError
 from baton.settings import Settings
+from baton_ops.levels import levels, markdown, table
+from baton_ops.rows import STATUSES, Features, Ledger, Result, Status, status
 
-Status = Literal["works", "refuses", "absent"]
-STATUSES: tuple[Status, ...] = ("works", "refuses", "absent")
 _INTRO = """\
 # What is supported
 
@@ -27,8 +28,18 @@ Written by `make matrix` from the tests of the last full run (`make test`); do n
 - **works**: tests that carry the row's id exist and all of them passed.
 - **refuses**: tests prove that it is refused with a sentence that says so.
 - **absent**: nothing proves it yet. A skipped test proves nothing.
+"""
+_LEVELS = """\
+## Architectures, level by level
 
-Architectures are proven on one worker process: there is no tensor parallelism, so no row shows it.
+- **registered**: the worker's tables name it.
+- **preprocessor**: what a request carries can be made into its input.
+- **key mapping**: a test that loads one of its checkpoints passed; there, a tensor that is missing
+  or left over is an error.
+- **runtime**: every test of its row passed.
+"""
+_FAILED = """\
+**Of that run, {failed} tests failed.** A row that has one of them is absent.
 """
 T = TypeVar("T")
 
@@ -44,35 +55,6 @@ class Matrix(Settings, prefix="matrix"):
     """Page to write."""
 
 
-class Group(msgspec.Struct, frozen=True):
-    """Rows that belong together: title by id."""
-
-    title: str
-    rows: dict[str, str]
-
-
-class Features(msgspec.Struct, frozen=True):
-    """All feature rows."""
-
-    groups: list[Group]
-
-
-class Result(msgspec.Struct, frozen=True):
-    """One test of one row."""
-
-    test: str
-    outcome: str
-    kind: Literal["works", "refuses"]
-
-
-class Ledger(msgspec.Struct, frozen=True):
-    """What a test run says about the rows. Unknown keys are of no interest here."""
-
-    rows: dict[str, list[Result]]
-    selected: str
-    failed: int
-
-
 def _read(path: Path, kind: type[T], advice: str) -> T:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
@@ -84,20 +66,9 @@ def check(ledger: Ledger, features: Features) -> None:
     """Refuse results that prove less than they seem to. Raises `BatonError`."""
     if ledger.selected != "full":
         raise BatonError("The last test run was only a part of the tests. Run: make test")
-    if ledger.failed:
-        raise BatonError(
-            f"{ledger.failed} tests of the last run failed. Mend them, then: make test"
-        )
     known = {row for group in features.groups for row in group.rows}
     if unknown := sorted(set(ledger.rows) - known):
         raise BatonError(f"Tests are marked with rows that do not exist: {', '.join(unknown)}.")
-
-
-def status(results: Sequence[Result]) -> Status:
-    """What the tests of one row prove."""
-    if not results or any(result.outcome != "passed" for result in results):
-        return "absent"
-    return "works" if any(result.kind == "works" for result in results) else "refuses"
 
 
 def _tests(results: Sequence[Result]) -> str:
@@ -124,13 +95,15 @@ def page(features: Features, ledger: Ledger) -> str:
     """SUPPORT.md: counts first, then one table per group. The same for the same results."""
     results = {row: ledger.rows.get(row, []) for group in features.groups for row in group.rows}
     statuses = {row: status(found) for row, found in results.items()}
-    lines = [_INTRO, *_summary(features, statuses)]
+    failed = [_FAILED.format(failed=ledger.failed)] if ledger.failed else []
+    lines = [_INTRO, *failed, *_summary(features, statuses)]
     for group in features.groups:
         lines += [f"## {group.title}", "", "| id | row | status | tests |", "|---|---|---|---:|"]
         for row, title in group.rows.items():
             shown = statuses[row] if statuses[row] == "absent" else f"**{statuses[row]}**"
             lines.append(f"| {row} | {title} | {shown} | {_tests(results[row])} |")
         lines.append("")
+    lines += [_LEVELS, *markdown([*levels(features, ledger)])]
     return "\n".join(lines)
 
 
@@ -141,6 +114,7 @@ def run(options: Matrix, console: Console) -> None:
     check(ledger, features)
     options.out.write_text(page(features, ledger))
     found = Counter(status(ledger.rows.get(row, [])) for g in features.groups for row in g.rows)
+    console.print(table([*levels(features, ledger)]))
     counts = ", ".join(f"{found[name]} {name}" for name in STATUSES)
     console.print(f"wrote {options.out}: {counts}", highlight=False)
 

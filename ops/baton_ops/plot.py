@@ -1,15 +1,17 @@
-"""The picture of a benchmark: throughput and latency against concurrency."""
+"""The pictures of benchmarks: throughput and latency against concurrency, costs and their knees."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
+from baton_ops.curve import Curve
 from baton_ops.summary import Summary
 
 _ACCENT, _SECOND, _SOFT = "#b9430f", "#2c6e7a", "#6d675c"
@@ -61,6 +63,33 @@ def compare(points: Sequence[tuple[str, float, float]], title: str, path: Path) 
     figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=_SOFT)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=140)
+
+
+def bends(curves: Sequence[Curve], title: str, path: Path) -> None:
+    """Write a PNG of costs per token, one panel per curve: its knee marked, its sentence below."""
+    figure = Figure(figsize=(5.2 * len(curves), 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, curve in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves, strict=True):
+        panel(axes, curve)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=_SOFT)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=140)
+
+
+def panel(axes: Axes, curve: Curve) -> None:
+    """Draw one curve: all of its costs, its knee, its sentence."""
+    levels = list(curve.levels)
+    for (name, costs), colour in zip(curve.costs.items(), (_ACCENT, _SECOND, _SOFT), strict=False):
+        _curve(axes, levels, list(costs), name, colour)
+    _log(axes, [cost for costs in curve.costs.values() for cost in costs])
+    if (knee := curve.knee) is not None:
+        axes.axvline(knee, color=_ACCENT, linewidth=1, linestyle="--", alpha=0.6)
+        at = (knee, 1.0)
+        axes.annotate(
+            f" knee: {knee}", at, xycoords=("data", "axes fraction"), va="top", color=_ACCENT
+        )
+    _frame(axes, levels, curve.name, "")
+    axes.set_xlabel(f"{curve.axis}\n\n{fill(curve.sentence, 62)}", color=_SOFT, fontsize=9)
 
 
 def _curve(axes: Axes, x: list[int], y: list[float], label: str, colour: str) -> None:

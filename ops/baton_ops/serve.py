@@ -7,6 +7,7 @@ as a flag comes from the environment of each service, as if it had been started 
 
 import http.client
 import json
+import math
 import os
 import shutil
 import signal
@@ -16,10 +17,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import AliasChoices, BaseModel, Field, create_model
 from pydantic_settings import CliPositionalArg
 from rich.console import Console
 from rich.panel import Panel
@@ -37,10 +39,22 @@ from baton.settings import (
     env_prefix,
     environment,
 )
-from baton_ops.local import TICK_SECONDS, Supervisor
+from baton_ops import copies
+from baton_ops.control import Control
+from baton_ops.crew import Crew
+from baton_ops.hung import HUNG_SECONDS
+from baton_ops.local import TICK_SECONDS, Patience, Supervisor
+from baton_ops.stopped import STOPPED_SECONDS
 
 _PROBE_SECONDS = 0.2
 _LINE_SECONDS = 5.0
+LEASH = (sys.executable, "-m", "baton_ops.leash")
+"""How a service is run so that it ends with its supervisor."""
+SPARED = ("gateway", "tokenizer", "scheduler")
+"""Services that have a spare: all streams need them, and they have no model in memory."""
+_EXPERT_PARALLEL = "BATON_WORKER_ENABLE_EXPERT_PARALLEL"
+_TRUE = ("1", "true", "yes", "on", "t", "y")
+"""How the settings spell it."""
 _START_RESTARTS = 5
 """Most restarts, all services together, before the system has ever been ready."""
 
@@ -58,12 +72,42 @@ class Serve(Settings):
     """Short for --gateway.port; 0 picks a free one."""
     task: Literal["", "auto", "generate", "embed", "classify", "score", "reward"] = ""
     """Short for --worker.task: what the model is served for."""
+    tensor_parallel: int | None = Field(
+        default=None,
+        ge=1,
+        validation_alias=AliasChoices("tensor-parallel", "tensor-parallel-size"),
+    )
+    """Short for --worker.tensor-parallel: processes that share one model, per worker."""
+    enable_expert_parallel: bool = False
+    """Short for --worker.enable-expert-parallel: experts are dealt out whole, to these processes
+    or, with --data-parallel, to the workers, which then take every step together."""
     workers: int | None = Field(default=None, ge=0)
     """Workers that prefill and decode; 1, or 0 when the next two are given."""
+    data_parallel: int | None = Field(
+        default=None,
+        ge=1,
+        validation_alias=AliasChoices("data-parallel", "data-parallel-size"),
+    )
+    """The same by vLLM's name: so many workers, each with the whole model. With
+    `--scheduler.placement modulo` each request belongs to one of them from the beginning."""
     prefill: int = Field(default=0, ge=0)
     """Workers that prefill and pass on what they have begun."""
     decode: int = Field(default=0, ge=0)
     """Workers that decode what prefill workers pass on."""
+    spares: bool = True
+    """Keep a second process of every gateway, tokenizer and scheduler loaded, to take over when it
+    dies."""
+    gateways: int = Field(default=1, ge=1, le=16)
+    """Gateways behind the one port: when one is lost or cut off, its durable streams go on at
+    another at once."""
+    tokenizers: int = Field(default=1, ge=1, le=16)
+    """Tokenizers that share the work: when one is lost or cut off, its streams move."""
+    stopped_seconds: float = Field(default=STOPPED_SECONDS, ge=0)
+    """A service, other than a worker, that was stopped for so long (SIGSTOP) is killed and started
+    again; 0 waits for as long as it takes."""
+    hung_seconds: float = Field(default=HUNG_SECONDS, ge=0)
+    """The same of one that hangs: its main loop stands still, in a deadlock or without end. Time in
+    which it waits for a processor or the disk does not count."""
     start_seconds: float = Field(default=900.0, gt=0)
     """How long loading the model may take before `baton serve` gives up."""
 
@@ -109,6 +153,10 @@ def variables(config: Serve) -> dict[str, str]:
         given["BATON_GATEWAY_PORT"] = str(config.port)
     if config.task:
         given["BATON_WORKER_TASK"] = config.task
+    if config.tensor_parallel is not None:
+        given["BATON_WORKER_TENSOR_PARALLEL"] = str(config.tensor_parallel)
+    if config.enable_expert_parallel:
+        given[_EXPERT_PARALLEL] = "True"
     return given
 
 
@@ -224,24 +272,75 @@ class Startup:
         console.print(request, markup=False, soft_wrap=True)
 
 
-def commands(config: Serve) -> dict[str, list[str]]:
+def counts(config: Serve) -> dict[str, int]:
+    """How many there are of each service that is no worker."""
+    several = {"gateway": config.gateways, "tokenizer": config.tokenizers}
+    return {s: several.get(s, 1) for s in SERVICES if s != "worker"}
+
+
+def commands(config: Serve, run_dir: Path) -> dict[str, list[str]]:
     """How each process is started, by its name: with this Python, on a leash."""
-    leash = [sys.executable, "-m", "baton_ops.leash"]
-    started = {service: [*leash, service] for service in SERVICES if service != "worker"}
+    flags = copies.flags(run_dir, counts(config))
+    started = {name: [*LEASH, *own] for name, own in flags.items()}
     crew = workers(config)
     if not crew:
         raise SettingsError("Without a worker nothing is served: --workers 1.")
-    shared = _shares(config, len(crew))
     for name, role in crew.items():
-        named = ["--name", name, "--role", role] if len(crew) > 1 else []
-        started[name] = [*leash, "worker", *named, *shared]
+        started[name] = worker_command(config, name, role, len(crew))
     return started
+
+
+def worker_command(config: Serve, name: str, role: str, count: int) -> list[str]:
+    """How one of so many workers is started. A single one has the name of its host and process."""
+    named = ["--name", name, "--role", role] if count > 1 else []
+    return [*LEASH, "worker", *named, *_shares(config, count), *_rank(config, name)]
+
+
+def group(config: Serve) -> int:
+    """Workers that share the experts of one model; 1 where each has them all.
+
+    Raises:
+        SettingsError: there are others beside them.
+    """
+    given = {**environment(), **variables(config)}.get(_EXPERT_PARALLEL, "")
+    size = config.data_parallel or 1
+    if size == 1 or given.lower() not in _TRUE:
+        return 1
+    if config.prefill or config.decode:
+        raise SettingsError(
+            "--data-parallel with --enable-expert-parallel makes one group of all workers: leave "
+            "out --prefill and --decode."
+        )
+    return size
+
+
+def _rank(config: Serve, name: str) -> list[str]:
+    """Flags of one worker of such a group."""
+    size = group(config)
+    number = int(name.rpartition("-")[2]) - 1 if size > 1 else 0
+    return ["--data-parallel", str(size), "--data-parallel-rank", str(number)] if size > 1 else []
+
+
+def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
+    """How the spares are started. Each of several of one kind has its own: while one of them starts
+    from nothing, nobody could take over from the others."""
+    started = copies.flags(run_dir, counts(config)) if config.spares else {}
+    return {name: [*LEASH, "--spare", *own] for name, own in started.items() if own[0] in SPARED}
+
+
+def patience(config: Serve) -> dict[str, Patience]:
+    """How long each process may do nothing. A worker may for ever: others take its streams, and its
+    weights take long to load."""
+    longest = Patience(config.stopped_seconds or math.inf, config.hung_seconds or math.inf)
+    every = [name for s, count in counts(config).items() for name in copies.names(s, count)]
+    return dict.fromkeys(every, longest)
 
 
 def workers(config: Serve) -> dict[str, str]:
     """Roles of the workers by their names."""
     parted = bool(config.prefill or config.decode)
-    both = config.workers if config.workers is not None else int(not parted)
+    replicas = _replicas(config)
+    both = int(not parted) if replicas is None else replicas
     if both == 1 and not parted:
         return {"worker": "both"}
     counts = {"both": both, "prefill": config.prefill, "decode": config.decode}
@@ -251,6 +350,13 @@ def workers(config: Serve) -> dict[str, str]:
         for role, count in counts.items()
         for number in range(1, count + 1)
     }
+
+
+def _replicas(config: Serve) -> int | None:
+    """Workers that prefill and decode, if a number was given."""
+    if config.workers is not None and config.data_parallel is not None:
+        raise SettingsError("--workers and --data-parallel are the same number: give one of them.")
+    return config.workers if config.data_parallel is None else config.data_parallel
 
 
 def _shares(config: Serve, count: int) -> list[str]:
@@ -309,11 +415,14 @@ def _memory(worker: dict[str, Any]) -> str:
     return f"weights {weights:,.0f} MiB, KV pages {pages:,.0f} MiB"
 
 
-def supervise(supervisor: Supervisor, life: Life, startup: Startup, console: Console) -> int:
+def supervise(
+    supervisor: Supervisor, life: Life, startup: Startup, control: Control, console: Console
+) -> int:
     """Look after the services until someone says stop. Returns the exit code."""
     supervisor.start()
     while not life.draining and supervisor.verdict is None:
         supervisor.tick()
+        control.turn()
         if startup.tick(supervisor.restarts()):
             startup.celebrate(console)
         time.sleep(TICK_SECONDS)
@@ -337,9 +446,19 @@ def run(config: Serve) -> int:
     with run_directory(config) as folder:
         given["BATON_RUN_DIR"] = str(folder)
         given["BATON_GATEWAY_PORT"] = str(address.port)
-        supervisor = Supervisor(commands(config), {**environment(), **given}, config.drain_seconds)
+        whole = {**environment(), **given, **copies.variables(folder, counts(config))}
+        supervisor = Supervisor(
+            commands(config, folder),
+            whole,
+            config.drain_seconds,
+            spares(config, folder),
+            patience(config),
+        )
+        crew = Crew(supervisor, workers(config), partial(worker_command, config), group(config) > 1)
+        startup, console = Startup(config, address), Console(highlight=False)
         try:
-            return supervise(supervisor, life, Startup(config, address), Console(highlight=False))
+            with Control(crew, folder) as control:
+                return supervise(supervisor, life, startup, control, console)
         finally:
             supervisor.kill()
 

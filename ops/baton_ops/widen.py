@@ -1,6 +1,6 @@
 """Widen a GGUF checkpoint into a bfloat16 folder, so that every system can read the same weights.
 
-Run by the Python of a peer's own environment, which has transformers:
+Run by a Python that has transformers and accelerate:
 
     python widen.py MODEL.gguf FOLDER
 """

@@ -12,16 +12,27 @@ from baton.settings import SERVICES
 _TOOLS = {
     "serve": "run the whole system on this machine",
     "chat": "talk to a server in the terminal",
-    "bench": "measure a server",
+    "bench": "measure a server (bench serve), how it scales (bench scaling) or an engine alone "
+    "(bench engine)",
     "peers": "measure Baton, vLLM and llama.cpp in turn, on the same weights",
+    "smoke": "ask a server some questions and judge the streams",
     "replay": "reproduce a recorded scheduler run, decision by decision",
-    "fleet": "show the workers as the scheduler sees them",
+    "fleet": "show the workers, change their roles (fleet role) or numbers (fleet scale)",
     "drain": "let a worker pass on what it runs and end",
     "keys": "make the keys that encrypt the links between hosts",
     "settings": "print every setting, or write the generated pages",
     "topology": "print the links between the services as a Mermaid diagram",
     "matrix": "write SUPPORT.md from the last full test run",
 }
+
+_PARTS = {
+    ("bench", "serve"): "baton_ops.bench",
+    ("bench", "engine"): "baton_worker.bench",
+    ("bench", "scaling"): "baton_ops.scaling",
+    ("fleet", "role"): "baton_ops.role",
+    ("fleet", "scale"): "baton_ops.scale",
+}
+"""Verbs of two words; the first word alone is the first of them."""
 
 
 def usage() -> str:
@@ -46,12 +57,13 @@ def main() -> None:
     if verb in {"-V", "--version"}:
         print(f"baton {__version__}")
         return
-    module = _module(verb)
+    words = 2 if tuple(sys.argv[1:3]) in _PARTS else 1
+    module = _PARTS[verb, sys.argv[2]] if words == 2 else _module(verb)
     if module is None:
         sys.exit(f"baton: unknown verb '{verb}'\n\n{usage()}")
     if find_spec(module.partition(".")[0]) is None:
         sys.exit(f"baton: '{verb}' is not installed here: pip install 'baton-serve[all]'")
-    sys.argv = [f"baton {verb}", *sys.argv[2:]]
+    sys.argv = [" ".join(["baton", *sys.argv[1 : 1 + words]]), *sys.argv[1 + words :]]
     # `alter_sys`: settings find their own module, its annotations and docstrings, in sys.modules.
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

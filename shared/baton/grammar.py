@@ -25,6 +25,7 @@ _HEAD = '%llguidance {"no_forcing": true}\n'
 """Without forcing, every token that spells what must follow is allowed, not one spelling of it."""
 _SPACE = {"whitespace_pattern": r"[ \n\r\t]{0,16}"}
 """White space between the tokens of JSON is bounded: no model can lose itself in it."""
+_COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _GBNF = re.compile(r"^\s*[A-Za-z0-9_-]+\s*::=", re.MULTILINE)
 _HEADER = re.compile(r"^\s*%llguidance.*$", re.MULTILINE)
 _COMPLEX = re.compile(r"too (complex|many|large|deep|big)|limit|fuel|nested", re.IGNORECASE)
@@ -66,10 +67,10 @@ def translate(grammar: Grammar) -> str:
     """The grammar in llguidance's dialect of Lark. Raises `GrammarError`."""
     match grammar.kind:
         case "json_object":
-            return _HEAD + "start: %json " + _json({"type": "object", "x-guidance": _SPACE})
+            return _HEAD + "start: %json " + _json({"type": "object"} | _style(grammar))
         case "json_schema":
             schema = msgspec.json.decode(grammar.source)
-            return _HEAD + "start: %json " + _json(_schema(schema))
+            return _HEAD + "start: %json " + _json(_schema(schema) | _style(grammar))
         case "regex":
             wrapped = msgspec.json.decode(LLMatcher.grammar_from_regex(grammar.source))
             return _HEAD + str(wrapped["grammars"][0]["lark_grammar"])
@@ -79,16 +80,20 @@ def translate(grammar: Grammar) -> str:
         case "grammar":
             return _HEAD + _lark(grammar.source)
         case "structural_tag":
-            return _HEAD + _tags(msgspec.json.decode(grammar.source))
+            return _HEAD + _tags(msgspec.json.decode(grammar.source), _style(grammar))
 
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def _style(grammar: Grammar) -> Schema:
+    return {"x-guidance": _COMPACT if grammar.compact else _SPACE}
+
+
 def _schema(schema: Schema) -> Schema:
     try:
-        return {**rewrite(schema), "x-guidance": _SPACE}
+        return rewrite(schema)
     except SchemaError as error:
         raise GrammarError(str(error)) from error
 
@@ -103,14 +108,14 @@ def _lark(source: str) -> str:
         raise GrammarError(str(error) or type(error).__name__) from error
 
 
-def _tags(value: dict[str, Any]) -> str:
+def _tags(value: dict[str, Any], style: Schema) -> str:
     """Free text in which every trigger begins one of the tags; `begin` starts with a trigger."""
     tags = []
     for tag in value["structures"]:
         trigger = next((t for t in value["triggers"] if tag["begin"].startswith(t)), None)
         if trigger is None:
             raise GrammarError(f"No trigger begins '{tag['begin'][:40]}'.")
-        schema = _schema(tag["schema"])
+        schema = _schema(tag["schema"]) | style
         tags.append(StructTag(trigger=trigger, begin=tag["begin"], grammar=schema, end=tag["end"]))
     return _HEADER.sub("", StructTag.to_grammar(tags, assume_special=False))
 

@@ -7,6 +7,8 @@ client                    server
   | -- Beat -------------> |   (server restarted: knows nobody)
   | <-------------- Who -- |
   | -- Hello ------------> |   and so on; the new incarnation tells the client what happened
+  |      (silence)         |   or the connection broke: what was on its way may be gone
+  | -- Hello ------------> |   with a new incarnation of the client: the server drops all of the old
 """
 
 from __future__ import annotations
@@ -14,19 +16,31 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from baton import __version__
 from baton.errors import WireError
 from baton.protocol import PROTOCOL, Beat, Hello, Message, Who
 
 BEAT_SECONDS = 0.1
 """Interval of heartbeats."""
-LOST_SECONDS = 2.0
-"""A peer that is silent for this long is lost."""
+LOST_SECONDS = 1.0
+"""A peer that is silent for this long is lost, if another one can take its place."""
+QUIET_SECONDS = 5.0
+"""The same where none can: to begin anew would cost more than to wait. A peer that has died is
+noticed at once, by its connection; this is about one that is stopped or cut off."""
+LOOK_SECONDS = 0.2
+"""Silence counts only while somebody listens: at most so much of it between two looks."""
 
 
 def incarnation() -> int:
     """A fresh 63-bit number: this start of this process."""
     return secrets.randbits(63)
+
+
+def away(looked: float, now: float) -> float:
+    """How much of the time since the last look (0: none yet) nobody can be blamed for."""
+    return max(0.0, now - looked - LOOK_SECONDS) if looked else 0.0
 
 
 def check_version(hello: Hello) -> None:
@@ -44,11 +58,14 @@ class Greeting:
     """The client's half: what to send now, and whether the server is a new one."""
 
     hello: Hello
+    alone: bool = False
+    """No other server could take its place."""
     server: Hello | None = None
     """The server's answer; None while it is unknown."""
     _next: float = 0.0
     _heard: float = 0.0
     _greeted: float = 0.0
+    _looked: float = 0.0
 
     def due(self, now: float, *, progress: int = 0, busy: bool = False) -> Message | None:
         """The message that should be sent at `now`, if any: Hello until answered, then Beat."""
@@ -82,11 +99,29 @@ class Greeting:
         self._next = 0.0
 
     def lost(self, now: float) -> bool:
-        """True once when the server that had answered has gone silent; greets it anew."""
-        if self.server is None or now - self._heard < LOST_SECONDS:
+        """True once when the server that had answered has gone silent; greets it anew.
+
+        Ask often: of a long time between two calls, in which this process may have been stopped,
+        only `LOOK_SECONDS` count.
+        """
+        self._heard += away(self._looked, now)
+        self._looked = now
+        patience = QUIET_SECONDS if self.alone else LOST_SECONDS
+        if self.server is None or now - self._heard < patience:
             return False
-        self.server = None
+        self.renew()
         return True
+
+    def silence(self, now: float) -> float:
+        """Seconds since the server has said anything, of those in which somebody listened; 0 when
+        none has ever answered."""
+        return max(0.0, now - self._heard - away(self._looked, now)) if self._heard else 0.0
+
+    def renew(self) -> None:
+        """Nobody knows what the server has of this client: greet it anew, as a new client."""
+        self.hello = structs.replace(self.hello, incarnation=incarnation())
+        self.server = None
+        self._next = 0.0
 
 
 @dataclass
@@ -118,6 +153,7 @@ class Roster:
 
     me: Hello
     peers: dict[str, Peer] = field(default_factory=dict)
+    _looked: float = 0.0
 
     def greet(self, identity: bytes, hello: Hello, now: float) -> Peer | None:
         """Register a peer. Returns the one that it replaces: same name, older incarnation."""
@@ -138,7 +174,14 @@ class Roster:
         return Beat(self.me.name, self.me.incarnation)
 
     def expire(self, now: float, seconds: float = LOST_SECONDS) -> list[Peer]:
-        """Remove and return the peers that have been silent for `seconds`."""
+        """Remove and return the peers that have been silent for `seconds`.
+
+        Ask often, as of `Greeting.lost`.
+        """
+        missed, self._looked = away(self._looked, now), now
+        for peer in self.peers.values():
+            peer.heard += missed
+            peer.progressed += missed
         gone = [p for p in self.peers.values() if now - p.heard > seconds]
         for peer in gone:
             del self.peers[peer.hello.name]

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 from baton.protocol import (
     Abort,
+    Arranged,
+    Assign,
     Beat,
     Block,
     CacheReset,
+    Close,
     Cut,
     Decode,
     Detokenize,
@@ -23,6 +26,8 @@ from baton.protocol import (
     Hello,
     Message,
     Missing,
+    Open,
+    Opened,
     Pieces,
     Plan,
     Prepare,
@@ -31,6 +36,7 @@ from baton.protocol import (
     Pulled,
     Refused,
     ResetCache,
+    Resize,
     Result,
     Retire,
     Revoke,
@@ -85,19 +91,28 @@ FLEET = Link(
     "fleet",
     server="scheduler",
     client="worker",
-    requests=(*_LIFE, Result, Pulled, Drain, Retire),
-    replies=(*_LIFE, Who, Plan, Cut, Grant, Revoke, Pull, Drain, Stats),
+    requests=(*_LIFE, Result, Pulled, Drain, Retire, Assign),
+    replies=(*_LIFE, Who, Plan, Cut, Grant, Revoke, Pull, Drain, Assign, Stats),
 )
 
 PAGES = Link(
     "pages",
     server="worker",
     client="worker",
-    requests=(Fetch,),
-    replies=(Block, Missing),
+    requests=(Open, Fetch, Close),
+    replies=(Opened, Block, Missing),
 )
 
-LINKS: tuple[Link, ...] = (TOKENIZE, MEDIA, FRONTEND, FLEET, PAGES)
+CONTROL = Link(
+    "control",
+    server="supervisor",
+    client="operator",
+    requests=(Resize, Assign),
+    replies=(Arranged,),
+)
+"""Of one host only, through its run directory: `baton serve` and whoever started it."""
+
+LINKS: tuple[Link, ...] = (TOKENIZE, MEDIA, FRONTEND, FLEET, PAGES, CONTROL)
 
 
 def mermaid() -> str:

@@ -150,8 +150,9 @@ class Client(_Endpoint):
             keys.connect(self.socket, link)
         self.socket.setsockopt(zmq.IMMEDIATE, 1)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 50)
-        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
+        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
         self.socket.setsockopt(zmq.IDENTITY, identity)
+        self._events = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._address = ""
         self.follow(address)
 
@@ -164,6 +165,22 @@ class Client(_Endpoint):
         if address:
             self.socket.connect(address)
         self._address = address
+
+    def broke(self) -> bool:
+        """Whether the connection has broken since the last call: what was on its way either way
+        may be gone, whoever is at the other end by now. Ask before reading: what is read then came
+        before the break, or this told of it."""
+        broken = False
+        while _readable(self._events):
+            self._events.recv_multipart()
+            broken = True
+        return broken
+
+    def close(self) -> None:
+        """Close the socket. What was not sent yet is lost."""
+        self.socket.disable_monitor()
+        self._events.close(linger=0)
+        super().close()
 
     def send(self, message: Message, envelope: Envelope | None = None) -> bool:
         """Send without waiting. False when the server is not connected."""
@@ -208,7 +225,7 @@ class AsyncClient(Client):
     async def receive(self) -> Received:
         """Wait for the next good message."""
         while True:
-            if not self._readable():
+            if not _readable(self.socket):
                 await self._wait()
             for received in self.drain(limit=1):
                 return received
@@ -225,17 +242,18 @@ class AsyncClient(Client):
 
     def _look(self) -> None:
         """Wake the receiver if there is a message. The question itself quiets the descriptor."""
-        if self._readable() and self._arrival is not None and not self._arrival.done():
+        if _readable(self.socket) and self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
-
-    def _readable(self) -> bool:
-        return bool(int(self.socket.getsockopt(zmq.EVENTS)) & _ARRIVED)
 
     def close(self) -> None:
         """Close the socket. What was not sent yet is lost."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._descriptor)
         super().close()
+
+
+def _readable(socket: zmq.Socket[bytes]) -> bool:
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & _ARRIVED)
 
 
 def wait(endpoints: tuple[Server | Client, ...], seconds: float) -> bool:

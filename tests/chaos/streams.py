@@ -6,9 +6,9 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import httpx
 
@@ -17,10 +17,27 @@ from baton.tokens import derive_seed
 from tests.fakes.worker import expected_tokens
 
 Verdict = Literal["whole", "lost", "wrong", "duplicated", "silent", "error"]
-_AGAIN_SECONDS = 0.1
+_AGAIN_SECONDS = (0.05, 0.15)
+"""Bounds of the wait before another attempt. Long enough that a client who is refused does not keep
+the server busy, short beside what it waits for; and not the same for all, because what takes the
+line of one takes those of many at the same moment."""
 _PATIENCE_SECONDS = 30.0
 """How long a stream may stand still before it counts as silent."""
 _SHAPE = {"message", "type", "param", "code"}
+_WORTH_SECONDS = 0.05
+"""Shorter pauses are not remembered."""
+
+
+class Pause(NamedTuple):
+    """Between two events of a stream, or before its first; by the monotonic clock."""
+
+    begun: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it was."""
+        return self.ended - self.begun
 
 
 @dataclass
@@ -28,11 +45,22 @@ class Outcome:
     """What became of one request."""
 
     verdict: Verdict
-    stalls: list[float] = field(default_factory=list)
-    """Seconds between its events, the longest first."""
+    begun: float = 0.0
+    ended: float = 0.0
+    """Both by the monotonic clock."""
+    pauses: list[Pause] = field(default_factory=list)
+    """All that are worth a word."""
+    tokens: int = 0
     resumed: int = 0
     """Times that its connection broke and was taken up again."""
     detail: str = ""
+    troubles: list[tuple[float, str]] = field(default_factory=list)
+    """What its client met with, and when."""
+
+    @property
+    def stall(self) -> float:
+        """Its longest pause in seconds."""
+        return max((pause.seconds for pause in self.pauses), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -49,11 +77,6 @@ class Asked:
         shared = [chance.randrange(4) + 3] * 40
         own = [chance.randrange(3, vocab) for _ in range(chance.randrange(1, 60))]
         return cls(shared + own, chance.randrange(40, 160), chance.randrange(2**31))
-
-    def expected(self, vocab: int) -> list[int]:
-        """Every token of the answer."""
-        sampling = Sampling(self.max_tokens, derive_seed(self.seed, 0))
-        return expected_tokens(self.prompt, sampling, vocab)[0]
 
     def body(self, model: str) -> dict[str, Any]:
         """As a completion request."""
@@ -72,7 +95,8 @@ class Reader:
     """One durable stream: reads it, and resumes it after its last event when the line breaks."""
 
     def __init__(self, client: httpx.AsyncClient, model: str, asked: Asked) -> None:
-        self._client, self._model, self._asked = client, model, asked
+        self._client, self._model, self.asked = client, model, asked
+        self._chance = random.Random(asked.seed)
         self.tokens: list[int] = []
         self.last = ""
         """Id of the last event."""
@@ -80,8 +104,9 @@ class Reader:
         self.error = ""
         self.finished = False
         self.resumed = 0
-        self.stalls: list[float] = []
-        self._heard = time.monotonic()
+        self.pauses: list[Pause] = []
+        self.troubles: list[tuple[float, str]] = []
+        self.begun = self._heard = time.monotonic()
 
     async def read(self) -> None:
         """Until the end, an error, or patience is over."""
@@ -90,23 +115,24 @@ class Reader:
                 return
             try:
                 await self._attempt()
-            except httpx.TransportError:
-                await asyncio.sleep(_AGAIN_SECONDS)
+            except httpx.TransportError as error:
+                self._met(type(error).__name__)
+                await self._again()
 
     async def _attempt(self) -> None:
         async with self._open() as answer:
             if answer.status_code == 200:
                 self.resumed += bool(self.last)
-                async for line in answer.aiter_lines():
-                    self._line(line)
+                async for event in events(answer):
+                    self._event(event)
             elif answer.status_code != 204:
-                await self._refused(answer)
+                return await self._refused(answer)
         if not (self.finished or self.error):
             raise httpx.ReadError("the stream ends before its end")
 
     def _open(self) -> Any:
         if not self.last:
-            body, headers = self._asked.body(self._model), {"X-Stream-Durable": "1"}
+            body, headers = self.asked.body(self._model), {"X-Stream-Durable": "1"}
             return self._client.stream("POST", "/v1/completions", json=body, headers=headers)
         name = self.last.rpartition(":")[0]
         headers = {"Last-Event-ID": self.last}
@@ -116,22 +142,29 @@ class Reader:
         """An error is clean when it has OpenAI's shape. What is only busy is asked again."""
         error = json.loads(await answer.aread()).get("error", {})
         if answer.status_code in (429, 503):
-            await asyncio.sleep(_AGAIN_SECONDS)
+            self._met(f"{answer.status_code} {error['code']}")
+            await self._again()
             return
         assert set(error) >= _SHAPE, error
         self.error = error["message"]
 
-    def _line(self, line: str) -> None:
-        if line.startswith("id: "):
-            self.last = line.removeprefix("id: ")
-        elif line == "data: [DONE]":
-            self.finished = True
-        elif line.startswith("data: "):
-            self._event(json.loads(line.removeprefix("data: ")))
+    async def _again(self) -> None:
+        await asyncio.sleep(self._chance.uniform(*_AGAIN_SECONDS))
 
-    def _event(self, event: dict[str, Any]) -> None:
+    def _met(self, what: str) -> None:
+        self.troubles.append((time.monotonic(), what))
+
+    def _event(self, event: dict[bytes, bytes]) -> None:
+        self.last = event.get(b"id", self.last.encode()).decode()
+        if event.get(b"data") == b"[DONE]":
+            self.finished = True
+        elif b"data" in event:
+            self._heed(json.loads(event[b"data"]))
+
+    def _heed(self, event: dict[str, Any]) -> None:
         now = time.monotonic()
-        self.stalls.append(now - self._heard)
+        if now - self._heard > _WORTH_SECONDS:
+            self.pauses.append(Pause(self._heard, now))
         self._heard = now
         if "error" in event:
             assert set(event["error"]) >= _SHAPE, event
@@ -142,14 +175,57 @@ class Reader:
             self.reason = choice["finish_reason"] or self.reason
 
 
-async def ask(client: httpx.AsyncClient, model: str, asked: Asked, vocab: int) -> Outcome:
+async def events(answer: httpx.Response) -> AsyncIterator[dict[bytes, bytes]]:
+    """Fields of every whole event: one that is cut off does not count, and neither does its id.
+    (httpx's own lines also end at U+2028 and the like, which are text here.)"""
+    rest = b""
+    async for data in answer.aiter_bytes():
+        *whole, rest = (rest + data).split(b"\n\n")
+        for event in whole:
+            pairs = (line.partition(b": ") for line in event.split(b"\n"))
+            yield {name: value for name, _, value in pairs}
+
+
+Oracle = Callable[[random.Random], tuple[Asked, list[int]]]
+"""Any request, and every token of its answer."""
+
+
+def hashes(vocab: int) -> Oracle:
+    """Requests to fake workers: their tokens follow from the request."""
+
+    def draw(chance: random.Random) -> tuple[Asked, list[int]]:
+        asked = Asked.any(chance, vocab)
+        sampling = Sampling(asked.max_tokens, derive_seed(asked.seed, 0))
+        return asked, expected_tokens(asked.prompt, sampling, vocab)[0]
+
+    return draw
+
+
+async def answers(client: httpx.AsyncClient, model: str, vocab: int, count: int) -> Oracle:
+    """Some requests to a real model, with the tokens that they have while nothing is broken."""
+    chance = random.Random(count)
+    readers = [Reader(client, model, Asked.any(chance, vocab)) for _ in range(count)]
+    await asyncio.gather(*(reader.read() for reader in readers))
+    assert all(reader.finished for reader in readers), [reader.error for reader in readers]
+    known = [(reader.asked, reader.tokens) for reader in readers]
+    return lambda chance: chance.choice(known)
+
+
+async def ask(client: httpx.AsyncClient, model: str, asked: Asked, expected: list[int]) -> Outcome:
     """Run one request to its end and judge it against what its tokens must be."""
     reader = Reader(client, model, asked)
     await reader.read()
-    stalls = sorted(reader.stalls, reverse=True)
-    verdict = _judge(reader, asked.expected(vocab))
     detail = reader.error or f"{len(reader.tokens)} tokens, {reader.last}"
-    return Outcome(verdict, stalls, reader.resumed, detail)
+    return Outcome(
+        _judge(reader, expected),
+        reader.begun,
+        time.monotonic(),
+        reader.pauses,
+        len(reader.tokens),
+        reader.resumed,
+        detail,
+        reader.troubles,
+    )
 
 
 def _judge(reader: Reader, expected: list[int]) -> Verdict:
@@ -165,7 +241,7 @@ def _judge(reader: Reader, expected: list[int]) -> Verdict:
 
 
 async def load(
-    client: httpx.AsyncClient, model: str, vocab: int, streams: int, until: float, seed: int
+    client: httpx.AsyncClient, model: str, draw: Oracle, streams: int, until: float, seed: int
 ) -> AsyncIterator[Outcome]:
     """Keep so many streams running until a moment of the monotonic clock, then let them end."""
     outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
@@ -173,7 +249,7 @@ async def load(
     async def one(number: int) -> None:
         chance = random.Random(f"{seed}/{number}")
         while time.monotonic() < until:
-            outcomes.put_nowait(await ask(client, model, Asked.any(chance, vocab), vocab))
+            outcomes.put_nowait(await ask(client, model, *draw(chance)))
 
     running = asyncio.gather(*(one(number) for number in range(streams)))
     while not running.done() or not outcomes.empty():

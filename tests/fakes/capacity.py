@@ -1,24 +1,37 @@
-"""How many busy workers one scheduler process keeps up with: its CPU time per worker step.
+"""How many busy workers one scheduler process keeps up with, and what happens beyond.
 
-A real scheduler over real sockets, with workers that answer at once and make no tokens of their
-own. Only the thread time of the scheduler's turns is counted; every result is a turn by itself, as
-when workers are out of step with each other. Arrivals replace what ends, so rows come and go.
+A real scheduler over real sockets, with workers that make no tokens of their own. Time is counted,
+not waited for: a step takes `step_ms`, a turn of the scheduler takes the processor time of its
+thread, and what ends while a turn runs is in the next one, as between processes. So the figures are
+those of a scheduler with a core of its own, also where this machine is shared. Arrivals replace
+what ends.
+
+    worker 1   | step | step | step | step .......| step |
+    worker 2      | step | step | step .....| step |          waits: its plan is not there yet
+    scheduler  ----- turn - turn -- turn turn turn --         busy: no time between two turns
 
     python -m tests.fakes.capacity [--workers 1,8,32] [--rows 256] [--steps 40] [--step-ms 20]
+    python -m tests.fakes.capacity --plot --workers 1,2,4,8,16,32,64
+
+`--plot` goes on where `baton bench scaling` ends for want of machines: it writes what a token costs
+such a fleet, with the knee by the same rule, into `bench/`.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from baton import __version__
@@ -26,9 +39,12 @@ from baton.discovery import socket_path
 from baton.peers import Greeting, incarnation
 from baton.protocol import Cut, Hello, Plan, Result, Sampling, Submit, Tokens, WorkerInfo
 from baton.settings import Settings
-from baton.tokens import pack, unpack
+from baton.tokens import pack
 from baton.topology import FLEET, FRONTEND
 from baton.transport import Client, Server, wait
+from baton_ops import machine
+from baton_ops.curve import Curve
+from baton_ops.plot import bends
 from baton_scheduler.config import Config
 from baton_scheduler.service import Service
 from baton_worker.plans import Plans
@@ -58,6 +74,10 @@ class Worker:
             else:
                 self.greeting.heard(message, 0.0)
 
+    def token(self) -> int:
+        """What every row samples in this step."""
+        return 7
+
     def step(self) -> bool:
         """Run one step. False when there is none."""
         self.hear()
@@ -72,7 +92,7 @@ class Worker:
         first, count = self.lengths[rows].astype("<u4"), len(rows)
         self.lengths[rows] += 1
         self.plans.advance()
-        tokens = np.full(count, 7, "<i4").tobytes()
+        tokens = np.full(count, self.token(), "<i4").tobytes()
         result = Result(
             plan.epoch, plan.step + turn, rows.tobytes(), first.tobytes(), b"\x01" * count, tokens
         )
@@ -113,15 +133,15 @@ class Gateway:
 class Figures:
     """Of one run."""
 
-    workers: int
-    max_steps: int
     micros: float
     """CPU microseconds of the scheduler per worker step."""
-    per_token: float
-    """The same per token."""
+    stepping: float
+    """Share of their time that workers ran steps, of all that they could."""
+    busy: float
+    """Share of its time that the scheduler ran."""
 
 
-def measure(workers: int, rows: int, steps: int, max_steps: int) -> Figures:
+def measure(workers: int, rows: int, steps: int, max_steps: int, step_seconds: float) -> Figures:
     """Run `steps` steps of each of so many full workers."""
     with tempfile.TemporaryDirectory(prefix="cap") as folder, ExitStack() as stack:
         run_dir = Path(folder)
@@ -138,15 +158,11 @@ def measure(workers: int, rows: int, steps: int, max_steps: int) -> Figures:
         ]
         _join(service, gateway, crowd)
         gateway.submit(rows * workers)
-        _rounds(service, gateway, crowd, 12)  # Until every row decodes.
-        before = gateway.received
-        seconds, done = _rounds(service, gateway, crowd, steps)
-        return Figures(
-            workers,
-            max_steps,
-            1e6 * seconds / done,
-            1e6 * seconds / max(1, gateway.received - before),
-        )
+        timeline = Timeline(service, gateway, crowd, step_seconds)
+        while service.state.num_running < 0.95 * rows * workers or len(service.state.queue):
+            timeline.run(1)
+        timeline.run(4)  # What was placed last is computed, too.
+        return timeline.run(steps)
 
 
 def _join(service: Service, gateway: Gateway, crowd: list[Worker]) -> None:
@@ -164,49 +180,158 @@ def _join(service: Service, gateway: Gateway, crowd: list[Worker]) -> None:
             one.hear()
 
 
-def _rounds(
-    service: Service, gateway: Gateway, crowd: list[Worker], rounds: int
-) -> tuple[float, int]:
-    """(seconds of CPU time, steps)"""
-    seconds, done = 0.0, 0
-    for _ in range(rounds):
-        for worker in crowd:
-            ran = worker.step()
-            wait((service._fleet if ran else service._frontend,), 0.05)
+class Timeline:
+    """Who runs when. Workers begin out of step with each other."""
+
+    def __init__(
+        self, service: Service, gateway: Gateway, crowd: list[Worker], step_seconds: float
+    ) -> None:
+        self.service, self.gateway, self.crowd = service, gateway, crowd
+        self.step = step_seconds
+        self.now = 0.0
+        """When the scheduler is free again."""
+        self.ends = [(step_seconds * n / len(crowd), n) for n in range(len(crowd))]
+        """Heap of the steps that run."""
+        self.waiting: dict[int, float] = {}
+        """Workers without a plan, since when."""
+        heapify(self.ends)
+
+    def run(self, rounds: int) -> Figures:
+        """Until every worker has had so many steps, on average."""
+        begun, seconds, done = self.now, 0.0, 0
+        while done < rounds * len(self.crowd):
+            if self.ends:
+                self.now = max(self.now, self.ends[0][0])
+            ran = self._end_steps()
+            spent = self._turn(len(ran))
+            self.now += spent
+            seconds, done = seconds + spent, done + len(ran)
+            self._start_steps()
+        span = self.now - begun
+        most = span / self.step * len(self.crowd)
+        return Figures(1e6 * seconds / done, done / most, seconds / span)
+
+    def _end_steps(self) -> list[int]:
+        """Results of all steps that are over."""
+        ran = []
+        while self.ends and self.ends[0][0] <= self.now:
+            end, number = heappop(self.ends)
+            if self.crowd[number].step():
+                ran.append(number)
+            self._next(number, end)
+        return ran
+
+    def _next(self, number: int, end: float) -> None:
+        if self.crowd[number].plans:
+            heappush(self.ends, (end + self.step, number))
+        else:
+            self.waiting[number] = end
+
+    def _turn(self, results: int) -> float:
+        """Seconds that the scheduler takes until it has settled so many results."""
+        seconds, goal = 0.0, self._settled() + results
+        while True:
+            if results:
+                wait((self.service._fleet,), 0.05)
             begin = time.thread_time()
-            service.turn()
+            self.service.turn()
             seconds += time.thread_time() - begin
-            done += ran
-            gateway.hear()
-    return seconds, done
+            self.gateway.hear()
+            if self._settled() >= goal:
+                return seconds
+
+    def _settled(self) -> int:
+        return sum(worker.steps for worker in self.service.state.fleet)
+
+    def _start_steps(self) -> None:
+        """Whoever has waited for a plan that has come begins."""
+        for number, since in list(self.waiting.items()):
+            worker = self.crowd[number]
+            wait((worker.client,), 0.005)
+            worker.hear()
+            if worker.plans:
+                del self.waiting[number]
+                heappush(self.ends, (max(since, self.now) + self.step, number))
 
 
 class Capacity(Settings, prefix="capacity"):
     """Measure the scheduler's share of the work."""
 
-    workers: str = "1,8,32"
-    """Numbers of workers, separated by commas."""
+    workers: tuple[int, ...] = (1, 8, 32)
+    """Numbers of workers."""
     rows: int = 256
     """Sequences on each."""
     steps: int = 40
     """Steps of each that are measured."""
     step_ms: float = 20.0
     """What a step takes on a real worker."""
+    plot: bool = False
+    """Also write a plot and JSON; for two or more numbers of workers, ascending."""
+    out: Path = Path("bench")
+    """Where to."""
+
+
+PLANS = (1, 8)
+"""Steps of a plan."""
+
+
+def curve(options: Capacity, max_steps: int, found: Sequence[Figures]) -> Curve:
+    """What a token costs the fleet, and of it the scheduler. Workers that wait make it dearer."""
+    most = [n * options.rows / options.step_ms * 1e3 for n in options.workers]
+    costs = {
+        "us of the fleet per token": tuple(
+            1e6 / (rate * run.stepping) for rate, run in zip(most, found, strict=True)
+        ),
+        "us of the scheduler per token": tuple(run.micros / options.rows for run in found),
+    }
+    title = f"Plans of {max_steps} step{'s' * (max_steps > 1)}, {options.rows} sequences per worker"
+    why = "the scheduler's core is full and workers wait for plans"
+    return Curve(title, "workers", options.workers, costs, why)
+
+
+def show(options: Capacity, found: dict[int, list[Figures]]) -> Table:
+    """For people."""
+    table = Table(title=f"one scheduler process, workers of {options.rows} sequences")
+    names = ("workers", "steps of a plan", "us a step", "scheduler busy", "workers stepping")
+    for name in (*names, "wait between steps, ms"):
+        table.add_column(name, justify="right")
+    for turn, workers in enumerate(options.workers):
+        for max_steps, runs in found.items():
+            run = runs[turn]
+            shares = (f"{100 * run.busy:.0f} %", f"{100 * run.stepping:.0f} %")
+            wait_ms = options.step_ms * max(0.0, 1 / run.stepping - 1)
+            row = (str(workers), str(max_steps), f"{run.micros:.0f}", *shares)
+            table.add_row(*row, f"{wait_ms:.1f}")
+    return table
+
+
+def draw(options: Capacity, found: dict[int, list[Figures]], console: Console) -> None:
+    """Write the plot and the JSON, and print what the curves say."""
+    curves = [curve(options, max_steps, runs) for max_steps, runs in found.items()]
+    told = [{**asdict(one), "knee": one.knee, "sentence": one.sentence} for one in curves]
+    options.out.mkdir(parents=True, exist_ok=True)
+    stem = options.out / "capacity"
+    report = {"machine": machine.facts(), "step_ms": options.step_ms, "curves": told}
+    stem.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
+    title = f"One scheduler, simulated workers of {options.step_ms:g} ms a step, "
+    bends(curves, title + machine.facts()["cpu"], stem.with_suffix(".png"))
+    for one in curves:
+        console.print(f"{one.name}: {one.sentence}", highlight=False)
+    console.print(f"wrote {stem}.json and {stem}.png", highlight=False)
 
 
 def main(argv: Sequence[str]) -> None:
-    """Print a table."""
-    options = Capacity.load(argv)
-    table = Table(title=f"one scheduler process, workers of {options.rows} sequences")
-    for name in ("workers", "steps of a plan", "us a step", "us a token", "workers kept busy"):
-        table.add_column(name, justify="right")
-    for workers in unpack(pack(map(int, options.workers.split(",")))):
-        for max_steps in (1, 8):
-            found = measure(workers, options.rows, options.steps, max_steps)
-            numbers = (f"{found.micros:.0f}", f"{found.per_token:.2f}")
-            most = f"{1000 * options.step_ms / found.micros:.0f}"
-            table.add_row(str(workers), str(max_steps), *numbers, most)
-    Console().print(table)
+    """Measure and print."""
+    options, console = Capacity.load(argv), Console()
+    found: dict[int, list[Figures]] = {max_steps: [] for max_steps in PLANS}
+    with Progress(console=console) as progress:
+        for workers in progress.track(options.workers, description="workers"):
+            for max_steps, runs in found.items():
+                lasting = options.step_ms / 1000
+                runs.append(measure(workers, options.rows, options.steps, max_steps, lasting))
+    console.print(show(options, found))
+    if options.plot:
+        draw(options, found, console)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ class Completions:
 
     `takes_ids` and `tokenizes` say what kind of server it plays; `broken` is what happens to the
     requests whose number (from 0) is in `breaks`: "refuse", "error", "cut", "silent" or "empty".
+    No answer begins before `together` have been open at once.
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,7 @@ class Completions:
         self.broken = "refuse"
         self.breaks: set[int] = set()
         self.asked: list[dict[str, Any]] = []
+        self.together = 1
         self.running = self.most_running = 0
         self.app = FastAPI()
         self.app.get("/v1/models")(self.models)
@@ -64,6 +66,8 @@ class Completions:
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
+            while self.most_running < self.together:
+                await asyncio.sleep(0.001)
             for _ in range(0 if fault == "empty" else tokens):
                 await asyncio.sleep(3600 if fault == "silent" else 0)
                 piece = {"delta": {"content": "a"}} if chat else {"text": "a"}

@@ -392,6 +392,7 @@ class FakeChannel:
 
     def __init__(self, server: FakeServer | None) -> None:
         self._server = server
+        self.breaking = False
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
         if server is not None:
             server.push = self._inbox.put_nowait
@@ -404,6 +405,10 @@ class FakeChannel:
 
     async def receive(self) -> Received:
         return Received(b"", Envelope(), await self._inbox.get())
+
+    def broke(self) -> bool:
+        broken, self.breaking = self.breaking, False
+        return broken
 
     def close(self) -> None:
         """Nothing to close."""

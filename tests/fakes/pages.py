@@ -6,6 +6,7 @@ import torch
 
 from baton.protocol import Grant
 from baton.tokens import pack
+from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.pages import Codes
 from baton_worker.kv import KVCache
 from baton_worker.models.spec import Attention, Decoder, Glu, Head, Norm, Rope
@@ -21,15 +22,25 @@ def spec(*heads: int) -> Decoder:
 
 
 def cache(
-    page_size: int, dtype: torch.dtype = torch.bfloat16, codes: Codes | None = None
+    page_size: int,
+    dtype: torch.dtype = torch.bfloat16,
+    codes: Codes | None = None,
+    layout: Layout = Layout.NHD,
 ) -> KVCache:
     """Two layers of different widths, 64 tokens."""
-    device = torch.device("cpu")
-    return KVCache(spec(1, 4), 64 // page_size, page_size, dtype=dtype, device=device, codes=codes)
+    return KVCache(
+        spec(1, 4),
+        64 // page_size,
+        page_size,
+        dtype=dtype,
+        device=torch.device("cpu"),
+        codes=codes,
+        layout=layout,
+    )
 
 
-def filled(page_size: int, codes: Codes | None = None) -> KVCache:
-    made = cache(page_size, codes=codes)
+def filled(page_size: int, codes: Codes | None = None, layout: Layout = Layout.NHD) -> KVCache:
+    made = cache(page_size, codes=codes, layout=layout)
     generator = torch.Generator().manual_seed(0)
     for layer in made.layers:
         if codes is None:

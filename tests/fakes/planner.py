@@ -122,10 +122,15 @@ class Planner:
 
     def settle(self, result: Result) -> None:
         """Take the tokens in; what is over leaves."""
-        slots, tokens = list(unpack(result.rows, "I")), list(unpack(result.tokens))
-        for slot, token, first in zip(slots, tokens, unpack(result.first, "I"), strict=True):
-            assert first == len(self.running[slot].log)
-            self.running[slot].log.append(token)
+        counts, tokens = unpack(result.counts, "B"), iter(unpack(result.tokens))
+        rows = zip(unpack(result.rows, "I"), unpack(result.first, "I"), counts, strict=True)
+        slots = []
+        for slot, first, count in rows:
+            sequence = self.running[slot]
+            assert first == len(sequence.log) and count > 0
+            sequence.log += [next(tokens) for _ in range(count)]
+            sequence.computed = sequence.known - 1
+            slots += [slot] * count
         for part in result.prompt_logprobs:
             self.running[part.slot].prompt_logprobs.append(part)
         if result.logprobs is not None:
@@ -139,7 +144,7 @@ class Planner:
 
     def _describe(self, result: Result, slots: list[int]) -> None:
         assert result.logprobs is not None
-        for row, chosen, rank, top in entries(result.logprobs):
+        for row, chosen, rank, top in sorted(entries(result.logprobs)):
             sequence = self.running[slots[row]]
             sequence.chosen.append(chosen)
             sequence.ranks.append(rank)

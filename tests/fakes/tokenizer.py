@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from baton_tokenizer.gguf import scored_merges
+from baton_tokenizer.pieces import scored_merges
 from baton_tokenizer.pretokenizers import byte_level, pre_tokenizer
 from baton_tokenizer.spelling import ALPHABET
 from baton_tokenizer.vocab import Source, Vocab, build

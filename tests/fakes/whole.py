@@ -1,5 +1,5 @@
 """The whole system in one process, without a socket: the gateway's application over the real
-tokenizer, the real scheduler state and the real worker engine.
+tokenizer, the real media preparation, the real scheduler state and the real worker engine.
 
 So a checkpoint is proven through its endpoint in a second.
 """
@@ -15,22 +15,30 @@ from pathlib import Path
 from typing import Any
 
 from baton.discovery import StaticDirectory
+from baton.errors import BatonError
 from baton.protocol import (
     Abort,
     Decode,
     Envelope,
     Hello,
+    MediaInfo,
     Message,
+    Prepare,
     Stats,
     Submit,
     Text,
     TokenizerInfo,
     WorkerInfo,
 )
-from baton.topology import FRONTEND, TOKENIZE, Link
+from baton.topology import FRONTEND, MEDIA, TOKENIZE, Link
 from baton_gateway.app import create_app
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
+from baton_mm_preprocess import child
+from baton_mm_preprocess.child import Outcome
+from baton_mm_preprocess.config import Config as MediaConfig
+from baton_mm_preprocess.modalities import read_model
+from baton_mm_preprocess.service import prepare, refusal, setup_of
 from baton_scheduler.events import (
     Aborted,
     Arrived,
@@ -79,6 +87,32 @@ class RealTokenizer(FakeServer):
         else:
             answer = self._desk.answer(message, Envelope())  # type: ignore[arg-type]
         self.push(answer)
+
+
+class RealPreprocessor(FakeServer):
+    """The real preparation, without the processes around it."""
+
+    service = "mm-preprocess"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._model = read_model(path, path.name)
+        self._config = MediaConfig()
+
+    def hello(self) -> Hello:
+        info = MediaInfo(self._model.name, self._model.modalities)
+        return Hello(self.service, "mm-preprocess-1", self.incarnation, "0", media=info)
+
+    def serve(self, message: Message) -> None:
+        assert isinstance(message, Prepare)
+        try:
+            self.push(prepare(self._model, message, self._look))
+        except BatonError as error:
+            self.push(refusal(message, error))
+
+    def _look(self, url: str) -> Outcome:
+        assert self._model.images is not None
+        return child.prepare(url, setup_of(self._model.images, self._config))
 
 
 class RealScheduler(FakeServer):
@@ -169,6 +203,7 @@ def info_of(worker: WorkerEngine, name: str) -> WorkerInfo:
         resolved.vocab_size,
         eos_ids=resolved.eos_ids,
         pooling=resolved.pooling,
+        windows=resolved.groups.windows,
     )
 
 
@@ -177,11 +212,16 @@ class WholeEngine(Engine):
 
     def __init__(self, config: Config, path: Path, worker: WorkerEngine, limits: Limits) -> None:
         self.tokenizer = RealTokenizer(path)
+        self.preprocessor = RealPreprocessor(path)
         self.scheduler = RealScheduler(worker, path.name, limits)
         super().__init__(config, StaticDirectory(config), self._connect)
 
     def _connect(self, link: Link, address: str, identity: bytes) -> FakeChannel:
-        servers: dict[Link, FakeServer] = {TOKENIZE: self.tokenizer, FRONTEND: self.scheduler}
+        servers: dict[Link, FakeServer] = {
+            TOKENIZE: self.tokenizer,
+            FRONTEND: self.scheduler,
+            MEDIA: self.preprocessor,
+        }
         return FakeChannel(servers.get(link))
 
 

@@ -18,13 +18,17 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import product
 from types import TracebackType
 from typing import Self
+
+import msgspec
 
 from baton import __version__
 from baton.discovery import StaticDirectory
 from baton.peers import Greeting, incarnation
 from baton.protocol import (
+    Assign,
     Cut,
     Hello,
     Message,
@@ -58,6 +62,7 @@ def worker_info(
     pages_address: str = "",
     host_pages: int = 0,
     window: int = 0,
+    windows: tuple[int, ...] = (),
 ) -> WorkerInfo:
     """What a fake worker says of itself."""
     return WorkerInfo(
@@ -72,6 +77,7 @@ def worker_info(
         pages_address=pages_address,
         host_pages=host_pages,
         window=window,
+        windows=windows,
     )
 
 
@@ -109,9 +115,10 @@ class _Slot:
     tokens: list[int]
     """Prompt and log."""
     computed: int = 0
-    pages: list[int] = field(default_factory=list)
-    dropped: int = 0
-    """So many of them, from the first on, are not its own any more."""
+    pages: list[list[int]] = field(default_factory=list)
+    """By group; 0 in the place of those that it never had."""
+    dropped: list[int] = field(default_factory=list)
+    """By group: so many of them, from the first on, are not its own, or not any more."""
     keys: list[bytes] = field(default_factory=list)
     """Per computed position what its page must hold: a hash of all tokens up to it."""
     done: bool = False
@@ -123,7 +130,8 @@ class _Slot:
     @property
     def own(self) -> list[int]:
         """Pages that nobody else writes to."""
-        return self.pages[self.dropped :]
+        groups = zip(self.pages, self.dropped, strict=True)
+        return [page for pages, dropped in groups for page in pages[dropped:]]
 
     def key(self, position: int) -> bytes:
         """Extends the chain up to this position, which a token must have."""
@@ -134,11 +142,18 @@ class _Slot:
         return self.keys[position]
 
 
+def _by_group(rows: bytes, groups: bytes, counts: bytes) -> list[tuple[int, int, int]]:
+    """(slot, group, count) of the page or drop columns of a plan."""
+    slots = unpack(rows, "I")
+    return list(zip(slots, groups or bytes(len(slots)), unpack(counts, "I"), strict=True))
+
+
 class FakeEngine:
     """Runs plans. A plan that breaks a promise raises `AssertionError`."""
 
     def __init__(self, info: WorkerInfo, *, fail_on: int | None = None) -> None:
         self.info = info
+        self.windows = info.windows or (info.window,)
         self.fail_on = fail_on
         """A sequence whose prompt begins with this token fails at its first step."""
         self.withhold = False
@@ -183,20 +198,22 @@ class FakeEngine:
         seed, vocab = new.sampling.seed, self.info.vocab_size
         assert log == [token(prompt, seed, i, vocab) for i in range(len(log))], "a foreign log"
         assert 0 <= new.computed < length, "nothing is left to run"
-        self.slots[new.slot] = _Slot(new, prompt, unpack(new.tokens).tolist(), new.computed)
+        slot = _Slot(new, prompt, unpack(new.tokens).tolist(), new.computed)
+        slot.pages, slot.dropped = [[] for _ in self.windows], [0] * len(self.windows)
+        self.slots[new.slot] = slot
 
     def _append(self, plan: Plan) -> None:
+        drops = _by_group(plan.drop_rows, plan.drop_groups, plan.drop_counts)
+        for slot, group, count in drops:
+            if not self.slots[slot].pages[group]:
+                self.slots[slot].pages[group] = [0] * count
         pages = iter(unpack(plan.pages, "I"))
-        for slot, count in zip(
-            unpack(plan.page_rows, "I"), unpack(plan.page_counts, "I"), strict=True
-        ):
-            self.slots[slot].pages += [next(pages) for _ in range(count)]
+        for slot, group, count in _by_group(plan.page_rows, plan.page_groups, plan.page_counts):
+            self.slots[slot].pages[group] += [next(pages) for _ in range(count)]
         assert next(pages, None) is None
-        for slot, count in zip(
-            unpack(plan.drop_rows, "I"), unpack(plan.drop_counts, "I"), strict=True
-        ):
-            assert self.slots[slot].dropped < count < len(self.slots[slot].pages)
-            self.slots[slot].dropped = count
+        for slot, group, count in drops:
+            assert self.slots[slot].dropped[group] < count < len(self.slots[slot].pages[group])
+            self.slots[slot].dropped[group] = count
         # A slot that is done may be told of its release later than its pages are handed on.
         live = [page for slot in self.slots.values() if not slot.done for page in slot.own]
         assert all(page < self.info.num_pages for page in live)
@@ -220,24 +237,26 @@ class FakeEngine:
 
     def _read(self, slot: _Slot) -> None:
         """Every key that the slot's next token sees is in its pages, and is its own prefix's."""
-        size, window = self.info.page_size, self.info.window
+        size = self.info.page_size
         if slot.computed:
             slot.key(slot.computed - 1)
-        first = max(0, slot.computed + 1 - window) // size if window else 0
-        assert first >= slot.dropped, "a page is missing"
-        for number in range(first, -(-slot.computed // size)):
-            page = slot.pages[number]
-            wanted = slot.keys[number * size : min((number + 1) * size, slot.computed)]
-            assert self.cache.get(page, [])[: len(wanted)] == wanted, "foreign keys in a page"
+        for group, window in enumerate(self.windows):
+            first = max(0, slot.computed + 1 - window) // size if window else 0
+            assert first >= slot.dropped[group], "a page is missing"
+            for number in range(first, -(-slot.computed // size)):
+                page = slot.pages[group][number]
+                keys = slot.keys[number * size : min((number + 1) * size, slot.computed)]
+                wanted = [key + bytes((group,)) for key in keys]
+                assert self.cache.get(page, [])[: len(wanted)] == wanted, "foreign keys in a page"
 
     def _write(self, slot: _Slot, start: int, end: int) -> None:
         size = self.info.page_size
-        for position in range(start, end):
-            page = slot.pages[position // size]
-            assert position // size >= slot.dropped
+        for position, group in product(range(start, end), range(len(self.windows))):
+            page = slot.pages[group][position // size]
+            assert position // size >= slot.dropped[group]
             assert self._owners[page] == 1, "a shared page is written"
             content = self.cache.setdefault(page, [b""] * size)
-            content[position % size] = slot.key(position)
+            content[position % size] = slot.key(position) + bytes((group,))
 
     def _run(self, plan: Plan, turn: int = 0) -> Result:
         rows, counts = unpack(plan.rows, "I"), unpack(plan.counts, "I")
@@ -294,7 +313,8 @@ class FakeEngine:
         self._read(slot)
         slot.computed += count
         assert slot.computed <= slot.length, "a token runs before it exists"
-        assert slot.computed <= len(slot.pages) * self.info.page_size, "beyond its pages"
+        room = min(len(pages) for pages in slot.pages) * self.info.page_size
+        assert slot.computed <= room, "beyond its pages"
         self._write(slot, start, slot.computed)
 
     def _sample(self, row: int, slot: _Slot) -> tuple[int, int, int]:
@@ -378,12 +398,21 @@ class FakeWorker:
                 if heart.stranger.is_set():
                     return
                 wait((client,), 0 if self._plans else 0.01)
+                known = greeting.server is not None
+                if client.broke() and known:
+                    return
                 for received in client.drain():
                     if greeting.heard(received.message, time.monotonic()):
                         heart.start()
                         self.joined.set()
                     else:
                         self._take(received.message, hello.incarnation)
+                        if isinstance(received.message, Assign):
+                            self.info = msgspec.structs.replace(
+                                self.info, role=received.message.role
+                            )
+                if known and greeting.server is None:
+                    return
                 if greeting.server is None:
                     due = greeting.due(time.monotonic())
                     if due is not None:

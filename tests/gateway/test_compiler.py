@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from baton.errors import InvalidRequest, Unavailable
+from baton import grammar_engines
+from baton.errors import InvalidRequest, SettingsError, Unavailable
 from baton.protocol import Grammar
 from baton_gateway.compiler import CHILDREN, Compiler
 from baton_gateway.schemas.constraints import Constraint
@@ -52,6 +53,22 @@ async def test_good_and_bad(compiler: Compiler) -> None:
     error = await refused(compiler, named)
     assert error.message == "Invalid schema for response_format 'r': Invalid type: stsring."
     assert error.code is None
+
+
+async def test_another_engine() -> None:
+    compiler = Compiler("xgrammar", seconds=10.0)
+    await compiler.check(GOOD)
+    lark = Constraint(Grammar("grammar", 'start: "a"'), "guided_grammar")
+    error = await refused(compiler, lark)
+    assert (error.status, error.code) == (400, "unsupported_value")
+    assert "xgrammar" in error.message and "llguidance" in error.message
+    await compiler.close()
+
+
+def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_engines, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"baton-serve\[xgrammar\]"):
+        Compiler("xgrammar")
 
 
 async def test_a_slow_compilation_is_killed_and_the_next_one_works() -> None:

@@ -85,6 +85,51 @@ def test_silence_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _play(script) == ["joined", "Stats", "lost"]
 
 
+def test_silence_behind_a_connection_that_stands_is_noticed_sooner_than_behind_one_that_broke(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first may be a link that is cut, the second is a server that starts again."""
+    monkeypatch.setattr("baton_gateway.connection.LOST_SECONDS", 0.2)
+    monkeypatch.setattr("baton_gateway.connection._AWAY_SECONDS", 0.6)
+
+    async def main() -> list[bool]:
+        server, found = FakeScheduler(), list[bool]()
+        channel = FakeChannel(server)
+        connection = Connection(channel, "fake", ME, Diary(), alone=True)
+        assert not connection.silent, "nobody has answered yet"
+        connection.start()
+        await asyncio.sleep(0.15)
+        for broken in (False, True):
+            server.silent, channel.breaking = True, broken
+            for seconds in (0.4, 0.5):
+                await asyncio.sleep(seconds)
+                found.append(connection.silent)
+            server.silent = False
+            await asyncio.sleep(0.2)
+            found.append(connection.silent)
+        await connection.close()
+        return found
+
+    assert asyncio.run(main()) == [True, True, False, False, True, False]
+
+
+def test_a_broken_connection_is_a_loss_though_the_server_lives() -> None:
+    """What was on its way is gone, and neither side would ever know."""
+
+    async def main() -> list[str]:
+        server, diary = FakeScheduler(), Diary()
+        channel = FakeChannel(server)
+        connection = Connection(channel, "fake", ME, diary)
+        connection.start()
+        await asyncio.sleep(0.15)
+        channel.breaking = True
+        await asyncio.sleep(0.3)
+        await connection.close()
+        return diary.events
+
+    assert asyncio.run(main()) == ["joined", "Stats", "lost", "joined", "Stats", "lost"]
+
+
 def test_bug_in_a_listener_and_a_foreign_protocol_do_not_stop_the_link() -> None:
     async def script(server: FakeScheduler, diary: Diary, connection: Connection) -> None:
         diary.broken = True

@@ -12,8 +12,10 @@ import pytest
 
 from baton.protocol import Decode, Envelope, Message, Sampling, Text
 from baton.tokens import unpack
+from baton_gateway.burst import Burst
 from baton_gateway.connection import Connection
 from baton_gateway.decoding import Decoding
+from baton_gateway.generation import Delta
 from baton_gateway.sequence import Sequence
 from baton_gateway.stream import Stream
 from tests.fakes.engine import EOS, FakeTokenizer
@@ -51,7 +53,8 @@ class Bench:
             for handle in range(count)
         }  # fmt: skip
         self.aborted: list[int] = []
-        self.decoding = Decoding(self.live, self._pick, self._abort)
+        self.burst = Burst()
+        self.decoding = Decoding(self.live, self._pick, self._abort, self.burst)
 
     def _pick(self) -> Connection | None:
         up = [home for home in self.homes if home.up]
@@ -78,7 +81,43 @@ def _run(work: Any) -> Any:
     return asyncio.run(work)
 
 
-def test_one_message_per_step_and_tokenizer() -> None:
+class Body:
+    """Notes that something was written."""
+
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
+
+    def write(self, data: bytes) -> None:
+        self._events.append("written")
+
+    def cut(self) -> None:
+        self._events.append("cut")
+
+
+def test_the_text_of_one_message_leaves_together() -> None:
+    async def main() -> None:
+        bench, events = Bench(), list[str]()
+
+        def write(delta: Delta) -> bool:
+            events.append("made")
+            bench.burst.add(Body(events), delta.text.encode())
+            return True
+
+        for sequence in bench.live.values():
+            sequence.stream = Stream(1, write)
+        readers = [asyncio.ensure_future(anext(s.stream)) for s in bench.live.values()]
+        await asyncio.sleep(0)
+        for letter in b"ab":
+            await bench.tokens([letter])
+        await bench.answer(bench.homes[0])
+        assert events == 2 * (["made"] * 3 + ["written"] * 3)
+        for reader in readers:
+            reader.cancel()
+
+    _run(main())
+
+
+def test_one_message_of_few_rows_per_step_and_tokenizer() -> None:
     async def main() -> None:
         bench = Bench()
         ids = [*TEXT.encode(), EOS]
@@ -90,6 +129,17 @@ def test_one_message_per_step_and_tokenizer() -> None:
         # The stop id itself is not decoded: its step only says that it was the last.
         last = bench.homes[0].sent[-1]
         assert set(unpack(last.counts, "B")) == {0} and set(unpack(last.last, "B")) == {1}
+        assert await bench.texts() == {TEXT}
+
+    _run(main())
+
+
+def test_many_rows_come_in_several_messages() -> None:
+    async def main() -> None:
+        bench = Bench(count=150)
+        await bench.tokens(list(TEXT.encode()), last=True)
+        assert [len(m.handles) // 4 for m in bench.homes[0].sent] == [64, 64, 22]
+        await bench.answer(bench.homes[0])
         assert await bench.texts() == {TEXT}
 
     _run(main())

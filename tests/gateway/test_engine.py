@@ -148,7 +148,7 @@ def test_forgotten_states_are_opened_again() -> None:
 
 def test_long_silence_of_the_tokenizer_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """More tokens than fit into one row wait until a tokenizer is there again."""
-    monkeypatch.setattr("baton.peers.LOST_SECONDS", 0.2)
+    monkeypatch.setattr("baton.peers.QUIET_SECONDS", 0.2)
 
     async def check(engine: FakeEngine) -> None:
         engine.scheduler.reply = REPLY * 20

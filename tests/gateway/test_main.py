@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -147,6 +148,17 @@ def test_draining(run_dir: object) -> None:
             return await task
 
     assert asyncio.run(main()) == 0
+
+
+def test_gateways_share_a_port_when_all_of_them_want_to() -> None:
+    with listen(Config(port=0, shared_port=True)) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))  # It takes none before it serves.
+        first.listen()
+        listen(Config(port=port, shared_port=True)).close()
+        with pytest.raises(SettingsError, match=f"Cannot listen on 127.0.0.1:{port}"):
+            listen(Config(port=port))
 
 
 def test_port_in_use() -> None:

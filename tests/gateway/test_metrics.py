@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
-from baton.protocol import Stats
+from baton.protocol import RoleStats, Stats, TransferStats
 from baton_gateway.metrics import Metrics, SystemCollector, Timing
 from tests.fakes.engine import FakeScheduler
 
@@ -48,3 +49,33 @@ def test_no_report_is_no_number() -> None:
     assert metrics.registry.get_sample_value("baton_queue_running") == 0
     assert metrics.registry.get_sample_value("baton_worker_step_ms", {"worker": "worker-1"}) == 2.0
     assert metrics.registry.get_sample_value("baton_worker_gap_ms", {"worker": "worker-1"}) == 0.0
+
+
+def test_what_an_autoscaler_follows() -> None:
+    metrics, scheduler = Metrics(), FakeScheduler()
+    pressure = {"queue": 1.5, "kv": 0.25}
+    role = RoleStats("decode", 2, 3, 3.0, 0.0, 0.07, pressure)
+    stats = structs.replace(scheduler.stats(), roles=(role,), moved_tokens=99)
+    SystemCollector(metrics, lambda: stats)
+    value, of = metrics.registry.get_sample_value, {"role": "decode"}
+    assert value("baton_scale_desired_workers", of) == 3
+    assert value("baton_scale_ready_workers", of) == 2
+    assert value("baton_scale_queue_seconds", of) == 3.0
+    assert value("baton_scale_itl_seconds", of) == 0.07
+    assert value("baton_scale_pressure_ratio", of | {"part": "queue"}) == 1.5
+    assert value("baton_scale_desired_workers", {"role": "prefill"}) is None
+    assert value("baton_moved_tokens_total") == 99
+
+
+def test_transfers_are_told_by_transport() -> None:
+    metrics = Metrics()
+    rows = (TransferStats("none", 0, 2, 0, 0.0), TransferStats("shm", 7, 1, 4096, 0.5))
+    stats = structs.replace(FakeScheduler().stats(), transfers=rows)
+    SystemCollector(metrics, lambda: stats)
+    value = metrics.registry.get_sample_value
+    over = {"transport": "shm"}
+    assert value("baton_transfers_total", over | {"outcome": "done"}) == 7
+    assert value("baton_transfers_total", over | {"outcome": "failed"}) == 1
+    assert value("baton_transfers_total", {"transport": "none", "outcome": "failed"}) == 2
+    assert value("baton_transfer_bytes_total", over) == 4096
+    assert value("baton_transfer_seconds_total", over) == 0.5

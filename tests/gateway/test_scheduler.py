@@ -74,7 +74,7 @@ def test_scheduler_that_gave_us_up_is_given_the_work_again() -> None:
 def test_a_scheduler_that_does_not_come_back_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("baton.peers.LOST_SECONDS", 0.2)
+    monkeypatch.setattr("baton.peers.QUIET_SECONDS", 0.2)
 
     async def check(engine: FakeEngine) -> None:
         engine.scheduler.hold = True
@@ -102,7 +102,7 @@ def test_a_scheduler_that_was_stopped_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, leaves: bool
 ) -> None:
     """It never forgot us: its old runs are ahead of our logs, and one of them is not wanted."""
-    monkeypatch.setattr("baton.peers.LOST_SECONDS", 0.2)
+    monkeypatch.setattr("baton.peers.QUIET_SECONDS", 0.2)
 
     async def check(engine: FakeEngine) -> None:
         scheduler = engine.scheduler
@@ -191,28 +191,32 @@ def test_failure_of_one_choice_fails_the_request() -> None:
     run(check)
 
 
-def test_gap_in_the_log_is_refused_and_repeats_are_dropped() -> None:
+def test_a_gap_in_the_log_is_filled_and_repeats_are_dropped() -> None:
     def tokens(handle: int, first: int, *ids: int, last: bool = False) -> Tokens:
         finished = {handle: "length"} if last else {}
         columns = (pack([handle], "I"), pack([first], "I"), pack([len(ids)], "B"))
         return Tokens(*columns, pack(ids), finished)
 
     async def check(engine: FakeEngine) -> None:
-        engine.scheduler.hold = True
-        for messages, good in (
-            ([tokens(1, 0, 97, 98), tokens(1, 1, 98, 99), tokens(1, 3, 100, last=True)], True),
-            ([tokens(2, 0, 97), tokens(2, 2, 99)], False),
-        ):
-            texts = asyncio.create_task(text_of(engine, generation()))
-            await asyncio.sleep(0.05)
-            for message in messages:
-                engine.scheduler.push(message)
-            if good:
-                assert await texts == {0: "abcd"}
-            else:
-                with pytest.raises(ServerFault, match="lost on the way"):
-                    await texts
-                assert engine.scheduler.aborted == [2]
+        scheduler = engine.scheduler
+        scheduler.hold = True
+        texts = asyncio.create_task(text_of(engine, generation()))
+        await asyncio.sleep(0.05)
+        for message in (tokens(1, 0, 97, 98), tokens(1, 1, 98, 99), tokens(1, 3, 100, last=True)):
+            scheduler.push(message)
+        assert await texts == {0: "abcd"}
+        texts = asyncio.create_task(text_of(engine, generation()))
+        await asyncio.sleep(0.05)
+        scheduler.seen.clear()
+        scheduler.push(tokens(2, 0, 97))
+        scheduler.push(tokens(2, 3, 100, last=True))
+        await asyncio.sleep(0.05)
+        assert scheduler.aborted == [2]
+        [again] = [m for m in scheduler.seen if isinstance(m, Submit)]
+        assert again.handle == 2 and again.log == pack([97])
+        scheduler.push(tokens(2, 4, 101))  # of the run before, on its way still
+        scheduler.push(tokens(2, 1, 98, 99, last=True))
+        assert await texts == {0: "abc"}
 
     run(check)
 

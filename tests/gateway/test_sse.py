@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from baton.errors import Unavailable
+from baton_gateway.errors import CutOff
 from baton_gateway.sse import EventStream
 
 
@@ -36,6 +37,19 @@ class Client:
     @property
     def complete(self) -> bool:
         return self.sent[-1].get("more_body") is False
+
+
+def test_a_stream_that_goes_on_elsewhere_ends_without_an_end() -> None:
+    """No error and no `[DONE]`: the connection is closed, as by a gateway that has died."""
+    client, source = Client(), Source(2, error=CutOff())
+
+    async def main() -> None:
+        stream = EventStream("s", source.payloads(), keep_alive=9.0, stall=9.0)
+        await stream({"type": "http"}, client.receive, client.send)  # type: ignore[arg-type]
+
+    asyncio.run(main())
+    assert client.body.endswith(b"data: 1\n\n") and not client.complete
+    assert source.closed
 
 
 class Source:

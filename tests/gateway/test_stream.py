@@ -70,3 +70,51 @@ def test_reader_that_waits_is_woken() -> None:
             await anext(stream)
 
     asyncio.run(main())
+
+
+def test_what_is_put_while_the_reader_waits_passes_it() -> None:
+    async def main() -> None:
+        passed: list[str] = []
+        allowed = [True]
+
+        def write(delta: Delta) -> bool:
+            if allowed[0]:
+                passed.append(delta.text)
+            return allowed[0]
+
+        stream = Stream(1, write)
+        stream.put(_delta(0, "a"))
+        assert (await anext(stream)).text == "a" and not passed  # Nobody waited for it.
+        waiting = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        stream.put(_delta(0, "b"))
+        stream.put(_delta(0, "c"))
+        allowed[0] = False
+        stream.put(_delta(0, "d"))
+        allowed[0] = True
+        stream.put(_delta(0, "e"))  # It must not overtake what the reader has yet to take.
+        assert ((await waiting).text, passed) == ("d", ["b", "c"])
+        assert (await anext(stream)).text == "e"
+        waiting = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        stream.put(_delta(0, "f", "stop"))
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+        assert passed == ["b", "c", "f"]
+
+    asyncio.run(main())
+
+
+def test_what_breaks_on_the_way_past_the_reader_ends_its_stream_alone() -> None:
+    def write(delta: Delta) -> bool:
+        raise KeyError(delta.text)
+
+    async def main() -> None:
+        stream = Stream(1, write)
+        waiting = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        stream.put(_delta(0, "a"))
+        with pytest.raises(ServerFault):
+            await waiting
+
+    asyncio.run(main())

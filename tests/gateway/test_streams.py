@@ -12,8 +12,9 @@ import pytest
 
 from baton.errors import Unavailable
 from baton_gateway.config import Config
+from baton_gateway.errors import CutOff
 from baton_gateway.generation import Delta, Event, Past, Started
-from baton_gateway.journal.base import Ticket, lost
+from baton_gateway.journal.base import Kept, Ticket, lost
 from baton_gateway.journal.sqlite import SqliteJournal
 from baton_gateway.streams import Place, Recording, Streams
 
@@ -114,6 +115,34 @@ def test_a_finished_stream_is_read_and_not_run(tmp_path: Path) -> None:
     run(check, tmp_path)
 
 
+class Slow(SqliteJournal):
+    """Nobody can take the stream `s` until somebody has taken another one."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.taken = asyncio.Event()
+
+    async def take(self, name: str, owner: str) -> Kept | None:
+        if name == "s":
+            await self.taken.wait()
+        self.taken.set()
+        return await super().take(name, owner)
+
+
+def test_one_stream_does_not_wait_for_another_one_to_be_taken(tmp_path: Path) -> None:
+    """All streams of a gateway that has died come to another one at the same moment."""
+
+    async def check(streams: Streams, source: Source) -> None:
+        async for _ in (await begin(streams, source)).deltas(Place()):
+            pass
+        async with asyncio.timeout(10):
+            names = ("s", "s", "other")
+            found = await asyncio.gather(*(streams.find(n, "me", source.resume) for n in names))
+        assert found[0] is not None and found[1] is not None and found[2] is None
+
+    run(check, tmp_path, Slow)
+
+
 def test_nobody_reads_and_then_somebody_does(tmp_path: Path) -> None:
     async def check(streams: Streams, source: Source) -> None:
         source.pace = 0.02
@@ -130,6 +159,33 @@ def test_nobody_reads_and_then_somebody_does(tmp_path: Path) -> None:
         assert first.length == len(first.tokens) and not first.ended
 
     run(check, tmp_path, grace=0.05)
+
+
+def test_a_gateway_that_is_cut_off_lets_go_of_its_streams_and_takes_none(tmp_path: Path) -> None:
+    """Not even one that it has run: somebody else may run it by now."""
+
+    async def main() -> None:
+        cut, source = False, Source()
+        source.pace = 0.1
+        journal = SqliteJournal(Config(journal_path=tmp_path / "journal"))
+        streams = Streams(journal, 5.0, lambda: cut)
+        await streams.start()
+        recording = await begin(streams, source)
+        assert await text(recording, 3) == "abc"
+        reading = asyncio.create_task(text(recording))
+        await asyncio.sleep(0)
+        cut = True
+        with pytest.raises(CutOff):
+            await reading
+        assert source.closed == 1 and not recording.running
+        with pytest.raises(CutOff):
+            await streams.find("s", "me", source.resume)
+        cut, source.pace = False, 0.0
+        found = await streams.find("s", "me", source.resume)
+        assert found is not None and await text(found) == "abcdefghijkl"
+        await streams.close()
+
+    asyncio.run(main())
 
 
 def test_one_that_is_paused_says_so_to_who_still_waits(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import resource
 import msgspec
 import pytest
 
-from baton.grammar import Problem
+from baton.grammar import Problem, problem
 from baton.protocol import Grammar
 from baton_gateway import trial
 from baton_gateway.trial import LENGTH, frame, read, serve
@@ -17,7 +17,7 @@ from baton_gateway.trial import LENGTH, frame, read, serve
 def test_a_verdict_for_each_grammar() -> None:
     source = io.BytesIO(frame(Grammar("regex", "a+")) + frame(Grammar("regex", "(")))
     target = io.BytesIO()
-    serve(source, target)
+    serve(source, target, problem)
     target.seek(0)
     first, second = read(target), read(target)
     assert first is not None and msgspec.msgpack.decode(first) is None
@@ -33,5 +33,6 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: dict[int, tuple[int, int]] = {}
     monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
     trial.limit()
-    assert limits[resource.RLIMIT_AS] == (2**30, 2**30)
+    [most, hard] = limits[resource.RLIMIT_AS]
+    assert most == hard and 2**30 < most < 2**34
     assert limits[resource.RLIMIT_CORE] == (0, 0)

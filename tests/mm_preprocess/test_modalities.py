@@ -10,7 +10,9 @@ import pytest
 
 from baton.errors import InvalidRequest, ModelError
 from baton.protocol import MediaItem
-from baton_mm_preprocess.modalities import Model, modalities, read_model
+from baton_mm_preprocess.modalities import Images, Model, modalities, read_model
+from baton_mm_preprocess.process import read_processor
+from tests.tiny_towers import PROCESSORS, TRAITS
 
 IMAGE = MediaItem("image", "data:image/png;base64,", "messages[0].content[1]")
 
@@ -61,6 +63,7 @@ def test_a_broken_folder_is_refused(content: str | None, tmp_path: Path) -> None
         (Model("m", "Plain"), "The model m does not take image input. It takes text only."),
         (Model("m", "Ears", ("audio",)), "m does not take image input. It takes text and audio."),
         (Model("m", "Eyes", ("image",)), "does not support media for the architecture Eyes yet"),
+        (Model("m", "Eyes", ("image",), trouble="it squints"), "take images as it is: it squints."),
     ],
 )
 def test_refusals_say_why(model: Model, words: str) -> None:
@@ -69,6 +72,62 @@ def test_refusals_say_why(model: Model, words: str) -> None:
     assert words in caught.value.message
     assert (caught.value.status, caught.value.code) == (400, "unsupported_value")
     assert caught.value.param == IMAGE.param
+
+
+@pytest.mark.parametrize(("architecture", "placeholders"), [("CLIPModel", 50), ("SiglipModel", 16)])
+def test_a_model_of_squares(tmp_path: Path, architecture: str, placeholders: int) -> None:
+    """30 pixels in squares of 4 and a class token, or of 7; what is left over counts nothing."""
+    save(tmp_path, architecture)
+    model = read_model(tmp_path, "m")
+    assert model.modalities == ("image",) and not model.trouble
+    assert model.images == Images(read_processor(PROCESSORS[architecture], ""), placeholders)
+    model.check(IMAGE)
+    with pytest.raises(InvalidRequest, match="does not take video input"):
+        model.check(MediaItem("video", "", ""))
+
+
+def save(folder: Path, architecture: str, **vision: Any) -> dict[str, Any]:
+    """The files of a tiny model that this service reads."""
+    config = {"architectures": [architecture]} | TRAITS[architecture]
+    config["vision_config"] = config["vision_config"] | vision
+    (folder / "config.json").write_text(json.dumps(config))
+    processor = folder / "preprocessor_config.json"
+    processor.write_text(json.dumps(PROCESSORS[architecture]))
+    return config
+
+
+def test_newer_and_older_spellings(tmp_path: Path) -> None:
+    config = save(tmp_path, "CLIPModel")
+    expected = read_model(tmp_path, "m")
+    (tmp_path / "preprocessor_config.json").unlink()
+    nested = {"image_processor": PROCESSORS["CLIPModel"], "tokenizer": {}}
+    (tmp_path / "processor_config.json").write_text(json.dumps(nested))
+    config["vision_config_dict"] = config.pop("vision_config")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert read_model(tmp_path, "m") == expected
+
+
+@pytest.mark.parametrize(
+    ("vision", "file", "words"),
+    [
+        ({}, None, "it has no preprocessor_config.json"),
+        ({}, "{", "preprocessor_config.json of m cannot be read"),
+        ({}, '{"image_processor_type": "X"}', "image processor X is not supported"),
+        ({}, '{"do_center_crop": false}', "makes images of any size, and its config wants"),
+        ({"image_size": 31}, "same", "makes images of (30, 30), and its config wants (31, 31)"),
+    ],
+)
+def test_trouble_with_images_leaves_the_texts(
+    vision: dict[str, Any], file: str | None, words: str, tmp_path: Path
+) -> None:
+    save(tmp_path, "CLIPModel", **vision)
+    place = tmp_path / "preprocessor_config.json"
+    if file is None:
+        place.unlink()
+    elif file != "same":
+        place.write_text(file)
+    model = read_model(tmp_path, "m")
+    assert model.images is None and words in model.trouble
 
 
 def test_a_real_text_model(stories: Path) -> None:

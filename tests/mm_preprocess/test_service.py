@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from baton.discovery import socket_path
@@ -27,13 +29,24 @@ from baton.protocol import (
 from baton.service import Life
 from baton.topology import MEDIA
 from baton.transport import Client, Server
-from baton_mm_preprocess import service
+from baton_mm_preprocess import child, service
+from baton_mm_preprocess.child import Outcome, Setup
 from baton_mm_preprocess.config import Config
-from baton_mm_preprocess.modalities import Model
+from baton_mm_preprocess.modalities import Images, Model
+from baton_mm_preprocess.process import read_processor
 from baton_mm_preprocess.service import Preprocessor, serve
+from tests.tiny_towers import PROCESSORS, data_url, picture
 
 HELLO = Hello("gateway", "gateway-1", 1, "0")
 ITEM = MediaItem("image", "data:,", "messages[0].content[0]")
+PLAIN = Model("m", "Plain")
+PROCESSOR = read_processor(PROCESSORS["SiglipModel"], "")
+EYES = Model("m", "SiglipModel", ("image",), Images(PROCESSOR, 16))
+GOOD = data_url(picture(40, 30))
+
+
+def seen(url: str, number: int = 0) -> MediaItem:
+    return MediaItem("image", url, f"messages[0].content[{number}]")
 
 
 def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -46,12 +59,11 @@ def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 class Bench:
     """A preprocessor and one gateway, driven in one thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, model: Model = PLAIN, **settings: Any) -> None:
         address = socket_path(folder, MEDIA)
         self.server = Server(MEDIA, address)
-        model = Model("m", "Plain")
         hello = Hello("mm-preprocess", "mm-1", 7, "0", media=MediaInfo("m", model.modalities))
-        self.preprocessor = Preprocessor(model, hello, self.server)
+        self.preprocessor = Preprocessor(model, hello, self.server, Config(**settings))
         self.client = Client(MEDIA, address, b"gateway-1")
 
     def ask(self, *messages: Message, count: int = 1) -> list[Message]:
@@ -67,13 +79,50 @@ class Bench:
         until(answered)
         return found
 
+    def close(self) -> None:
+        self.client.close()
+        self.preprocessor.close()
+        self.server.close()
+
 
 @pytest.fixture
 def bench(run_dir: Path) -> Iterator[Bench]:
     bench = Bench(run_dir)
     yield bench
-    bench.client.close()
-    bench.server.close()
+    bench.close()
+
+
+class Waiting:
+    """In place of processes: threads that look when they are told to, and what they then see."""
+
+    def __init__(self, setup: Setup, processes: int, seconds: float) -> None:
+        self._threads = ThreadPoolExecutor(4)
+        self.go, self.setup = threading.Event(), setup
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    def submit(self, work: Callable[[], Any]) -> Future[Any]:
+        return self._threads.submit(work)
+
+    def prepare(self, url: str) -> Outcome:
+        if url == "bug":
+            raise KeyError("secret")
+        if url.startswith("slow"):
+            assert self.go.wait(60)
+        return child.prepare(url.removeprefix("slow "), self.setup)
+
+    def close(self) -> None:
+        self.go.set()
+        self._threads.shutdown()
+
+
+@pytest.fixture
+def seeing(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(service, "Children", Waiting)
+    bench = Bench(run_dir, EYES, max_waiting=2, max_items=3)
+    yield bench
+    bench.close()
 
 
 def test_the_handshake_carries_the_facts(bench: Bench) -> None:
@@ -94,18 +143,68 @@ def test_media_for_a_text_model_is_refused_by_place(bench: Bench) -> None:
     assert answer.message == "The model m does not take image input. It takes text only."
 
 
-def test_a_bug_is_one_refusal_and_the_loop_goes_on(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(*args: Any) -> None:
-        raise KeyError("secret")
+def test_an_image_becomes_a_tensor(seeing: Bench) -> None:
+    first, second = picture(40, 30), picture(30, 40)
+    [answer] = seeing.ask(Prepare(5, (seen(data_url(first)), seen(data_url(second), 1))))
+    assert isinstance(answer, Prepared) and answer.id == 5
+    assert answer.placeholders == (16, 16) and len(set(answer.hashes)) == 2
+    for image, tensor in zip((first, second), answer.tensors, strict=True):
+        found = np.frombuffer(tensor.data, "<f4").reshape(tensor.shape)
+        assert np.array_equal(found, PROCESSOR(image))
+    assert seeing.preprocessor.idle
 
-    with monkeypatch.context() as patch:
-        patch.setattr(service, "prepare", broken)
-        [answer] = bench.ask(Prepare(1, ()))
+
+def test_an_image_that_cannot_be_read_is_named(seeing: Bench) -> None:
+    [answer] = seeing.ask(Prepare(5, (seen(GOOD), seen("data:image/png;base64,aGk=", 1))))
+    assert isinstance(answer, Refused) and answer.id == 5
+    assert (answer.status, answer.code) == (400, "invalid_image_format")
+    assert answer.param == "messages[0].content[1]"
+
+
+def test_a_slow_one_delays_nobody(seeing: Bench) -> None:
+    """Others overtake it, and so do beats; those that would wait too long are refused at once."""
+    seeing.ask(HELLO)
+    fast = seeing.ask(Prepare(1, (seen("slow " + GOOD),)), Prepare(2, (seen(GOOD),)))
+    assert [message.id for message in fast if isinstance(message, Prepared)] == [2]
+    assert isinstance(seeing.ask(Beat("gateway-1", 1))[0], Beat)
+    full = seeing.ask(Prepare(3, (seen("slow " + GOOD),)), Prepare(4, (seen(GOOD),)))
+    assert isinstance(full[0], Refused) and full[0].id == 4 and full[0].status == 503
+    assert not seeing.preprocessor.idle
+    seeing.preprocessor._children.go.set()  # type: ignore[union-attr]
+    rest = seeing.ask(count=2)
+    assert {message.id for message in rest if isinstance(message, Prepared)} == {1, 3}
+
+
+def test_too_many_parts_are_refused_before_any_is_looked_at(seeing: Bench) -> None:
+    [answer] = seeing.ask(Prepare(1, tuple(seen("bug", i) for i in range(4))))
+    assert isinstance(answer, Refused) and answer.code == "array_above_max_length"
+    assert answer.param == "messages[0].content[3]"
+
+
+def test_a_bug_is_one_refusal_and_the_loop_goes_on(
+    seeing: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    [answer] = seeing.ask(Prepare(1, (seen("bug"),)))
     assert isinstance(answer, Refused) and answer.status == 500
     assert "secret" not in answer.message and "secret" in caplog.text
-    assert bench.ask(Prepare(2, ())) == [Prepared(2, (), ())]
+    assert isinstance(seeing.ask(Prepare(2, (seen(GOOD),)))[0], Prepared)
+
+
+def test_real_processes_and_the_loop_that_waits(run_dir: Path) -> None:
+    bench = Bench(run_dir, EYES, processes=1)
+    try:
+        until(lambda: bench.client.send(Prepare(1, (seen(GOOD),))))
+        answers: list[Message] = []
+
+        def answered() -> bool:
+            bench.preprocessor.step()
+            answers.extend(received.message for received in bench.client.drain())
+            return bool(answers)
+
+        until(answered)
+        assert isinstance(answers[0], Prepared) and answers[0].placeholders == (16,)
+    finally:
+        bench.close()
 
 
 def test_another_protocol_is_not_greeted(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
@@ -116,7 +215,8 @@ def test_another_protocol_is_not_greeted(bench: Bench, caplog: pytest.LogCapture
 
 def test_a_lost_gateway_is_a_stranger_again(bench: Bench) -> None:
     bench.ask(HELLO)
-    bench.preprocessor.turn(5.0)
+    for tenth in range(60):
+        bench.preprocessor.turn(tenth / 10)
     assert isinstance(bench.ask(Beat("gateway-1", 1))[0], Who)
 
 

@@ -6,7 +6,6 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,18 +14,7 @@ from rich.console import Console
 from baton.errors import SettingsError, Unavailable
 from baton_ops import bench
 from baton_ops.bench import Bench
-from tests.fakes.completions import Completions, Site
-
-
-@pytest.fixture
-def fake() -> Completions:
-    return Completions()
-
-
-@pytest.fixture
-def url(fake: Completions) -> Iterator[str]:
-    with Site(fake.app) as site:
-        yield site.url
+from tests.fakes.completions import Completions
 
 
 def measure(url: str, out: Path, **options: object) -> tuple[dict[str, object], str]:

@@ -34,7 +34,7 @@ class Workshop:
             inside.mkdir(parents=True)
             with tarfile.open(home / "source.tar.gz", "w:gz") as archive:
                 archive.add(home / "packed" / "llama_cpp_python-1", "llama_cpp_python-1")
-        if "--target" in command:
+        if "--build" in command:
             (self.folder / "llama.cpp/build/bin").mkdir(parents=True)
             (self.folder / "llama.cpp/build/bin/llama-quantize").touch()
         if "BF16" in command:

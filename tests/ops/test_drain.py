@@ -1,29 +1,13 @@
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from baton.errors import NotFound
 from baton.protocol import Stats, WorkerStats
-from baton.service import Life
 from baton_ops.drain import Drain, _done, drain, main
 from baton_ops.fleet import Show, ask
 from baton_scheduler.config import Config
-from baton_scheduler.service import serve
 from tests.fakes.worker import FakeWorker
-
-
-@pytest.fixture
-def scheduler(run_dir: Path) -> Iterator[Config]:
-    config, life = Config(run_dir=run_dir), Life(drain_seconds=5.0)
-    thread = threading.Thread(target=serve, args=(config, life), daemon=True)
-    thread.start()
-    yield config
-    life.stop()
-    thread.join(timeout=15)
 
 
 def test_it_is_marked_and_told(scheduler: Config) -> None:

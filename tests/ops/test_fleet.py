@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -11,34 +9,39 @@ import pytest
 from rich.console import Console
 
 from baton.errors import Unavailable
-from baton.service import Life
-from baton_ops.fleet import Show, ask, main, table
+from baton_ops.fleet import Show, ask, main, roles, workers
 from baton_scheduler.config import Config
-from baton_scheduler.service import serve
 from tests.fakes.worker import FakeWorker
-
-
-@pytest.fixture
-def scheduler(run_dir: Path) -> Iterator[Config]:
-    config, life = Config(run_dir=run_dir), Life(drain_seconds=5.0)
-    thread = threading.Thread(target=serve, args=(config, life), daemon=True)
-    thread.start()
-    yield config
-    life.stop()
-    thread.join(timeout=15)
+from tests.ops.conftest import serving
 
 
 def test_every_worker_is_a_line(scheduler: Config) -> None:
     with FakeWorker(scheduler, name="one"), FakeWorker(scheduler, name="two"):
         stats = ask(Show(run_dir=scheduler.run_dir), lambda stats: len(stats.workers) == 2)
     console = Console(file=StringIO(), width=120)
-    console.print(table(stats))
+    console.print(workers(stats), roles(stats))
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "one" in text and "two" in text and "256 of 256" in text
+    assert "one" in text and "two" in text and "256 of 256" in text and "0%" in text
+    both = next(line for line in text.splitlines() if "│ both │     2 │" in line)
+    assert both.split("│")[3].strip() == "1", "nothing to do: one would be enough"
+
+
+def test_ranks_are_shown_where_requests_belong_to_them(run_dir: Path) -> None:
+    config = Config(run_dir=run_dir, placement="modulo")
+    with (
+        serving(config),
+        FakeWorker(config, name="worker-1"),
+        FakeWorker(config, name="worker-2"),
+    ):
+        stats = ask(Show(run_dir=run_dir), lambda stats: len(stats.workers) == 2)
+    assert {w.name: w.rank for w in stats.workers} == {"worker-1": 0, "worker-2": 1}
+    console = Console(file=StringIO(), width=140)
+    console.print(workers(stats))
+    assert "rank" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_nobody_answers(run_dir: Path) -> None:
-    with pytest.raises(Unavailable, match="does not answer"):
+    with pytest.raises(Unavailable, match=r"does not answer within 0.3 s.*the same --run-dir"):
         ask(Show(run_dir=run_dir), lambda stats: True, seconds=0.3)
 
 

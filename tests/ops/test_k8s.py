@@ -23,6 +23,12 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 ALL = [document for path in FILES for document in documents(path)]
 DEPLOYMENTS = {d["metadata"]["name"]: d for d in ALL if d["kind"] == "Deployment"}
+ROLES = {
+    name: entry["value"]
+    for name, d in DEPLOYMENTS.items()
+    for entry in d["spec"]["template"]["spec"]["containers"][0].get("env", [])
+    if entry["name"] == "BATON_WORKER_ROLE"
+}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -48,13 +54,7 @@ def test_every_setting_exists() -> None:
 def test_prefill_and_decode_are_apart_and_every_service_runs() -> None:
     run = {d["spec"]["template"]["spec"]["containers"][0]["args"][0] for d in DEPLOYMENTS.values()}
     assert run >= set(SERVICES)
-    roles = {
-        name: entry["value"]
-        for name, d in DEPLOYMENTS.items()
-        for entry in d["spec"]["template"]["spec"]["containers"][0].get("env", [])
-        if entry["name"] == "BATON_WORKER_ROLE"
-    }
-    assert roles == {"prefill": "prefill", "decode": "decode"}
+    assert ROLES == {"prefill": "prefill", "decode": "decode"}
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
@@ -76,7 +76,9 @@ def test_every_service_has_probes_keys_and_time_to_drain(name: str) -> None:
     [container] = pod["containers"]
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["exec"]["command"][-1] == container["name"]
-    config = next(d for d in ALL if d["kind"] == "ConfigMap")["data"]
+    config = next(d for d in ALL if d["metadata"]["name"] == "baton" and d["kind"] == "ConfigMap")[
+        "data"
+    ]
     assert pod["terminationGracePeriodSeconds"] > int(config["BATON_DRAIN_SECONDS"])
     keys = next(v for v in pod["volumes"] if v["name"] == "keys")["projected"]["sources"]
     assert keys[1]["secret"]["name"] == f"baton-{container['name']}-key"
@@ -87,3 +89,20 @@ def test_autoscalers_follow_metrics_that_exist() -> None:
     assert {d["spec"]["scaleTargetRef"]["name"] for d in scalers} == {"prefill", "decode"}
     asked = {m["external"]["metric"]["name"] for d in scalers for m in d["spec"]["metrics"]}
     assert asked <= exported()
+
+
+def test_each_role_follows_its_own_wish_one_worker_per_pod() -> None:
+    """An average of 1 of what the scheduler wants is that number of pods."""
+    for scaler in (d for d in ALL if d["kind"] == "HorizontalPodAutoscaler"):
+        [metric] = scaler["spec"]["metrics"]
+        external, name = metric["external"], scaler["spec"]["scaleTargetRef"]["name"]
+        assert external["metric"]["selector"]["matchLabels"] == {"role": ROLES[name]}
+        assert external["target"] == {"type": "AverageValue", "averageValue": "1"}
+        assert scaler["spec"]["maxReplicas"] >= DEPLOYMENTS[name]["spec"]["replicas"]
+
+
+def test_the_rules_make_one_value_of_what_all_gateways_say() -> None:
+    [rules] = [d for d in ALL if d["metadata"]["name"] == "baton-external-rules"]
+    [rule] = yaml.safe_load(rules["data"]["config.yaml"])["externalRules"]
+    assert set(re.findall(r"baton_\w+", rule["seriesQuery"])) <= exported()
+    assert rule["metricsQuery"].startswith("max by (role)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import TypeVar
 
@@ -21,20 +21,9 @@ from baton_ops.load import (
     first_model,
     open_loop,
 )
-from tests.fakes.completions import Completions, Site
+from tests.fakes.completions import Completions
 
 T = TypeVar("T")
-
-
-@pytest.fixture
-def fake() -> Completions:
-    return Completions()
-
-
-@pytest.fixture
-def url(fake: Completions) -> Iterator[str]:
-    with Site(fake.app) as site:
-        yield site.url
 
 
 def with_target(
@@ -88,6 +77,7 @@ def test_a_server_that_is_gone_is_an_error() -> None:
 
 
 def test_a_closed_loop_keeps_its_concurrency(url: str, fake: Completions) -> None:
+    fake.together = 4
     seen: list[Outcome] = []
     asked = [Request([i], 20) for i in range(12)]
     outcomes = with_target(url, lambda target: closed_loop(target, asked, 4, 60, seen.append))

@@ -17,9 +17,11 @@ from baton_ops.local import (
     LONGEST_DELAY,
     TICK_SECONDS,
     Backoff,
+    Patience,
     Supervisor,
     describe,
 )
+from tests.fakes.ticking import tick_until
 
 SLEEP = "import time; time.sleep(600)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -43,15 +45,6 @@ def make() -> Iterator[Callable[..., Supervisor]]:
         supervisor.kill()
 
 
-def tick_until(supervisor: Supervisor, condition: Callable[[], bool]) -> None:
-    """Tick as `baton serve` does, for at most 20 s."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "this did not happen"
-        supervisor.tick()
-        time.sleep(TICK_SECONDS)
-
-
 def pid(supervisor: Supervisor, service: str) -> int:
     process = supervisor.children[service].process
     return process.pid if process is not None else 0
@@ -65,12 +58,12 @@ def alive(number: int) -> bool:
     return True
 
 
-def test_backoff_doubles_up_to_a_bound_and_forgets_after_good_health() -> None:
+def test_backoff_begins_with_none_doubles_up_to_a_bound_and_forgets_after_good_health() -> None:
     backoff = Backoff()
-    pauses = [backoff.after(lived=0.1) for _ in range(8)]
-    assert pauses[:4] == [FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY, 8 * FIRST_DELAY]
+    pauses = [backoff.after(lived=0.1) for _ in range(9)]
+    assert pauses[:4] == [0.0, FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY]
     assert pauses[-1] == LONGEST_DELAY
-    assert backoff.after(lived=HEALTHY_SECONDS) == FIRST_DELAY
+    assert backoff.after(lived=HEALTHY_SECONDS) == 0.0
 
 
 def test_ends_are_described_in_words() -> None:
@@ -89,7 +82,128 @@ def test_a_killed_child_is_reported_in_one_line_and_restarted(
     assert pid(supervisor, "gateway") == other
     assert supervisor.children["worker"].restarts == supervisor.restarts() == 1
     lines = [r.getMessage() for r in caplog.records]
-    assert lines == [f"worker[{before}] was killed by SIGKILL: restarting in 0.2 s"]
+    assert lines == [f"worker[{before}] was killed by SIGKILL: restarting at once"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_stopped_child_is_killed_where_nobody_may_wait_and_left_where_one_may(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    commands = {"gateway": python(SLEEP), "worker": python(SLEEP)}
+    patience = {"gateway": Patience(stopped=0.1)}
+    supervisor = Supervisor(commands, os.environ, 5.0, patience=patience)
+    try:
+        supervisor.start()
+        gateway, worker = pid(supervisor, "gateway"), pid(supervisor, "worker")
+        for number in (gateway, worker):
+            os.kill(number, signal.SIGSTOP)
+        tick_until(supervisor, lambda: pid(supervisor, "gateway") not in {0, gateway})
+        assert not alive(gateway)
+        assert pid(supervisor, "worker") == worker
+    finally:
+        supervisor.kill()
+    lines = [r.getMessage() for r in caplog.records]
+    assert lines[0] == f"gateway[{gateway}] is stopped: killing it"
+    assert lines[-1].startswith(f"gateway[{gateway}] was killed by SIGKILL: restarting")
+
+
+BEATING = (
+    "import os, socket, time\n"
+    "from baton.pulse import pulse\n"
+    "pulse.attach(socket.socket(fileno=os.dup(0)))\n"
+    "for _ in range(3): pulse.beat(); time.sleep(0.3)\n"
+)
+"""A service whose loop turns for a second; what it does then follows."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("then", ["while True: pass", "time.sleep(600)"], ids=["loops", "sleeps"])
+def test_a_child_whose_loop_stands_still_is_killed_and_replaced(
+    caplog: pytest.LogCaptureFixture, then: str
+) -> None:
+    commands = {
+        "gateway": [sys.executable, "-c", BEATING + then],
+        "tokenizer": [sys.executable, "-c", BEATING + "while True: pulse.beat(); time.sleep(0.05)"],
+        "scheduler": python(SLEEP),
+    }
+    patience = dict.fromkeys(commands, Patience(hung=1.0))
+    supervisor = Supervisor(commands, os.environ, 5.0, patience=patience)
+    try:
+        supervisor.start()
+        before = {name: pid(supervisor, name) for name in commands}
+        tick_until(supervisor, lambda: pid(supervisor, "gateway") not in {0, before["gateway"]})
+        assert not alive(before["gateway"])
+        assert pid(supervisor, "tokenizer") == before["tokenizer"], "its loop turns"
+        assert pid(supervisor, "scheduler") == before["scheduler"], "it has never begun to turn"
+    finally:
+        supervisor.kill()
+    lines = [r.getMessage() for r in caplog.records]
+    gone = f"gateway[{before['gateway']}]"
+    assert lines[0] == f"{gone} hangs: its main loop does not turn: killing it"
+    assert lines[1].startswith(f"{gone} was killed by SIGKILL: restarting")
+
+
+WAITING = "import sys, time; sys.stdin.buffer.read(1); time.sleep(600)"
+"""A spare that begins when it is called. Of it one can tell: it has read its byte."""
+
+
+@pytest.fixture
+def spared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Supervisor]]:
+    """A supervisor whose one child has a spare that runs some code, as soon as may be."""
+    monkeypatch.setattr("baton_ops.local.SPARE_SECONDS", 0.0)
+    monkeypatch.setattr("baton_ops.local.FIRST_SPARE_SECONDS", 0.0)
+    made: list[Supervisor] = []
+
+    def build(code: str) -> Supervisor:
+        commands, spares = {"gateway": python(SLEEP)}, {"gateway": python(code)}
+        made.append(Supervisor(commands, os.environ, 5.0, spares))
+        made[-1].start()
+        return made[-1]
+
+    yield build
+    for supervisor in made:
+        supervisor.kill()
+
+
+def children() -> set[int]:
+    """Processes of this one that have not ended."""
+    mine = Path("/proc/self/task").glob("*/children")
+    found = {int(number) for path in mine for number in path.read_text().split()}
+    return {n for n in found if Path(f"/proc/{n}/stat").read_text().split()[2] != "Z"}
+
+
+def test_a_spare_takes_over_and_gets_a_successor(spared: Callable[[str], Supervisor]) -> None:
+    others = children()
+    supervisor = spared(WAITING)
+    first = pid(supervisor, "gateway")
+    tick_until(supervisor, lambda: len(children() - others) == 2)
+    (spare,) = children() - others - {first}
+    os.kill(first, signal.SIGKILL)
+    tick_until(supervisor, lambda: pid(supervisor, "gateway") == spare)
+    assert supervisor.restarts() == 1
+    tick_until(supervisor, lambda: len(children() - others) == 2)
+    supervisor.kill()
+    assert children() <= others
+
+
+def test_a_spare_that_cannot_load_is_no_loss(spared: Callable[[str], Supervisor]) -> None:
+    supervisor = spared("import sys; sys.exit(2)")
+    first = pid(supervisor, "gateway")
+    for _ in range(10):
+        supervisor.tick()
+        time.sleep(TICK_SECONDS)
+    assert supervisor.verdict is None
+    os.kill(first, signal.SIGKILL)
+    tick_until(supervisor, lambda: pid(supervisor, "gateway") not in {0, first})
+    assert alive(pid(supervisor, "gateway"))
+
+
+def test_a_spare_does_not_outlive_a_drain(spared: Callable[[str], Supervisor]) -> None:
+    others = children()
+    supervisor = spared(WAITING)
+    tick_until(supervisor, lambda: len(children() - others) == 2)
+    supervisor.drain()
+    assert children() <= others
 
 
 @pytest.mark.parametrize("code", [2, 3])
@@ -114,7 +228,7 @@ def test_drain_ends_the_gateway_before_the_others(
         f"    open({str(log)!r}, 'a').write(NAME + '\\n'); sys.exit(0)\n"
         "signal.signal(signal.SIGTERM, leave)\n"
         f"open({str(log)!r} + '.' + NAME, 'w')\n"
-        "time.sleep(600)"
+        "while True: time.sleep(0.05)"  # A signal just before one long sleep would not end it.
     )
     supervisor = make(worker=f"NAME = 'worker'\n{on_term}", gateway=f"NAME = 'gateway'\n{on_term}")
     supervisor.start()
@@ -125,17 +239,20 @@ def test_drain_ends_the_gateway_before_the_others(
 
 
 def test_a_worker_that_dies_while_the_gateway_drains_is_restarted(
-    make: Callable[..., Supervisor],
+    make: Callable[..., Supervisor], tmp_path: Path
 ) -> None:
+    ready = tmp_path / "ready"
     slow = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1.5), sys.exit(0)))\n"
+        f"open({str(ready)!r}, 'w')\n"
         "time.sleep(600)"
     )
-    once = "import os, sys, time; time.sleep(0.3); sys.exit(70)"
-    supervisor = make(gateway=slow, worker=once)
+    dying = f"import os, sys, time\nwhile not os.path.exists({str(ready)!r}): time.sleep(0.01)\n"
+    supervisor = make(gateway=slow, worker=f"{dying}time.sleep(0.3); sys.exit(70)")
     supervisor.start()
-    time.sleep(0.2)
+    while not ready.exists():
+        time.sleep(0.01)
     supervisor.drain()
     assert supervisor.children["worker"].restarts >= 1
 

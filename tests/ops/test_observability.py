@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from baton.protocol import Stats, WorkerStats
+from baton.protocol import RoleStats, Stats, WorkerStats
 from baton_gateway.metrics import Metrics, SystemCollector
 
 FOLDER = Path(__file__).parents[2] / "ops" / "observability"
@@ -22,7 +22,8 @@ def exported() -> set[str]:
     """Every sample name that a gateway exports once a worker has joined."""
     metrics = Metrics()
     worker = WorkerStats("w", "both", "ready", "cpu", "float32", 0, 8, 8, 0, 0.0, 0.0, 0, 0)
-    stats = Stats(1, "m", 64, 10, 0, 0, 0, 0, 0, 0, 0.0, 0.0, workers=(worker,))
+    role = RoleStats("both", 1, 1, 0.0, 0.0, 0.0, {"kv": 0.0})
+    stats = Stats(1, "m", 64, 10, 0, 0, 0, 0, 0, 0, 0.0, 0.0, workers=(worker,), roles=(role,))
     SystemCollector(metrics, lambda: stats)
     metrics.requests.labels("/v1/models", "200").inc()
     return set(re.findall(r"^(baton_\w+)", metrics.text().decode(), re.MULTILINE))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
+from baton_ops.curve import Curve
 from baton_ops.load import Outcome
-from baton_ops.plot import compare, draw
+from baton_ops.plot import bends, compare, draw, panel
 from baton_ops.summary import summarise
 
 
@@ -25,3 +29,25 @@ def test_compares_systems(tmp_path: Path) -> None:
     compare([("baton bf16", 40.0, 20.0), ("vllm bf16", 300.0, 80.0)], "a model", two)
     assert one.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert one.read_bytes() != two.read_bytes()
+
+
+def test_draws_curves_and_their_knees(tmp_path: Path) -> None:
+    load = Curve("Load", "in flight", (1, 2, 4), {"ms": (4.0, 2.0, 1.9)}, "rows take time")
+    straight = Curve("Load", "in flight", (1, 2, 4), {"ms": (4.0, 2.0, 1.0)}, "rows take time")
+    one, two = tmp_path / "new" / "one.png", tmp_path / "two.png"
+    bends([load, straight], "a model", one)
+    bends([straight], "a model", two)
+    assert one.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert one.read_bytes() != two.read_bytes()
+
+
+def test_a_knee_is_marked_where_it_is() -> None:
+    bent = Curve("Load", "in flight", (1, 2, 4), {"ms": (4.0, 2.0, 1.9), "b": (1.0, 2.0, 3.0)}, "x")
+    axes = Figure().subplots()
+    panel(axes, bent)
+    assert [text.get_text().strip() for text in axes.texts] == ["knee: 2"]
+    assert list(axes.lines[-1].get_xdata()) == [2, 2]
+    assert "Knee at 2 (in flight)" in " ".join(axes.get_xlabel().split())
+    straight = Figure().subplots()
+    panel(straight, replace(bent, costs={"ms": (4.0, 2.0, 1.0)}))
+    assert not straight.texts and len(straight.lines) == 1

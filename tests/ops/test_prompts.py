@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from itertools import islice
 
 import httpx
@@ -12,18 +11,7 @@ import pytest
 from baton.errors import InvalidRequest
 from baton_ops.load import Endpoint, Target
 from baton_ops.prompts import IdPrompts, Lengths, Prompts, TextPrompts, prompts_for, requests
-from tests.fakes.completions import Completions, Site
-
-
-@pytest.fixture
-def fake() -> Completions:
-    return Completions()
-
-
-@pytest.fixture
-def url(fake: Completions) -> Iterator[str]:
-    with Site(fake.app) as site:
-        yield site.url
+from tests.fakes.completions import Completions
 
 
 def choose(url: str, endpoint: Endpoint = "completions") -> Prompts:

@@ -79,9 +79,20 @@ def test_another_order_is_compared_per_tenant(tmp_path: Path) -> None:
     flood(tmp_path / "run")
     done = baton(str(tmp_path / "run"), "--order", "fair")
     assert done.returncode == 0, done.stderr
-    rows = {line.split()[1]: line.split() for line in done.stdout.splitlines() if "%" in line}
+    lines = [line for line in done.stdout.splitlines() if line.endswith("% │")]
+    rows = {line.split()[1]: line.split() for line in lines if "prompt" not in line}
     assert set(rows) == {"calm", "flood"}
     assert rows["calm"][9].startswith("-") and rows["calm"][3] == "3"
+    assert "95th percentile" in done.stdout and "fair, cost" in done.stdout
+
+
+def test_another_placement_is_compared_too(tmp_path: Path) -> None:
+    flood(tmp_path / "run")
+    done = baton(str(tmp_path / "run"), "--placement", "round-robin")
+    assert done.returncode == 0, done.stderr
+    assert "fcfs, round-robin" in done.stdout and "tokens moved" in done.stdout
+    done = baton(str(tmp_path / "run"), "--placement", "in-turn")
+    assert done.returncode == 2 and "Known: cost, round-robin" in done.stderr
 
 
 def test_an_unknown_order_exits_with_2_and_the_known_ones(tmp_path: Path) -> None:

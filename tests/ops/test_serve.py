@@ -17,6 +17,7 @@ from rich.console import Console
 
 from baton.errors import BatonError, SettingsError
 from baton.settings import SERVICES, Settings, config_classes
+from baton_ops.local import Patience
 from baton_ops.serve import (
     Address,
     Serve,
@@ -24,11 +25,17 @@ from baton_ops.serve import (
     ask,
     commands,
     example,
+    group,
     listening,
+    patience,
     run_directory,
     serve_config,
+    spares,
     variables,
+    workers,
 )
+
+RUN = Path("/run/baton")
 
 
 def load(*argv: str) -> Serve:
@@ -54,6 +61,13 @@ def test_flags_become_variables_of_the_services() -> None:
         "BATON_GATEWAY_METRICS": "False",
         "BATON_GATEWAY_PORT": "0",
     }
+
+
+@pytest.mark.parametrize("flag", ["--tensor-parallel", "--tensor-parallel-size"])
+def test_ranks_have_a_short_flag_and_the_one_of_vllm(flag: str) -> None:
+    config = serve_config().load(["m.gguf", flag, "2"])
+    assert variables(config)["BATON_WORKER_TENSOR_PARALLEL"] == "2"
+    assert "BATON_WORKER_TENSOR_PARALLEL" not in variables(serve_config().load(["m.gguf"]))
 
 
 def test_a_service_reads_back_what_was_handed_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,11 +150,60 @@ def test_a_given_run_directory_stays(tmp_path: Path) -> None:
 
 
 def test_one_command_per_service() -> None:
-    assert set(commands(load())) == set(SERVICES)
+    assert set(commands(load(), RUN)) == set(SERVICES)
+
+
+def test_each_of_several_gateways_and_tokenizers_has_a_spare_that_starts_as_it_does() -> None:
+    config = load("--gateways", "2", "--tokenizers", "2")
+    started, kept = commands(config, RUN), spares(config, RUN)
+    several = {"gateway-1", "gateway-2", "tokenizer-1", "tokenizer-2"}
+    assert several | {"scheduler"} == set(kept) < set(started)
+    for name, command in kept.items():
+        assert [part for part in command if part != "--spare"] == started[name]
+    assert set(spares(load(), RUN)) == {"gateway", "tokenizer", "scheduler"}
+    assert spares(load("--no-spares"), RUN) == {}
+
+
+def test_only_workers_may_do_nothing_for_ever() -> None:
+    config = load("--gateways", "2", "--stopped-seconds", "0.7", "--hung-seconds", "20")
+    patient = patience(config)
+    assert set(patient) == set(commands(config, RUN)) - {"worker"}
+    assert set(patient.values()) == {Patience(stopped=0.7, hung=20.0)}
+    unasked = patience(load("--stopped-seconds", "0", "--hung-seconds", "0"))
+    assert set(unasked.values()) == {Patience()}
+
+
+@pytest.mark.parametrize("flag", ["--data-parallel", "--data-parallel-size", "--workers"])
+def test_replicas_are_workers(flag: str) -> None:
+    assert list(workers(load(flag, "3"))) == ["worker-1", "worker-2", "worker-3"]
+
+
+def test_one_number_has_one_name() -> None:
+    with pytest.raises(SettingsError, match="--workers and --data-parallel"):
+        workers(load("--workers", "2", "--data-parallel", "2"))
+
+
+@pytest.mark.parametrize("flag", ["--enable-expert-parallel", "--worker.enable-expert-parallel"])
+def test_workers_that_share_experts_know_their_ranks(flag: str) -> None:
+    config = load("--data-parallel", "2", flag)
+    assert group(config) == 2
+    assert variables(config)["BATON_WORKER_ENABLE_EXPERT_PARALLEL"] == "True"
+    for rank in range(2):
+        command = commands(config, RUN)[f"worker-{rank + 1}"]
+        assert command[-4:] == ["--data-parallel", "2", "--data-parallel-rank", str(rank)]
+    with pytest.raises(SettingsError, match="one group of all workers: leave out --prefill"):
+        commands(load("--data-parallel", "2", "--prefill", "1", flag), RUN)
+
+
+@pytest.mark.parametrize("flags", [("--workers", "2"), ("--data-parallel", "1"), ()])
+def test_other_workers_have_no_group(flags: tuple[str, ...]) -> None:
+    config = load("--tensor-parallel", "2", "--enable-expert-parallel", *flags)
+    assert group(config) == 1
+    assert not [c for c in commands(config, RUN).values() if "--data-parallel-rank" in c]
 
 
 def test_workers_of_roles_share_the_machine() -> None:
-    started = commands(load("--prefill", "1", "--decode", "2"))
+    started = commands(load("--prefill", "1", "--decode", "2"), RUN)
     crew = {name: command for name, command in started.items() if "worker" in command}
     assert set(crew) == {"prefill-1", "decode-1", "decode-2"}
     assert crew["decode-2"][4:8] == ["--name", "decode-2", "--role", "decode"]
@@ -149,13 +212,13 @@ def test_workers_of_roles_share_the_machine() -> None:
 
 def test_what_is_given_is_not_shared_out() -> None:
     given = ("--worker.threads", "3", "--worker.memory-share", "0.2")
-    for name, command in commands(load("--workers", "2", *given)).items():
+    for name, command in commands(load("--workers", "2", *given), RUN).items():
         assert "--threads" not in command and "--memory-share" not in command, name
 
 
 def test_no_worker_at_all_is_refused() -> None:
     with pytest.raises(SettingsError, match="--workers 1"):
-        commands(load("--workers", "0"))
+        commands(load("--workers", "0"), RUN)
 
 
 class Page(BaseHTTPRequestHandler):

@@ -122,8 +122,8 @@ def baichuan_7b(folder: Path, architecture: str) -> Oracle:
 
 
 @maker("BaichuanForCausalLM")
-def baichuan_13b(folder: Path, architecture: str) -> Oracle:
-    model, config, tensors = source(**LLAMA, num_key_value_heads=6)
+def baichuan_13b(folder: Path, architecture: str, layers: int = 3) -> Oracle:
+    model, config, tensors = source(**LLAMA, num_key_value_heads=6, num_hidden_layers=layers)
     packed = fused(tensors, "W_pack", ["q_proj", "k_proj", "v_proj"])
     del config["max_position_embeddings"]
     write(folder, architecture, config | {"model_max_length": tiny.MAX_LENGTH}, packed)
@@ -170,6 +170,41 @@ def exaone(folder: Path, architecture: str) -> Oracle:
         "num_layers": config.pop("num_hidden_layers"),
         "layer_norm_epsilon": config.pop("rms_norm_eps"),
         "activation_function": config.pop("hidden_act"),
+    }
+    write(folder, architecture, config | spelled, names)
+    return asked(model)
+
+
+@maker("ChatGLMModel", "ChatGLMForConditionalGeneration")
+def chatglm(folder: Path, architecture: str) -> Oracle:
+    """The same model as GLM-4 of transformers, with a longer base."""
+    rope = {"rope_type": "default", "rope_theta": 50_000.0, "partial_rotary_factor": 0.5}
+    model, config, tensors = source("GlmForCausalLM", rope_parameters=rope)
+    packed = fused(tensors, "query_key_value", ["q_proj", "k_proj", "v_proj"])
+    names = renamed(
+        packed,
+        ("model.embed_tokens", "transformer.embedding.word_embeddings"),
+        ("model.norm", "transformer.encoder.final_layernorm"),
+        ("lm_head", "transformer.output_layer"),
+        ("model.layers", "transformer.encoder.layers"),
+        ("self_attn.o_proj", "self_attention.dense"),
+        ("self_attn", "self_attention"),
+        ("gate_up_proj", "dense_h_to_4h"),
+        ("down_proj", "dense_4h_to_h"),
+    )
+    names["transformer.rotary_pos_emb.inv_freq"] = torch.ones(4)
+    del config["rope_parameters"]
+    spelled = {
+        "num_layers": config.pop("num_hidden_layers"),
+        "ffn_hidden_size": config.pop("intermediate_size"),
+        "kv_channels": config.pop("head_dim"),
+        "layernorm_epsilon": config.pop("rms_norm_eps"),
+        "seq_length": config.pop("max_position_embeddings"),
+        "padded_vocab_size": config.pop("vocab_size"),
+        "multi_query_attention": True,
+        "multi_query_group_num": config.pop("num_key_value_heads"),
+        "add_qkv_bias": config.pop("attention_bias"),
+        "rope_ratio": 5.0,
     }
     write(folder, architecture, config | spelled, names)
     return asked(model)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests import tiny
-from tests.oracles.checkpoints import LLAMA, Oracle, Tensors, maker, source, write
+from tests.oracles.checkpoints import LLAMA, Oracle, Tensors, asked, maker, source, write
 from tests.oracles.plain import PlainLlama
 
 
@@ -60,8 +60,8 @@ class Deepseek(PlainMixture):
 
 
 @maker("DeepseekForCausalLM")
-def deepseek(folder: Path, architecture: str) -> Oracle:
-    _, config, tensors = source(**LLAMA, num_hidden_layers=4)
+def deepseek(folder: Path, architecture: str, layers: int = 4) -> Oracle:
+    _, config, tensors = source(**LLAMA, num_hidden_layers=layers)
     fields = {
         "n_routed_experts": 8,
         "num_experts_per_tok": 3,
@@ -357,3 +357,38 @@ def pangu(folder: Path, architecture: str) -> Oracle:
     tensors = pangu_ffns(tensors)
     write(folder, architecture, config | fields, tensors)
     return Pangu(tensors, SimpleNamespace(**config | fields))
+
+
+@maker("MiniMaxText01ForCausalLM")
+def minimax_text_01(folder: Path, architecture: str) -> Oracle:
+    """The model that transformers calls MiniMax, as its authors stored it."""
+    model, config, tensors = source("MiniMaxForCausalLM", num_attention_heads=8, head_dim=8)
+    blends = {
+        f"layernorm_{ours}_{end}": config.pop(f"{theirs}_{end}_factor")
+        for ours, theirs in MINIMAX_PARTS.items()
+        for end in ("alpha", "beta")
+    }
+    kinds = [int(kind == "full_attention") for kind in config.pop("layer_types")]
+    base = config.pop("rope_parameters")["rope_theta"]
+    fields = {"attn_type_list": kinds, "postnorm": True, "rotary_dim": 8, "rope_theta": base}
+    kept = {name: t for name, t in tensors.items() if not name.endswith(("_rate", "_decay"))}
+    separate = dict[str, Tensor]()
+    for name, tensor in kept.items():
+        name, part = name.replace(".mlp.", ".block_sparse_moe."), name.rpartition(".")[2]
+        halves = {"gate_up_proj": ("w1", "w3"), "down_proj": ("w2",)}.get(part)
+        if halves is None:
+            separate[name] = tensor
+            continue
+        for expert, rows in enumerate(tensor):
+            stem = name.replace(part, str(expert))
+            for half, piece in zip(halves, rows.chunk(len(halves)), strict=True):
+                separate[f"{stem}.{half}.weight"] = piece
+    write(folder, architecture, config | fields | blends, separate)
+    return asked(model)
+
+
+MINIMAX_PARTS = {
+    "full_attention": "full_attn",
+    "linear_attention": "linear_attn",
+    "mlp": "mlp",
+}

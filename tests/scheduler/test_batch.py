@@ -7,6 +7,7 @@ from baton.tokens import pack
 from baton_scheduler.batch import Batch
 from baton_scheduler.queue import fcfs
 from baton_scheduler.request import Sequence, sequence
+from baton_scheduler.tables import Table
 
 
 def arrive(number: int, length: int = 3, max_tokens: int = 4) -> Sequence:
@@ -15,7 +16,7 @@ def arrive(number: int, length: int = 3, max_tokens: int = 4) -> Sequence:
 
 
 def add(batch: Batch, one: Sequence) -> int:
-    slot = batch.add(one, 0, [0], page_size=8, max_length=6)
+    slot = batch.add(one, 0, [Table(0, [0])], page_size=8, max_length=6)
     one.place("w", slot)
     return slot
 
@@ -33,7 +34,7 @@ def test_a_worker_is_told_of_a_release_only_when_it_knows_the_sequence() -> None
     batch = Batch(2)
     for number in (1, 2):
         add(batch, arrive(number))
-    batch.entered[1] = True
+    batch.enter(1)
     batch.remove(0)
     batch.remove(1)
     assert batch.leaving == [1]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from baton.protocol import Pulled, Sampling
-from baton_scheduler.events import Transferred, WorkerDraining
+from baton.protocol import Pull, Pulled, Sampling, TransferStats
+from baton_scheduler.events import Transferred, WorkerAssigned, WorkerDraining
+from baton_scheduler.handoff import Move
 from baton_scheduler.limits import Limits
 from tests.fakes.worker import expected_tokens, worker_info
 from tests.scheduler.world import Request, World
@@ -179,6 +180,88 @@ def test_a_draining_worker_passes_on_what_it_runs() -> None:
     assert_whole(requests)
 
 
+def test_a_worker_that_becomes_a_prefill_worker_passes_on_what_it_runs() -> None:
+    world = World(Limits(local_prefill=0))
+    for name in ("a", "b"):
+        world.join(name, worker_info(pages_address=name))
+    requests = [world.submit([n, *LONG], Sampling(60)) for n in range(6)]
+    for _ in range(5):
+        world.round()
+    world.apply(WorkerAssigned("a", "prefill"))
+    for _ in range(12):
+        world.round()
+    assigned = world.state.fleet.get("a")
+    assert assigned is not None and len(assigned.batch) == 0
+    assert world.state.counters.handoffs == 3
+    later = [world.submit([100 + n, *LONG], Sampling(30)) for n in range(3)]
+    world.finish()
+    assert_whole(requests + later)
+    assert_empty(world)
+
+
+def test_a_worker_that_becomes_a_decode_worker_begins_nothing_more() -> None:
+    world = split(1)
+    first = world.submit(LONG, Sampling(60))
+    for _ in range(3):
+        world.round()
+    world.apply(WorkerAssigned("p", "decode"))
+    world.apply(WorkerAssigned("d0", "prefill"))
+    planned = len(world.peers["p"].sent)
+    second = world.submit([7, *LONG], Sampling(40))
+    world.finish()
+    assert_whole([first, second])
+    begun = [new for plan in world.peers["p"].sent[planned:] for new in plan.enter]
+    assert all(new.computed for new in begun), "a prompt was begun on a decode worker"
+    assert_empty(world)
+
+
+def test_to_be_assigned_what_one_is_changes_nothing() -> None:
+    world = split(1)
+    world.submit(LONG, Sampling(20))
+    world.round()
+    before = world.state.digest()
+    world.apply(WorkerAssigned("p", "prefill"))
+    world.apply(WorkerAssigned("nobody", "prefill"))
+    assert world.state.digest() == before
+    world.apply(WorkerAssigned("p", "both"))
+    assert world.state.digest() != before
+
+
+def test_host_memory_ends_with_the_role_that_may_have_it() -> None:
+    world = World(Limits(local_prefill=0))
+    small = worker_info(page_size=8, num_pages=24, host_pages=64, pages_address="a")
+    world.join("a", small)
+    for first in range(4):  # Three of these fit: the first is swapped out.
+        request = world.submit([1000 + first, *range(50)], Sampling(2))
+        world.finish()
+        assert_whole([request])
+    worker = world.state.fleet.get("a")
+    assert worker is not None and worker.pool.host is not None and len(worker.pool.host)
+    again = world.submit([1000, *range(50)], Sampling(30))
+    world.state._place()  # Its pages are to be brought back, and no plan says so yet.
+    assert worker.batch.incoming
+    world.apply(WorkerAssigned("a", "decode"))
+    assert worker.pool.host is None and not worker.batch.incoming
+    world.finish()
+    assert_whole([again])
+    assert_empty(world)
+
+
+def test_keys_are_not_pulled_into_pages_that_may_go_to_the_host() -> None:
+    world = World(Limits(local_prefill=0))
+    for name in ("a", "b"):
+        world.join(name, worker_info(pages_address=name, host_pages=64))
+    world.apply(WorkerDraining("b"))
+    request = world.submit(LONG, Sampling(40))
+    for _ in range(5):
+        world.round()
+    world.join("b", worker_info(pages_address="b", host_pages=64))
+    world.apply(WorkerDraining("a"))
+    world.finish()
+    assert_whole([request])
+    assert world.state.counters.handoffs == 1 and world.state.moves.moved_tokens == 0
+
+
 def test_a_full_target_leaves_the_sequence_where_it_is() -> None:
     world = World(Limits(local_prefill=0))
     world.join("p", worker_info(role="prefill", pages_address="p"))
@@ -221,16 +304,44 @@ def test_a_pull_that_nobody_asked_for_changes_nothing() -> None:
         assert world.state.digest() == before
 
 
-def test_what_has_given_pages_back_is_computed_again_elsewhere() -> None:
+WINDOWS = [(20,), (0, 20), (20, 0, 33)]
+
+
+@pytest.mark.parametrize("windows", WINDOWS)
+@pytest.mark.parametrize("page_size", [4, 8, 16])
+def test_of_what_has_given_pages_back_what_is_seen_is_pulled(
+    windows: tuple[int, ...], page_size: int
+) -> None:
+    world = World(Limits(local_prefill=0))
+    for name, role in (("p", "prefill"), ("d", "decode")):
+        size = page_size if role == "decode" else 8
+        info = worker_info(page_size=size, role=role, num_pages=1024, windows=windows)
+        world.join(name, structs.replace(info, pages_address=name, max_batch_tokens=16))
+    requests = [world.submit([n, *LONG * 5], Sampling(60, seed=n)) for n in range(3)]
+    world.finish()
+    assert_whole(requests)
+    entries = [new for plan in world.peers["d"].sent for new in plan.enter]
+    assert len(entries) == 3 and all(new.computed >= 5 * len(LONG) for new in entries)
+    assert all(any(p.drop_rows for p in peer.sent) for peer in world.peers.values())
+    assert_empty(world)
+
+
+@pytest.mark.parametrize("windows", WINDOWS)
+def test_what_lacks_something_that_is_seen_is_computed_again_elsewhere(
+    windows: tuple[int, ...],
+) -> None:
+    """The window of the token behind 103 tokens begins with token 84, in page 10, and the one
+    behind the 12 pages of 8 that the target could go on from with 77, in page 9."""
     world = World()
-    for name in ("old", "new"):
-        world.join(name, worker_info(page_size=8, pages_address=name, window=20))
-    world.apply(WorkerDraining("new"))
+    old = worker_info(page_size=8, pages_address="old", windows=windows)
+    world.join("old", old)
     request = world.submit(LONG, Sampling(60))
-    while len(request.tokens) < 10:
+    worker = world.state.fleet.get("old")
+    assert worker is not None
+    while worker.batch.settled[0] != 103:
         world.round()
-    world.join("new", worker_info(page_size=8, pages_address="new", window=20))
     world.apply(WorkerDraining("old"))
+    world.join("new", structs.replace(old, pages_address="new"))
     world.tick()
     assert world.state.counters.handoffs == 1 and not world.peers["new"].pulls
     world.finish()
@@ -239,16 +350,133 @@ def test_what_has_given_pages_back_is_computed_again_elsewhere() -> None:
     assert_empty(world)
 
 
-def test_a_prefill_worker_passes_on_what_no_token_sees_any_more() -> None:
+def test_layers_that_are_grouped_otherwise_pass_nothing_on() -> None:
     world = World(Limits(local_prefill=0))
-    for name, role in (("p", "prefill"), ("d", "decode")):
-        info = worker_info(page_size=8, role=role, pages_address=name, window=20)
-        world.join(name, structs.replace(info, max_batch_tokens=16))
-    request = world.submit(LONG, Sampling(60))
+    world.join("p", worker_info(role="prefill", pages_address="p", windows=(0, 20)))
+    world.join("d", worker_info(role="decode", pages_address="d"))
+    request = world.submit(LONG, Sampling(20))
     world.finish()
     assert_whole([request])
-    entries = [new for plan in world.plans for new in plan.enter]
-    assert entries[1].computed >= len(LONG)
-    drops = {name: [p for p in peer.sent if p.drop_rows] for name, peer in world.peers.items()}
-    assert not drops["p"] and drops["d"]
+    assert world.state.counters.handoffs == 0
+
+
+PROMPT = list(range(900))
+
+
+def chunked(decode: int = 1, page_size: int = 8, **limits: object) -> World:
+    """A prompt of 900 tokens takes eight steps."""
+    world = World(Limits(local_prefill=0, **limits))  # type: ignore[arg-type]
+    for name, role in (("p", "prefill"), *((f"d{n}", "decode") for n in range(decode))):
+        size = 8 if role == "prefill" else page_size
+        info = worker_info(num_pages=512, page_size=size, role=role, pages_address=name)
+        world.join(name, structs.replace(info, max_batch_tokens=128))
+    return world
+
+
+def moves(world: World, request: Request) -> list[Move]:
+    """Every transfer until the request has ended."""
+    seen: dict[int, Move] = {}
+    while not request.end:
+        world.tick()
+        seen |= {move.id: move for move in world.state.moves}
+        for name in world.peers:
+            world.run(name)
+            world.pull(name)
+            world.deliver(name)
+    return list(seen.values())
+
+
+def until_pulled(world: World) -> Pull:
+    """The next pull that any worker is told of."""
+    for _ in range(100):
+        world.tick()
+        for peer in world.peers.values():
+            if peer.pulls:
+                return peer.pulls[0]
+        world.run("p")
+        world.deliver("p")
+    raise AssertionError("nobody is told to pull")
+
+
+@pytest.mark.parametrize("page_size", [4, 8, 16, 48])
+def test_a_long_prompt_is_pulled_while_it_is_computed(page_size: int) -> None:
+    world = chunked(page_size=page_size)
+    request = world.submit(PROMPT, Sampling(20))
+    until_pulled(world)
+    assert not request.tokens
+    parts = moves(world, request)
+    assert len(parts) > 3
+    assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])]
+    assert all(part.end % page_size == 0 for part in parts if not part.last)
+    assert_whole([request])
+    last = world.peers["d0"].sent[0].enter[0]
+    assert last.computed >= len(PROMPT) // page_size * page_size
     assert_empty(world)
+
+
+def test_what_is_left_when_the_prompt_is_whole_is_small() -> None:
+    """The pause before the change is that of the last part, not of the whole prompt."""
+    world = chunked()
+    request = world.submit(PROMPT, Sampling(20))
+    parts = moves(world, request)
+    early = [part for part in parts if not part.last]
+    assert sum(part.end - part.start for part in early) >= len(PROMPT) - 2 * 128
+    assert [part.last for part in parts] == sorted(part.last for part in parts)
+    assert_whole([request])
+
+
+@pytest.mark.parametrize("placement", ["cost", "round-robin", "least-loaded"])
+def test_all_parts_go_to_one_worker(placement: str) -> None:
+    world = chunked(3, placement=placement)
+    request = world.submit(PROMPT, Sampling(20))
+    parts = moves(world, request)
+    assert len(parts) > 3 and len({move.target for move in parts}) == 1
+    assert world.peers[parts[0].target].sent, "and it goes on there"
+    assert_whole([request])
+    assert_empty(world)
+
+
+@pytest.mark.parametrize("lost", ["p", "d0", "failed"])
+def test_a_part_that_does_not_arrive_loses_nothing(lost: str) -> None:
+    world = chunked(2)
+    request = world.submit(PROMPT, Sampling(20))
+    until_pulled(world)
+    busy = next(name for name, peer in world.peers.items() if peer.pulls)
+    if lost == "failed":
+        world.pull(busy, "a block is corrupt")
+    else:
+        world.lose_worker("p" if lost == "p" else busy)
+    world.finish()
+    assert_whole([request])
+    assert_empty(world)
+
+
+def test_an_abort_while_a_part_is_pulled_frees_everything() -> None:
+    world = chunked()
+    world.submit(PROMPT, Sampling(20))
+    until_pulled(world)
+    world.abort("g", 1)
+    world.pull("d0")
+    assert_empty(world)
+
+
+def test_a_grant_is_of_the_epoch_that_its_pull_names() -> None:
+    world = chunked()
+    world.submit(PROMPT, Sampling(20))
+    pull = until_pulled(world)
+    source = world.state.fleet.get("p")
+    assert source is not None
+    assert pull.source_epoch == source.epoch == world.peers["p"].grants[pull.id].epoch
+
+
+def test_what_each_transport_carried_is_counted() -> None:
+    world = chunked()
+    world.submit(PROMPT, Sampling(20))
+    for reason, transport in (("", "shm"), ("a block is corrupt", "shm"), ("", "")):
+        number = until_pulled(world).id
+        epoch = world.peers["d0"].epoch
+        world.peers["d0"].pulls.popleft()
+        world.apply(Transferred("d0", Pulled(epoch, number, reason, 8, 500_000, transport)))
+    none, shm = world.state.moves.carried.stats()
+    assert none == TransferStats("none", 1, 0, 8, 0.5)
+    assert shm == TransferStats("shm", 1, 1, 8, 0.5)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.groups import PageGroups
 from baton.protocol import Sampling, Submit
 from baton.tokens import pack, unpack
 from baton_scheduler.host import Host
@@ -22,6 +23,12 @@ def chain() -> Chain:
     return Chain(Submit(1, "r", pack(PROMPT), Sampling(1)), unpack(b""), 4)
 
 
+def found(host: Host, known: Chain, first: int, most: int) -> list[int]:
+    [table] = host.match(known, first, most, PageGroups((0,), 4, 64))
+    assert table.first == first
+    return table.pages
+
+
 @given(
     st.integers(0, 5), st.lists(st.tuples(st.sampled_from("kpuor"), st.integers(0, 8)), max_size=60)
 )
@@ -32,7 +39,7 @@ def test_pages_are_free_or_have_one_name(total: int, steps: list[tuple[str, int]
         if action == "k":
             host.keep(number, known.at(number % 4))
         elif action == "p":
-            pages = host.match(known, number % 4, 4)
+            pages = found(host, known, number % 4, 4)
             host.pin(pages)
             pinned.append(pages)
         elif action == "u" and pinned:
@@ -54,18 +61,18 @@ def test_the_least_recently_kept_makes_room_but_not_what_will_be_read() -> None:
     assert first[::2] == [10, 11]
     host.keep(12, known.at(0))  # It is known: now it is the latest.
     host.keep(13, known.at(2))
-    assert host.match(known, 0, 4) == [first[1]] and host.outgoing() == [13, first[3]]
-    host.pin(host.match(known, 0, 1))
+    assert found(host, known, 0, 4) == [first[1]] and host.outgoing() == [13, first[3]]
+    host.pin(found(host, known, 0, 1))
     host.keep(14, known.at(3))
     host.keep(15, known.at(1))
-    assert host.match(known, 0, 1) == [first[1]]
+    assert found(host, known, 0, 1) == [first[1]]
 
 
 def test_a_copy_that_is_still_to_be_made_keeps_its_place() -> None:
     host, known = Host(1), chain()
     host.keep(10, known.at(0))
     host.keep(11, known.at(1))
-    assert host.outgoing() == [10, 0] and len(host.match(known, 0, 1)) == 1
+    assert host.outgoing() == [10, 0] and len(found(host, known, 0, 1)) == 1
 
 
 # In a world whose fake worker checks every key that is read.

@@ -52,6 +52,19 @@ def test_queue_prefill_and_decode_of_one_sequence() -> None:
     assert (times.preemptions, times.losses, times.handovers, times.others) == (0, 0, 0, 0.0)
 
 
+def test_the_account_names_the_worker_that_had_it_last() -> None:
+    world = World(Limits(depth=1))
+    world.join("first")
+    request, refused = world.submit([1], Sampling(6)), world.submit([2], Sampling(6))
+    world.round()
+    world.abort("g", 2)
+    world.lose_worker("first")
+    world.join("second")
+    world.finish()
+    assert ended(request).worker == "second"
+    assert refused.times is not None and refused.times.worker == "first"
+
+
 def test_how_many_others_shared_its_steps() -> None:
     world = World(Limits(depth=1))
     world.join("w")

@@ -78,6 +78,39 @@ def test_the_layout_tells_two_pools_apart() -> None:
     assert one.layout() != two.layout()
 
 
+def one_by_one(pool: PagePool, count: int) -> list[int]:
+    return [pool.take(1)[0] for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5])
+def test_pages_for_several_owners_are_those_of_single_calls(count: int) -> None:
+    """Free ones first, then cached ones that make room."""
+    pools = [PagePool(6), PagePool(6)]
+    for pool in pools:
+        named(pool, b"1", b"2", b"3")
+        pool.take(1)
+    assert pools[0].take_each(count) == one_by_one(pools[1], count)
+    assert pools[0].layout() == pools[1].layout()
+    pools[0].check()
+    with pytest.raises(AssertionError, match="more pages"):
+        pools[0].take_each(6)
+
+
+def test_a_full_page_has_a_name_and_what_it_begins_with_unless_another_has_them() -> None:
+    pools = [PagePool(2), PagePool(2)]
+    for number, pool in enumerate(pools):
+        for page in pool.take(2):
+            if number:
+                pool.fill(page, b"name", b"before", b"1234")
+            elif pool.name(page, b"name"):
+                pool.begin(page, b"before", b"1234")
+        pool.check()
+    assert pools[0].layout() == pools[1].layout()
+    free = PagePool(1)
+    with pytest.raises(AssertionError, match="owner"):
+        free.fill(0, b"name", b"before", b"1234")
+
+
 def named(pool: PagePool, *names: bytes) -> list[int]:
     """Cached pages of these names, given back in this order."""
     pages = pool.take(len(names))

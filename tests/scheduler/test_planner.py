@@ -279,3 +279,52 @@ def test_an_end_that_cannot_be_meant_is_a_bad_result(until: int) -> None:
     here.join("w")
     here.finish()
     assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
+
+
+@pytest.mark.row("F04.11", "F12.01")
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("windows", [(0, 7), (7,), (5, 0, 11)])
+def test_a_prompt_gets_the_pages_of_a_window_chunk_by_chunk(
+    windows: tuple[int, ...], depth: int
+) -> None:
+    """After every result each group holds what the next token sees, and nothing before that."""
+    full = sum(window == 0 for window in windows)
+    info = worker_info(
+        num_pages=60 * full + 10 * (len(windows) - full), page_size=4, max_batch_tokens=16
+    )
+    here = world(msgspec.structs.replace(info, windows=windows), depth=depth)
+    request = here.submit([n % 50 for n in range(200)], Sampling(30, seed=3))
+    worker = here.state.fleet.get("w")
+    assert worker is not None and worker.max_length >= 231
+    while not here.state.idle:
+        here.round()
+        for slot in worker.batch.occupied():
+            length = int(worker.batch.settled[slot])
+            for group, table in enumerate(worker.batch.tables(slot)):
+                assert table.first <= worker.groups.first(group, length)
+        here.tick(0)
+        for slot in worker.batch.occupied():
+            length = int(worker.batch.settled[slot])
+            for group, table in enumerate(worker.batch.tables(slot)):
+                if worker.batch.entered[slot]:
+                    assert table.first == worker.groups.first(group, length)
+    assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
+    assert here.state.counters.preemptions == 0
+
+
+@pytest.mark.row("F12.01", "F13.05")
+def test_the_longest_sequence_that_fits_comes_to_its_end_alone() -> None:
+    """With everything that it needs and nothing more, it waits for its own steps in flight."""
+    info = msgspec.structs.replace(
+        worker_info(num_pages=21, page_size=2, max_batch_tokens=4), windows=(0, 5, 5)
+    )
+    here = World(Limits(depth=3), max_steps=8)
+    here.join("w", info)
+    worker = here.state.fleet.get("w")
+    assert worker is not None
+    others = [here.submit([9], Sampling(20, seed=n)) for n in range(3)]
+    request = here.submit([1], Sampling(100))
+    here.finish()
+    assert len(request.tokens) + 1 == worker.max_length == 22
+    for other in others:
+        assert other.tokens == expected_tokens(other.prompt, other.sampling)[0]

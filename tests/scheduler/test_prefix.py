@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from baton.groups import PageGroups
 from baton.protocol import Plan, Result, Sampling, Submit, WorkerInfo
 from baton.tokens import block_hashes, pack, unpack
 from baton_scheduler.events import Settled
 from baton_scheduler.limits import Limits
-from baton_scheduler.prefix import Chain, PrefixIndex, salt
+from baton_scheduler.prefix import Chain, PrefixIndex, named, reach, salt
+from baton_scheduler.tables import Table
 from tests.fakes.worker import worker_info
 from tests.scheduler.world import World
 
@@ -48,6 +52,18 @@ def test_tenant_and_salt_cannot_be_mistaken_for_each_other() -> None:
     assert len({chain([1, 2], tenant=t, salt=s).at(0) for t, s in pairs}) == len(pairs)
 
 
+def test_a_link_is_the_same_whether_its_block_is_the_next_or_was_asked_for_before() -> None:
+    one, other = chain([1, 2, 3, 4, 5, 6]), chain([1, 2, 3, 4, 5, 6])
+    other.at(2)
+    for block in range(3):
+        hash, prefix, tokens = one.link(block)
+        assert other.link(block) == (hash, prefix, tokens)
+        assert (hash, prefix) == (other.at(block), other.at(block - 1))
+        assert tokens == one.content(2 * block, 2 * block + 2)
+    with pytest.raises(AssertionError, match="no name"):
+        one.link(3)
+
+
 def test_a_match_ends_at_the_first_unknown_block() -> None:
     index, known = PrefixIndex(), chain([1, 2, 3, 4, 5, 6])
     index.add(7, known.at(0))
@@ -58,6 +74,47 @@ def test_a_match_ends_at_the_first_unknown_block() -> None:
     assert index.match(chain([1, 2, 3, 9]), 2) == [7]
     index.forget(7)
     assert index.match(known, 3) == [] and 7 not in index and len(index) == 2
+    index.check()
+
+
+WINDOWS = st.lists(st.sampled_from([0, 0, 1, 3, 4, 9]), min_size=1, max_size=3).map(tuple)
+
+
+@pytest.mark.row("F12.02")
+@given(
+    WINDOWS, st.integers(1, 4), st.sets(st.tuples(st.integers(0, 2), st.integers(0, 9))), st.data()
+)
+def test_a_prefix_reaches_as_far_as_every_group_has_what_is_seen(
+    windows: tuple[int, ...], size: int, gone: set[tuple[int, int]], data: st.DataObject
+) -> None:
+    groups, most = PageGroups(windows, size, 8), data.draw(st.integers(0, 10))
+    first = data.draw(st.integers(0, most))
+
+    def whole(blocks: int) -> bool:
+        seen = [
+            (group, block)
+            for group in range(len(groups))
+            for block in range(max(first, groups.first(group, blocks * size)), blocks)
+        ]
+        return not gone & set(seen)
+
+    found = reach(lambda group, block: (group, block) not in gone, groups, most, first)
+    assert found == max(blocks for blocks in range(first, most + 1) if whole(blocks))
+
+
+def test_a_window_is_found_without_what_is_before_it() -> None:
+    index, known, groups = PrefixIndex(), chain(list(range(10))), PageGroups((0, 3), 2, 8)
+    for block in range(5):
+        index.add(10 + block, named(known.at(block), 0))
+    assert index.known(known, 5, groups) == [Table(0, []), Table(0, [])]
+    for block in (1, 2, 3):
+        index.add(20 + block, named(known.at(block), 1))
+    assert index.known(known, 5, groups) == [Table(0, [10, 11, 12, 13]), Table(3, [23])]
+    index.forget(23)
+    assert index.known(known, 5, groups) == [Table(0, [10, 11, 12]), Table(2, [22])]
+    index.forget(10)
+    assert index.known(known, 5, groups) == [Table(0, []), Table(0, [])]
+    assert index.known(known, 5, PageGroups((0,), 2, 8)) == [Table(0, [])]
     index.check()
 
 

@@ -6,10 +6,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from baton import __version__
 from baton.discovery import StaticDirectory
@@ -252,6 +253,23 @@ def test_a_worker_of_another_model_is_not_taken_in(run_dir: Path) -> None:
             g.until(lambda: g.ends)
             assert not two.joined.is_set()
         assert list(g.worker_states()) == ["one"]
+
+
+def test_workers_that_can_pass_no_keys_to_each_other_are_named_once(
+    run_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For example one of two ranks and one of four."""
+    config = Config(run_dir=run_dir)
+    crowd = [
+        structs.replace(worker_info(pages_address=name), kv_layout=layout)
+        for name, layout in (("one", "x/2"), ("two", "x/2"), ("three", "x/4"), ("four", "x/4"))
+    ]
+    with scheduler(config), gateway(config) as g, ExitStack() as stack:
+        for info in crowd:
+            stack.enter_context(FakeWorker(config, info, name=info.pages_address))
+            g.until(lambda name=info.pages_address: name in g.worker_states())
+    said = [r.getMessage() for r in caplog.records if "no keys pass" in r.getMessage()]
+    assert len(said) == 1 and "one (x/2) and three (x/4)" in said[0]
 
 
 def test_draining_finishes_what_runs_and_refuses_what_comes(run_dir: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from baton.errors import WireError
-from baton.protocol import Logprobs, PromptLogprobs, Result, Sampling, Tokens
+from baton.protocol import Grammar, Logprobs, PromptLogprobs, Result, Sampling, Tokens
 from baton.tokens import pack, unpack
 from baton_scheduler.events import Decision, Settled
 from baton_scheduler.settle import columns
@@ -159,3 +159,79 @@ def test_a_damaged_result_is_refused_whole(change: dict[str, object]) -> None:
     here.finish()
     for request in here.requests.values():
         assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
+
+
+def leaping() -> World:
+    """Two sequences, the first under a grammar, each with its first result on the way."""
+    here = World()
+    here.join("w", worker_info())
+    here.submit([1], Sampling(8, grammar=Grammar("regex", "a*")))
+    here.submit([2], Sampling(8))
+    here.tick()
+    here.run()
+    return here
+
+
+def told(here: World, result: Result) -> list[Decision]:
+    """Settle a result whose tokens are none that this world expects."""
+    return here.state.apply(Settled("w", result))
+
+
+def with_counts(result: Result, counts: list[int], tokens: list[int]) -> Result:
+    return msgspec.structs.replace(result, counts=bytes(counts), tokens=pack(tokens))
+
+
+def log(here: World, handle: int) -> list[int]:
+    return list(here.state._live["g", handle].log)
+
+
+def test_a_row_brings_what_was_forced_and_its_log_probabilities() -> None:
+    here = leaping()
+    result = with_counts(next_result(here), [3, 1], [5, 6, 7, 9])
+    sent = messages(told(here, msgspec.structs.replace(result, logprobs=logprobs(4))))["g"]
+    assert unpack(sent.handles, "I").tolist() == [1, 2]
+    assert (list(sent.counts), unpack(sent.tokens).tolist()) == ([3, 1], [5, 6, 7, 9])
+    assert sent.logprobs is not None and unpack(sent.logprobs.rows, "I").tolist() == [0, 1, 2, 3]
+    assert (log(here, 1), log(here, 2)) == ([5, 6, 7], [9])
+    batch = here.state.fleet.get("w").batch  # type: ignore[union-attr]
+    assert batch.settled[:2].tolist() == [3, 1]
+    here.state.check()
+
+
+def test_the_next_step_begins_behind_what_was_forced() -> None:
+    here = leaping()
+    told(here, with_counts(next_result(here), [4, 1], [5, 6, 7, 8, 9]))
+    worker = here.state.fleet.get("w")
+    assert worker is not None
+    in_flight = sum(bool(flight.owners[0]) for flight in worker.flights)
+    assert worker.batch.planned[:2].tolist() == [1 + 4 - 1 + in_flight, 1 + in_flight]
+
+
+def test_no_more_tokens_than_were_asked_for() -> None:
+    here = leaping()
+    result = with_counts(next_result(here), [10, 1], [*range(20, 30), 9])
+    sent = messages(told(here, msgspec.structs.replace(result, logprobs=logprobs(11))))["g"]
+    assert sent.finished == {1: "length"} and list(sent.counts) == [8, 1]
+    assert unpack(sent.tokens).tolist() == [*range(20, 28), 9]
+    assert sent.logprobs is not None and unpack(sent.logprobs.top_ids).tolist() == [*range(8), 10]
+
+
+def test_a_row_that_waits_for_a_page_is_not_missing() -> None:
+    here = leaping()
+    told(here, with_counts(next_result(here), [1, 1], [5, 9]))
+    here.tick()
+    here.run()
+    waiting = next_result(here)
+    sent = messages(told(here, with_counts(waiting, [0, 1], [9])))["g"]
+    assert unpack(sent.handles, "I").tolist() == [2]
+    assert (log(here, 1), len(log(here, 2))) == ([5], 2)
+    worker = here.state.fleet.get("w")
+    assert worker is not None and worker.flights.wasteful and len(here.state.queue) == 0
+    here.state.check()
+
+
+def test_several_tokens_of_a_free_row_are_a_bad_result() -> None:
+    here = leaping()
+    told(here, with_counts(next_result(here), [1, 2], [5, 8, 9]))
+    assert here.state.counters.stale_results == 1
+    assert {s.handle for s in here.state.queue} == {1, 2}

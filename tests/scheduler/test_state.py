@@ -14,8 +14,9 @@ from hypothesis.stateful import (
 )
 from msgspec import structs
 
-from baton.protocol import Failed, Result, Sampling, Submit, Tokens, WorkerInfo
+from baton.protocol import Failed, Result, Role, Sampling, Submit, Tokens, WorkerInfo
 from baton.tokens import pack
+from baton_scheduler import handoff
 from baton_scheduler.events import (
     Arrived,
     Closing,
@@ -23,6 +24,7 @@ from baton_scheduler.events import (
     Reply,
     Settled,
     Tick,
+    WorkerAssigned,
     WorkerDraining,
 )
 from baton_scheduler.limits import Limits
@@ -49,10 +51,11 @@ class Histories(RuleBasedStateMachine):
 
     order = "fcfs"
     caching = True
-    windows = (0,)
+    windows: tuple[tuple[int, ...], ...] = ((0,),)
     roles = ("both",)
     max_steps = 1
     depth = 2
+    placement = "cost"
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,6 +70,7 @@ class Histories(RuleBasedStateMachine):
                 max_losses=3,
                 local_prefill=2,
                 depth=self.depth,
+                placement=self.placement,
             ),
             max_steps=self.max_steps,
         )
@@ -149,8 +153,8 @@ class Histories(RuleBasedStateMachine):
     @rule(name=WORKERS, info=INFOS, data=st.data())
     def join(self, name: str, info: WorkerInfo, data: st.DataObject) -> None:
         role = data.draw(st.sampled_from(self.roles))
-        window = data.draw(st.sampled_from(self.windows))
-        self.world.join(name, structs.replace(info, role=role, pages_address=name, window=window))
+        windows = data.draw(st.sampled_from(self.windows))
+        self.world.join(name, structs.replace(info, role=role, pages_address=name, windows=windows))
 
     @precondition(lambda self: self.world.peers)
     @rule(data=st.data())
@@ -203,8 +207,8 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def books_agree(self) -> None:
+        """Every event was followed by the state's own check."""
         world = self.world
-        world.state.check()
         alive = sum(request.end is None for request in world.requests.values())
         assert alive == len(world.state.queue) + world.state.num_running
 
@@ -242,8 +246,43 @@ class RelayHistories(Histories):
     roles = ("prefill", "decode", "both")
 
 
+class PartHistories(RelayHistories):
+    """Keys are pulled page by page while their prompt is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(handoff, "_LEAST_PART", 1)
+
+    def teardown(self) -> None:
+        super().teardown()
+        self._patch.undo()
+
+
+class ElasticHistories(RelayHistories):
+    """Workers change their roles while they run."""
+
+    @precondition(lambda self: self.world.peers)
+    @rule(data=st.data(), role=st.sampled_from(["prefill", "decode", "both"]))
+    def assign(self, data: st.DataObject, role: Role) -> None:
+        name = data.draw(st.sampled_from(list(self.world.peers)))
+        self.world.apply(WorkerAssigned(name, role))
+
+
+class ElasticWindowHistories(ElasticHistories):
+    windows = ((1,), (2,), (5,), (9,))
+
+
+class InTurnHistories(ElasticHistories):
+    placement = "round-robin"
+
+
+class LeastLoadedHistories(ElasticHistories):
+    placement = "least-loaded"
+
+
 class WindowHistories(Histories):
-    windows = (1, 2, 5, 9)
+    windows = ((1,), (2,), (5,), (9,))
 
 
 class UncachedWindowHistories(WindowHistories):
@@ -259,6 +298,24 @@ class WindowsOfSeveralSteps(WindowHistories):
     depth = 4
 
 
+class GroupedHistories(Histories):
+    windows = ((0, 5), (3, 0), (0, 1), (2, 7), (0, 4, 4))
+
+
+class UncachedGroupedHistories(GroupedHistories):
+    caching = False
+
+
+class RelayedGroupedHistories(Histories):
+    windows = ((0, 5), (0, 5), (3, 9))
+    roles = ("prefill", "decode", "both")
+
+
+class GroupsOfSeveralSteps(GroupedHistories):
+    max_steps = 7
+    depth = 4
+
+
 @pytest.mark.row("F12.01", "F12.02", "F12.04")
 @pytest.mark.row("F13.01", "F13.02", "F13.03", "F13.04", "F13.05")
 @pytest.mark.parametrize(
@@ -269,12 +326,21 @@ class WindowsOfSeveralSteps(WindowHistories):
         FairHistories,
         UncachedHistories,
         RelayHistories,
+        PartHistories,
+        ElasticHistories,
+        ElasticWindowHistories,
+        InTurnHistories,
+        LeastLoadedHistories,
         SeveralSteps,
         SeveralStepsDeep,
         WindowHistories,
         UncachedWindowHistories,
         RelayedWindowHistories,
         WindowsOfSeveralSteps,
+        GroupedHistories,
+        UncachedGroupedHistories,
+        RelayedGroupedHistories,
+        GroupsOfSeveralSteps,
     ],
 )
 def test_every_history_keeps_every_promise(machine: type[Histories]) -> None:
@@ -567,16 +633,6 @@ def test_what_ends_in_time_never_hears_of_its_deadline() -> None:
     assert {request.end for request in requests} == {"length"}
 
 
-def test_deadlines_of_the_ended_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baton_scheduler.state._SPARE_DEADLINES", 4)
-    world = World()
-    world.join("w")
-    for number in range(50):
-        world.submit([number], Sampling(1), deadline_ms=10**7)
-        world.finish()
-    assert len(world.state._deadlines) < 10
-
-
 @pytest.mark.parametrize("limit", [{"max_waiting": 4}, {"max_waiting_tokens": 12}])
 def test_one_tenant_beyond_its_share_is_told_so_and_others_are_not(limit: dict[str, int]) -> None:
     world = World(Limits(max_tenant_share=0.5, **limit))  # type: ignore[arg-type]
@@ -621,10 +677,8 @@ def test_an_estimate_grows_with_what_waits() -> None:
     assert estimates == sorted(estimates) and estimates[-1] > 4 * estimates[0]
 
 
-@pytest.mark.parametrize(("caching", "max_steps"), [(True, 1), (True, 6), (False, 1)])
-def test_a_window_bounds_what_a_sequence_holds(caching: bool, max_steps: int) -> None:
-    world = World(Limits(prefix_caching=caching), max_steps=max_steps)
-    world.join("w", worker_info(num_pages=30, page_size=4, window=10))
+def most_held(world: World) -> int:
+    """Run three long answers; the most pages that all three held together while they decoded."""
     requests = [world.submit([n] * 20, Sampling(90, seed=n)) for n in range(3)]
     worker = world.state.fleet.get("w")
     assert worker is not None
@@ -635,6 +689,14 @@ def test_a_window_bounds_what_a_sequence_holds(caching: bool, max_steps: int) ->
             most = max(most, worker.pool.num_held)
     for request in requests:
         assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
+    return most
+
+
+@pytest.mark.parametrize(("caching", "max_steps"), [(True, 1), (True, 6), (False, 1)])
+def test_a_window_bounds_what_a_sequence_holds(caching: bool, max_steps: int) -> None:
+    world = World(Limits(prefix_caching=caching), max_steps=max_steps)
+    world.join("w", worker_info(num_pages=30, page_size=4, window=10))
+    most = most_held(world)
     assert most <= 3 * ((10 + 2 * max_steps) // 4 + 2)
     assert world.state.counters.preemptions == 0, "28 pages each, were they to keep them"
 
@@ -655,3 +717,33 @@ def test_no_window_no_drop() -> None:
     world.submit([1] * 20, Sampling(90))
     world.finish()
     assert not any(plan.drop_rows for plan in world.plans)
+
+
+@pytest.mark.row("F04.11", "F12.01")
+@pytest.mark.parametrize("max_steps", [1, 6])
+def test_of_a_mixed_model_only_the_groups_that_see_all_keep_all(max_steps: int) -> None:
+    world = World(max_steps=max_steps)
+    world.join("w", worker_info(num_pages=150, page_size=4, windows=(0, 10, 10)))
+    most = most_held(world)
+    assert 3 * 27 <= most <= 3 * (28 + 2 * ((10 + 2 * max_steps) // 4 + 2))
+    assert world.state.counters.preemptions == 0, "84 pages each, were they to keep them"
+
+
+@pytest.mark.parametrize(
+    ("num_pages", "cached", "reason"), [(50, 69, "differs"), (40, None, "evicted")]
+)
+def test_what_one_group_has_evicted_is_computed_again_for_all(
+    num_pages: int, cached: int | None, reason: str
+) -> None:
+    """The pages of a window's beginning make room first, and nobody misses them; without those of
+    its end, what the other group still has is of no use."""
+    world = World()
+    world.join("w", worker_info(num_pages=num_pages, page_size=4, windows=(0, 6)))
+    first = world.submit(list(range(40)), Sampling(30))
+    world.finish()
+    world.submit([500 + n for n in range(40)], Sampling(2))
+    world.finish()
+    again = world.submit([*first.prompt, *first.tokens, 1], Sampling(3), report=True)
+    world.finish()
+    assert again.tokens == expected_tokens(again.prompt, again.sampling)[0]
+    assert again.note is not None and (again.cached, again.note.reason) == (cached, reason)

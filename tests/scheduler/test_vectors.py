@@ -187,7 +187,7 @@ def test_a_damaged_vector_is_refused_with_its_result(pooled: Pooled) -> None:
     worker = here.state.fleet.get("w")
     assert worker is not None
     with pytest.raises(WireError):
-        settle(worker, worker.flights[0], result)
+        settle(worker, worker.flights.first, result)
     here.apply(Settled("w", result))
     finish(here)
     assert answered(text)

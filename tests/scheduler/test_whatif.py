@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,16 +60,58 @@ def test_the_simulation_answers_everything_under_every_order(tmp_path: Path, ord
 
 def test_fair_shares_help_whom_a_flood_holds_up(tmp_path: Path) -> None:
     flood(tmp_path / "run")
-    recorded, (calm, flooding) = compare(tmp_path / "run", "fair")
-    assert (recorded, calm.tenant, calm.requests) == ("fcfs", "calm", 4)
+    found = compare(tmp_path / "run", order="fair")
+    calm, flooding = found.changes
+    assert found.names == ("fcfs, cost", "fair, cost")
+    assert (calm.tenant, calm.requests) == ("calm", 4)
     assert (flooding.tenant, flooding.requests) == ("flood", 30)
     assert calm.after < calm.before / 2 and flooding.after > flooding.before
 
 
 def test_the_same_order_changes_nothing(tmp_path: Path) -> None:
     flood(tmp_path / "run")
-    _, changes = compare(tmp_path / "run", "fcfs")
-    assert all(change.before == change.after > 0 for change in changes)
+    found = compare(tmp_path / "run")
+    assert all(change.before == change.after > 0 for change in found.changes)
+    assert found.figures[0] == found.figures[1]
+
+
+def turns(path: Path, *workers: tuple[str, str]) -> Recorded:
+    """Six conversations of three turns, of which only the first tokens differ."""
+    world = Recorded(path, Limits(max_batch_tokens=64, local_prefill=0))
+    for name, role in workers:
+        info = worker_info(page_size=4, role=role, pages_address=name)
+        world.join(name, info).engine.duration_us = 10_000
+    prompts = [[number, *range(40)] for number in range(6)]
+    for _ in range(3):
+        requests = [world.submit(prompt, Sampling(6)) for prompt in prompts]
+        world.finish()
+        prompts = [r.prompt + r.tokens + [7, 8, 9] for r in requests]
+    world.recorder.close()
+    return world
+
+
+def test_in_turn_finds_less_than_where_the_prefix_is(tmp_path: Path) -> None:
+    turns(tmp_path / "run", ("a", "both"), ("b", "both"), ("c", "both"), ("d", "both"))
+    found = compare(tmp_path / "run", placement="round-robin")
+    assert found.names == ("fcfs, cost", "fcfs, round-robin")
+    by_cost, in_turn = found.figures
+    assert by_cost.hits > in_turn.hits and by_cost.moved == in_turn.moved == 0
+    assert by_cost.mean <= in_turn.mean and by_cost.p95 >= by_cost.mean
+
+
+def test_keys_take_the_time_that_they_took(tmp_path: Path) -> None:
+    world = turns(tmp_path / "run", ("p", "prefill"), ("d", "decode"))
+    assert world.state.moves.moved_tokens > 6 * 40
+    limits, events = load(tmp_path / "run")
+    script = learn(limits, events)
+    assert script.pull == pytest.approx((1e-6, 0.0))  # Nobody has measured here.
+    slow, quick = replace(script, pull=(5.0, 0.0)), Simulation(limits, script)
+    late = Simulation(limits, slow)
+    quick.run()
+    late.run()
+    assert quick.figures().moved > late.figures().moved > 0
+    assert late._state.now > quick._state.now
+    assert late._state.placement.links.seconds("p", "d", 1) > 0
 
 
 def test_one_that_was_aborted_in_mid_answer_ends_there(tmp_path: Path) -> None:
@@ -106,4 +149,4 @@ def test_without_a_step_there_is_nothing_to_learn_from(tmp_path: Path) -> None:
     world.tick()
     world.recorder.close()
     with pytest.raises(SettingsError, match="No step"):
-        compare(tmp_path / "run", "fair")
+        compare(tmp_path / "run", order="fair")

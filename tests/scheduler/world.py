@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -48,6 +49,7 @@ from baton_scheduler.events import (
 from baton_scheduler.limits import Limits
 from baton_scheduler.recorder import Recorder
 from baton_scheduler.state import State
+from baton_scheduler.tables import NONE
 from baton_worker.plans import Plans
 from tests.fakes.worker import FakeEngine, expected_tokens, vector, worker_info
 
@@ -73,6 +75,11 @@ class Request:
     """When it arrived."""
     times: Times | None = None
     """Where its time went, once it has ended."""
+
+    @cached_property
+    def expected(self) -> tuple[list[int], str]:
+        """Its whole log and its finish reason, if the context is long enough."""
+        return expected_tokens(self.prompt, self.sampling)
 
 
 @dataclass
@@ -163,7 +170,7 @@ class World:
             assert request.end is None, "a token after the end"
             assert first == len(request.tokens), "a token is skipped or repeated"
             request.tokens += [next(tokens) for _ in range(count)]
-            expected, _ = expected_tokens(request.prompt, request.sampling)
+            expected, _ = request.expected
             assert request.tokens == expected[: len(request.tokens)], "a foreign token"
             request.first_token = self.now if request.first_token is None else request.first_token
             assert request.note is not None or handle in message.notes
@@ -205,14 +212,13 @@ class World:
         if request.pooling is not None:
             assert reason == "stop" and request.vector == vector(pack(request.prompt))
             return
-        expected, why = expected_tokens(request.prompt, request.sampling)
+        expected, why = request.expected
         if len(request.tokens) == len(expected):
             assert reason == why
         else:  # The context was full before the answer was.
             assert reason == "length"
-            lengths = [peer.engine.info.max_length for peer in self.peers.values()]
-            pages = [p.engine.info.num_pages * p.engine.info.page_size for p in self.peers.values()]
-            assert len(request.prompt) + len(request.tokens) in {*lengths, *pages}
+            lengths = [worker.max_length for worker in self.state.fleet]
+            assert len(request.prompt) + len(request.tokens) in lengths
 
     def _fail(self, gateway: str, failed: Failed) -> None:
         request = self.requests[gateway, failed.handle]
@@ -351,8 +357,9 @@ class World:
         if source is None or grant is None:
             reason = reason or "the source is gone"
         elif not reason:
-            assert grant.token == pull.token and pull.end <= grant.length
-            _copy(source.engine, unpack(grant.pages, "I"), peer.engine, pull)
+            assert (grant.token, grant.epoch) == (pull.token, pull.source_epoch)
+            assert pull.end <= grant.length
+            _copy(source.engine, grant, peer.engine, pull)
         self.apply(Transferred(name, Pulled(pull.epoch, pull.id, reason)))
         return True
 
@@ -373,13 +380,20 @@ class World:
         raise AssertionError("the state does not come to an end")
 
 
-def _copy(source: FakeEngine, pages: array[int], target: FakeEngine, pull: Pull) -> None:
-    """Keys of these tokens, from the pages of one worker to those of another."""
+def _copy(source: FakeEngine, grant: Grant, target: FakeEngine, pull: Pull) -> None:
+    """Keys of these tokens, from the pages of one worker to those of another, group by group."""
+    groups = len(source.windows)
     own, size = unpack(pull.pages, "I"), target.info.page_size
-    for position in range(pull.start, pull.end):
-        page, offset = divmod(position, source.info.page_size)
-        content = target.cache.setdefault(own[position // size], [b""] * size)
-        content[position % size] = source.cache[pages[page]][offset]
+    pages, page_size = unpack(grant.pages, "I"), source.info.page_size
+    assert len(own) == groups * -(-pull.end // size)
+    assert len(pages) == groups * -(-grant.length // page_size)
+    for group, position in product(range(groups), range(pull.start, pull.end)):
+        mine = own[group * len(own) // groups + position // size]
+        if mine == NONE:
+            continue
+        page = pages[group * len(pages) // groups + position // page_size]
+        content = target.cache.setdefault(mine, [b""] * size)
+        content[position % size] = source.cache[page][position % page_size]
 
 
 def _arrive(peer: Peer, late: int) -> None:

@@ -87,6 +87,25 @@ def test_a_client_follows_its_server_to_another_address(run_dir: Path) -> None:
         client.follow("")
 
 
+def test_a_connection_that_broke_is_told_once_and_before_what_comes_after(address: str) -> None:
+    with Client(FRONTEND, address, b"gw") as client:
+        assert not client.broke()
+        with Server(FRONTEND, address) as server:
+            until_sent(client, ABORT)
+            receive(server)
+            assert not client.broke()
+        with Server(FRONTEND, address) as server:
+            end = time.monotonic() + 5
+            while not list(server.drain()):  # The first may get lost with the old connection.
+                assert time.monotonic() < end
+                client.send(ABORT)
+                time.sleep(0.02)
+            server.send(b"gw", Beat("s", 2))
+            receive(client)
+            assert client.broke()
+            assert not client.broke()
+
+
 def test_the_asyncio_client(address: str) -> None:
     async def talk() -> Received:
         client = AsyncClient(FRONTEND, address, b"gw")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import openai
 import pytest
 
+from baton_ops.smoke import faults, follow
 from tests.served import Served
 
 pytestmark = pytest.mark.slow
@@ -98,3 +103,31 @@ def test_errors_are_the_clients_own_classes(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         client.completions.create(model=MODEL, prompt="x " * 20_000)
     assert refused.value.code == "context_length_exceeded"
+
+
+@pytest.mark.row("F22.06")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
+def test_the_smoke_test_over_curl(served: Served) -> None:
+    """What curl is sent, byte by byte, passes the judgement of `baton smoke`."""
+    body = {"model": MODEL, "messages": CAPITAL, "temperature": 0, "max_tokens": 40, "stream": True}
+    asked = json.dumps(body | {"stream_options": {"include_usage": True}})
+    command = ["curl", "--silent", "--show-error", "--no-buffer", "--max-time", "60", "--include"]
+    command += ["--header", "Content-Type: application/json", "--data", asked]
+    done = subprocess.run(
+        [*command, f"{served.url}/v1/chat/completions"], capture_output=True, text=True, check=True
+    )
+    head, _, stream = done.stdout.partition("\n\n")
+    assert head.startswith("HTTP/1.1 200") and "content-type: text/event-stream" in head
+    answer = follow(stream.splitlines(), 60)
+    assert "Paris" in answer.text
+    # All pieces were read at once here: speed is judged below, as they come.
+    assert faults(answer, "en", 0.0) == []
+
+
+@pytest.mark.row("F22.06")
+def test_the_smoke_test_as_a_command(served: Served) -> None:
+    command = [sys.executable, "-m", "baton", "smoke", served.url, "--max-tokens", "32"]
+    good = subprocess.run([*command, "--least-speed", "0.1"], capture_output=True, text=True)
+    assert good.returncode == 0 and good.stdout.count("good") == 3, good.stdout + good.stderr
+    slow = subprocess.run([*command, "--least-speed", "1e9"], capture_output=True, text=True)
+    assert slow.returncode == 1 and "fewer" in slow.stdout

@@ -16,10 +16,24 @@ from msgspec import structs
 
 from baton import __version__
 from baton.peers import incarnation
-from baton.protocol import Hello, MediaInfo, Result, Sampling, Submit, TokenizerInfo, WorkerInfo
-from baton.tokens import pack
+from baton.protocol import (
+    Assign,
+    Beat,
+    Hello,
+    MediaInfo,
+    Plan,
+    Result,
+    Retire,
+    Sampling,
+    Submit,
+    TokenizerInfo,
+    Tokens,
+    WorkerInfo,
+)
+from baton.tokens import pack, unpack
 from baton.topology import FLEET, FRONTEND, MEDIA, TOKENIZE
 from baton.transport import Server
+from baton_mm_preprocess.config import Config as MediaConfig
 from baton_mm_preprocess.modalities import Model
 from baton_mm_preprocess.service import Preprocessor
 from baton_scheduler.config import Config as SchedulerConfig
@@ -29,6 +43,7 @@ from baton_tokenizer.load import load
 from baton_tokenizer.service import Desk, Tokenizer
 from baton_tokenizer.vocab import Vocab
 from tests.fakes.frames import Inbox, of_struct, requests
+from tests.fakes.worker import FakeEngine, expected_tokens
 
 PEERS = st.sampled_from([b"a", b"b", b"stranger"])
 INFO = WorkerInfo("m", num_pages=32, page_size=4, max_rows=4, max_batch_tokens=16, max_length=64,
@@ -38,11 +53,14 @@ INFO = WorkerInfo("m", num_pages=32, page_size=4, max_rows=4, max_batch_tokens=1
 class Scheduler:
     """The scheduler's service without its sockets, with one gateway and one worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.now = 0.0
         self.frontend, self.fleet = Inbox(), Inbox()
         self.service = Service(
-            SchedulerConfig(), cast(Server, self.frontend), cast(Server, self.fleet), self.clock
+            SchedulerConfig(**settings),
+            cast(Server, self.frontend),
+            cast(Server, self.fleet),
+            self.clock,
         )
         self.frontend.put(b"a", Hello("gateway", "a", 1, __version__))
         self.fleet.put(b"a", Hello("worker", "a", 1, __version__, worker=INFO))
@@ -58,6 +76,8 @@ class Scheduler:
         self.service.state.check()
 
 
+OPEN = (Beat, Retire, Assign)
+"""What the scheduler hears from anybody, an operator for one, and answers or does."""
 FRAMES = st.lists(
     st.one_of(
         st.tuples(st.just("frontend"), PEERS, requests(FRONTEND)),
@@ -84,7 +104,7 @@ def test_the_scheduler_takes_any_answer_to_what_it_asked(answers: list[Result]) 
         worker = scheduler.service.state.fleet.get("a")
         assert worker is not None
         if worker.flights:
-            step = worker.flights[0].step
+            step = worker.flights.first.step
             scheduler.fleet.put(b"a", structs.replace(answer, epoch=1, step=step))
         scheduler.turn()
 
@@ -95,12 +115,82 @@ def test_a_stranger_has_no_effect_on_the_scheduler(frames: list[tuple[str, bytes
     scheduler = Scheduler()
     state = scheduler.service.state
     before, running = replace(state.counters), state.num_running
+    dropped = 0
     for link, _, message in frames:
         if not isinstance(message, Hello):
             getattr(scheduler, link).put(b"stranger", message)
             scheduler.turn()
+            dropped += not isinstance(message, OPEN)
     assert state.counters == before
     assert state.num_running == running == 1
+    assert scheduler.frontend.dropped + scheduler.fleet.dropped == dropped
+
+
+class Line:
+    """One real worker's plans and results, on a line that keeps, repeats and swaps them."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler(max_steps=1, max_losses=1000)
+        self.engine = FakeEngine(INFO)
+        self.told: list[Result] = []
+        self.wrong = 0
+        """Frames that must be dropped and counted."""
+        self._taken = 0
+
+    def results(self, most: int) -> list[Result]:
+        """Of the plans that were sent and not run yet."""
+        plans = [m for _, m in self.scheduler.fleet.sent if isinstance(m, Plan)][self._taken :]
+        self._taken += len(plans[:most])
+        return [self.engine.step(plan) for plan in plans[:most]]
+
+    def put(self, result: Result, *, wrong: bool = False, peer: bytes = b"a") -> None:
+        """Let one frame arrive."""
+        self.wrong += wrong
+        self.scheduler.fleet.put(peer, result)
+        self.scheduler.turn()
+
+    def do(self, action: str) -> None:
+        """One thing that a network, or a worker that was away, may do."""
+        if action == "run" or not self.told:
+            for result in self.results(1):
+                self.told.append(result)
+                self.put(result)
+        elif action == "swap":
+            for late, result in enumerate(reversed(self.results(2))):
+                self.told.append(result)
+                self.put(result, wrong=late > 0)
+        elif action == "replay":
+            self.put(self.told[-1], wrong=True)
+        elif action == "stale":
+            self.put(structs.replace(self.told[-1], epoch=7), wrong=True)
+        else:
+            self.put(self.told[-1], wrong=True, peer=b"stranger")
+
+    def counted(self) -> int:
+        """What the scheduler has dropped."""
+        return self.scheduler.service.state.counters.stale_results + self.scheduler.fleet.dropped
+
+    def log(self) -> list[int]:
+        """What the gateway was sent, without a gap or a repeat."""
+        log: list[int] = []
+        for _, message in self.scheduler.frontend.sent:
+            if isinstance(message, Tokens) and message.tokens:
+                assert unpack(message.first, "I").tolist() == [len(log)]
+                log += unpack(message.tokens).tolist()
+        return log
+
+
+@given(st.lists(st.sampled_from(["run", "swap", "replay", "stale", "stranger"]), max_size=40))
+@settings(max_examples=100, deadline=None)
+def test_what_comes_twice_late_or_from_nobody_is_dropped_and_counted(actions: list[str]) -> None:
+    line = Line()
+    for action in actions:
+        line.do(action)
+        assert line.counted() == line.wrong
+    while line.scheduler.service.state.num_running:
+        line.do("run")
+    assert line.counted() == line.wrong
+    assert line.log() == expected_tokens([1, 2, 3], Sampling(max_tokens=8), INFO.vocab_size)[0]
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +216,8 @@ def test_the_tokenizer_takes_anything(vocab: Vocab, frames: list[tuple[bytes, An
 def test_the_media_preprocessor_takes_anything(frames: list[tuple[bytes, Any]]) -> None:
     inbox = Inbox()
     hello = Hello("mm-preprocess", "p", incarnation(), __version__, media=MediaInfo("m"))
-    preprocessor = Preprocessor(Model("m", "LlamaForCausalLM"), hello, cast(Server, inbox))
+    model, config = Model("m", "LlamaForCausalLM"), MediaConfig()
+    preprocessor = Preprocessor(model, hello, cast(Server, inbox), config)
     for number, (peer, message) in enumerate(frames):
         inbox.put(peer, message)
         preprocessor.turn(number * 0.01)

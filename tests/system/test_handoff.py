@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from baton_ops.drain import Drain, drain
+from tests import tiny
 from tests.served import PATIENCE, Served, until
 
 pytestmark = pytest.mark.slow
@@ -95,6 +97,48 @@ def test_a_rolling_restart_under_load_changes_no_token(whole: Served, split: Ser
             until(lambda n=name: n in ready(split), "it is back")
         assert [future.result(timeout=PATIENCE) for future in found] == wanted
     assert metric(split, "baton_failed_transfers_total") == 0
+
+
+CONNECTORS = {
+    "nixl": ("NixlConnector", "DeepseekV3ForCausalLM"),
+    "shm": ("shm", "Qwen3MoeForCausalLM"),
+    "tcp": ("tcp", "Llama4ForCausalLM"),
+}
+
+
+@pytest.mark.row("F15.02", "F15.03")
+@pytest.mark.parametrize("transport", CONNECTORS)
+def test_vllm_s_configuration_splits_a_model_and_says_over_what(
+    run_dir: Path, tmp_path: Path, transport: str
+) -> None:
+    """Greedy and sampled text; keys are pulled while the prompt is computed, over one transport."""
+    connector, architecture = CONNECTORS[transport]
+    if transport == "nixl":
+        pytest.importorskip("nixl")
+    model = tiny.save_model(tmp_path / "model", architecture)
+    prompt = [(7 * n) % 250 + 10 for n in range(200)]
+    cases: list[dict[str, Any]] = [{}, {"temperature": 0.9, "seed": 7}]
+    texts: list[list[Any]] = []
+    split_up = (
+        "--prefill", "1", "--decode", "1", "--scheduler.max-batch-tokens", "64",
+        "--worker.kv-transfer-config", json.dumps({"kv_connector": connector}),
+    )  # fmt: skip
+    for flags in ((), split_up):
+        folder = run_dir / ("split" if flags else "whole")
+        folder.mkdir()
+        served = start(folder, model, "--run-dir", "run", *flags)
+        try:
+            until(lambda s=served, n=2 if flags else 1: len(ready(s)) == n, "all are there")
+            texts.append([answer(served, prompt=prompt, max_tokens=48, **case) for case in cases])
+            if flags:
+                until(lambda s=served: metric(s, "baton_handoffs_total") >= 1, "it changes workers")
+                done = f'baton_transfers_total{{outcome="done",transport="{transport}"}}'
+                assert metric(served, done) >= 1, "what the second prompt needs is there already"
+                assert metric(served, "baton_failed_transfers_total") == 0
+                assert f"come over {transport}" in served.log.read_text()
+        finally:
+            served.close()
+    assert texts[0] == texts[1]
 
 
 def ready(served: Served) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from baton.errors import Unavailable
 from baton.keys import Keys
-from baton.topology import FLEET, FRONTEND, LINKS, PAGES, TOKENIZE, Link
+from baton.topology import CONTROL, FLEET, FRONTEND, LINKS, PAGES, TOKENIZE, Link
 from baton_ops.health import answers, listed
 from baton_ops.keys import make
 from tests.served import Served
@@ -43,7 +43,7 @@ def test_it_serves(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "link", [link for link in LINKS if link is not PAGES], ids=lambda link: link.name
+    "link", [link for link in LINKS if link not in (PAGES, CONTROL)], ids=lambda link: link.name
 )
 def test_a_stranger_hears_nothing(served: Served, link: Link) -> None:
     with pytest.raises(Unavailable):

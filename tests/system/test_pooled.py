@@ -144,6 +144,15 @@ def test_a_tokenizer_without_an_end_or_a_template(tmp_path: Path) -> None:
         assert json.loads(here.get("/fleet").text)["model"] == here.model
 
 
+async def under_way(here: Whole) -> asyncio.Task[httpx.Response]:
+    """A request whose texts have all reached the scheduler."""
+    body = {"model": here.model, "input": TEXTS}
+    asked = asyncio.create_task(here.client.post("/v1/embeddings", json=body))
+    while len(here.engine.scheduler.state._live) < len(TEXTS):
+        await asyncio.sleep(0.001)
+    return asked
+
+
 def test_a_lost_worker_is_a_pause(tmp_path: Path) -> None:
     """Texts that ran there run again elsewhere; the client sees nothing."""
     tiny_encoders.save(tmp_path, "BertModel")
@@ -153,10 +162,7 @@ def test_a_lost_worker_is_a_pause(tmp_path: Path) -> None:
         scheduler.hold = True
 
         async def lose() -> httpx.Response:
-            body = {"model": here.model, "input": TEXTS}
-            asked = asyncio.create_task(here.client.post("/v1/embeddings", json=body))
-            while len(scheduler.state._live) < len(TEXTS):
-                await asyncio.sleep(0.001)
+            asked = await under_way(here)
             scheduler.advance()  # Everything is under way, no result has come.
             scheduler._apply(WorkerLeft(WORKER))
             scheduler.plans.clear()
@@ -180,10 +186,7 @@ def test_a_lost_scheduler_is_a_pause(tmp_path: Path) -> None:
         scheduler.hold = True
 
         async def lose() -> httpx.Response:
-            body = {"model": here.model, "input": TEXTS}
-            asked = asyncio.create_task(here.client.post("/v1/embeddings", json=body))
-            while len(scheduler.state._live) < len(TEXTS):
-                await asyncio.sleep(0.001)
+            asked = await under_way(here)
             scheduler.hold = False
             scheduler.restart()
             return await asked

@@ -67,7 +67,8 @@ def collector() -> Iterator[Collector]:
 def served(
     stories: Path, collector: Collector, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
-    flags = (*EXACT, "--otlp-endpoint", collector.url)
+    # Whoever is stopped here comes back: where nobody supervises, nobody replaces it either.
+    flags = (*EXACT, "--otlp-endpoint", collector.url, "--stopped-seconds", "0")
     system = Served(tmp_path_factory.mktemp("relay"), stories, *flags)
     try:
         yield system.ready()

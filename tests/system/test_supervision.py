@@ -29,7 +29,7 @@ def serve(folder: Path, model: Path, *flags: str) -> Served:
     """A server whose model gets a chat template, on one thread."""
     template = folder / "template.jinja"
     template.write_text(TEMPLATE)
-    more = ("--tokenizer.chat-template", str(template), "--worker.threads", "1", *flags)
+    more = ("--tokenizer.chat-template", str(template), "--worker.threads", "1", "--spares", *flags)
     return Served(folder, model, *more)
 
 
@@ -145,7 +145,7 @@ def test_a_killed_service_is_restarted_and_nothing_hangs(served: Served, service
         s: p for s, p in before.items() if s != service
     }
     lines = [x for x in served.log.read_text().splitlines() if f"{service}[{before[service]}]" in x]
-    reports = [x for x in lines if "was killed by SIGKILL: restarting in" in x]
+    reports = [x for x in lines if "was killed by SIGKILL: restarting" in x]
     assert len(reports) == 1
 
 
@@ -165,6 +165,31 @@ def test_children_do_not_survive_a_killed_supervisor(fresh: Served) -> None:
     fresh.process.kill()
     fresh.process.wait(PATIENCE)
     until(lambda: not any(alive(pid) for pid in pids.values()), "all children end")
+
+
+def test_several_gateways_and_tokenizers_and_what_is_stopped_is_replaced(
+    stories: Path, tmp_path: Path
+) -> None:
+    server = serve(tmp_path, stories, "--gateways", "2", "--tokenizers", "2")
+    try:
+        server.ready()
+        until(lambda: len({gateway(server) for _ in range(20)}) == 2, "both share the port")
+        services = [s["service"] for s in server.fleet()["services"] if s["state"] == "ready"]
+        assert services.count("tokenizer") == 2
+        before = server.pids()["scheduler"]
+        os.kill(before, signal.SIGSTOP)
+        until(lambda: server.pids().get("scheduler", before) != before, "the next one is there")
+        until(lambda: works(server.url), "and it works")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE) == 0
+    finally:
+        server.close()
+    assert f"scheduler[{before}] is stopped: killing it" in server.log.read_text()
+
+
+def gateway(server: Served) -> str:
+    """Who answers a new connection."""
+    return next(s["name"] for s in server.fleet()["services"] if s["service"] == "gateway")
 
 
 @pytest.mark.parametrize("flags", [(), ("--worker.dtype", "float32")])

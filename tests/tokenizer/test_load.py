@@ -10,7 +10,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from baton.errors import ModelError, SettingsError
-from baton_tokenizer.load import load, read_folder
+from baton_tokenizer.formats import FORMATS
+from baton_tokenizer.load import load, read
 from tests.fakes.tokenizer import byte_spec
 
 
@@ -24,7 +25,7 @@ def folder(path: Path, **files: dict[str, Any]) -> Path:
 def test_special_tokens_are_strings_or_objects(tmp_path: Path) -> None:
     config = {"bos_token": {"content": "<|im_start|>", "lstrip": False}, "eos_token": "</s>"}
     extra = {"pad_token": "</s>", "additional_special_tokens": ["<x>"]}
-    source = read_folder(folder(tmp_path, tokenizer_config=config, special_tokens_map=extra))
+    source = read(folder(tmp_path, tokenizer_config=config, special_tokens_map=extra))
     assert source.named == {
         "bos_token": "<|im_start|>",
         "eos_token": "</s>",
@@ -33,7 +34,7 @@ def test_special_tokens_are_strings_or_objects(tmp_path: Path) -> None:
 
 
 def test_every_end_is_found_once(tmp_path: Path) -> None:
-    source = read_folder(
+    source = read(
         folder(
             tmp_path,
             tokenizer_config={"eos_token": "</s>"},
@@ -58,7 +59,7 @@ def test_every_end_is_found_once(tmp_path: Path) -> None:
     ],
 )
 def test_templates_in_the_config(given: object, expected: dict[str, str], tmp_path: Path) -> None:
-    source = read_folder(folder(tmp_path, tokenizer_config={"chat_template": given}))
+    source = read(folder(tmp_path, tokenizer_config={"chat_template": given}))
     assert source.templates == expected
 
 
@@ -67,7 +68,7 @@ def test_template_files_win(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("file")
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("tools")
-    assert read_folder(tmp_path).templates == {"default": "file", "tool_use": "tools"}
+    assert read(tmp_path).templates == {"default": "file", "tool_use": "tools"}
     mine = tmp_path / "mine.jinja"
     mine.write_text("mine")
     assert load(tmp_path, mine).templates == {"default": "mine"}
@@ -78,10 +79,14 @@ def test_a_missing_template_file_is_a_bad_setting(tmp_path: Path) -> None:
         load(folder(tmp_path), tmp_path / "none.jinja")
 
 
-def test_sentencepiece_alone_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.model").write_bytes(b"\n")
-    with pytest.raises(ModelError, match="save_pretrained"):
-        load(tmp_path)
+@pytest.mark.parametrize("name", FORMATS.names())
+def test_every_format_knows_its_own_files(name: str, tmp_path: Path) -> None:
+    assert not FORMATS.load(name).fits(tmp_path)
+    files = {"gguf": "x.gguf", "tekken": "tekken.json", "tiktoken": "qwen.tiktoken"}
+    file = tmp_path / files.get(name, name if "." in name else "tokenizer.model")
+    file.write_text("QQ== 0\n" if name == "tiktoken" else "{}")
+    fitting = [other for other in FORMATS.names() if FORMATS.load(other).fits(tmp_path)]
+    assert fitting == [name]
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:

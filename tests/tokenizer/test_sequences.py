@@ -169,3 +169,16 @@ def test_another_tokenizer_takes_over_at_any_token(
     assert before.texts[0] + after.texts[0] == whole.texts[0]
     assert before.ends[0] + after.ends[0] == whole.ends[0]
     assert (after.next, after.stopped) == (whole.next, whole.stopped)
+
+
+@given(st.binary(max_size=40), st.booleans())
+def test_token_by_token_or_all_at_once(data: bytes, skip_special: bool) -> None:
+    opening = DecodeOpen(1, skip_special=skip_special)
+    slow, fast = Sequences(ALPHABET, 10), Sequences(ALPHABET, 10)
+    whole = slow.decode(PEER, message([(1, 0, data, False)], opening))
+    fast.decode(PEER, message([], opening))
+    parts = [
+        fast.decode(PEER, message([(1, at, data[at : at + 1], False)])) for at in range(len(data))
+    ]
+    assert "".join(part.texts[0] for part in parts) == whole.texts[0]
+    assert tuple(end for part in parts for end in part.ends[0]) == whole.ends[0]

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from baton.protocol import Sampling
-from baton_worker.attention import AttentionCall, choose
+from baton_worker.attention import AttentionBatch, AttentionCall, choose
 from baton_worker.attention.cpu import CpuBackend
 from baton_worker.batch import Batch
 from baton_worker.kv import KVCache
@@ -106,6 +106,28 @@ def test_a_decode_step_joins_nothing_and_does_not_grow(
     if native():
         assert len({step.bytes for step in steps}) == 1
         assert all(step.operators == steps[0].operators for step in steps)
+
+
+@pytest.mark.row("F04.32")
+def test_decode_steps_read_block_tables_and_lengths_at_one_address(tmp_path: Path) -> None:
+    """Their pages grow and memory is made for that now and then; for a token it never is."""
+    save_checkpoint(tmp_path, "LlamaForCausalLM")
+    planner = planner_of(tmp_path, torch.float32)
+    runner, steps = planner.target, list[tuple[tuple[int, ...], int]]()
+    assert isinstance(runner, Runner)
+    forward = runner._model.forward
+
+    def watched(tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache) -> Tensor:
+        read = (batch.query_starts, batch.lengths, batch.page_table, batch.slots)
+        steps.append((tuple(x.data_ptr() for x in read), runner.buffers.allocations))
+        return forward(tokens, positions, batch, cache)
+
+    runner._model.forward = watched  # type: ignore[method-assign]
+    decode(planner, 3, temperature=0.0)
+    # Tables of 1, 2, 4 and 8 pages a row.
+    assert len({addresses for addresses, _ in steps[1:]}) <= 4
+    late = steps[1 + 5 * PAGE_SIZE :]
+    assert len(late) > 5 and len(set(late)) == 1
 
 
 def native() -> bool:

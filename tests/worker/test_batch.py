@@ -12,7 +12,7 @@ from baton.tokens import pack
 from baton_worker.batch import Batch, PlanError
 
 
-def batch(**changes: int) -> Batch:
+def batch(**changes: Any) -> Batch:
     sizes = {"max_rows": 4, "max_length": 16, "page_size": 4, "num_pages": 8, "vocab_size": 50}
     return Batch(**sizes | changes)
 
@@ -28,11 +28,12 @@ def plan(step: int = 0, **columns: Any) -> Plan:
         "samples": pack(samples, "B"),
         "release": pack(columns.pop("release", ()), "I"),
     }
-    pages = columns.pop("pages", {})
-    fields["page_rows"] = pack(pages, "I")
-    fields["page_counts"] = pack((len(p) for p in pages.values()), "I")
-    fields["pages"] = pack((page for p in pages.values() for page in p), "I")
-    return Plan(epoch=0, step=step, **fields, **columns)
+    if "page_rows" not in columns:
+        pages = columns.pop("pages", {})
+        fields["page_rows"] = pack(pages, "I")
+        fields["page_counts"] = pack((len(p) for p in pages.values()), "I")
+        fields["pages"] = pack((page for p in pages.values() for page in p), "I")
+    return Plan(epoch=0, step=step, **(fields | columns))
 
 
 def entering(
@@ -201,7 +202,7 @@ def test_adjustments_only_for_those_who_ask() -> None:
 
 def with_window(window: int) -> Batch:
     """Slot 1 has entered with 13 tokens on four pages, and has run them all."""
-    held = batch(window=window)
+    held = batch(windows=(window,))
     first = entering(1, list(range(1, 14)))
     rows, _ = held.apply(plan(enter=(first,), pages={1: [5, 3, 7, 2]}, run=[(1, 0, 13, 1)]))
     held.advance(rows)
@@ -233,3 +234,57 @@ def test_the_first_page_that_is_left_stands_for_those_before() -> None:
 def test_a_bad_drop_is_refused(window: int, bad: Plan, match: str) -> None:
     with pytest.raises(PlanError, match=match):
         with_window(window).apply(bad)
+
+
+def grouped() -> Batch:
+    """Slot 1 has entered behind 8 cached tokens, on four blocks: one group sees them all, the other
+    the last three, whose pages begin with block 1."""
+    held = batch(windows=(0, 3), num_pages=12, max_length=24)
+    given = plan(
+        enter=(entering(1, list(range(1, 14)), computed=8),),
+        run=[(1, 8, 5, 1)],
+        page_rows=pack([1, 1], "I"),
+        page_counts=pack([4, 3], "I"),
+        pages=pack([5, 3, 7, 2, 0, 4, 6], "I"),
+        page_groups=bytes((0, 1)),
+        drop_rows=pack([1], "I"),
+        drop_counts=pack([1], "I"),
+        drop_groups=bytes((1,)),
+    )
+    rows, _ = held.apply(given)
+    held.advance(rows)
+    return held
+
+
+def test_each_group_has_a_table_of_its_own() -> None:
+    held = grouped()
+    assert held.tables[:, 1, :4].tolist() == [[5, 3, 7, 2], [0, 0, 4, 6]]
+    assert held.num_pages[1] == 4
+    more = plan(
+        1,
+        page_rows=pack([1, 1], "I"),
+        page_counts=pack([2, 1], "I"),
+        pages=pack([1, 8, 9], "I"),
+        page_groups=bytes((0, 1)),
+        drop_rows=pack([1], "I"),
+        drop_counts=pack([2], "I"),
+        drop_groups=bytes((1,)),
+    )
+    held.apply(more)
+    assert held.tables[1, 1, :5].tolist() == [4, 4, 4, 6, 9]
+    assert held.num_pages[1] == 5, "the group that has least counts"
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        ({"drop_groups": bytes((0,))}, "still seen"),
+        ({"drop_counts": pack([3], "I")}, "still seen"),
+        ({"drop_groups": bytes((2,))}, "groups of pages"),
+        ({"drop_groups": bytes((1, 1))}, "groups of pages"),
+    ],
+)
+def test_groups_that_are_not_there_are_refused(columns: dict[str, bytes], match: str) -> None:
+    rows = {"drop_rows": pack([1], "I"), "drop_counts": pack([1], "I"), "drop_groups": b"\1"}
+    with pytest.raises(PlanError, match=match):
+        grouped().apply(plan(1, **(rows | columns)))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 
-from baton.protocol import NewSequence, Plan, Pooling, Result, Sampling
+from baton.protocol import Blob, NewSequence, Plan, Pooling, Result, Sampling
 from baton.tokens import pack, unpack
 from baton.vectors import split
 from baton_worker.batch import PlanError
 from baton_worker.config import Config
 from baton_worker.engine import Engine
-from tests import tiny, tiny_encoders
+from tests import tiny, tiny_encoders, tiny_towers
 
 WHOLE = Pooling(reach="whole")
 
@@ -107,6 +109,64 @@ def test_numbers_that_are_not_finite_cost_one_text(tmp_path: Path) -> None:
     # Whoever comes next into the same slot is not touched by it.
     again = here.step(plan(2, text(0, [0, 9, 2]), release=pack([0, 1], "I")))
     assert vectors(again)[0] == pytest.approx(vectors(result)[1], abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def towers(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    folder = tmp_path_factory.mktemp("towers")
+    tiny_towers.save(folder, "SiglipModel")
+    return engine(folder, max_rows=8, page_size=2)
+
+
+def picture(slot: int, seed: int, **fields: Any) -> NewSequence:
+    """Sixteen placeholders and the pixels that they stand for."""
+    pixels = np.random.default_rng(seed).standard_normal((3, 30, 30)).astype("<f4")
+    blob = Blob(**{"dtype": "float32", "shape": pixels.shape, "data": pixels.tobytes()} | fields)
+    return structs.replace(text(slot, [0] * 16), media=(blob,))
+
+
+def test_texts_and_images_in_one_step(towers: Engine) -> None:
+    """In whatever order they stand, each is what it is alone."""
+    towers.reset()
+    new = (picture(0, 1), text(1, [9, 8, 1]), picture(2, 2), text(3, [7, 1]), picture(4, 1))
+    found = vectors(towers.step(plan(1, *new)))
+    assert set(found) == {0, 1, 2, 3, 4}
+    for one in new:
+        towers.reset()
+        [alone] = vectors(towers.step(plan(1, one))).values()
+        assert found[one.slot] == pytest.approx(alone, abs=1e-5)
+    assert found[0] == pytest.approx(found[4], abs=1e-6)
+    assert np.abs(found[0] - found[2]).max() > 1e-2
+
+
+def test_an_image_of_another_shape_costs_itself_alone(towers: Engine) -> None:
+    towers.reset()
+    new = (picture(0, 1, shape=(3, 15, 60)), text(1, [9, 8, 1]))
+    result = towers.step(plan(1, *new))
+    assert set(vectors(result)) == {1}
+    assert "an image of shape [3, 30, 30] was expected" in result.failed[0]
+
+
+def test_a_slot_forgets_its_image(towers: Engine) -> None:
+    towers.reset()
+    towers.step(plan(1, picture(0, 1)))
+    after = vectors(towers.step(plan(2, text(0, [9, 8, 1]), release=pack([0], "I"))))[0]
+    towers.reset()
+    assert after == pytest.approx(vectors(towers.step(plan(1, text(0, [9, 8, 1]))))[0], abs=1e-6)
+
+
+def test_an_encoder_of_texts_takes_no_image(encoder: Engine) -> None:
+    encoder.reset()
+    result = encoder.step(plan(1, picture(0, 1)))
+    assert "takes no media" in result.failed[0]
+
+
+def test_longer_images_than_texts(tmp_path: Path) -> None:
+    """Clients are told how long a text may be; there is room for images all the same."""
+    tiny_towers.save(tmp_path, "CLIPModel")
+    resolved = engine(tmp_path).resolved
+    assert resolved.pooling is not None and resolved.pooling.max_length == 24
+    assert resolved.max_length == 50 <= resolved.max_batch_tokens
 
 
 def test_text_and_vectors_in_one_step(tmp_path: Path) -> None:

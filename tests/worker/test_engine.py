@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,11 @@ from baton_scheduler.state import State
 from baton_worker.batch import PlanError
 from baton_worker.config import Config
 from baton_worker.engine import Engine
+from baton_worker.graphs import Sizes
+from baton_worker.models import load_model
 from baton_worker.service import worker_info
 from tests import tiny
+from tests.fakes.graphs import Counting
 from tests.fakes.planner import Planner, Sequence, run_all
 
 
@@ -52,6 +56,21 @@ def test_pages_of_codes_serve_each_sequence_as_if_it_were_alone(stories: Path, k
     assert all(len(tokens) == 24 for tokens in together)
 
 
+@pytest.mark.row("F12.10")
+def test_the_layout_of_pages_changes_no_token(stories: Path, engine: Engine) -> None:
+    given = config(stories).model_copy(update={"kv_cache_layout": "hnd"})
+    other = Engine.build(given)
+    assert str(other.resolved.placement.layout) == "hnd"
+    assert "head by head" in str(other.resolved)
+    assert other.cache.layers[0].stride() != engine.cache.layers[0].stride()
+    logs = []
+    for one in (engine, other):
+        one.reset()
+        rows = [Sequence(list(range(1, 9 + i)), Sampling(40, seed=i)) for i in range(4)]
+        logs.append(run_all(Planner(one, num_pages=64), rows))
+    assert logs[0] == logs[1] and all(len(log) == 40 for log in logs[0])
+
+
 @pytest.mark.row("F09.01", "F09.13")
 def test_golden_tokens_after_warm_up(assets: Path, engine: Engine) -> None:
     case = json.loads((assets / "stories260k" / "golden_greedy.json").read_text())["cases"][1]
@@ -61,6 +80,31 @@ def test_golden_tokens_after_warm_up(assets: Path, engine: Engine) -> None:
     assert not engine.idle
     engine.reset()
     assert engine.idle
+
+
+@pytest.mark.row("F13.06")
+def test_decode_steps_are_captured_at_warm_up_and_replayed(
+    stories: Path, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the twin of a recorder of CUDA graphs, which no setting chooses on a CPU."""
+    assert engine.resolved.graphs is None
+    loaded = load_model(stories, device=torch.device("cpu"), dtype=torch.float32)
+    counts, resolved = Counting(), replace(engine.resolved, graphs=Sizes((1, 2, 4, 8), 64))
+    other = Engine(loaded, resolved, recorder=counts)
+    with caplog.at_level("INFO"):
+        other.warm_up()
+    assert counts.captured == 4 and "captured decode steps" in caplog.text
+    logs = []
+    for one in (engine, other):
+        for _ in range(2):
+            one.reset()
+            rows = [Sequence([1, 403, 407 + i], Sampling(70, seed=i)) for i in range(3)]
+            logs.append(run_all(Planner(one, num_pages=64), rows))
+    assert logs[0] == logs[1] == logs[2] == logs[3]
+    # Of 69 steps the last eight are of rows longer than what is captured.
+    assert counts.replays == 2 * 61
+    pages = [engine.resolved.num_pages + spare for spare in (0, 1)]
+    assert [len(one.cache.layers[0]) for one in (engine, other)] == pages
 
 
 def test_reset_forgets_slots_and_steps(engine: Engine) -> None:
@@ -124,12 +168,27 @@ def test_without_experts_there_is_nothing_to_watch(stories: Path) -> None:
     assert Engine.build(settings).experts is None
 
 
-def test_a_models_window_reaches_the_scheduler_and_the_slots(tmp_path: Path) -> None:
-    tiny.save_checkpoint(tmp_path, "MistralForCausalLM")
-    engine = Engine.build(config(tmp_path))
+@pytest.mark.parametrize(
+    ("architecture", "grouped", "windows"),
+    [
+        ("MistralForCausalLM", True, (12,)),
+        ("Gemma3ForCausalLM", True, (0, *[9] * 5)),
+        ("Gemma3ForCausalLM", False, (0,)),
+        ("Lfm2MoeForCausalLM", True, (0, 3, 3, 3)),
+        ("MiniMaxForCausalLM", True, (0, 17, 17, 17)),
+        ("MiniMaxForCausalLM", False, (0,)),
+    ],
+)
+def test_a_models_windows_reach_the_scheduler_and_the_slots(
+    tmp_path: Path, architecture: str, grouped: bool, windows: tuple[int, ...]
+) -> None:
+    tiny.save_checkpoint(tmp_path, architecture)
+    engine = Engine.build(config(tmp_path).model_copy(update={"page_groups": grouped}))
     relay: Any = SimpleNamespace(address="", layout="")
     info = worker_info(engine, "m", "both", relay)
-    assert info.window == engine.resolved.window == 12
+    assert info.windows == engine.resolved.groups.windows == windows
+    assert (str(engine.resolved.groups) in str(engine.resolved)) == (len(windows) > 1)
+    assert info.kv_bytes == sum(plane.nbytes for plane in engine.cache.planes)
     state, dropped = State(Limits()), 0
     state.apply(WorkerJoined("w", 1, info))
     state.apply(Arrived("g", Submit(1, "r", pack(range(2, 40)), Sampling(80))))
@@ -140,4 +199,4 @@ def test_a_models_window_reaches_the_scheduler_and_the_slots(tmp_path: Path) -> 
                 dropped = max([dropped, *unpack(plan.drop_counts, "I")])
                 for turn in range(plan.steps):
                     state.apply(Settled("w", engine.step(plan, turn)))
-    assert dropped >= (38 + 80 - 12) // info.page_size - 1
+    assert dropped >= (38 + 80 - 12) // info.page_size - 1 if any(windows) else not dropped

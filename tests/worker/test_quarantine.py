@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +10,15 @@ import numpy as np
 import torch
 
 from baton_worker.batch import Batch, Rows
+from baton_worker.kv import KVCache
 from baton_worker.quarantine import Quarantine
 
 
 def setting() -> tuple[Any, Batch, Quarantine]:
     """Ten pages of four tokens, all NaN; slot 0 owned pages 2, 5 and 7 when it failed."""
-    cache: Any = SimpleNamespace(layers=[torch.full((10, 4, 2, 1, 2), torch.nan) for _ in range(2)])
+    layers = [torch.full((10, 4, 2, 1, 2), torch.nan) for _ in range(2)]
+    cache: Any = SimpleNamespace(layers=layers, planes=layers, alike=True)
+    cache.clear = partial(KVCache.clear, cache)
     batch = Batch(max_rows=2, max_length=16, page_size=4, num_pages=10, vocab_size=9)
     batch.pages[0, :3], batch.num_pages[0] = [2, 5, 7], 3
     quarantine = Quarantine(cache)

@@ -41,6 +41,31 @@ def test_threads_follow_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert place(Config(device="cpu")).threads == 5
 
 
+def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 5)
+    assert place(Config(device="cpu", tensor_parallel=2)).threads == 2
+    assert place(Config(device="cpu", tensor_parallel=2, threads=8)).threads == 4
+    assert place(Config(device="cpu", tensor_parallel=8)).threads == 1
+
+
+def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    devices = [place(Config(dtype="float16", tensor_parallel=2), rank).device for rank in range(2)]
+    assert devices == [torch.device("cuda", 0), torch.device("cuda", 1)]
+    with pytest.raises(SettingsError, match="PyTorch sees 2 GPUs here, and each rank needs one"):
+        place(Config(dtype="float16", tensor_parallel=4))
+
+
+def test_each_worker_of_a_group_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    group = [Config(dtype="float16", data_parallel=2, data_parallel_rank=rank) for rank in range(2)]
+    assert [place(config).device.index for config in group] == [0, 1]
+    with pytest.raises(SettingsError, match="--data-parallel 3: PyTorch sees 2 GPUs here"):
+        place(Config(dtype="float16", data_parallel=3))
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_missing_gpu_is_refused() -> None:
     with pytest.raises(SettingsError, match="no GPU"):

@@ -43,7 +43,7 @@ def planner(loaded: LoadedModel) -> Planner:
 def planner_of(
     loaded: LoadedModel, model: CausalModel | None = None, chunk: int = 10_000
 ) -> Planner:
-    cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=torch.float32, device=DEVICE)
+    cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=torch.float32, device=DEVICE, spare=1)
     batch = Batch(
         max_rows=16,
         max_length=loaded.max_length,

@@ -25,8 +25,10 @@ from baton_scheduler.events import (
 )
 from baton_scheduler.limits import Limits
 from baton_scheduler.state import State
+from baton_scheduler.tables import flat
 from baton_worker.batch import Batch, PlanError
-from baton_worker.kv import KVCache, window
+from baton_worker.kernels.layout import Layout
+from baton_worker.kv import KVCache, LayerGroups, group_bytes, one_group, page_groups
 from baton_worker.kv.host import HostPages
 from baton_worker.models import LoadedModel, load_model
 from baton_worker.plans import Plans
@@ -52,16 +54,27 @@ class House:
         *,
         num_pages: int = 64,
         host_pages: int = 0,
+        layout: Layout = Layout.NHD,
+        groups: LayerGroups | None = None,
     ) -> None:
-        cache = KVCache(loaded.spec, num_pages, 4, dtype=torch.float32, device=DEVICE)
-        seen = window(loaded.spec)
+        groups = page_groups(loaded.spec, 4, torch.float32) if groups is None else groups
+        cache = KVCache(
+            loaded.spec,
+            num_pages,
+            4,
+            dtype=torch.float32,
+            device=DEVICE,
+            layout=layout,
+            groups=groups,
+            spare=1,
+        )
         batch = Batch(
             max_rows=8,
             max_length=256,
             page_size=4,
             num_pages=num_pages,
             vocab_size=loaded.vocab_size,
-            window=seen,
+            windows=groups.windows,
         )
         self.runner = Runner(loaded.model, cache, batch, DEVICE)
         self.runner.host = HostPages(cache, host_pages) if host_pages else None
@@ -73,7 +86,7 @@ class House:
         self.logs: dict[int, list[int]] = {}
         self.cached: dict[int, int] = {}
         sizes = (num_pages, 4, 8, 2048, 256, loaded.vocab_size)
-        info = WorkerInfo("m", *sizes, host_pages=host_pages, window=seen)
+        info = WorkerInfo("m", *sizes, host_pages=host_pages, windows=groups.windows)
         self.state.apply(WorkerJoined("w", 1, info))
 
     def submit(
@@ -279,6 +292,19 @@ def test_pages_that_were_in_host_memory_change_no_token(
     assert host_pages == 6 or swapped_in(house) > 0
 
 
+@pytest.mark.row("F12.10")
+def test_pages_head_by_head_change_no_token(stories: Path, expected: list[list[int]]) -> None:
+    """Copied when sequences part, swapped out when room is short, and back."""
+    loaded = load_model(stories, device=DEVICE, dtype=torch.float32, layout=Layout.HND)
+    house = House(loaded, num_pages=20, host_pages=100, layout=Layout.HND)
+    assert busy(house) == expected and swapped_in(house) > 0
+    shared = House(loaded, layout=Layout.HND)
+    for sampling in varied():
+        shared.submit(STORY[:7], sampling, "one")
+    assert list(shared.finish().values()) == alone(loaded, STORY[:7], varied())
+    assert any(plan.copy_to for plan in shared.sent)
+
+
 @pytest.mark.row("F12.08")
 def test_a_prompt_that_was_swapped_out_is_not_computed_again(loaded: LoadedModel) -> None:
     prompt, other = STORY * 4, [300 + i for i in range(100)]
@@ -326,16 +352,19 @@ class Windowed(House):
         worker = self.state.fleet.get("w")
         assert worker is not None
         late = np.flatnonzero((worker.batch.grant > 0) & (worker.batch.generated > 10))
-        self.most_held = max([self.most_held, *(len(worker.batch.pages[slot]) for slot in late)])
+        self.most_held = max(
+            [self.most_held, *(len(flat(worker.batch.tables(slot))) for slot in late)]
+        )
 
 
-class Mistral:
-    """A tiny model with a window of 12, and what transformers makes of it with a dense mask."""
+class Windows:
+    """A tiny model with layers that see a window, Mistral's of 12, and what transformers makes of
+    it with a dense mask."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, architecture: str, **changes: Any) -> None:
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            self.oracle: Any = tiny.save_checkpoint(folder, "MistralForCausalLM")
+            self.oracle: Any = tiny.save_checkpoint(folder, architecture, **changes)
         self.loaded = load_model(folder, device=DEVICE, dtype=torch.float32)
 
     @torch.inference_mode()
@@ -347,8 +376,8 @@ class Mistral:
 
 
 @pytest.fixture(scope="module")
-def mistral(tmp_path_factory: pytest.TempPathFactory) -> Mistral:
-    return Mistral(tmp_path_factory.mktemp("mistral"))
+def mistral(tmp_path_factory: pytest.TempPathFactory) -> Windows:
+    return Windows(tmp_path_factory.mktemp("mistral"), "MistralForCausalLM")
 
 
 def greedy(length: int) -> Sampling:
@@ -362,7 +391,7 @@ PROMPTS = [[2 + (7 * i * i + number) % 300 for i in range(5 + 12 * number)] for 
 @pytest.mark.parametrize("max_steps", [1, 8])
 @pytest.mark.parametrize("caching", [True, False])
 def test_pages_before_the_window_are_free_and_the_text_is_that_of_a_dense_mask(
-    mistral: Mistral, max_steps: int, caching: bool
+    mistral: Windows, max_steps: int, caching: bool
 ) -> None:
     limits = Limits(max_steps=max_steps, prefix_caching=caching)
     house = Windowed(mistral.loaded, limits, num_pages=48)
@@ -377,12 +406,8 @@ def test_pages_before_the_window_are_free_and_the_text_is_that_of_a_dense_mask(
 
 
 @pytest.mark.row("F04.11")
-@pytest.mark.parametrize(("num_pages", "host_pages"), [(30, 0), (40, 60)])
-def test_what_was_dropped_is_found_or_computed_again(
-    mistral: Mistral, num_pages: int, host_pages: int
-) -> None:
-    """Few pages: sequences are preempted, their beginnings evicted, swapped, found, copied."""
-    house = Windowed(mistral.loaded, num_pages=num_pages, host_pages=host_pages)
+def two_turns(house: Windowed, reference: Windows) -> None:
+    """Four conversations, some of which begin alike: every log is what the reference would say."""
     prompts = [PROMPTS[1], PROMPTS[2], PROMPTS[2], PROMPTS[1] + PROMPTS[2]]
     for prompt in prompts:
         house.submit(prompt, greedy(50))
@@ -392,5 +417,101 @@ def test_what_was_dropped_is_found_or_computed_again(
         house.submit(prompts[-1], greedy(20))
     house.finish()
     for prompt, log in zip(prompts, house.logs.values(), strict=True):
-        assert log and log == mistral.would_say(prompt, log)
+        assert log and log == reference.would_say(prompt, log)
+
+
+@pytest.mark.parametrize(("num_pages", "host_pages"), [(30, 0), (40, 60)])
+def test_what_was_dropped_is_found_or_computed_again(
+    mistral: Windows, num_pages: int, host_pages: int
+) -> None:
+    """Few pages: sequences are preempted, their beginnings evicted, swapped, found, copied."""
+    house = Windowed(mistral.loaded, num_pages=num_pages, host_pages=host_pages)
+    two_turns(house, mistral)
     assert any(plan.drop_rows for plan in house.sent) and house.cached
+
+
+MIXED: dict[str, dict[str, Any]] = {
+    "Gemma2ForCausalLM": {},
+    "Gemma3ForCausalLM": {},
+    "GptOssForCausalLM": {},
+    "Cohere2ForCausalLM": {},
+    "Exaone4ForCausalLM": {},
+    "Lfm2MoeForCausalLM": {},
+    "MiniMaxForCausalLM": {},
+}
+"""Models that mix layers which see all with layers which see a window, and changes to them."""
+
+
+def marked(architecture: str) -> Any:
+    """With the rows of those whose state has to survive all this."""
+    rows = {"Lfm2MoeForCausalLM": ("M16", "F04.21", "F07.12"), "MiniMaxForCausalLM": ("M15",)}
+    marks = [pytest.mark.row(*rows[architecture])] if architecture in rows else []
+    return pytest.param(architecture, marks=marks)
+
+
+@pytest.fixture(scope="module", params=[marked(name) for name in MIXED])
+def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Windows:
+    folder = tmp_path_factory.mktemp(request.param)
+    return Windows(folder, request.param, **MIXED[request.param])
+
+
+def kept(loaded: LoadedModel, groups: LayerGroups, limits: Limits) -> tuple[list[list[int]], int]:
+    """The answers to `PROMPTS`, and the most bytes of pages that one of them held."""
+    house = Windowed(loaded, limits, num_pages=400, groups=groups)
+    for prompt in PROMPTS:
+        house.submit(prompt, greedy(140))
+    logs = list(house.finish().values())
+    assert house.state.counters.preemptions == 0
+    return logs, house.most_held * group_bytes(loaded.spec, groups, 4, torch.float32)
+
+
+@pytest.mark.row("F04.11", "F12.01")
+@pytest.mark.parametrize("max_steps", [1, 8])
+def test_windowed_groups_of_a_mixed_model_free_their_pages_and_the_text_is_that_of_a_dense_mask(
+    mixed: Windows, max_steps: int
+) -> None:
+    spec, limits = mixed.loaded.spec, Limits(max_steps=max_steps)
+    groups = page_groups(spec, 4, torch.float32)
+    assert 0 in groups.windows and max(groups.windows) > 0
+    logs, held = kept(mixed.loaded, groups, limits)
+    for prompt, log in zip(PROMPTS, logs, strict=True):
+        assert len(log) == 140 and log == mixed.would_say(prompt, log)
+    plain, before = kept(mixed.loaded, one_group(spec, 4), limits)
+    assert plain == logs
+    # 181 tokens fill 46 pages of every layer; a window, and what is in flight, far fewer.
+    size = group_bytes(spec, groups, 4, torch.float32)
+    full = sum(window == 0 for window in groups.windows)
+    seen = -(-(max(groups.windows) + 2 * max_steps) // 4) + 2
+    assert held <= size * (46 * full + seen * (len(groups.windows) - full))
+    assert held < 0.75 * before
+
+
+@pytest.mark.row("F12.01")
+@pytest.mark.parametrize(("blocks", "host_pages"), [(36, 0), (44, 150)])
+def test_groups_short_of_pages_change_no_token(
+    mixed: Windows, blocks: int, host_pages: int
+) -> None:
+    """Sequences are preempted, their beginnings evicted, swapped, found, copied, group by group."""
+    groups = page_groups(mixed.loaded.spec, 4, torch.float32)
+    full = sum(window == 0 for window in groups.windows)
+    few = 10 if max(groups.windows) > 8 else 3
+    num_pages = full * blocks + few * (len(groups.windows) - full)
+    limits = Limits(max_batch_tokens=16)
+    house = Windowed(mixed.loaded, limits, num_pages=num_pages, host_pages=host_pages)
+    two_turns(house, mixed)
+    assert any(plan.drop_rows for plan in house.sent) and house.cached
+    assert not host_pages or any(plan.copy_to for plan in house.sent)
+    assert house.state.counters.preemptions > 0
+    assert not host_pages or swapped_in(house) > 0
+
+
+@pytest.mark.row("F12.03")
+def test_choices_of_a_mixed_model_share_the_pages_of_every_group(mixed: Windows) -> None:
+    house, prompt = Windowed(mixed.loaded), PROMPTS[2][:27]
+    for _ in range(3):
+        house.submit(prompt, greedy(30), "one")
+    logs = list(house.finish().values())
+    assert logs == [mixed.would_say(prompt, logs[0])] * 3
+    assert house.cached == dict.fromkeys((1, 2), 26)
+    groups = len(page_groups(mixed.loaded.spec, 4, torch.float32).windows)
+    assert sum(len(plan.copy_to) // 4 for plan in house.sent) == 2 * groups

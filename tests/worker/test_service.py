@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from baton.discovery import StaticDirectory, socket_path
 from baton.peers import Roster
 from baton.protocol import (
+    Assign,
     Beat,
     Cut,
     Drain,
@@ -145,6 +147,19 @@ def test_hello_says_what_the_worker_can(scheduler: Scheduler, running: Running) 
     assert info.weight_bytes > 0 and info.kv_bytes > 0
 
 
+def test_a_role_that_was_changed_is_said_at_every_hello(
+    scheduler: Scheduler, running: Running
+) -> None:
+    first = scheduler.join()
+    assert first.worker is not None and first.worker.role == "both"
+    scheduler.send(Assign("w0", "decode"))
+    scheduler.roster.peers.clear()
+    scheduler.pump(lambda: scheduler.worker is not first)
+    again = scheduler.join()
+    assert again.worker == structs.replace(first.worker, role="decode")
+    assert again.incarnation != first.incarnation
+
+
 def test_plans_become_results_and_beats_show_progress(
     scheduler: Scheduler, running: Running
 ) -> None:
@@ -228,9 +243,24 @@ def test_a_new_scheduler_gets_an_empty_worker_of_a_new_epoch(
         (log,) = run_all(second.planner(), [sequence])
     finally:
         second.server.close()
+    running.life.draining_until = 0.0
+    running.join()
     engine_alone = Planner(engine, num_pages=64)
     engine.reset()
     assert log == run_all(engine_alone, [Sequence([1, 403, 407], Sampling(12, seed=5))])[0]
+
+
+def test_a_connection_that_breaks_begins_a_new_epoch(
+    engine: Engine, scheduler: Scheduler, running: Running, run_dir: Path
+) -> None:
+    """The same scheduler, at once: what was on its way to or from it is gone all the same."""
+    planner = scheduler.planner()
+    planner.add(Sequence([1, 403, 407], Sampling(12, seed=5)))
+    planner.step()
+    scheduler.server.close()
+    scheduler.server = Server(FLEET, socket_path(run_dir, FLEET))
+    scheduler.pump(lambda: scheduler.worker and scheduler.worker.incarnation != planner.epoch)
+    assert engine.idle
 
 
 def test_a_scheduler_that_forgot_the_worker_gets_it_back(

@@ -15,6 +15,7 @@ import torch
 from baton.tokens import unpack
 from baton_worker import warmup
 from baton_worker.batch import Batch
+from baton_worker.kv import LayerGroups
 from baton_worker.resolution import Placement, Resolved
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +42,7 @@ def run(resolved: Resolved) -> tuple[Batch, list[int]]:
         page_size=resolved.page_size,
         num_pages=resolved.num_pages,
         vocab_size=resolved.vocab_size,
+        windows=resolved.groups.windows,
     )
     sizes = []
     for plan in warmup.plans(resolved):
@@ -54,8 +56,9 @@ def run(resolved: Resolved) -> tuple[Batch, list[int]]:
     return batch, sizes
 
 
-def test_a_large_engine_meets_every_size() -> None:
-    batch, sizes = run(LARGE)
+@pytest.mark.parametrize("windows", [(0,), (0, 30, 30)])
+def test_a_large_engine_meets_every_size(windows: tuple[int, ...]) -> None:
+    batch, sizes = run(replace(LARGE, groups=LayerGroups(windows, (), ())))
     assert len(batch) == 0
     assert sizes == [n for rows in (1, 2, 4, 8, 16, 32) for n in (rows, rows, 0)]
 

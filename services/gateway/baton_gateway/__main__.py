@@ -12,10 +12,12 @@ from functools import partial
 import uvicorn
 import uvloop
 
+from baton import garbage, standby
 from baton.discovery import directory
 from baton.errors import SettingsError
 from baton.keys import own_keys
 from baton.logs import logger
+from baton.pulse import pulse
 from baton.service import EXIT_FAULT, Life, main
 from baton.transport import AsyncClient
 from baton_gateway.app import create_app
@@ -55,10 +57,17 @@ def server(config: Config, engine: Engine) -> Server:
 
 
 def listen(config: Config) -> socket.socket:
-    """The bound socket. Raises `SettingsError` when the address cannot be had."""
+    """The bound socket. Raises `SettingsError` when the address cannot be had.
+
+    A gateway that is alone lets clients wait in its queue while it starts. One that shares its port
+    takes none before it serves: others do.
+    """
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    address = (config.host, config.port)
     try:
-        return socket.create_server((config.host, config.port), family=family, backlog=2048)
+        if config.shared_port:
+            return _bound(family, address)
+        return socket.create_server(address, family=family, backlog=2048)
     except OSError as error:
         raise SettingsError(
             f"Cannot listen on {config.host}:{config.port} ({os.strerror(error.errno or 0)}). "
@@ -66,15 +75,30 @@ def listen(config: Config) -> socket.socket:
         ) from error
 
 
+def _bound(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
+    made = socket.socket(family)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.bind(address)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
 async def run(config: Config, life: Life) -> int:
     """Serve until `life` ends. Requests in flight get `drain_seconds` to finish."""
-    listening = listen(config)
     known = directory(config)
     engine = Engine(config, known, partial(AsyncClient, keys=own_keys(config)))
     http = server(config, engine)
+    garbage.settle()
+    standby.wait()  # Nothing runs on this loop yet.
+    listening = listen(config)
     serving = asyncio.create_task(http.serve([listening]))
     log.info("listening on http://%s:%d", config.host, listening.getsockname()[1])
     while not serving.done():
+        pulse.beat()
         engine.draining = http.should_exit = life.draining
         await asyncio.sleep(0.1)
     known.close()

@@ -34,13 +34,14 @@ log = logger(__name__)
 def create_app(config: Config, engine: Engine) -> FastAPI:
     """The ASGI application. Its lifespan starts and closes the engine."""
     keys, hosts = Keys(config), Hosts(config.allowed_hosts, config.host)
-    streams = Streams(open_journal(config), config.grace_seconds)
+    streams = Streams(open_journal(config), config.grace_seconds, lambda: engine.cut_off)
     limiter = Limiter(_redis(config.redis_url) if config.redis_url else None)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await engine.start()
         await streams.start()
+        await engine.settle()
         try:
             yield
         finally:

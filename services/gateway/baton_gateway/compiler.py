@@ -19,6 +19,7 @@ import msgspec
 
 from baton.errors import InvalidRequest, Unavailable
 from baton.grammar import Problem
+from baton.grammar_engines import require
 from baton.logs import logger
 from baton.protocol import Grammar
 from baton_gateway.errors import invalid
@@ -28,7 +29,7 @@ from baton_gateway.trial import LENGTH, frame
 
 SECONDS = 2.0
 """Wall time of one compilation."""
-_STARTUP_SECONDS = 20.0
+_STARTUP_SECONDS = 40.0
 """A child imports its libraries before its first verdict."""
 CHILDREN = 2
 """Compilations at one time; more wait."""
@@ -44,8 +45,10 @@ _verdict: msgspec.msgpack.Decoder[Problem | None] = msgspec.msgpack.Decoder(Prob
 class Compiler:
     """At most `CHILDREN` child processes, started when they are needed, and kept."""
 
-    def __init__(self, seconds: float = SECONDS) -> None:
-        self._seconds = seconds
+    def __init__(self, engine: str = "llguidance", seconds: float = SECONDS) -> None:
+        """Raises `SettingsError` for an engine that is not installed."""
+        require(engine)
+        self._engine, self._seconds = engine, seconds
         self._free = asyncio.Semaphore(CHILDREN)
         self._children: list[Process] = []
         self._known: OrderedDict[Grammar, tuple[Problem | None, float]] = OrderedDict()
@@ -98,14 +101,15 @@ class Compiler:
             child = self._children.pop()
             if child.returncode is None:
                 return child
-        return await _start()
+        return await _start(self._engine)
 
 
-async def _start() -> Process:
+async def _start(engine: str) -> Process:
     """A child that has answered once. Raises `Unavailable` when none can be had."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "baton_gateway.trial", stdin=PIPE, stdout=PIPE, stderr=DEVNULL
-    )
+        sys.executable, "-m", "baton_gateway.trial", engine,
+        stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
+    )  # fmt: skip
     ready = False
     try:
         async with asyncio.timeout(_STARTUP_SECONDS):

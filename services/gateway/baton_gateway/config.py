@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from baton.grammar_engines import TRIALS
 from baton.settings import Settings
 from baton_gateway.enabled import check_setting
 from baton_gateway.journal import check_setting as check_journal
@@ -19,6 +20,9 @@ class Config(Settings, prefix="gateway"):
     """Address that HTTP listens on."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port that HTTP listens on; 0 picks a free one."""
+    shared_port: bool = False
+    """Other gateways of this machine listen on the same port (SO_REUSEPORT), with the same journal.
+    While this one is cut off from the scheduler it sends its clients to them."""
     allowed_hosts: str = ""
     """Host names that requests may carry, separated by commas, or *; empty means any, or, when
     HTTP listens on a loopback address, only names of this machine."""
@@ -54,6 +58,9 @@ class Config(Settings, prefix="gateway"):
     """A client that reads nothing of its stream for this long is cut off."""
     keep_alive_seconds: float = Field(default=15.0, gt=0)
     """A stream with nothing to say sends a comment this often, so that proxies keep it open."""
+    grammar: Annotated[str, TRIALS] = "llguidance"
+    """Engine that tries grammars before they are admitted: the one that the workers have. xgrammar
+    is an extra, and brings torch into a child of the gateway; llguidance does without."""
     journal: Annotated[str, AfterValidator(check_journal)] = ""
     """Where streams that asked for X-Stream-Durable outlive this process: sqlite, or redis; empty
     means redis where redis_url is set, else sqlite."""

@@ -9,13 +9,13 @@ from typing import Protocol
 
 from baton.errors import WireError
 from baton.logs import logger
-from baton.peers import BEAT_SECONDS, Greeting
+from baton.peers import BEAT_SECONDS, LOST_SECONDS, Greeting
 from baton.protocol import Beat, Envelope, Hello, Message, Who
-from baton.topology import Link
+from baton.topology import FRONTEND, Link
 from baton.transport import Received
 
-_LAG_SECONDS = 1.0
-"""After this process itself was stopped for so long, a silent peer is given another chance."""
+_AWAY_SECONDS = 3.0
+"""How long a server may be away whose connection broke."""
 
 log = logger(__name__)
 
@@ -28,6 +28,9 @@ class Channel(Protocol):
 
     async def receive(self) -> Received:
         """Wait for the next message."""
+
+    def broke(self) -> bool:
+        """Whether the connection has broken since the last call."""
 
     def close(self) -> None:
         """Close the socket."""
@@ -44,7 +47,7 @@ class Listener(Protocol):
         """A server has answered. It remembers nothing of what was sent before."""
 
     async def lost(self, connection: Connection) -> None:
-        """The server is silent, or has been replaced by a new incarnation."""
+        """The server is silent, the connection broke, or a new incarnation has taken over."""
 
     async def received(self, connection: Connection, message: Message) -> None:
         """A message that is not part of the handshake."""
@@ -53,13 +56,22 @@ class Listener(Protocol):
 class Connection:
     """Life cycle: `start` once, `post` while `server` is known, `close` at the end."""
 
-    def __init__(self, channel: Channel, address: str, hello: Hello, listener: Listener) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        address: str,
+        hello: Hello,
+        listener: Listener,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """`alone`: no other server could take the place of this one."""
         self.address = address
         self.known = False
         """Somebody has answered at least once."""
         self._channel = channel
         self._listener = listener
-        self._greeting = Greeting(hello)
+        self._greeting = Greeting(hello, alone)
         self._joined = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -67,6 +79,15 @@ class Connection:
     def server(self) -> Hello | None:
         """Who answers at the other end; None while nobody does."""
         return self._greeting.server
+
+    @property
+    def silent(self) -> bool:
+        """Who has answered at this end has said nothing for a while, and may not hear us either.
+
+        A connection that broke is mostly a server that died, and the next one answers soon.
+        """
+        patience = LOST_SECONDS if self.server is not None else _AWAY_SECONDS
+        return self._greeting.silence(time.monotonic()) >= patience
 
     def start(self) -> None:
         """Begin to greet and to receive."""
@@ -85,28 +106,35 @@ class Connection:
         await self._leave()
 
     async def _beat(self) -> None:
-        last = time.monotonic()
         while True:
             now = time.monotonic()
-            if now - last < _LAG_SECONDS and self._greeting.lost(now):
+            await self._look()
+            if self._greeting.lost(now):
                 log.warning("lost the server at %s", self.address)
                 await self._leave()
             message = self._greeting.due(now)
             if message is not None:
                 await self._channel.post(message)
-            last = now
             await asyncio.sleep(BEAT_SECONDS / 2)
+
+    async def _look(self) -> None:
+        """What was on its way when the connection broke may be gone: begin anew."""
+        if self._channel.broke() and self.server is not None:
+            log.warning("the connection to the server at %s broke", self.address)
+            self._greeting.renew()
+            await self._leave()
 
     async def _receive(self) -> None:
         while True:
             message = (await self._channel.receive()).message
             try:
+                await self._look()
                 await self._heard(message)
             except WireError as error:
                 log.error("cannot work with the server at %s: %s", self.address, error.message)
             except Exception:
                 # Tokens that this message brought are missing from here on; the next message
-                # of each of its sequences shows the gap and ends that sequence in an error.
+                # of each of its sequences shows the gap, and those tokens are made again.
                 log.exception("could not apply %s from %s", type(message).__name__, self.address)
 
     async def _heard(self, message: Message) -> None:
@@ -142,7 +170,8 @@ class Pool:
         for address in addresses:
             if address not in self._connections:
                 channel = self._connect(self._link, address, self._hello.name.encode())
-                connection = Connection(channel, address, self._hello, self._listener)
+                alone = self._link is FRONTEND
+                connection = Connection(channel, address, self._hello, self._listener, alone=alone)
                 self._connections[address] = connection
                 connection.start()
         for address in set(self._connections) - set(addresses):
@@ -151,6 +180,10 @@ class Pool:
     def ready(self) -> list[Connection]:
         """Connections whose server answers."""
         return [c for c in self._connections.values() if c.server is not None]
+
+    def silent(self) -> bool:
+        """There are servers, and none of them says anything."""
+        return bool(self._connections) and all(c.silent for c in self._connections.values())
 
     def pick(self) -> Connection | None:
         """One of the ready connections, each in its turn."""

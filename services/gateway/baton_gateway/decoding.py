@@ -12,11 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from baton.protocol import Decode, DecodeOpen, Text
 from baton.tokens import pack, unpack
+from baton_gateway.burst import Burst
 from baton_gateway.connection import Connection
 from baton_gateway.sequence import Sequence
 
 _ROW = 255
 """Most tokens in one row: counts are uint8."""
+_ROWS = 64
+"""Most rows in one message: the text of some is written while the next are decoded."""
 
 
 class _Batch:
@@ -31,16 +34,21 @@ class _Batch:
         self.open: list[DecodeOpen] = []
         self.sequences: list[Sequence] = []
 
-    def add(self, sequence: Sequence) -> bool:
-        """Add what is not sent yet, or its first part. True when another part is left."""
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def add(self, sequence: Sequence, visible: int) -> bool:
+        """Add what is not sent yet of the visible tokens, or its first part. True when another
+        part is left."""
         if not sequence.opened:
             self.open.append(sequence.opening())
-        upto = max(sequence.sent, min(sequence.visible, sequence.sent + _ROW))
-        left = upto < sequence.visible
+        sent = sequence.sent
+        upto = max(sent, min(visible, sent + _ROW))
+        left = upto < visible
         self.handles.append(sequence.handle)
-        self.first.append(sequence.sent)
-        self.counts.append(upto - sequence.sent)
-        self.tokens += sequence.log[sequence.sent : upto]
+        self.first.append(sent)
+        self.counts.append(upto - sent)
+        self.tokens += sequence.log[sent:upto]
         sequence.opened, sequence.told = True, sequence.reason is not None and not left
         self.last.append(sequence.told)
         sequence.sent = upto
@@ -64,7 +72,7 @@ class Decoding:
     """Sends logs to tokenizers, puts the text that comes back on the streams.
 
     `live` maps handles to the engine's sequences; `abort` ends sequences at the scheduler whose
-    stop string was found.
+    stop string was found; the text of one message leaves in one `burst`.
     """
 
     def __init__(
@@ -72,27 +80,30 @@ class Decoding:
         live: Mapping[int, Sequence],
         pick: Callable[[], Connection | None],
         abort: Callable[[Iterable[Sequence]], Awaitable[None]],
+        burst: Burst,
     ) -> None:
-        self._live, self._pick, self._abort = live, pick, abort
+        self._live, self._pick, self._abort, self._burst = live, pick, abort, burst
 
     async def feed(self, sequences: Iterable[Sequence]) -> None:
         """Send the tokens, and the ends, that the tokenizers have not seen."""
         waiting = [s for s in sequences if not (s.ended or s.mute)]
         while waiting:
             batches: dict[Connection, _Batch] = {}
-            waiting = [s for s in waiting if self._add(batches, s)]
-            for connection, batch in batches.items():
-                if not await connection.post(batch.message()):
-                    for sequence in batch.sequences:
-                        sequence.reopen(None)
-
-    def _add(self, batches: dict[Connection, _Batch], sequence: Sequence) -> bool:
-        sequence.home = sequence.home or self._pick()
-        if sequence.home is None or not _due(sequence):
-            return False
-        if sequence.home not in batches:
-            batches[sequence.home] = _Batch()
-        return batches[sequence.home].add(sequence)
+            left = []
+            for sequence in waiting:
+                home = sequence.home = sequence.home or self._pick()
+                visible = sequence.visible
+                if home is None or not _due(sequence, visible):
+                    continue
+                if home not in batches:
+                    batches[home] = _Batch()
+                if batches[home].add(sequence, visible):
+                    left.append(sequence)
+                if len(batches[home]) == _ROWS:
+                    await _post(home, batches.pop(home))
+            for home, batch in batches.items():
+                await _post(home, batch)
+            waiting = left
 
     async def apply(self, text: Text, source: Connection) -> None:
         """Put the text of one answer on the streams; open again what the tokenizer forgot."""
@@ -100,7 +111,8 @@ class Decoding:
         forgotten = [s for s in map(self._live.get, unknown) if s and _answers(s, source)]
         for sequence in forgotten:
             sequence.reopen(source, stale=sequence.awaited)
-        stopped = self._put(text, source, unknown)
+        with self._burst:
+            stopped = self._put(text, source, unknown)
         await self.feed(forgotten)
         if stopped:
             await self._abort(stopped)
@@ -140,10 +152,15 @@ class Decoding:
             await connection.post(Decode(b"", b"", b"", b"", b"", close=pack(column, "I")))
 
 
-def _due(sequence: Sequence) -> bool:
-    """Something is unsent: tokens, or the news that there are no more."""
-    ends = sequence.reason is not None and not sequence.told
-    return sequence.sent < sequence.visible or ends
+async def _post(home: Connection, batch: _Batch) -> None:
+    if not await home.post(batch.message()):
+        for sequence in batch.sequences:
+            sequence.reopen(None)
+
+
+def _due(sequence: Sequence, visible: int) -> bool:
+    """Something is unsent: visible tokens, or the news that there are no more."""
+    return sequence.sent < visible or (sequence.reason is not None and not sequence.told)
 
 
 def _answers(sequence: Sequence, source: Connection) -> bool:

@@ -1,6 +1,7 @@
 """The order of events for one request: encode, admit, submit, collect, clean up.
 
     generate --EncodeChat--> tokenizer --Encoded--> admission --Submit--> scheduler
+    generate --Prepare--> mm-preprocess --Prepared--> admission
     scheduler --Tokens--> token log --Decode--> tokenizer --Text--> stream --> generate's caller
 
 One task per connection receives; all state belongs to the event loop and needs no lock. A caller
@@ -23,8 +24,18 @@ from baton import __version__
 from baton.discovery import Directory
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
 from baton.logs import logger
-from baton.peers import incarnation
-from baton.protocol import Detokenized, Encoded, Hello, Message, Pieces, Refused, Text
+from baton.peers import BEAT_SECONDS, incarnation
+from baton.protocol import (
+    Detokenized,
+    Encoded,
+    Hello,
+    MediaItem,
+    Message,
+    Pieces,
+    Prepared,
+    Refused,
+    Text,
+)
 from baton.service import default_name
 from baton.telemetry import start, traceparent
 from baton.topology import FRONTEND, MEDIA, TOKENIZE
@@ -39,15 +50,19 @@ from baton_gateway.admission import (
     too_long,
 )
 from baton_gateway.beams import Search
+from baton_gateway.burst import Burst
+from baton_gateway.client import stop
 from baton_gateway.compiler import Compiler
 from baton_gateway.config import Config
 from baton_gateway.connection import Connect, Connection, Pool, until
 from baton_gateway.decoding import Decoding
+from baton_gateway.errors import CutOff
 from baton_gateway.fleet import Fleet, snapshot
-from baton_gateway.generation import Beams, Event, Generation, Prompt, Started
+from baton_gateway.generation import Beams, Delta, Encoding, Event, Generation, Prompt, Started
 from baton_gateway.ledger import Ledger
 from baton_gateway.logprobs import Vocabulary
 from baton_gateway.metrics import Metrics, SystemCollector, Timing
+from baton_gateway.preprocessors import Preprocessors
 from baton_gateway.scheduler import Scheduler
 from baton_gateway.search import Prober
 from baton_gateway.sequence import Sequence
@@ -57,6 +72,7 @@ from baton_gateway.words import encode as encode_words
 
 _ENCODED_AT_ONCE = 16
 """Prompts of one request that wait for tokenizers together, so that none is idle meanwhile."""
+_SETTLE_SECONDS = 5.0
 _REFRESH_SECONDS = 1.0
 """How often the directory is asked who is there."""
 
@@ -78,7 +94,7 @@ class Engine:
         self._fleet = Fleet(config.hang_seconds)
         SystemCollector(self.metrics, lambda: self._fleet.stats)
         self._tokenize = Pool(TOKENIZE, hello, connect, _TokenizerListener(self))
-        self._media = Pool(MEDIA, hello, connect, _MediaListener())
+        self._media = Pool(MEDIA, hello, connect, _MediaListener(self))
         self._scheduler = Scheduler(
             hello,
             connect,
@@ -88,22 +104,32 @@ class Engine:
             config.resume_seconds,
         )
         self.tokenizers = Tokenizers(self._tokenize, config.patience)
-        self.decoding = Decoding(self._scheduler.live, self._tokenize.pick, self._scheduler.abort)
-        self._compiler = Compiler()
+        self.preprocessors = Preprocessors(self._media, config.patience)
+        self._burst = Burst()
+        self.decoding = Decoding(
+            self._scheduler.live, self._tokenize.pick, self._scheduler.abort, self._burst
+        )
+        self._compiler = Compiler(config.grammar)
         self._handles = count(1)
         self._running = 0
-        self._refresher: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Connect to whoever the directory lists, and go on following it."""
         await self._follow()
-        self._refresher = asyncio.create_task(self._refresh())
+        self._tasks = [asyncio.create_task(self._refresh())]
+        if self.config.shared_port:
+            self._tasks.append(asyncio.create_task(self._guard()))
+
+    async def settle(self) -> None:
+        """Where others serve on the same port, wait until this gateway can, too, or it is time to
+        say why it cannot."""
+        if self.config.shared_port:
+            await until(lambda: not self.complaints(), _SETTLE_SECONDS)
 
     async def close(self) -> None:
         """Abort what runs and close every connection."""
-        if self._refresher is not None:
-            self._refresher.cancel()
-            await asyncio.gather(self._refresher, return_exceptions=True)
+        await stop(*self._tasks)
         await self._scheduler.abort(list(self._scheduler.live.values()))
         await self._compiler.close()
         for pool in (self._tokenize, self._media, self._scheduler.pool):
@@ -119,8 +145,16 @@ class Engine:
         span = start("generate", request.trace, {"baton.request": request.id})
         trace = traceparent(span) or request.trace
         began, timing = time.monotonic(), Timing(self.metrics)
+        request.outlet.burst = self._burst
         running = len(request.prompts) * request.n - sum(past.ended for past in request.past)
-        stream = Stream(running)
+
+        def write(delta: Delta) -> bool:
+            written = request.outlet.write(delta)
+            if written:
+                timing.tokens(delta.choice, len(delta.tokens))
+            return written
+
+        stream = Stream(running, write)
         timer = asyncio.get_running_loop().call_later(
             self.config.request_timeout, stream.fail, _timed_out()
         )
@@ -157,17 +191,21 @@ class Engine:
             await request.budget.settle(sum(len(s.log) - s.inherited for s in sequences))
             span.end()
 
-    async def admit(self) -> Facts:
-        """The served model, once somebody can run it. Raises `Unavailable` when nobody can."""
+    async def admit(self, patience: float | None = None) -> Facts:
+        """The served model, once somebody can run it. Raises `Unavailable` when nobody can within
+        `patience` seconds, by default those of the settings."""
+        patience = self.config.patience if patience is None else patience
         if self.draining:
             raise Unavailable(
                 "This server is shutting down. Send the request again.",
                 code="shutting_down",
                 retry_after=1,
             )
+        if self.cut_off:
+            raise CutOff
         if self._running > self.config.max_concurrent_requests:
             raise Unavailable("Too many requests are in flight. Try again later.", retry_after=1)
-        able = await until(lambda: self._fleet.able(time.monotonic()), self.config.patience)
+        able = await until(lambda: self._fleet.able(time.monotonic()), patience)
         if not self._scheduler.pool.ready():
             raise Unavailable("The scheduler is not connected. Try again later.", retry_after=2)
         if not able:
@@ -176,11 +214,12 @@ class Engine:
                 code="no_worker",
                 retry_after=2,
             )
-        return await self.facts()
+        return await self.facts(patience)
 
-    async def facts(self) -> Facts:
+    async def facts(self, patience: float | None = None) -> Facts:
         """The served model. Waits a moment for a tokenizer that is away; `Unavailable` then."""
-        await until(lambda: self.tokenizers.info is not None, self.config.patience)
+        patience = self.config.patience if patience is None else patience
+        await until(lambda: self.tokenizers.info is not None, patience)
         info, stats = self.tokenizers.info, self._fleet.stats
         if info is None:
             raise Unavailable("No tokenizer is connected. Try again later.", retry_after=2)
@@ -203,9 +242,14 @@ class Engine:
         """Empty the prefix cache. Returns how many pages it held. Raises `Unavailable`."""
         return await self._scheduler.reset_cache(max(1.0, self.config.patience))
 
+    @property
+    def cut_off(self) -> bool:
+        """The scheduler says nothing to this gateway, and perhaps to others that share its port."""
+        return self.config.shared_port and self._scheduler.pool.silent()
+
     def complaints(self) -> list[str]:
         """Why this gateway cannot serve; empty when it can."""
-        if not self._scheduler.pool.ready():
+        if not self._scheduler.pool.ready() or self.cut_off:
             reasons = ["the scheduler does not answer"]
         else:
             reasons = self._fleet.complaints(time.monotonic())
@@ -238,40 +282,42 @@ class Engine:
 
     async def _prepare(self, request: Generation, stream: Stream, began: float) -> list[Sequence]:
         """Everything that precedes the scheduler. Raises `BatonError` for what may not run."""
-        facts = suited(request, await self.admit())
+        # A stream that goes on waits as long as one that had not been interrupted here.
+        patience = self.config.resume_seconds if request.past else self.config.patience
+        facts = suited(request, await self.admit(patience))
         check_ids(request, facts)
         check_beams(request, facts)
         await self._try_grammar(request)
         request.account.enter("encode")
         encoded = await self._encode(request, facts, request.trace)
-        total = sum(len(ids) for ids, _ in encoded)
+        total = sum(len(one.ids) for one in encoded)
         check_total(request, total, self.config.max_pooled_tokens)
         request = await self._encode_words(request)
         request.account.enter("admission")
         _check_deadline(request, began)
         return self._sequences(request, encoded, facts, stream, began)
 
-    async def _encode(
-        self, request: Generation, facts: Facts, trace: str
-    ) -> list[tuple[array[int], int]]:
-        """Ids of every prompt, and where the second text of a pair begins in them. The time for it
-        is part of the time for the request."""
+    async def _encode(self, request: Generation, facts: Facts, trace: str) -> list[Encoding]:
+        """Every prompt as the scheduler is given it. The time for it is part of the time for the
+        request."""
         try:
             async with asyncio.timeout(self.config.request_timeout):
-                found: list[tuple[array[int], int]] = []
+                found: list[Encoding] = []
                 for first in range(0, len(request.prompts), _ENCODED_AT_ONCE):
                     some = request.prompts[first : first + _ENCODED_AT_ONCE]
-                    work = (self._ids(request, prompt, facts, trace) for prompt in some)
+                    work = (self._encode_one(request, prompt, facts, trace) for prompt in some)
                     found += await asyncio.gather(*work)
                 return found
         except TimeoutError as error:
             raise _timed_out() from error
 
-    async def _ids(
+    async def _encode_one(
         self, request: Generation, prompt: Prompt, facts: Facts, trace: str
-    ) -> tuple[array[int], int]:
+    ) -> Encoding:
         if isinstance(prompt, tuple):
-            return array("i", prompt), 0
+            return Encoding(array("i", prompt))
+        if isinstance(prompt, MediaItem):
+            return await self.preprocessors.encode(prompt, trace)
         try:
             ids, second = await self.tokenizers.encode_pair(prompt, facts.max_length, trace)
         except InvalidRequest as error:
@@ -280,7 +326,7 @@ class Engine:
             raise InvalidRequest(error.message, code=error.code, param=request.param) from error
         if len(ids) > facts.max_length:
             raise too_long(request, len(ids), facts)
-        return ids, second
+        return Encoding(ids, second)
 
     async def _try_grammar(self, request: Generation) -> None:
         """The time for it is part of the time for the request, as that for its prompts."""
@@ -302,19 +348,20 @@ class Engine:
     def _sequences(
         self,
         request: Generation,
-        prompts: list[tuple[array[int], int]],
+        prompts: list[Encoding],
         facts: Facts,
         stream: Stream,
         began: float,
     ) -> list[Sequence]:
-        rooms = [fit(request, prompt, facts) for prompt, _ in prompts]
+        # The longest text says nothing of images, which are all of one size.
+        rooms = [0 if one.media else fit(request, one.ids, facts) for one in prompts]
         limit = request.deadline_ms / 1000
         sequences = [
             Sequence(
                 handle=self._handle(),
                 request=request.id,
                 choice=number * request.n + choice,
-                prompt=prompt,
+                prompt=one.ids,
                 sampling=sampling_of(request, choice, room, facts),
                 stream=stream,
                 priority=request.priority,
@@ -328,9 +375,10 @@ class Engine:
                 trace=request.trace,
                 deadline=began + limit if limit else None,
                 account=request.account,
-                pooling=request.pooling and structs.replace(request.pooling, second=second),
+                pooling=request.pooling and structs.replace(request.pooling, second=one.second),
+                media=one.media,
             )
-            for number, ((prompt, second), room) in enumerate(zip(prompts, rooms, strict=True))
+            for number, (one, room) in enumerate(zip(prompts, rooms, strict=True))
             for choice in range(request.n)
         ]
         for sequence, past in zip(sequences, request.past, strict=False):
@@ -385,6 +433,12 @@ class Engine:
             await self._follow()
             await self.decoding.place()
 
+    async def _guard(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            if self.cut_off:
+                self._scheduler.leave()
+
 
 class _TokenizerListener:
     def __init__(self, engine: Engine) -> None:
@@ -406,16 +460,19 @@ class _TokenizerListener:
 
 
 class _MediaListener:
-    """Media preprocessors are greeted so that the fleet page shows them."""
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     async def joined(self, connection: Connection) -> None:
         log.info("the media preprocessor at %s answers", connection.address)
 
     async def lost(self, connection: Connection) -> None:
         log.info("the media preprocessor at %s is gone", connection.address)
+        self._engine.preprocessors.lost(connection)
 
     async def received(self, connection: Connection, message: Message) -> None:
-        log.warning("unexpected %s from a media preprocessor", type(message).__name__)
+        if isinstance(message, (Prepared, Refused)):
+            self._engine.preprocessors.answer(message)
 
 
 def _check_deadline(request: Generation, began: float) -> None:

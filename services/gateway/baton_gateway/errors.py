@@ -8,7 +8,7 @@ import msgspec
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from baton.errors import BatonError, InvalidRequest
+from baton.errors import BatonError, InvalidRequest, Unavailable
 
 _FINAL = frozenset({"request_quarantined", "insufficient_quota", "request_timeout"})
 """Codes that OpenAI's clients would retry by status, and must not."""
@@ -31,6 +31,20 @@ _BOUNDS = {
     "greater_than": ("below_min_value", "below minimum", ">", "gt"),
     "less_than_equal": ("above_max_value", "above maximum", "<=", "le"),
 }
+
+
+class CutOff(Unavailable):
+    """The scheduler cannot be reached from here, but perhaps from another gateway of this port: the
+    connection is closed, and the client's next one may end there."""
+
+    code = "cut_off"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This gateway has lost touch with the scheduler. Send the request again, over a new "
+            "connection: another gateway will take it.",
+            retry_after=1,
+        )
 
 
 def body(error: BatonError) -> dict[str, Any]:
@@ -61,7 +75,7 @@ def respond(error: BatonError) -> Response:
         headers["retry-after"] = str(min(_LONGEST_WAIT, max(1, after)))
     if error.code in _FINAL:
         headers["x-should-retry"] = "false"
-    if error.status == 413:
+    if error.status == 413 or isinstance(error, CutOff):
         headers["connection"] = "close"
     return Response(encode(error), error.status, headers, media_type="application/json")
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from baton.protocol import Pooling, Sampling
+import msgspec
+
+from baton.protocol import Blob, MediaItem, Pooling, Sampling
 from baton_gateway.auth import Key
 from baton_gateway.ledger import Account
 from baton_gateway.limits import Budget, Limiter
 from baton_gateway.notes import Notes
+from baton_gateway.outlet import Outlet
 from baton_gateway.schemas.constraints import Constraint
 
 
@@ -41,8 +44,19 @@ class PairPrompt:
     pair: str
 
 
-Prompt = ChatPrompt | TextPrompt | PairPrompt | tuple[int, ...]
-"""A tuple holds token ids, already encoded by the client."""
+Prompt = ChatPrompt | TextPrompt | PairPrompt | MediaItem | tuple[int, ...]
+"""A tuple holds token ids, already encoded by the client; a `MediaItem` stands by itself."""
+
+
+class Encoding(NamedTuple):
+    """A prompt as the scheduler is given it."""
+
+    ids: array[int]
+    """int32"""
+    second: int = 0
+    """Where the second text of a pair begins, if the model tells the two apart."""
+    media: tuple[Blob, ...] = ()
+    """What placeholders among the ids stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +135,8 @@ class Generation:
     """Where its time is written down."""
     beams: Beams | None = None
     """The `n` choices are the best outputs of a beam search instead of samples."""
+    outlet: Outlet = field(default_factory=Outlet)
+    """Where its deltas can be written past its reader."""
     pooling: Pooling | None = None
     """Not text but a vector of every prompt is wanted; `n` is 1 then, and nothing is sampled."""
 
@@ -144,9 +160,9 @@ class TokenLogprob:
     top: tuple[tuple[int, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """New tokens of one choice and the text that they made final."""
+class Delta(msgspec.Struct, frozen=True, gc=False):
+    """New tokens of one choice and the text that they made final. Made for every token of every
+    stream, hence msgspec; it can be part of no cycle."""
 
     choice: int
     """prompt index * n + choice of that prompt"""

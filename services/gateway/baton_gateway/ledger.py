@@ -105,6 +105,8 @@ class Run(msgspec.Struct, frozen=True):
     handovers: int
     shared_with: float
     """Mean number of other rows in the steps of its workers."""
+    worker: str
+    """The one that it ran on, the last of them if there were several; empty when none had it."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -380,6 +382,7 @@ def _run(choice: int, times: Times) -> Run:
         worker_losses=times.losses,
         handovers=times.handovers,
         shared_with=round(times.others, 2),
+        worker=times.worker,
         **spent,
     )
 

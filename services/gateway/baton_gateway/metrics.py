@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from baton.protocol import Stats
+from baton_gateway.tallies import Spread, Total
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _INTERVALS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5)
@@ -25,10 +26,18 @@ _TOTALS = (
     ("preemptions", "Sequences that had to make room and were run again."),
     ("finished", "Sequences that ended."),
     ("lost_workers", "Workers that went silent."),
-    ("dropped_frames", "Frames that the scheduler could not read."),
+    ("dropped_frames", "Frames that the scheduler dropped: unreadable, or of nobody it knows."),
     ("handoffs", "Running sequences that changed their worker, with their keys."),
     ("failed_transfers", "Keys that did not arrive and were computed again."),
     ("stale_results", "Results of an older incarnation, dropped."),
+    ("moved_tokens", "Tokens whose keys were pulled from another worker."),
+)
+_SCALE = (
+    ("desired_workers", "desired", "Workers of a role that would hold every target."),
+    ("ready_workers", "ready", "Workers of a role that take work."),
+    ("queue_seconds", "queue_seconds", "How long work waits for a role."),
+    ("ttft_seconds", "ttft_seconds", "Moving average from arrival to first token."),
+    ("itl_seconds", "itl_seconds", "Moving average from token to token of a sequence."),
 )
 
 
@@ -51,13 +60,16 @@ class Metrics:
             "baton_gateway_requests", "Generations in flight here.", registry=self.registry
         )
         self.prompt = self._count("prompt_tokens", "Prompt tokens accepted.")
-        self.generated = self._count("generation_tokens", "Tokens delivered.")
+        self.generated = Total("baton_generation_tokens", "Tokens delivered.", self.registry)
         self.aborted = self._count("requests_aborted", "Generations that ended before their end.")
         self.first_token = self._spread(
             "time_to_first_token_seconds", "Request to first token.", _SECONDS
         )
-        self.interval = self._spread(
-            "inter_token_latency_seconds", "Token to token of one choice.", _INTERVALS
+        self.interval = Spread(
+            "baton_inter_token_latency_seconds",
+            "Token to token of one choice.",
+            _INTERVALS,
+            self.registry,
         )
         self.latency = self._spread(
             "e2e_request_latency_seconds", "Request to last token.", _SECONDS
@@ -85,6 +97,7 @@ class Timing:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._interval, self._generated = metrics.interval, metrics.generated
         self._began = time.monotonic()
         self._tokens = 0
         self._last: dict[int, float] = {}
@@ -98,13 +111,14 @@ class Timing:
     def tokens(self, choice: int, count: int) -> None:
         """Some tokens of a choice are delivered."""
         now = time.monotonic()
-        if not self._last:
+        before = self._last.get(choice)
+        if before is not None and count:
+            self._interval.observe((now - before) / count)
+        elif not self._last:
             self._metrics.first_token.observe(now - self._began)
-        elif choice in self._last and count:
-            self._metrics.interval.observe((now - self._last[choice]) / count)
         self._last[choice] = now
         self._tokens += count
-        self._metrics.generated.inc(count)
+        self._generated.value += count
 
     def ended(self, complete: bool) -> None:
         """The generation is over, one way or another."""
@@ -145,8 +159,29 @@ class SystemCollector(Collector):
             yield CounterMetricFamily(f"baton_prefix_cache_{name}", text, total)
         for name, text in _TOTALS:
             yield CounterMetricFamily(f"baton_{name}", text, getattr(stats, name))
+        yield from _transfers(stats)
         yield from _workers(stats)
         yield from _pressure(stats)
+        yield from _scale(stats)
+
+
+def _transfers(stats: Stats) -> Iterator[Metric]:
+    """What each transport has carried between workers."""
+    ended = CounterMetricFamily(
+        "baton_transfers", "Pulls of keys that ended.", labels=("transport", "outcome")
+    )
+    moved = CounterMetricFamily(
+        "baton_transfer_bytes", "Bytes of keys that arrived.", labels=("transport",)
+    )
+    took = CounterMetricFamily(
+        "baton_transfer_seconds", "Time of the pulls that went well.", labels=("transport",)
+    )
+    for row in stats.transfers:
+        ended.add_metric((row.transport, "done"), row.done)
+        ended.add_metric((row.transport, "failed"), row.failed)
+        moved.add_metric((row.transport,), row.num_bytes)
+        took.add_metric((row.transport,), row.seconds)
+    yield from (ended, moved, took)
 
 
 def _pressure(stats: Stats) -> Iterator[Metric]:
@@ -161,6 +196,22 @@ def _pressure(stats: Stats) -> Iterator[Metric]:
         rows.add_metric((role,), sum(w.running for w in workers))
     yield used
     yield rows
+
+
+def _scale(stats: Stats) -> Iterator[Metric]:
+    """How many workers each role should have, and why."""
+    for name, field, text in _SCALE:
+        family = GaugeMetricFamily(f"baton_scale_{name}", text, labels=("role",))
+        for role in stats.roles:
+            family.add_metric((role.role,), getattr(role, field))
+        yield family
+    parts = GaugeMetricFamily(
+        "baton_scale_pressure_ratio", "How many times its target each is.", labels=("role", "part")
+    )
+    for role in stats.roles:
+        for part, ratio in role.pressure.items():
+            parts.add_metric((role.role, part), ratio)
+    yield parts
 
 
 def _workers(stats: Stats) -> Iterator[Metric]:

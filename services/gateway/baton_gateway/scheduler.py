@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from array import array
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
 
@@ -25,8 +24,8 @@ from baton.tokens import pack, unpack
 from baton.topology import FRONTEND
 from baton.vectors import split
 from baton_gateway.connection import Connect, Connection, Pool
+from baton_gateway.errors import CutOff
 from baton_gateway.fleet import Fleet
-from baton_gateway.generation import TokenLogprob
 from baton_gateway.ledger import Ledger
 from baton_gateway.logprobs import by_row, of_prompt
 from baton_gateway.sequence import Sequence
@@ -138,6 +137,12 @@ class Scheduler:
         finally:
             del self._resets[number]
 
+    def leave(self) -> None:
+        """Refuse what has no token yet: its client can send it again, to another gateway."""
+        for sequence in list(self.live.values()):
+            if not sequence.log and not sequence.ended:
+                sequence.stream.fail(CutOff())
+
     def forget(self, sequences: Iterable[Sequence]) -> None:
         """Nobody reads these any more."""
         for sequence in sequences:
@@ -182,7 +187,7 @@ class Scheduler:
         for handle, note in message.notes.items():
             if (sequence := self.live.get(handle)) is not None and sequence.choice == 0:
                 sequence.notes.take(note)
-        fed, stale = self._extend(message)
+        fed, stale, torn = self._extend(message)
         for part in message.prompt_logprobs:
             if (sequence := self.live.get(part.slot)) is not None:
                 sequence.prompt_logprobs |= of_prompt(part, sequence.prompt)
@@ -195,13 +200,25 @@ class Scheduler:
                 sequence.account.sampled(handle)
                 fed[handle] = sequence
         await self._feed(fed.values())
+        await self._again(torn)
 
-    def _extend(self, message: Tokens) -> tuple[dict[int, Sequence], set[int]]:
-        """Append every row to its log. Returns the sequences that it concerned, and the handles
-        of rows that belong to a run before the present one."""
+    async def _again(self, sequences: list[Sequence]) -> None:
+        """Tokens are missing, which must not happen: have them run again, after their logs."""
+        if sequences:
+            await self.abort(sequences)
+            for sequence in sequences:
+                log.error("request %s: tokens after %d are missing, they are made again",
+                          sequence.request, len(sequence.log))  # fmt: skip
+                self._hold(sequence)
+            await self._resume()
+
+    def _extend(self, message: Tokens) -> tuple[dict[int, Sequence], set[int], list[Sequence]]:
+        """Append every row to its log. Returns the sequences that it concerned, the handles of
+        rows that are not for the present run, and those of them before which others are missing."""
         tokens = unpack(message.tokens)
         logprobs = by_row(message.logprobs, tokens)
         fed: dict[int, Sequence] = {}
+        torn: list[Sequence] = []
         stale, at = set(), 0
         rows = zip(
             unpack(message.handles, "I"),
@@ -213,12 +230,16 @@ class Scheduler:
             sequence = self.live.get(handle)
             if sequence is not None and sequence.overtaken(first):
                 stale.add(handle)
+            elif sequence is not None and first > len(sequence.log):
+                stale.add(handle)
+                torn.append(sequence)
             elif sequence is not None:
-                entries = [logprobs[i] for i in range(at, at + number) if i in logprobs]
-                _append(sequence, first, tokens[at : at + number], entries)
+                span = range(at, at + number) if logprobs else ()
+                entries = [logprobs[i] for i in span if i in logprobs]
+                sequence.extend(first, tokens[at : at + number], entries)
                 fed[handle] = sequence
             at += number
-        return fed, stale
+        return fed, stale, torn
 
     def _on_failed(self, message: Failed) -> None:
         sequence = self.live.get(message.handle)
@@ -237,16 +258,6 @@ class Scheduler:
             retry_after=message.retry_after or None,
         )
         sequence.reason = "error"
-        sequence.stream.fail(error)
-
-
-def _append(
-    sequence: Sequence, first: int, tokens: array[int], entries: list[TokenLogprob]
-) -> None:
-    try:
-        sequence.extend(first, tokens, entries)
-    except ServerFault as error:
-        log.error("request %s has a gap before token %d", sequence.request, first)
         sequence.stream.fail(error)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 from baton.errors import ServerFault
-from baton.protocol import DecodeOpen, Pooling, Sampling, Submit
+from baton.protocol import Blob, DecodeOpen, Pooling, Sampling, Submit
 from baton.tokens import pack
 from baton_gateway.connection import Connection
 from baton_gateway.generation import Delta, Past, TokenLogprob
@@ -53,6 +53,8 @@ class Sequence:
     """Its text is nobody's concern."""
     pooling: Pooling | None = None
     """What vector is wanted in place of text."""
+    media: tuple[Blob, ...] = ()
+    """What placeholders of the prompt stand for."""
     account: Account = field(default_factory=Account)
     """Where the time of its request is written down."""
     log: array[int] = field(default_factory=lambda: array("i"))
@@ -96,6 +98,7 @@ class Sequence:
             salt=self.salt,
             report=self.notes.report,
             pooling=self.pooling,
+            media=self.media,
         )
 
     def follow(self, past: Past) -> None:
@@ -124,8 +127,9 @@ class Sequence:
         known = len(self.log) - first
         if known < 0:
             raise ServerFault("Tokens of this request were lost on the way. Send it again.")
-        self.log += tokens[known:]
-        self.logprobs += logprobs[known:]
+        self.log += tokens[known:] if known else tokens
+        if logprobs:
+            self.logprobs += logprobs[known:]
 
     def write(self, tokens: Items[int], logprobs: Items[TokenLogprob], reason: str) -> None:
         """The whole log at once, by another hand than the scheduler's."""
@@ -146,7 +150,7 @@ class Sequence:
     @property
     def visible(self) -> int:
         """Tokens of the log whose text is shown."""
-        return len(self.log) - self.hidden
+        return len(self.log) - (self.reason is not None and self.hidden)
 
     def opening(self) -> DecodeOpen:
         """What a tokenizer needs to go on after `delivered`."""
@@ -178,14 +182,15 @@ class Sequence:
         if last:
             upto = len(self.log)
         tokens = self.log[self.delivered : upto]
-        filler = (self.length,) * (len(tokens) - len(ends))
+        if len(ends) != len(tokens):
+            ends = (ends + (self.length,) * (len(tokens) - len(ends)))[: len(tokens)]
         delta = Delta(
             choice=self.choice,
             text=text,
             tokens=tokens,
-            ends=(ends + filler)[: len(tokens)],
-            logprobs=tuple(self.logprobs[self.delivered : upto]),
-            prompt_logprobs=self._prompt_logprobs(),
+            ends=ends,
+            logprobs=tuple(self.logprobs[self.delivered : upto]) if self.logprobs else (),
+            prompt_logprobs=None if self.delivered else self._prompt_logprobs(),
             cached=self.cached,
             reason="stop" if stop is not None else self.reason if last else None,
             stop=stop if stop is not None else self._stop_id() if last else None,
@@ -202,6 +207,6 @@ class Sequence:
         return self.log[-1] if self.log[-1] in self.stop_token_ids else None
 
     def _prompt_logprobs(self) -> tuple[TokenLogprob | None, ...] | None:
-        if self.delivered or self.sampling.prompt_logprobs < 0:
+        if self.sampling.prompt_logprobs < 0:
             return None
         return tuple(self.prompt_logprobs.get(i) for i in range(len(self.prompt)))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from typing import NamedTuple
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -15,11 +16,22 @@ from starlette.types import Receive, Scope, Send
 from baton.errors import BatonError, ServerFault
 from baton.logs import logger
 from baton_gateway.client import departure, stop
-from baton_gateway.errors import FAULT, encode
+from baton_gateway.direct import Direct
+from baton_gateway.errors import FAULT, CutOff, encode
+from baton_gateway.generation import Delta
+from baton_gateway.outlet import Outlet
 
 log = logger(__name__)
 _COMMENT = b": keep-alive\n\n"
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+class Shortcut(NamedTuple):
+    """How a delta becomes an event past the payload source, as it would in it."""
+
+    outlet: Outlet
+    payload: Callable[[Delta], bytes | None]
+    """None for a delta that is not worth an event."""
 
 
 class EventStream(Response):
@@ -41,12 +53,13 @@ class EventStream(Response):
         stall: float,
         first: int = 0,
         done: bool = True,
+        shortcut: Shortcut | None = None,
     ) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._name, self._payloads = name.encode(), payloads
         self._keep_alive, self._stall, self._done = keep_alive, stall, done
-        self._count = first
+        self._count, self._shortcut = first, shortcut
         self._waiting, self._since = False, time.monotonic()
         """Whether the client has yet to take what was sent, and since when that is so."""
 
@@ -54,6 +67,7 @@ class EventStream(Response):
         writing = asyncio.ensure_future(self._write(send))
         watching = asyncio.ensure_future(self._watch(send))
         gone = asyncio.ensure_future(departure(receive))
+        self._open(Direct.of(scope))
         try:
             await asyncio.wait((writing, watching, gone), return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
@@ -62,8 +76,26 @@ class EventStream(Response):
                 watching.result()
                 log.warning("a client read nothing for %g s and was cut off", self._stall)
         finally:
+            if self._shortcut is not None:
+                self._shortcut.outlet.close()
             await stop(writing, watching, gone)
             await self._payloads.aclose()
+
+    def _open(self, direct: Direct | None) -> None:
+        """Let deltas be written at once, where the server can do that."""
+        if self._shortcut is None or direct is None:
+            return
+        outlet, payload = self._shortcut
+
+        def write(delta: Delta) -> bool:
+            if not direct.open:
+                return False
+            if (data := payload(delta)) is not None:
+                outlet.burst.add(direct, self._frame(data))
+                self._since = time.monotonic()
+            return True
+
+        outlet.write = write
 
     async def _write(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -72,6 +104,8 @@ class EventStream(Response):
                 await self._event(send, payload)
             if self._done:
                 await self._event(send, b"[DONE]")
+        except CutOff:
+            return  # The connection ends here, the stream does not: its client takes it up again.
         except BatonError as error:
             await self._put(send, b"data: %b\n\n" % encode(error))
         except OSError:
@@ -82,9 +116,12 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _event(self, send: Send, payload: bytes) -> None:
+        await self._put(send, self._frame(payload))
+
+    def _frame(self, payload: bytes) -> bytes:
         frame = b"id: %b:%d\ndata: %b\n\n" % (self._name, self._count, payload)
         self._count += 1
-        await self._put(send, frame)
+        return frame
 
     async def _put(self, send: Send, frame: bytes) -> None:
         self._since, self._waiting = time.monotonic(), True

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
-from baton.errors import BatonError
+from baton.errors import BatonError, ServerFault
+from baton.logs import logger
+from baton_gateway.errors import FAULT
 from baton_gateway.generation import Delta
 
 LIMIT = 256
 """Deltas that wait for a slow reader. Beyond it, deltas of one choice are joined."""
+
+log = logger(__name__)
+
+
+def _never(delta: Delta) -> bool:
+    return False
 
 
 class Stream:
@@ -17,11 +26,15 @@ class Stream:
 
     `put` never waits and never loses text: the engine serves all requests from one task, which
     a client that does not read must not hold up.
+
+    A reader that waits has dealt with all that came before. So what is put then may pass it:
+    `write` does at once what the reader would do when it wakes, or returns False and has done
+    nothing. It is woken for the end.
     """
 
-    def __init__(self, choices: int) -> None:
+    def __init__(self, choices: int, write: Callable[[Delta], bool] = _never) -> None:
         self._deltas: deque[Delta] = deque()
-        self._open = choices
+        self._open, self._write = choices, write
         self._error: BatonError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -29,9 +42,23 @@ class Stream:
         """Add a delta; one with a reason is the last of its choice."""
         if delta.reason is not None:
             self._open -= 1
+        waiter = self._waiter
+        if waiter is not None and not waiter.done() and self._written(delta):
+            if self._open <= 0:
+                self._wake()
+            return
         if len(self._deltas) < LIMIT or not self._join(delta):
             self._deltas.append(delta)
         self._wake()
+
+    def _written(self, delta: Delta) -> bool:
+        """Whether a delta is dealt with. What breaks here ends this stream, and no other one."""
+        try:
+            return self._write(delta)
+        except Exception:
+            log.exception("a stream broke off")
+            self.fail(ServerFault(FAULT))
+            return True
 
     def fail(self, error: BatonError) -> None:
         """End with an error, after what has been put so far. Only the first one counts."""

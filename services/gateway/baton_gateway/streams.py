@@ -13,14 +13,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
+from weakref import WeakValueDictionary
 
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
 from baton.logs import logger
-from baton_gateway.errors import FAULT
+from baton_gateway.client import stop
+from baton_gateway.errors import FAULT, CutOff
 from baton_gateway.generation import Delta, Event, Past
 from baton_gateway.journal.base import Journal, Kept, Superseded, Ticket, decode, encode
 
 _PRUNE_SECONDS = 30.0
+_GUARD_SECONDS = 0.1
+"""How often it is asked whether this gateway is cut off."""
 
 Continue = Callable[[Ticket, tuple[Past, ...]], AsyncGenerator[Event, None]]
 """Runs a stream on after what its choices have produced."""
@@ -44,7 +48,7 @@ class Recording:
         self._changed = asyncio.Event()
         self._alone: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._complete = False
+        self._complete = self._left = False
         self._kept = True
         """The journal has every delta so far."""
 
@@ -93,6 +97,13 @@ class Recording:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    def leave(self) -> None:
+        """Let another gateway take it up: the work ends here, and so do the connections of its
+        readers."""
+        if self.running and self._task is not None:
+            self._left = True
+            self._task.cancel()
+
     def _watch(self) -> None:
         if not self._readers and self.running:
             self._alone = asyncio.get_running_loop().call_later(self._grace, self._pause)
@@ -114,7 +125,7 @@ class Recording:
         except BatonError as error:
             self._error = error
         except asyncio.CancelledError:
-            self._error = _paused()
+            self._error = CutOff() if self._left else _paused()
             raise
         except Exception:
             log.exception("the stream %s broke off", self.ticket.id)
@@ -149,21 +160,23 @@ class Place:
 class Streams:
     """The durable streams of one gateway. Life cycle: `start` once, `close` at the end."""
 
-    def __init__(self, journal: Journal, grace: float) -> None:
-        self._journal, self._grace = journal, grace
+    def __init__(
+        self, journal: Journal, grace: float, cut_off: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`cut_off`: whether other gateways should take the streams of this one."""
+        self._journal, self._grace, self._cut_off = journal, grace, cut_off
         self._here: dict[str, Recording] = {}
-        self._taking = asyncio.Lock()
-        self._pruner: asyncio.Task[None] | None = None
+        self._taking = WeakValueDictionary[str, asyncio.Lock]()
+        """By id, of streams that are looked for just now."""
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Begin to forget what is old."""
-        self._pruner = asyncio.create_task(self._prune())
+        """Begin to forget what is old, and to look whether this gateway is cut off."""
+        self._tasks = [asyncio.create_task(self._prune()), asyncio.create_task(self._guard())]
 
     async def close(self) -> None:
         """Pause what runs, close the journal."""
-        if self._pruner is not None:
-            self._pruner.cancel()
-            await asyncio.gather(self._pruner, return_exceptions=True)
+        await stop(*self._tasks)
         await asyncio.gather(*(recording.stop() for recording in self._here.values()))
         await self._journal.close()
 
@@ -177,8 +190,13 @@ class Streams:
         return self._run(ticket, epoch, events)
 
     async def find(self, name: str, owner: str, resume: Continue) -> Recording | None:
-        """A stream of this owner: as it runs here, else continued from the journal."""
-        async with self._taking:
+        """A stream of this owner: as it runs here, else continued from the journal.
+
+        Raises `CutOff` where it could not go on: whoever runs it meanwhile is left in peace.
+        """
+        if self._cut_off():
+            raise CutOff
+        async with self._taking.setdefault(name, asyncio.Lock()):
             here = self._here.get(name)
             if here is not None and here.running:
                 return here if here.ticket.owner == owner else None
@@ -211,6 +229,14 @@ class Streams:
         recording.start(events, past)
         self._here[ticket.id] = recording
         return recording
+
+    async def _guard(self) -> None:
+        while True:
+            await asyncio.sleep(_GUARD_SECONDS)
+            if self._cut_off() and (running := [r for r in self._here.values() if r.running]):
+                log.warning("cut off from the scheduler: %d streams go elsewhere", len(running))
+                for recording in running:
+                    recording.leave()
 
     async def _prune(self) -> None:
         while True:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import resource
 import struct
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from baton.grammar import Problem, problem
+from baton.grammar import Problem
+from baton.grammar_engines import TRIALS
 from baton.protocol import Grammar
 
 MEMORY = 1024**3
-"""Bytes of address space."""
+"""Bytes of address space, beside what the engine's libraries take."""
 LENGTH = struct.Struct("<I")
 
 _encoder = msgspec.msgpack.Encoder()
@@ -38,12 +41,13 @@ def frame(message: Grammar | Problem | None) -> bytes:
 
 
 def limit() -> None:
-    """No more memory than `MEMORY`, and no core file of what a stranger has sent."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    """`MEMORY` more than now, and no core file of what a stranger has sent."""
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def serve(source: BinaryIO, target: BinaryIO) -> None:
+def serve(source: BinaryIO, target: BinaryIO, problem: Callable[[Grammar], Problem | None]) -> None:
     """Try one grammar after the other until the parent closes the pipe."""
     while (data := read(source)) is not None:
         verdict = problem(msgspec.msgpack.decode(data, type=Grammar))
@@ -52,5 +56,6 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
+    tries = TRIALS.load(sys.argv[1])
     limit()
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    serve(sys.stdin.buffer, sys.stdout.buffer, tries)

@@ -1,64 +1,106 @@
-"""The service: tells gateways which media the model takes, and answers each Prepare."""
+"""The service: tells gateways which media the model takes, and answers each Prepare.
+
+Files are looked into by other processes; this one never waits for them.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import closing
 
-from baton import __version__
+from baton import __version__, standby
 from baton.discovery import bind_address, directory
-from baton.errors import BatonError, ServerFault, WireError
+from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable, WireError
 from baton.hub import resolve, served_name
 from baton.keys import own_keys
 from baton.logs import logger
-from baton.peers import Roster, incarnation
+from baton.peers import QUIET_SECONDS, Roster, incarnation
 from baton.protocol import Beat, Hello, MediaInfo, Message, Prepare, Prepared, Refused
+from baton.pulse import pulse
 from baton.service import Life, default_name
 from baton.telemetry import span
 from baton.topology import MEDIA
 from baton.transport import Received, Server, wait
+from baton_mm_preprocess.child import Outcome, Problem, Ready, Setup
+from baton_mm_preprocess.children import Children
 from baton_mm_preprocess.config import Config
-from baton_mm_preprocess.modalities import Model, read_model
+from baton_mm_preprocess.modalities import Images, Model, read_model
 
 _IDLE_SECONDS = 0.05
 """How long the loop sleeps when there is nothing to do."""
+_BUSY_SECONDS = 0.001
+"""How long it sleeps while media are looked into."""
 
 log = logger(__name__)
 
 
-def prepare(model: Model, request: Prepare) -> Prepared:
-    """Check the media of a request. Raises `InvalidRequest` for the first that cannot be served."""
+def prepare(model: Model, request: Prepare, look: Callable[[str], Outcome]) -> Prepared:
+    """The tensors of a request; `look` makes one of a URL. Raises `InvalidRequest` for the first
+    part that has none, and whatever `look` raises."""
+    found = list[Ready]()
     for item in request.items:
         model.check(item)
-    return Prepared(request.id, placeholders=(), hashes=())
+        outcome = look(item.url)
+        if isinstance(outcome, Problem):
+            raise InvalidRequest(outcome.message, code=outcome.code, param=item.param)
+        found.append(outcome)
+    return Prepared(
+        request.id,
+        placeholders=(model.images.placeholders if model.images else 0,) * len(found),
+        hashes=tuple(ready.digest for ready in found),
+        tensors=tuple(ready.tensor for ready in found),
+    )
 
 
 class Preprocessor:
     """The service without its process."""
 
-    def __init__(self, model: Model, hello: Hello, server: Server) -> None:
-        self._model = model
-        self._server = server
+    def __init__(self, model: Model, hello: Hello, server: Server, config: Config) -> None:
+        self._model, self._server, self._config = model, server, config
         self._roster = Roster(hello)
+        self._children: Children | None = None
+        self._pending: dict[Future[Prepared], tuple[Received, Prepare]] = {}
+        if model.images is not None:
+            setup = setup_of(model.images, config)
+            self._children = Children(setup, config.processes, config.media_seconds)
+            self._children.start()
+
+    @property
+    def idle(self) -> bool:
+        """Nobody waits for an answer."""
+        return not self._pending
 
     def turn(self, now: float) -> None:
-        """Answer what has arrived and forget lost gateways."""
+        """Answer what has arrived and what is done, and forget lost gateways."""
         for received in self._server.drain():
             reply = self._reply(received, now)
             if reply is not None:
                 self._server.send(received.peer, reply, received.envelope)
-        for lost in self._roster.expire(now):
+        for future in [future for future in self._pending if future.done()]:
+            received, request = self._pending.pop(future)
+            self._server.send(
+                received.peer, self._answer(request, future.result), received.envelope
+            )
+        for lost in self._roster.expire(now, QUIET_SECONDS):
             log.warning("gateway %s is gone", lost.hello.name)
 
     def step(self) -> None:
         """Wait until there is something to do, and do it."""
-        wait((self._server,), _IDLE_SECONDS)
+        pulse.beat()
+        wait((self._server,), _BUSY_SECONDS if self._pending else _IDLE_SECONDS)
         self.turn(time.monotonic())
+
+    def close(self) -> None:
+        """End what runs beside this process."""
+        if self._children is not None:
+            self._children.close()
 
     def _reply(self, received: Received, now: float) -> Message | None:
         match received.message:
             case Prepare() as request:
-                with span("prepare", received.envelope.trace):
-                    return self._answer(request)
+                return self._begin(received, request)
             case Beat() as beat:
                 return self._roster.beat(beat, now)
             case Hello() as hello:
@@ -66,15 +108,45 @@ class Preprocessor:
             case _:
                 return None
 
-    def _answer(self, request: Prepare) -> Message:
+    def _begin(self, received: Received, request: Prepare) -> Message | None:
+        """Answer at once what needs no file, and have the rest done."""
         try:
-            return prepare(self._model, request)
+            for item in request.items:
+                self._model.check(item)
+            self._check_room(request)
         except BatonError as error:
-            failure = error
+            return refusal(request, error)
+        children = self._children
+        if children is None or not request.items:
+            return Prepared(request.id, (), ())
+        future = children.submit(lambda: self._traced(received, request, children))
+        self._pending[future] = (received, request)
+        return None
+
+    def _check_room(self, request: Prepare) -> None:
+        most = self._config.max_items
+        if len(request.items) > most:
+            raise InvalidRequest(
+                f"{len(request.items)} media parts are too many: this server takes {most}.",
+                code="array_above_max_length",
+                param=request.items[most].param,
+            )
+        if len(self._pending) >= self._config.max_waiting:
+            raise Unavailable("Too many media wait to be prepared. Try again later.")
+
+    def _traced(self, received: Received, request: Prepare, children: Children) -> Prepared:
+        with span("prepare", received.envelope.trace):
+            return prepare(self._model, request, children.prepare)
+
+    def _answer(self, request: Prepare, made: Callable[[], Prepared]) -> Message:
+        try:
+            return made()
+        except BatonError as error:
+            return refusal(request, error)
         except Exception:
             log.exception("request %d failed", request.id)
-            failure = ServerFault("The media preprocessor failed on this request.")
-        return Refused(request.id, failure.code, failure.message, failure.param, failure.status)
+            fault = ServerFault("The media preprocessor failed on this request.")
+            return refusal(request, fault)
 
     def _greet(self, peer: bytes, hello: Hello, now: float) -> Message | None:
         try:
@@ -85,12 +157,25 @@ class Preprocessor:
         return self._roster.me
 
 
+def setup_of(images: Images, config: Config) -> Setup:
+    """What the processes are told."""
+    return Setup(
+        images.processor, config.max_media_bytes, config.max_image_pixels, config.media_memory
+    )
+
+
+def refusal(request: Prepare, error: BatonError) -> Refused:
+    """An error on the wire."""
+    return Refused(request.id, error.code, error.message, error.param, error.status)
+
+
 def serve(config: Config, life: Life) -> int:
     """Read the model's configuration and serve until the end. Returns the exit code."""
     model = read_model(resolve(config), served_name(config))
     me = default_name("mm-preprocess")
     info = MediaInfo(model.name, model.modalities)
     hello = Hello("mm-preprocess", me, incarnation(), __version__, media=info)
+    standby.wait()
     address = bind_address(config, MEDIA, config.bind)
     found = directory(config)
     trusted, keys = config.trusted_network, own_keys(config)
@@ -99,8 +184,8 @@ def serve(config: Config, life: Life) -> int:
         log.info(
             "serving %s (%s) at %s", model.name, ", ".join(model.modalities) or "text", address
         )
-        preprocessor = Preprocessor(model, hello, server)
-        while not life.over(idle=True):
-            preprocessor.step()
+        with closing(Preprocessor(model, hello, server, config)) as preprocessor:
+            while not life.over(preprocessor.idle):
+                preprocessor.step()
     found.close()
     return 0

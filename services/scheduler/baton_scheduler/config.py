@@ -9,11 +9,17 @@ from pydantic import AfterValidator, Field
 
 from baton.settings import Settings
 from baton_scheduler.orders import ORDERS
+from baton_scheduler.placements import PLACEMENTS, parse_scores
 from baton_scheduler.weights import parse_weights
 
 
 def _check_weights(value: str) -> str:
     parse_weights(value)
+    return value
+
+
+def _check_scores(value: str) -> str:
+    parse_scores(value)
     return value
 
 
@@ -42,16 +48,28 @@ class Config(Settings, prefix="scheduler"):
     place of a running one with a higher value; fair by the tokens that a tenant was served."""
     tenant_weights: Annotated[str, AfterValidator(_check_weights)] = ""
     """Shares of tenants under the fair order, as "a=1,b=2"; who is not named has 1."""
-    no_worker_seconds: float = Field(default=30.0, gt=0)
-    """How long sequences wait for a worker to come (back) before they are refused with 503."""
+    no_worker_seconds: float = Field(default=300.0, gt=0)
+    """How long sequences that were taken wait for a worker to come (back) before they are refused
+    with 503: some take minutes to load. New requests are refused at once meanwhile."""
     prefix_caching: bool = True
     """Keep the pages of what was computed, for sequences that begin in the same way."""
-    local_prefill: int = Field(default=64, ge=0)
-    """A decode worker computes a prompt itself when no more than so many of its tokens are new."""
+    placement: Annotated[str, PLACEMENTS] = "cost"
+    """Who takes a sequence: cost by estimated seconds, of which what is cached there, its load, its
+    pages and the transfer of keys are part; round-robin in turn; least-loaded by free rows; modulo
+    by the request: it belongs to one worker, and waits for it."""
+    placement_weights: Annotated[str, AfterValidator(_check_scores)] = ""
+    """Weights of the scores of cost, as "disturb=0.5,room=0": wait, prefill, disturb, decode, room,
+    transfer."""
+    local_prefill: int = Field(default=512, ge=0)
+    """A decode worker may compute a prompt itself if no more than so many of its tokens are new."""
     max_losses: int = Field(default=2, ge=1)
     """A sequence that was running at this many worker losses is refused instead of tried again."""
     hang_seconds: float = Field(default=5.0, gt=0)
     """A worker that is busy without progress for this long is taken out and its work restarted."""
+    target_ttft_ms: float = Field(default=2000.0, gt=0)
+    """Time to first token that `baton_scale_desired_workers` aims at."""
+    target_itl_ms: float = Field(default=100.0, gt=0)
+    """Time between two tokens of a sequence that it aims at."""
     record: Path | None = None
     """Write every event to this file; `baton replay` reproduces each decision from it."""
     record_bytes: int = Field(default=1024**3, ge=1024)

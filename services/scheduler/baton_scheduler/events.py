@@ -16,6 +16,7 @@ from baton.protocol import (
     Pulled,
     Result,
     Revoke,
+    Role,
     Submit,
     Tokens,
     WorkerInfo,
@@ -44,6 +45,13 @@ class WorkerDraining(_Event, frozen=True, tag="worker_draining"):
     """A worker takes no new sequences and finishes those it has."""
 
     name: str
+
+
+class WorkerAssigned(_Event, frozen=True, tag="worker_assigned"):
+    """An operator has given a worker other legs to run."""
+
+    name: str
+    role: Role
 
 
 class Arrived(_Event, frozen=True, tag="arrived"):
@@ -115,6 +123,7 @@ Event: TypeAlias = (
     WorkerJoined
     | WorkerLeft
     | WorkerDraining
+    | WorkerAssigned
     | Arrived
     | Aborted
     | GatewayLost

@@ -13,7 +13,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from baton_scheduler.prefix import Chain
+from baton.groups import PageGroups
+from baton_scheduler.prefix import Chain, named, reach
+from baton_scheduler.tables import Table, Tables
 
 
 class Host:
@@ -53,15 +55,21 @@ class Host:
     def _drop(self, hash: bytes) -> None:
         self._free.append(self._pages.pop(hash))
 
-    def match(self, chain: Chain, first: int, most: int) -> list[int]:
-        """Host pages of the blocks `first` .. `most` - 1, up to the first that is not here."""
-        pages = list[int]()
-        for block in range(first, most):
-            page = self._pages.get(chain.at(block))
-            if page is None:
-                break
-            pages.append(page)
-        return pages
+    def match(self, chain: Chain, first: int, most: int, groups: PageGroups) -> Tables:
+        """Host pages that prolong a prefix of `first` blocks, which is known, to at most `most`: of
+        each group those that the next token sees. All end with the same block."""
+        pages = self._pages
+
+        def has(group: int, block: int) -> bool:
+            return named(chain.at(block), group) in pages
+
+        end = reach(has, groups, most, first)
+        tables = list[Table]()
+        for group in range(len(groups)):
+            start = max(first, groups.first(group, end * groups.page_size))
+            names = (named(chain.at(block), group) for block in range(start, end))
+            tables.append(Table(start, [pages[name] for name in names]))
+        return tables
 
     def pin(self, pages: Iterable[int]) -> None:
         """A plan that is still to be made will read these pages."""

@@ -33,7 +33,7 @@ class Ledger:
     """The account of one sequence. It is touched when the sequence changes its place or begins to
     give tokens, never by a step."""
 
-    __slots__ = ("_phase", "_seconds", "_since", "_started", "leaves", "rows", "steps")
+    __slots__ = ("_phase", "_seconds", "_since", "_started", "leaves", "rows", "steps", "worker")
 
     def __init__(self, now: float) -> None:
         self._phase, self._since = Phase.QUEUED, now
@@ -41,6 +41,8 @@ class Ledger:
         self._started = False
         self.leaves = [0] * len(Phase)
         """Per phase, how often the sequence has left a worker for it."""
+        self.worker = ""
+        """Who had it last."""
         self.steps = self.rows = 0
         """Steps of the workers that it was on, and the rows of all of them together."""
 
@@ -54,8 +56,14 @@ class Ledger:
         """What it is doing, as a number, and since when; for the state's digest."""
         return int(self._phase), self._since
 
-    def placed(self, now: float) -> None:
+    @property
+    def started(self) -> bool:
+        """It has had a token."""
+        return self._started
+
+    def placed(self, now: float, worker: str = "") -> None:
         """A worker has it. Without a token so far it is its prefill that runs now."""
+        self.worker = worker
         if not self._started:
             self._enter(Phase.PREFILL, now)
 
@@ -91,6 +99,7 @@ class Ledger:
             losses=self.leaves[Phase.LOST],
             handovers=self.leaves[Phase.MOVED],
             others=max(0.0, rows / steps - 1) if steps else 0.0,
+            worker=self.worker,
         )
 
     def _enter(self, phase: Phase, now: float) -> None:

@@ -17,13 +17,15 @@ class Limits(msgspec.Struct, frozen=True):
     max_waiting_tokens: int = 8_000_000
     depth: int = 2
     order: str = "fcfs"
-    no_worker_seconds: float = 30.0
+    no_worker_seconds: float = 300.0
     max_losses: int = 2
     prefix_caching: bool = True
     tenant_weights: str = ""
     max_tenant_share: float = 1.0
     max_steps: int = 8
-    local_prefill: int = 64
+    local_prefill: int = 512
+    placement: str = "cost"
+    placement_weights: str = ""
 
     @classmethod
     def of(cls, config: Config) -> Self:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import msgspec
 
 from baton.protocol import MissReason
-from baton_scheduler.fleet import Worker
-from baton_scheduler.prefix import Chain
+from baton_scheduler.prefix import Chain, named
 from baton_scheduler.request import Sequence
+from baton_scheduler.worker import Worker
 
 
 def explain(worker: Worker, sequence: Sequence, hit: int) -> MissReason:
@@ -33,11 +33,21 @@ def explain(worker: Worker, sequence: Sequence, hit: int) -> MissReason:
     chain, block = sequence.chain(size), hit // size
     if sequence.submit.salt and _unsalted(worker, sequence) > block:
         return "salt"
-    if (block + 1) * size <= sequence.num_tokens and index.was_evicted(chain.at(block)):
+    if (block + 1) * size <= sequence.num_tokens and _incomplete(worker, chain.at(block)):
         return "evicted"
     if index.goes_on(chain.at(block - 1)):
         return "differs"
     return "end" if hit else "cold"
+
+
+def _incomplete(worker: Worker, hash: bytes) -> bool:
+    """What some group of layers keeps of this block has made room; or of what is before it, so that
+    the block itself, which is there, was not found."""
+    index, groups = worker.pool.index, worker.groups
+    if groups.plain:
+        return index.was_evicted(hash)
+    names = [named(hash, group) for group in range(len(groups))]
+    return any(index.was_evicted(name) or index.knows(name) for name in names)
 
 
 def _unsalted(worker: Worker, sequence: Sequence) -> int:
@@ -45,4 +55,4 @@ def _unsalted(worker: Worker, sequence: Sequence) -> int:
     size = worker.info.page_size
     submit = msgspec.structs.replace(sequence.submit, salt=b"")
     plain = Chain(submit, sequence.log, size)
-    return len(worker.pool.match(plain, sequence.reusable // size))
+    return worker.pool.index.known(plain, sequence.reusable // size, worker.groups)[0].end

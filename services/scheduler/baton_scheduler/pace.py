@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 _KEPT = 0.98
 """Weight of what is known, per step that is added: about the last 50 count."""
@@ -26,6 +28,18 @@ class Pace:
         self._xx = _KEPT * self._xx + tokens * tokens
         self._xy = _KEPT * self._xy + tokens * seconds
 
+    @classmethod
+    def together(cls, paces: Iterable[Self]) -> Self:
+        """One pace of what all of them have seen."""
+        total = cls()
+        for pace in paces:
+            total._weight += pace._weight
+            total._x += pace._x
+            total._y += pace._y
+            total._xx += pace._xx
+            total._xy += pace._xy
+        return total
+
     @property
     def known(self) -> bool:
         """Some step was added."""
@@ -46,6 +60,16 @@ class Pace:
         slope = (self._xy / self._weight - x * y) / spread
         slope = min(max(slope, 0.0), y / x)
         return y - slope * x, slope
+
+    @property
+    def varied(self) -> bool:
+        """Steps of very different sizes were added: more than their mean apart."""
+        return self._weight * self._xx > 2 * self._x * self._x > 0
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of all that was added; 0 before anything was."""
+        return self._x / self._y if self._y else 0.0
 
     def seconds(self, tokens: int, steps: int) -> float:
         """How long so many tokens in so many steps take."""

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 
 from baton_scheduler.host import Host
-from baton_scheduler.prefix import Chain, PrefixIndex
+from baton_scheduler.prefix import PrefixIndex
 
 
 class PagePool:
@@ -72,6 +72,20 @@ class PagePool:
         self._balance()
         return pages
 
+    def take_each(self, count: int) -> list[int]:
+        """The pages that so many calls of `take(1)` would hand out, in that order."""
+        assert 0 <= count <= self.num_free, "more pages taken than are free"
+        pages = self._free[-1 : -count - 1 : -1]
+        del self._free[len(self._free) - len(pages) :]
+        while len(pages) < count:
+            self._evict()
+            pages.append(self._free.pop())
+        for page in pages:
+            self._references[page] = 1
+        self._held += count
+        self._balance()
+        return pages
+
     def _evict(self) -> None:
         page = next(iter(self._cached))
         del self._cached[page]
@@ -113,15 +127,17 @@ class PagePool:
         """How many owners a page has."""
         return self._references[page]
 
-    def match(self, chain: Chain, most: int) -> list[int]:
-        """Pages of the longest known prefix of a chain, at most `most`; none is taken yet."""
-        return self.index.match(chain, most)
-
     def name(self, page: int, hash: bytes) -> bool:
         """From now on a held, full page is found by the prefix that it holds. False when another
         page is found by it already."""
         assert self._references[page], "only a page with an owner gets a name"
         return self.index.add(page, hash)
+
+    def fill(self, page: int, hash: bytes, prefix: bytes, tokens: bytes) -> None:
+        """A held page is full: it is found by its name, and by what it begins with, if no other
+        page is already."""
+        assert self._references[page], "only a page with an owner gets a name"
+        self.index.fill(page, hash, prefix, tokens)
 
     def begin(self, page: int, prefix: bytes, tokens: bytes) -> None:
         """From now on a held page is found, to be copied, by what it begins with: these tokens
@@ -155,15 +171,16 @@ class PagePool:
         )
 
     def check(self) -> None:
-        """Assert the whole invariant, page by page."""
+        """Assert the whole invariant."""
         self._balance()
         self.index.check()
         if self.host is not None:
             self.host.check()
-        free = set(self._free)
+        free, cached, known = set(self._free), self._cached.keys(), self.index.pages()
+        held = {page for page, count in enumerate(self._references) if count}
         assert len(free) == len(self._free), "a page is twice in the free list"
-        for page, count in enumerate(self._references):
-            states = (page in free, page in self._cached, count > 0)
-            assert sum(states) == 1, f"page {page} is in {sum(states)} states"
-            assert page not in free or page not in self.index, "a free page has a name"
-        assert all(page in self.index for page in self._cached), "a cached page has no name"
+        assert len(held) == self._held and len(free | cached | held) == self.total, (
+            "a page is in two states, or in none"
+        )
+        assert not free & known, "a free page has a name"
+        assert cached <= known, "a cached page has no name"

@@ -14,9 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from baton.protocol import NewSequence, Plan
+from baton.tokens import pack
 from baton_scheduler.batch import Batch, Ints
-from baton_scheduler.fleet import Flight, Worker
+from baton_scheduler.flights import Flight
 from baton_scheduler.request import Sequence
+from baton_scheduler.worker import Worker
+
+_ONE = b"\x01\0\0\0"
+"""The count of a decode row on the wire."""
 
 
 class Rows(NamedTuple):
@@ -24,13 +29,42 @@ class Rows(NamedTuple):
 
     slots: Ints
     counts: Ints
+    decode: bool
+    """There are no others."""
 
 
 class Pages(NamedTuple):
-    """Page numbers to append, per slot that gets any."""
+    """Page numbers to append, per slot and group that gets any."""
 
     slots: list[int]
-    pages: list[list[int]]
+    groups: list[int]
+    counts: list[int]
+    numbers: list[int]
+    """Concatenated."""
+
+    def add(self, slot: int, pages: list[list[int]]) -> None:
+        """More pages of a slot, group by group."""
+        for group, some in enumerate(pages):
+            if some:
+                self.slots.append(slot)
+                self.groups.append(group)
+                self.counts.append(len(some))
+                self.numbers.extend(some)
+
+    def add_each(self, slots: list[int], numbers: list[int]) -> None:
+        """Another page of each of these slots, of the first group."""
+        self.slots.extend(slots)
+        self.groups.extend([0] * len(slots))
+        self.counts.extend([1] * len(slots))
+        self.numbers.extend(numbers)
+
+
+class Drops(NamedTuple):
+    """How many blocks slots begin without, by group."""
+
+    slots: list[int]
+    groups: list[int]
+    counts: list[int]
 
 
 class Moves(NamedTuple):
@@ -53,42 +87,118 @@ def plan(worker: Worker, now: float, most: int = 1) -> tuple[Plan | None, list[S
     Where every row decodes, it is the plan of up to `most` steps, each with a record of its own.
     """
     worker.shed()
-    pages, preempted = _make_room(worker)
-    rows = _choose(worker)
+    pages, preempted, decode = _make_room(worker)
+    rows = _choose(worker, decode)
     if not len(rows.slots) and (worker.flights or not worker.batch.leaving):
         return None, preempted
     turns = _repeat(worker, rows, pages, most)
     # From here on no page is taken for this plan: all that had to make room is known.
-    fresh = rows.slots[~worker.batch.entered[rows.slots]].tolist()
-    moves = Moves(*worker.swaps_for(fresh), *worker.copies(fresh))
+    fresh = _fresh(worker.batch, rows)
+    moves = Moves(*worker.starts.swaps_for(fresh), *worker.starts.copies(fresh))
     enter = _enter(worker, fresh, pages)
     message = _message(worker, rows, turns, enter, pages, moves, now)
     return message, preempted
 
 
-def _make_room(worker: Worker) -> tuple[Pages, list[Sequence]]:
-    """A page for every decode row that has filled its last one.
+def _make_room(worker: Worker) -> tuple[Pages, list[Sequence], Ints]:
+    """A page in every group for each decode row that has filled its last ones; and where a group
+    sees a window, for the next chunks of prompts. Returns the decode rows, too.
 
     When pages run out, the last in the order of service gives up its own: the first is never
     stopped by a later one, so it always gets to its end.
     """
     batch = worker.batch
     decode = batch.decoding()
-    short = decode[batch.planned[decode] >= batch.capacity[decode]].tolist()
-    grown, preempted = Pages([], []), []
-    for slot in sorted(short, key=lambda slot: batch.at(slot).key):
-        while batch.grant[slot] and not worker.pool.num_free:
-            preempted.append(worker.evict(batch.last()))
-        if batch.grant[slot]:
-            grown.slots.append(slot)
-            grown.pages.append(worker.grow(slot))
-    return grown, preempted
+    short = decode[batch.planned.take(decode) >= batch.capacity.take(decode)].tolist()
+    plain = worker.groups.plain
+    chunks = {} if plain else _chunks(worker, len(decode))
+    grown, preempted = Pages([], [], [], []), list[Sequence]()
+    turn = sorted((*short, *chunks), key=lambda slot: batch.at(slot).key)
+    if plain and len(turn) <= worker.pool.num_free:
+        grown.add_each(turn, worker.keys.grow_each(turn))
+    else:
+        _grow(worker, turn, chunks, grown, preempted)
+    _spare(worker, decode, grown)
+    return grown, preempted, batch.decoding() if preempted else decode
 
 
-def _choose(worker: Worker) -> Rows:
+def _grow(
+    worker: Worker,
+    slots: list[int],
+    chunks: dict[int, int],
+    grown: Pages,
+    preempted: list[Sequence],
+) -> None:
+    """Pages for slots in turn, as far as they go."""
+    batch = worker.batch
+    for slot in slots:
+        if batch.grant[slot] and _yield_to(worker, slot, preempted):
+            _extend(worker, slot, chunks.get(slot, 1), grown)
+
+
+def _chunks(worker: Worker, left: int) -> dict[int, int]:
+    """By slot, how many of its prompt's tokens are next, if pages are enough; so many rows decode
+    beside them."""
+    batch, chunks, left = worker.batch, dict[int, int](), worker.budget - left
+    for slot in batch.prefilling():
+        chunk = min(left, int(batch.known[slot] - batch.planned[slot]))
+        if chunk <= 0:
+            break
+        chunks[slot] = chunk
+        left -= chunk
+    return chunks
+
+
+def _yield_to(worker: Worker, slot: int, preempted: list[Sequence]) -> bool:
+    """Stop others until there are pages for the next token of a sequence. False when there are none
+    even so: then it has stopped too, or it waits for what its own steps in flight let go."""
+    batch, pool, windowed = worker.batch, worker.pool, bool(worker.groups.windowed)
+    keys = worker.keys
+    needed = sum(keys.lacking(slot, keys.num_blocks(int(batch.planned[slot]) + 1)))
+    if windowed and needed > pool.num_free:
+        worker.shed(slack=False)
+    while batch.grant[slot] and needed > pool.num_free:
+        last = batch.last()
+        if last == slot and windowed and worker.flights.run(slot, int(batch.grant[slot])):
+            return False
+        preempted.append(worker.evict(last))
+    return bool(batch.grant[slot])
+
+
+def _extend(worker: Worker, slot: int, count: int, grown: Pages) -> None:
+    """Pages for the next token of a sequence, and as far as all others keep one each, for so many.
+    What the worker has not seen yet is told of them as it enters."""
+    batch, keys, planned = worker.batch, worker.keys, int(worker.batch.planned[slot])
+    least, blocks = keys.num_blocks(planned + 1), keys.num_blocks(planned + count)
+    spare = worker.pool.num_free - (len(batch) - 1) * len(worker.groups)
+    lacking = keys.lacking(slot, blocks)
+    while blocks > least and sum(lacking) > spare:
+        blocks -= 1
+        lacking = keys.lacking(slot, blocks)
+    pages = keys.grow(slot, lacking)
+    if batch.entered[slot]:
+        grown.add(slot, pages)
+
+
+def _spare(worker: Worker, decode: Ints, grown: Pages) -> None:
+    """A page in hand for rows that may leap, while every running sequence could have one."""
+    batch, size = worker.batch, worker.info.page_size
+    if not batch.num_leaping:
+        return
+    near = batch.leaps & (batch.planned + size > batch.capacity) & (batch.capacity <= batch.limit)
+    for slot in decode[near[decode]].tolist():
+        if batch.grant[slot] and worker.pool.num_free > len(batch) * len(worker.groups):
+            grown.add(slot, worker.keys.grow(slot, [1] * len(worker.groups)))
+
+
+def _choose(worker: Worker, decode: Ints) -> Rows:
     """All decode rows, then chunks of prompts in the order of service while the budget lasts."""
     batch = worker.batch
-    decode = batch.decoding()
+    if worker.groups.windowed:  # Those that wait for pages do without a turn.
+        decode = decode[batch.planned[decode] < batch.capacity[decode]]
+    ones = np.ones(len(decode), np.int64)
+    if not batch.backlog:
+        return Rows(decode, ones, decode=True)
     left = worker.budget - len(decode)
     slots, counts = [], []
     for slot in batch.prefilling():
@@ -97,44 +207,54 @@ def _choose(worker: Worker) -> Rows:
         rest = int(batch.known[slot] - batch.planned[slot])
         if rest > left and batch.at(slot).whole:
             break  # It is the first of the next steps, which have room for it.
-        chunk = min(left, rest)
+        chunk = min(left, rest, int(batch.capacity[slot] - batch.planned[slot]))
+        if not chunk:
+            continue
         slots.append(slot)
         counts.append(chunk)
         left -= chunk
     batch.backlog -= sum(counts)
-    ones = np.ones(len(decode), np.int64)
     return Rows(
         np.concatenate((decode, np.array(slots, np.int64))),
         np.concatenate((ones, np.array(counts, np.int64))),
+        decode=not slots,
     )
+
+
+def _fresh(batch: Batch, rows: Rows) -> list[int]:
+    """Of the rows, the slots that the worker has not been told of."""
+    return rows.slots[~batch.entered[rows.slots]].tolist() if batch.num_outside else []
 
 
 def _repeat(worker: Worker, rows: Rows, pages: Pages, most: int) -> Ints:
     """In how many steps each row runs: once, or as often as its limit and free pages allow."""
     batch, slots = worker.batch, rows.slots
-    decoding = batch.planned[slots] >= batch.known[slots]
-    if most == 1 or batch.backlog or not len(slots) or not decoding.all():
+    if most == 1 or batch.backlog or not len(slots) or not rows.decode:
         return np.ones(len(slots), np.int64)
     left = batch.limit[slots] - batch.planned[slots]
     while True:
         turns: Ints = np.minimum(left, most)
         beyond = batch.planned[slots] + turns - batch.capacity[slots]
         needed = np.maximum(-(-beyond // worker.info.page_size), 0)
-        if needed.sum() <= worker.pool.num_free:
+        if needed.sum() * len(worker.groups) <= worker.pool.num_free:
             break
         most //= 2
-    for slot, count in zip(slots[needed > 0].tolist(), needed[needed > 0].tolist(), strict=True):
-        pages.slots.append(slot)
-        pages.pages.append(worker.grow(slot, count))
+    short = np.flatnonzero(needed)
+    wanting, counts = slots[short].tolist(), needed[short].tolist()
+    if worker.groups.plain and counts.count(1) == len(counts):
+        pages.add_each(wanting, worker.keys.grow_each(wanting))
+        return turns
+    for slot, count in zip(wanting, counts, strict=True):
+        pages.add(slot, worker.keys.grow(slot, [count] * len(worker.groups)))
     return turns
 
 
 def _enter(worker: Worker, fresh: list[int], pages: Pages) -> tuple[NewSequence, ...]:
     """Announce the rows that the worker has not seen, with all their pages."""
     batch = worker.batch
-    pages.slots.extend(fresh)
-    pages.pages.extend(batch.pages[slot] for slot in fresh)
-    batch.entered[fresh] = True
+    for slot in fresh:
+        pages.add(slot, batch.pages[slot])
+        batch.enter(slot)
     return tuple(batch.at(slot).entry(int(batch.hit[slot])) for slot in fresh)
 
 
@@ -147,66 +267,90 @@ def _message(
     moves: Moves,
     now: float,
 ) -> Plan:
-    batch, slots = worker.batch, rows.slots
-    starts = batch.planned[slots]
+    batch, slots, flights = worker.batch, rows.slots, worker.flights
+    starts = batch.planned.take(slots)
     ends = starts + rows.counts
-    steps, dropping = int(turns.max(initial=1)), sorted(batch.dropping)
-    batch.planned[slots] = ends + turns - 1
+    steps, several = int(turns.max(initial=1)), len(worker.groups) > 1
+    batch.planned[slots] = ends if steps == 1 else ends + turns - 1
     batch.steps += steps
     batch.rows += int(turns.sum()) if steps > 1 else len(slots)
-    samples = (ends >= batch.known[slots]) & (batch.quota[slots] > 0)
+    sampling, scoring, samples = _samples(batch, rows, ends)
+    wire, drops = slots.astype("<u4").tobytes(), _drops(batch)
     plan = Plan(
         epoch=worker.epoch,
-        step=worker.next_step,
-        rows=slots.astype("<u4").tobytes(),
+        step=flights.next_step,
+        rows=wire,
         starts=starts.astype("<u4").tobytes(),
-        counts=rows.counts.astype("<u4").tobytes(),
-        samples=samples.astype(np.uint8).tobytes(),
-        release=np.array(batch.leaving, "<u4").tobytes(),
+        counts=_ONE * len(slots) if rows.decode else rows.counts.astype("<u4").tobytes(),
+        samples=samples,
+        release=pack(batch.leaving, "I"),
         enter=enter,
-        page_rows=np.array(pages.slots, "<u4").tobytes(),
-        page_counts=np.array([len(p) for p in pages.pages], "<u4").tobytes(),
-        pages=np.array([page for p in pages.pages for page in p], "<u4").tobytes(),
-        copy_from=np.array(moves.sources, "<u4").tobytes(),
-        copy_to=np.array(moves.targets, "<u4").tobytes(),
-        swap_out=np.array(moves.swap_out, "<u4").tobytes(),
-        swap_in=np.array(moves.swap_in, "<u4").tobytes(),
+        page_rows=pack(pages.slots, "I"),
+        page_counts=pack(pages.counts, "I"),
+        pages=pack(pages.numbers, "I"),
+        copy_from=pack(moves.sources, "I"),
+        copy_to=pack(moves.targets, "I"),
+        swap_out=pack(moves.swap_out, "I"),
+        swap_in=pack(moves.swap_in, "I"),
         steps=steps,
         turns=turns.astype("<u4").tobytes() if steps > 1 else b"",
-        drop_rows=np.array(dropping, "<u4").tobytes(),
-        drop_counts=batch.dropped[dropping].astype("<u4").tobytes(),
+        drop_rows=pack(drops.slots, "I"),
+        drop_counts=pack(drops.counts, "I"),
+        page_groups=bytes(pages.groups) if several else b"",
+        drop_groups=bytes(drops.groups) if several else b"",
     )
-    scoring = slots[(ends >= batch.known[slots]) & (batch.quota[slots] == 0)]
-    first = _record(worker, rows, ends, slots[samples], scoring, now)
+    first = _record(worker, rows, ends, sampling, scoring, wire, now)
     first.num_swapped = (len(moves.swap_out) + len(moves.swap_in)) // 2
-    worker.flights.append(first)
-    worker.flights.extend(_again(first, turns, turn) for turn in range(1, steps))
-    worker.first_step = worker.next_step
-    worker.next_step += steps
-    worker.cut = worker.wasteful = False
+    flights.add([first, *(_again(first, turns, turn) for turn in range(1, steps))])
     batch.leaving.clear()
     batch.dropping.clear()
     return plan
+
+
+def _samples(batch: Batch, rows: Rows, ends: Ints) -> tuple[Ints, Ints, bytes]:
+    """Slots that sample a token, those that end without, and the former as a column of the plan."""
+    slots = rows.slots
+    if rows.decode:
+        return slots, slots[:0], b"\x01" * len(slots)
+    whole, asked = ends >= batch.known[slots], batch.quota[slots] > 0
+    samples = whole & asked
+    if samples.all():
+        return slots, slots[:0], b"\x01" * len(slots)
+    return slots[samples], slots[whole & ~asked], samples.astype(np.uint8).tobytes()
+
+
+def _drops(batch: Batch) -> Drops:
+    """What the worker is still to be told."""
+    rows = sorted(batch.dropping)
+    counts = [int(batch.dropped[group, slot]) for slot, group in rows]
+    return Drops([slot for slot, _ in rows], [group for _, group in rows], counts)
 
 
 def _again(first: Flight, turns: Ints, turn: int) -> Flight:
     """The record of a later step of a plan: rows that have turns left, one position further."""
     going = turns > turn
     if going.all():
-        rows, ends, owners = first.rows, first.ends + turn, first.owners
+        rows, ends, owners, wire = first.rows, first.ends + turn, first.owners, first.wire
     else:
         rows, ends = first.rows[going], first.ends[going] + turn
         owners = np.zeros_like(first.owners)
         owners[rows] = first.owners[rows]
+        wire = rows.astype("<u4").tobytes()
     step, nobody = first.step + turn, first.scoring[:0]
-    return Flight(step, first.sent, owners, rows, ends, rows, nobody, len(rows))
+    return Flight(step, first.sent, owners, rows, ends, rows, nobody, wire, len(rows))
 
 
 def _record(
-    worker: Worker, rows: Rows, ends: Ints, sampling: Ints, scoring: Ints, now: float
+    worker: Worker,
+    rows: Rows,
+    ends: Ints,
+    sampling: Ints,
+    scoring: Ints,
+    wire: bytes,
+    now: float,
 ) -> Flight:
-    batch: Batch = worker.batch
-    owners = np.zeros(batch.num_slots, np.int64)
-    owners[rows.slots] = batch.grant[rows.slots]
-    num_tokens = int(rows.counts.sum())
-    return Flight(worker.next_step, now, owners, rows.slots, ends, sampling, scoring, num_tokens)
+    owners = np.zeros(worker.batch.num_slots, np.int64)
+    owners[rows.slots] = worker.batch.grant.take(rows.slots)
+    num_tokens = len(rows.slots) if rows.decode else int(rows.counts.sum())
+    step = worker.flights.next_step
+    return Flight(step, now, owners, rows.slots, ends, sampling, scoring, wire, num_tokens)

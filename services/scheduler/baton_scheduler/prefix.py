@@ -14,17 +14,24 @@ and the copy goes on by itself (copy on write). So pages are also known by the p
 on from and the tokens that they hold, full or not:
 
     hash 1 --> page 9: [5 6 7 8], page 23: [5 6 3]          wanted [5 6 3 4]: 3 tokens of page 23
+
+Of a model with several groups of layers (`baton.groups`), a page holds what one of them keeps of
+its tokens, and its name says of which. A prefix can be gone on from where every group has the pages
+that the next token sees: all before it, or those within a window.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from itertools import islice
 
 import numpy as np
 
+from baton.groups import PageGroups
 from baton.protocol import Submit
 from baton.tokens import block_hash, pack
+from baton_scheduler.tables import Table, Tables
 
 _MOST_EVICTED = 65_536
 """Names that are remembered after their pages were given up; the oldest is forgotten first."""
@@ -40,6 +47,40 @@ def salt(submit: Submit) -> bytes:
     return b"%b%d:%b%b" % (b"whole:" if whole else b"", len(tenant), tenant, submit.salt)
 
 
+def named(hash: bytes, group: int) -> bytes:
+    """The name of what a group of layers keeps of the block with this hash."""
+    return hash + bytes((group,)) if group else hash
+
+
+def reach(has: Callable[[int, int], bool], groups: PageGroups, most: int, first: int = 0) -> int:
+    """Blocks, at least `first` and at most `most`, of the longest prefix that can be gone on from.
+
+    `has(group, block)` says whether there is a page; those before block `first` are there.
+    """
+    windowed = groups.windowed
+    for group in range(len(groups)):
+        if group not in windowed:
+            lacking = (block for block in range(first, most) if not has(group, block))
+            most = next(lacking, most)
+    blocks = most + 1
+    while most < blocks and first < most:
+        blocks = most
+        most = min((_run(has, groups, g, most, first) for g in windowed), default=most)
+    return most
+
+
+def _run(
+    has: Callable[[int, int], bool], groups: PageGroups, group: int, most: int, first: int
+) -> int:
+    """The largest number of blocks behind which a windowed group has all that a token sees."""
+    block = most - 1
+    while block >= max(first, groups.first(group, most * groups.page_size)):
+        if not has(group, block):
+            most = block
+        block -= 1
+    return most
+
+
 class Chain:
     """Hashes of a sequence's blocks, each computed once, when it is first asked for.
 
@@ -50,33 +91,31 @@ class Chain:
     def __init__(self, submit: Submit, log: array[int], size: int) -> None:
         self.size = size
         self._prompt, self._log = submit.tokens, log
+        self._num_prompt = len(submit.tokens) // 4
         self._hashes = [block_hash(b"", salt(submit))]
-        self._last = (-1, b"")
 
     def at(self, block: int) -> bytes:
         """Hash of a block whose tokens exist; of block -1, the root."""
         while len(self._hashes) < block + 2:
-            self._extend(len(self._hashes) - 1)
+            self.link(len(self._hashes) - 1)
         return self._hashes[block + 1]
 
     def content(self, start: int, end: int) -> bytes:
         """The tokens at these positions, as far as they exist, as an int32 column."""
+        num_prompt = self._num_prompt
+        if start >= num_prompt:
+            return pack(self._log[start - num_prompt : end - num_prompt])
         tokens = self._prompt[4 * start : 4 * end]
-        if len(tokens) < 4 * (end - start):
-            num_prompt = len(self._prompt) // 4
-            tokens += pack(self._log[max(0, start - num_prompt) : end - num_prompt])
-        return tokens
+        return tokens + pack(self._log[: end - num_prompt]) if end > num_prompt else tokens
 
-    def block(self, block: int) -> bytes:
-        """The tokens of a whole block; who names one asks for it twice."""
-        if self._last[0] != block:
-            self._last = (block, self.content(block * self.size, (block + 1) * self.size))
-        return self._last[1]
-
-    def _extend(self, block: int) -> None:
-        tokens = self.block(block)
-        assert len(tokens) == 4 * self.size, "a block has no name before its last token exists"
-        self._hashes.append(block_hash(self._hashes[-1], tokens))
+    def link(self, block: int) -> tuple[bytes, bytes, bytes]:
+        """(hash of a whole block, hash of all before it, its tokens)"""
+        hashes = self._hashes
+        tokens = self.content(block * self.size, (block + 1) * self.size)
+        if len(hashes) == block + 1:
+            assert len(tokens) == 4 * self.size, "a block has no name before its last token exists"
+            hashes.append(block_hash(hashes[block], tokens))
+        return self.at(block), hashes[block], tokens
 
 
 class PrefixIndex:
@@ -97,8 +136,12 @@ class PrefixIndex:
     def __contains__(self, page: object) -> bool:
         return page in self._hashes or page in self._parents
 
+    def pages(self) -> set[int]:
+        """All that are known by something."""
+        return {*self._hashes, *self._parents}
+
     def match(self, chain: Chain, most: int) -> list[int]:
-        """Pages of the longest known prefix of at most `most` blocks."""
+        """Pages of the longest known prefix of at most `most` blocks, all of one group."""
         pages: list[int] = []
         for block in range(most):
             page = self._pages.get(chain.at(block))
@@ -106,6 +149,27 @@ class PrefixIndex:
                 break
             pages.append(page)
         return pages
+
+    def known(self, chain: Chain, most: int, groups: PageGroups) -> Tables:
+        """Pages of the longest known prefix of at most `most` blocks that can be gone on from: of
+        each group those that its next token sees. All end with the same block."""
+        if groups.plain:
+            return [Table(0, self.match(chain, most))]
+        pages = self._pages
+
+        def has(group: int, block: int) -> bool:
+            return named(chain.at(block), group) in pages
+
+        end = reach(has, groups, most)
+        firsts = [groups.first(group, end * groups.page_size) for group in range(len(groups))]
+        return [
+            Table(first, [pages[named(chain.at(block), group)] for block in range(first, end)])
+            for group, first in enumerate(firsts)
+        ]
+
+    def knows(self, name: bytes) -> bool:
+        """Whether a page has this name."""
+        return name in self._pages
 
     def add(self, page: int, hash: bytes) -> bool:
         """Name a page. A prefix that another page holds already keeps that one, and a second page
@@ -118,6 +182,19 @@ class PrefixIndex:
         self._hashes[page] = hash
         self._evicted.pop(hash, None)
         return True
+
+    def fill(self, page: int, hash: bytes, prefix: bytes, tokens: bytes) -> None:
+        """`add` and `begin` of a page that is full, which happens at every step."""
+        if hash in self._pages:
+            self._leave(page)
+            return
+        old = self._parents.get(page)
+        assert page not in self._hashes, "a page's content changed under its name"
+        assert old is None or old == prefix, "a page's content changed under its name"
+        self._pages[hash], self._hashes[page] = page, hash
+        self._evicted.pop(hash, None)
+        self._parents[page] = prefix
+        self._forks.setdefault(prefix, {})[page] = tokens
 
     def begin(self, page: int, prefix: bytes, tokens: bytes) -> None:
         """The page holds the keys of these tokens (int32) behind the prefix, and maybe more."""
@@ -189,6 +266,8 @@ class PrefixIndex:
 
 def _common(one: bytes, other: bytes) -> int:
     """How many tokens (int32) two columns have in common from the start."""
+    if one[:4] != other[:4]:  # Most of those that go on from a root.
+        return 0
     length = min(len(one), len(other)) // 4
     differs = np.frombuffer(one, "<i4", length) != np.frombuffer(other, "<i4", length)
     return int(differs.argmax()) if differs.any() else length

@@ -22,7 +22,7 @@ from baton_scheduler.events import Decision, Event, Tick
 from baton_scheduler.limits import Limits
 from baton_scheduler.state import State
 
-FORMAT = 4
+FORMAT = 5
 _LENGTH = struct.Struct("<I")
 _MAX_ENTRY = 128 * 1024 * 1024
 """Bytes. No event is larger than a frame on the wire; a longer length means a damaged file."""

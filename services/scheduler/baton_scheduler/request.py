@@ -59,6 +59,10 @@ class Sequence:
     """What its gateway is told with its first tokens, until then."""
     leader: Sequence | None = None
     """The first choice of the same request: it computes the prompt for all of them."""
+    bound: str = ""
+    """While its prompt is computed, the worker that pulls what there is of it already."""
+    ahead: int = 0
+    """How many tokens that worker has been told to pull."""
     begun: bool = False
     """The keys of its prompt are in pages that others can share."""
     _chain: Chain | None = None
@@ -100,6 +104,11 @@ class Sequence:
         return leader is not None and not (leader.begun or leader.ended)
 
     @property
+    def fresh(self) -> bool:
+        """No token of it was ever sampled, here or under another scheduler."""
+        return not self.ledger.started and not self.submit.log
+
+    @property
     def complete(self) -> bool:
         """There is nothing to compute: the log is full, and no prompt token is to be scored."""
         wants_scores = self.sampling.prompt_logprobs >= 0 and self.num_prompt > 1
@@ -134,6 +143,7 @@ class Sequence:
         """queued -> prefill."""
         assert not self.ended and self.worker is None
         self.worker, self.slot = worker, slot
+        self.bound, self.ahead = "", 0
 
     def leave(self) -> None:
         """prefill or decode -> queued."""
@@ -162,6 +172,7 @@ class Sequence:
             trace=self.trace,
             computed=computed,
             pooling=self.pooling,
+            media=self.submit.media,
         )
 
 

@@ -7,14 +7,23 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from baton import __version__
+from baton import __version__, garbage, standby
 from baton.discovery import Directory, bind_address, directory
 from baton.errors import WireError
 from baton.keys import own_keys
 from baton.logs import logger
-from baton.peers import BEAT_SECONDS, LOST_SECONDS, Peer, Roster, check_version, incarnation
+from baton.peers import (
+    BEAT_SECONDS,
+    LOST_SECONDS,
+    QUIET_SECONDS,
+    Peer,
+    Roster,
+    check_version,
+    incarnation,
+)
 from baton.protocol import (
     Abort,
+    Assign,
     Beat,
     Drain,
     Hello,
@@ -27,6 +36,7 @@ from baton.protocol import (
     Who,
     WorkerInfo,
 )
+from baton.pulse import pulse
 from baton.service import Life, default_name
 from baton.topology import FLEET, FRONTEND, Link
 from baton.transport import Received, Server, wait
@@ -46,12 +56,14 @@ from baton_scheduler.events import (
     Tell,
     Tick,
     Transferred,
+    WorkerAssigned,
     WorkerDraining,
     WorkerJoined,
     WorkerLeft,
 )
 from baton_scheduler.limits import Limits
 from baton_scheduler.recorder import Recorder
+from baton_scheduler.scale import Targets
 from baton_scheduler.spans import Spans
 from baton_scheduler.state import State
 from baton_scheduler.stats import stats
@@ -88,6 +100,7 @@ class Service:
         limits = Limits.of(config)
         self.state = State(limits)
         self._clock, self._config = clock, config
+        self._targets = Targets(config.target_ttft_ms / 1000, config.target_itl_ms / 1000)
         self._frontend, self._fleet = frontend, fleet
         me = Hello("scheduler", default_name("scheduler"), incarnation(), __version__)
         self._gateways, self._workers = Roster(me), Roster(me)
@@ -95,16 +108,19 @@ class Service:
         """Gateway by socket identity."""
         self._hung: dict[str, _Hung] = {}
         self._refused: set[int] = set()
+        self._apart = False
+        """It was said that some workers can pass no keys to each other."""
         self._spans = Spans()
         self._recorder: Recorder | None = None
         if config.record is not None:
             self._recorder = Recorder(config.record, limits, config.record_bytes)
         self._started = clock()
-        self._next_stats = self._next_probe = 0.0
+        self._next_stats = self._next_look = 0.0
 
     def run(self, life: Life) -> int:
         """Serve until the process should end. Returns its exit code."""
         while not life.over(self.state.idle):
+            pulse.beat()
             wait((self._frontend, self._fleet), _IDLE_SECONDS)
             self.turn(draining=life.draining)
         self.close()
@@ -160,6 +176,7 @@ class Service:
         elif isinstance(message, Beat):
             self._frontend.send(peer, self._gateways.beat(message, self._clock()))
         elif (name := self._senders.get(peer)) is None:
+            self._frontend.dropped += 1
             self._frontend.send(peer, Who(self._gateways.me.incarnation))
         elif isinstance(message, Submit):
             self._spans.arrived(received.envelope.trace)
@@ -205,11 +222,14 @@ class Service:
             self._fleet.send(peer, self._snapshot(self._clock()))
         elif isinstance(message, Retire):
             self._retire(message.name)
+        elif isinstance(message, Assign):
+            self._assign(message)
         elif isinstance(message, Hello):
             self._greet_worker(peer, message)
         elif isinstance(message, Beat):
             self._beat_worker(peer, message)
         elif (name := self._worker_at(peer)) is None:
+            self._fleet.dropped += 1
             self._fleet.send(peer, Who(self._workers.me.incarnation))
         elif isinstance(message, Result):
             self._apply(Settled(name, message))
@@ -229,6 +249,13 @@ class Service:
             self._fleet.send(worker.identity, Drain())
             self._apply(WorkerDraining(name))
 
+    def _assign(self, order: Assign) -> None:
+        worker = self._workers.peers.get(order.name)
+        if worker is not None:
+            log.info("worker %s is given the role %s", order.name, order.role)
+            self._fleet.send(worker.identity, order)
+            self._apply(WorkerAssigned(order.name, order.role))
+
     def _greet_worker(self, peer: bytes, hello: Hello) -> None:
         reason = _mismatch(hello) or self._objection(hello)
         if reason:
@@ -242,7 +269,21 @@ class Service:
             return
         self._hung.pop(name, None)
         log.info("worker %s joined", name)
+        self._compare(name, info)
+        self._next_stats = 0.0  # Gateways may wait for it.
         self._apply(WorkerJoined(name, hello.incarnation, info))
+
+    def _compare(self, name: str, info: WorkerInfo) -> None:
+        """Say once that keys do not pass between a worker that joins and another one."""
+        layouts = {w.name: w.info.kv_layout for w in self.state.fleet if w.info.pages_address}
+        other = next((n for n, layout in layouts.items() if layout != info.kv_layout), None)
+        if self._apart or other is None or not info.pages_address:
+            return
+        self._apart = True
+        log.warning(
+            "no keys pass between the workers %s (%s) and %s (%s): what moves is computed again",
+            *(other, layouts[other], name, info.kv_layout),
+        )
 
     def _objection(self, hello: Hello) -> str:
         """Why a worker cannot be taken in; empty when it can."""
@@ -280,18 +321,20 @@ class Service:
             log.error("%s may not join: %s", hello.name, reason)
 
     def _expire(self, now: float) -> None:
-        for gateway in self._gateways.expire(now):
+        """Who has gone or hangs: looked for as often as peers beat, not with every turn."""
+        if now < self._next_look:
+            return
+        self._next_look = now + BEAT_SECONDS
+        for gateway in self._gateways.expire(now, QUIET_SECONDS):
             self._forget(gateway)
         for worker in self._workers.expire(now):
             self._give_up(worker, "it has gone silent")
-        if now >= self._next_probe:
-            self._next_probe = now + BEAT_SECONDS
-            self._probe()
+        self._probe()
         for worker in list(self._workers.peers.values()):
             if self._hangs(worker, now):
-                info = worker.hello.worker
-                assert info is not None
-                self._hung[worker.hello.name] = _Hung(info, now)
+                hung = self.state.fleet.get(worker.hello.name)
+                assert hung is not None
+                self._hung[worker.hello.name] = _Hung(hung.info, now)
                 self._give_up(worker, "it owes a result and does not advance")
         self._hung = {n: h for n, h in self._hung.items() if now - h.heard <= LOST_SECONDS}
 
@@ -326,6 +369,7 @@ class Service:
             incarnation=self._gateways.me.incarnation,
             uptime=now - self._started,
             dropped_frames=self._frontend.dropped + self._fleet.dropped,
+            targets=self._targets,
             hung=[(name, hung.info) for name, hung in self._hung.items()],
         )
 
@@ -345,6 +389,8 @@ def _mismatch(hello: Hello) -> str:
 
 def serve(config: Config, life: Life) -> int:
     """Bind both sockets, announce them and serve."""
+    standby.wait()
+    garbage.settle()
     with ExitStack() as stack:
         where = stack.enter_context(closing(directory(config)))
         frontend = stack.enter_context(_bind(config, where, FRONTEND, config.bind))

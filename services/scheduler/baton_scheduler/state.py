@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from hashlib import blake2b
-from heapq import heapify, heappop, heappush
 from typing import assert_never
 
 import msgspec
@@ -23,6 +22,7 @@ from baton.errors import WireError
 from baton.protocol import CacheReset, Cut, Failed, Note, Result, Times, Tokens
 from baton.tokens import unpack
 from baton_scheduler import refusal
+from baton_scheduler.deadlines import Deadlines
 from baton_scheduler.events import (
     Aborted,
     Arrived,
@@ -39,25 +39,27 @@ from baton_scheduler.events import (
     Tell,
     Tick,
     Transferred,
+    WorkerAssigned,
     WorkerDraining,
     WorkerJoined,
     WorkerLeft,
 )
-from baton_scheduler.fleet import Fleet, Flight, Worker
+from baton_scheduler.fleet import Fleet
+from baton_scheduler.flights import Flight
 from baton_scheduler.handoff import Moves, Pass
 from baton_scheduler.ledger import Phase
 from baton_scheduler.limits import Limits
 from baton_scheduler.meter import Meter
 from baton_scheduler.misses import explain
 from baton_scheduler.orders import ORDERS
+from baton_scheduler.placement import Placement, able, takers
+from baton_scheduler.placements import PLACEMENTS, parse_scores
 from baton_scheduler.planner import plan
 from baton_scheduler.queue import Queue
 from baton_scheduler.request import Sequence, sequence
 from baton_scheduler.settle import Outcome, abandon, settle
 from baton_scheduler.weights import parse_weights
-
-_SPARE_DEADLINES = 1024
-"""Deadlines of sequences that have ended, beyond the number of live ones, before they go."""
+from baton_scheduler.worker import Worker
 
 
 @dataclass(slots=True)
@@ -91,7 +93,9 @@ class State:
         self.draining = False
         self.queue: Queue = ORDERS.load(limits.order)(parse_weights(limits.tenant_weights))
         self.fleet = Fleet()
-        self.moves = Moves()
+        weights = parse_scores(limits.placement_weights)
+        self.placement: Placement = PLACEMENTS.load(limits.placement)(weights)
+        self.moves = Moves(self.placement)
         self.counters = Counters()
         self.sampled = Meter()
         """Tokens sampled per second."""
@@ -106,8 +110,7 @@ class State:
         self._latest: dict[str, Sequence] = {}
         """By gateway, the last sequence that was taken in: the choices of a request follow each
         other."""
-        self._deadlines: list[tuple[float, int, str, int]] = []
-        """Heap of (when, arrival, gateway, handle); some of them have ended since."""
+        self._deadlines = Deadlines(self._live)
         self._alone_since: float | None = 0.0
         """Since when no worker takes new sequences; None while one does."""
 
@@ -142,6 +145,8 @@ class State:
                 return self._worker_left(event)
             case WorkerDraining():
                 return self._worker_draining(event)
+            case WorkerAssigned():
+                return self._worker_assigned(event)
             case CacheCleared():
                 pages = sum(worker.pool.reset() for worker in self.fleet)
                 return [Reply(event.gateway, CacheReset(event.id, pages))]
@@ -185,7 +190,7 @@ class State:
             new.follow(latest)
         self._latest[event.gateway] = new
         if event.deadline_ms > 0:
-            self._limit(new, event.deadline_ms)
+            self._deadlines.add(new, self.now + event.deadline_ms / 1000)
         self.queue.push(new)
         return []
 
@@ -218,18 +223,6 @@ class State:
         if number and self.begun.rate:
             seconds = max(seconds, number / self.begun.rate)
         return Note(number, round(1000 * seconds))
-
-    def _limit(self, new: Sequence, milliseconds: int) -> None:
-        new.deadline = self.now + milliseconds / 1000
-        if len(self._deadlines) > 2 * len(self._live) + _SPARE_DEADLINES:
-            self._deadlines = [d for d in self._deadlines if self._lives(d)]
-            heapify(self._deadlines)
-        heappush(self._deadlines, (new.deadline, new.arrival, new.gateway, new.handle))
-
-    def _lives(self, deadline: tuple[float, int, str, int]) -> bool:
-        _, arrival, gateway, handle = deadline
-        live = self._live.get((gateway, handle))
-        return live is not None and live.arrival == arrival
 
     # A sequence ends.
 
@@ -296,6 +289,13 @@ class State:
             worker.draining = True
         return []
 
+    def _worker_assigned(self, event: WorkerAssigned) -> list[Decision]:
+        """What runs there and no longer fits is passed on, as `Moves.begin` finds it."""
+        worker = self.fleet.get(event.name)
+        if worker is not None:
+            self._requeue(worker.assign(event.role))
+        return []
+
     def _worker_left(self, event: WorkerLeft) -> list[Decision]:
         worker = self.fleet.leave(event.name)
         if worker is None:
@@ -354,13 +354,13 @@ class State:
         if worker is None or worker.epoch != result.epoch:
             self.counters.stale_results += 1
             return []
-        if all(flight.step != result.step for flight in worker.flights):
+        if result.step not in worker.flights:
             self.counters.stale_results += 1
             return []
         decisions: list[Decision] = []
-        while worker.flights[0].step != result.step:  # Results come in order: these are lost.
-            decisions += self._abandoned(worker, worker.flights.popleft())
-        flight = worker.flights.popleft()
+        while worker.flights.first.step != result.step:  # Results come in order: these are lost.
+            decisions += self._abandoned(worker, worker.flights.pop())
+        flight = worker.flights.pop()
         try:
             if result.until:
                 worker.shorten(result.until)
@@ -404,18 +404,14 @@ class State:
         self.begun.tick(self.now)
         decisions = self._expire() + self._give_up() + self._place() + self._passed_on()
         for worker in self.fleet:
-            worker.tokens.tick(self.now)
+            worker.tick(self.now)
             decisions += self._planned(worker)
         return decisions
 
     def _expire(self) -> list[Decision]:
         """End those whose time is over, wherever they are."""
         decisions: list[Decision] = []
-        while self._deadlines and self._deadlines[0][0] <= self.now:
-            due = heappop(self._deadlines)
-            if not self._lives(due):
-                continue
-            live = self._live[due[2], due[3]]
+        for live in self._deadlines.due(self.now):
             if live.cached is None:
                 seconds = refusal.retry_after(self.queue.num_tokens, self.computed.rate)
                 failed = refusal.queue_timeout(live.handle, seconds)
@@ -445,18 +441,24 @@ class State:
                 failed = refusal.too_long(head.handle, head.num_tokens, self.fleet.max_length)
                 decisions.append(self._fail(head, failed))
                 continue
-            worker = self.fleet.pick(head, self.limits.local_prefill) or self._make_way(head)
+            free = able(head, self._owners(head))
+            worker = self.placement.start(head, free, self.fleet) if free else self._make_way(head)
             if worker is None:
                 break
             self.queue.remove(head)
             self._start(head, worker)
         return decisions
 
+    def _owners(self, head: Sequence) -> list[Worker]:
+        """Workers that it waits for."""
+        willing = takers(head, self.fleet, self.limits.local_prefill)
+        return self.placement.owners(head, willing)
+
     def _make_way(self, head: Sequence) -> Worker | None:
         """Preempt the fewest sequences, all of one worker, that the head outranks and that are
         enough to make room for it."""
-        able = self.fleet.takers(head, self.limits.local_prefill)
-        ways = [(w, w.yielding(head, self.queue.outranks)) for w in able]
+        owners = self._owners(head)
+        ways = [(w, w.yielding(head, self.queue.outranks)) for w in owners]
         worker, slots = min(
             ((worker, slots) for worker, slots in ways if slots),
             key=lambda way: (len(way[1]), way[0].load),
@@ -474,7 +476,7 @@ class State:
             self.queue.push(live)
 
     def _start(self, live: Sequence, worker: Worker) -> None:
-        live.ledger.placed(self.now)
+        live.ledger.placed(self.now, worker.name)
         if live.cached is not None:
             worker.place(live, self._number(live.gateway))
             return
@@ -499,11 +501,14 @@ class State:
 
     def _planned(self, worker: Worker) -> list[Decision]:
         decisions: list[Decision] = []
-        urgent = worker.wasteful or worker.batch.backlog or len(self.queue)
-        if worker.severable and urgent:
-            worker.cut = True
-            decisions.append(Tell(worker.name, Cut(worker.epoch, worker.first_step)))
-        while len(worker.flights) < worker.patience(self.limits.depth):
+        flights = worker.flights
+        urgent = flights.wasteful or worker.batch.backlog or len(self.queue)
+        if not urgent and len(flights) >= self.limits.depth:
+            return []
+        if urgent and flights.severable:
+            flights.cut = True
+            decisions.append(Tell(worker.name, Cut(worker.epoch, flights.first_step)))
+        while len(flights) < flights.patience(self.limits.depth):
             most = 1 if len(self.queue) else self.limits.max_steps
             message, preempted = plan(worker, self.now, most)
             self._requeue(preempted)
@@ -530,13 +535,17 @@ class State:
         yield repr(astuple(self.counters)).encode()
         yield self.queue.layout()
         yield self.moves.layout()
+        yield self.placement.layout()
         for s in self._live.values():
             place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
-            yield repr((*place, s.cached, s.deadline, s.begun, s.waits, s.ledger.mark)).encode()
+            towards = (s.bound, s.ahead)
+            now = (s.cached, s.deadline, s.begun, s.waits, s.ledger.mark)
+            yield repr((*place, *towards, *now)).encode()
         for worker in self.fleet:
-            flights = [(flight.step, flight.sent) for flight in worker.flights]
-            ends = (worker.first_step, worker.next_step, worker.cut, worker.wasteful)
-            yield repr((worker.name, worker.epoch, *ends, flights)).encode()
+            f = worker.flights
+            ends = (f.first_step, f.next_step, f.cut, f.wasteful)
+            flights = [(flight.step, flight.sent) for flight in f]
+            yield repr((worker.name, worker.epoch, worker.info.role, *ends, flights)).encode()
             yield worker.batch.layout()
             yield worker.pool.layout()
 

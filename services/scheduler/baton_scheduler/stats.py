@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from baton.protocol import Stats, WorkerInfo, WorkerStats
-from baton_scheduler.fleet import Worker
+from baton_scheduler.scale import Targets, roles
 from baton_scheduler.state import State
+from baton_scheduler.worker import Worker
 
 
 def stats(
@@ -16,6 +17,7 @@ def stats(
     uptime: float,
     dropped_frames: int,
     hung: Iterable[tuple[str, WorkerInfo]] = (),
+    targets: Targets | None = None,
 ) -> Stats:
     """A snapshot. `hung` are workers that were taken out and still beat.
 
@@ -38,7 +40,10 @@ def stats(
         tokens_per_second=state.sampled.rate,
         uptime=uptime,
         eos_ids=info.eos_ids if info else (),
-        workers=(*map(_present, workers), *(_hung(name, info) for name, info in hung)),
+        workers=(
+            *(_present(w, state) for w in workers),
+            *(_hung(name, info) for name, info in hung),
+        ),
         lost_workers=counters.lost_workers,
         dropped_frames=dropped_frames,
         stale_results=counters.stale_results,
@@ -48,10 +53,13 @@ def stats(
         pooling=info.pooling if info else None,
         handoffs=counters.handoffs,
         failed_transfers=counters.failed_transfers,
+        moved_tokens=state.moves.moved_tokens,
+        transfers=state.moves.carried.stats(),
+        roles=roles(state, targets or Targets()),
     )
 
 
-def _present(worker: Worker) -> WorkerStats:
+def _present(worker: Worker, state: State) -> WorkerStats:
     info = worker.info
     return WorkerStats(
         name=worker.name,
@@ -69,6 +77,8 @@ def _present(worker: Worker) -> WorkerStats:
         kv_bytes=info.kv_bytes,
         pages_cached=worker.pool.num_cached,
         gap_ms=worker.gap_ms,
+        pull_rate=state.placement.links.rate(worker.name),
+        rank=state.placement.rank(worker, state.fleet),
     )
 
 

@@ -1,11 +1,12 @@
-"""A recorded run again under another order of service: what it would have meant, and for whom.
+"""A recorded run again under another order of service, or with another placement: what it would
+have meant, and for whom.
 
 The recording says when each sequence arrived, which tokens it made and how long steps took. What
-it cannot say is how workers would have answered plans that were never sent. So both orders, the
-recorded one and the other, are simulated alike:
+it cannot say is how workers would have answered plans that were never sent. So both, the recorded
+way and the other, are simulated alike:
 
 - a worker is busy while it has a plan; a step lasts a + b * tokens seconds, fitted by least squares
-  to all recorded steps;
+  to all recorded steps; a transfer of keys likewise, by its tokens;
 - a sequence makes the tokens that it made in the recording, and ends after them if it was stopped
   or aborted there; one that the recording does not finish goes on to its `max_tokens`.
 """
@@ -43,6 +44,8 @@ from baton_scheduler.events import (
 )
 from baton_scheduler.limits import Limits
 from baton_scheduler.orders import ORDERS
+from baton_scheduler.placement import token_bytes
+from baton_scheduler.placements import PLACEMENTS
 from baton_scheduler.recorder import load
 from baton_scheduler.state import State
 
@@ -50,6 +53,28 @@ _FILLER = 0
 """Token of a sequence after what the recording knows of it."""
 _MOST_TURNS = 10_000_000
 """Of a simulation: work that never ends is an error, not a hang."""
+
+
+class Figures(NamedTuple):
+    """What a way to run a load comes to."""
+
+    hits: float
+    """Share of the prompts' tokens that were found in a prefix cache."""
+    mean: float
+    """Seconds to the first token."""
+    p95: float
+    """The same, of which one in twenty takes longer."""
+    moved: int
+    """Tokens whose keys went from one worker to another."""
+
+
+class Comparison(NamedTuple):
+    """The recorded way and the other."""
+
+    names: tuple[str, str]
+    changes: list[Change]
+    """One per tenant that had a token under both."""
+    figures: tuple[Figures, Figures]
 
 
 class Change(NamedTuple):
@@ -72,21 +97,32 @@ class Script:
     """What happened from outside and when, without ticks and results."""
     step: tuple[float, float] = (0.0, 0.0)
     """Seconds of a step: at least, and more per token."""
+    pull: tuple[float, float] = (0.0, 0.0)
+    """The same of a transfer."""
 
 
-def compare(path: Path, order: str) -> tuple[str, list[Change]]:
-    """Simulate a recording under its own order and under `order`.
+def compare(path: Path, *, order: str = "", placement: str = "") -> Comparison:
+    """Simulate a recording as it was, and with another order, another placement or both.
 
-    Returns the recorded order's name, and a row per tenant that had a token under both. Raises
-    `SettingsError` when the file is no recording, or the order is unknown.
+    Raises `SettingsError` when the file is no recording, or a name is unknown.
     """
-    ORDERS.check(order)
     limits, events = load(path)
+    order = ORDERS.check(order or limits.order)
+    placement = PLACEMENTS.check(placement or limits.placement)
     script = learn(limits, events)
-    before = Simulation(limits, script).run()
-    after = Simulation(msgspec.structs.replace(limits, order=order), script).run()
+    other = msgspec.structs.replace(limits, order=order, placement=placement)
+    runs = [Simulation(each, script) for each in (limits, other)]
+    before, after = (run.run() for run in runs)
     tenants = {tenant for tenant, _ in before.values()}
-    return limits.order, [_change(tenant, before, after) for tenant in sorted(tenants)]
+    return Comparison(
+        names=(_name(limits), _name(other)),
+        changes=[_change(tenant, before, after) for tenant in sorted(tenants)],
+        figures=(runs[0].figures(), runs[1].figures()),
+    )
+
+
+def _name(limits: Limits) -> str:
+    return f"{limits.order}, {limits.placement}"
 
 
 Waits = dict[int, tuple[str, float]]
@@ -106,13 +142,17 @@ def learn(limits: Limits, events: Iterable[Event]) -> Script:
     state, script, numbers = State(limits), Script(), dict[tuple[str, int], int]()
     sizes: dict[tuple[str, int], int] = {}
     steps: list[tuple[int, int]] = []
+    pulls: list[tuple[int, int]] = []
     for event in events:
         if isinstance(event, Settled):
             size = sizes.pop((event.worker, event.result.step), 0)
             steps += [(size, event.result.duration_us)] if size else []
+        elif isinstance(event, Transferred):
+            size = sizes.pop((event.worker, -event.pulled.id), 0)
+            pulls += [(size, event.pulled.duration_us)] if size and not event.pulled.reason else []
         elif isinstance(event, Aborted):
             _abort(script, numbers, event, state.now)
-        elif not isinstance(event, (Tick, Clock, Closing, Transferred)):
+        elif not isinstance(event, (Tick, Clock, Closing)):
             script.inputs.append((state.now, event))
         if isinstance(event, Arrived):
             numbers[event.gateway, event.submit.handle] = len(script.logs)
@@ -120,9 +160,15 @@ def learn(limits: Limits, events: Iterable[Event]) -> Script:
         for decision in state.apply(event):
             if isinstance(decision, Dispatch):
                 sizes |= _sizes(decision.worker, decision.message)
+            elif isinstance(decision.message, Pull):
+                pull = decision.message
+                sizes[decision.worker, -pull.id] = pull.end - pull.start
             elif isinstance(decision.message, Tokens):
                 _write(script, numbers, decision.gateway, decision.message)
+    if not steps:
+        raise SettingsError("No step ends in this recording: a worker's speed is not known.")
     script.step = _fit(steps)
+    script.pull = _fit(pulls) if pulls else (0.0, 0.0)
     return script
 
 
@@ -165,9 +211,7 @@ def _write(
 
 
 def _fit(steps: list[tuple[int, int]]) -> tuple[float, float]:
-    """(seconds of a step, and per token) from (tokens, microseconds) of each."""
-    if not steps:
-        raise SettingsError("No step ends in this recording: a worker's speed is not known.")
+    """(seconds at least, and per token) from (tokens, microseconds) of each."""
     tokens, micros = np.array(steps, np.float64).T
     spread = float(tokens.var())
     slope = float(((tokens - tokens.mean()) * micros).mean()) / spread if spread else 0.0
@@ -188,6 +232,7 @@ class _Worker:
     """A simulated worker: what it was told, and nothing of what it computes."""
 
     epoch: int
+    token_bytes: float
     plans: deque[Plan] = field(default_factory=deque)
     slots: dict[int, _Slot] = field(default_factory=dict)
     busy: bool = False
@@ -241,6 +286,8 @@ class Simulation:
         self._workers: dict[str, _Worker] = {}
         self._steps: list[tuple[float, int, str, int, float]] = []
         """Steps that run, by their ends: (end, number, worker, epoch, seconds)."""
+        self._pulls: list[tuple[float, int, str, Pulled]] = []
+        """Transfers under way, by their ends: (end, number, worker, what it will say)."""
         self._begun = 0
         self._numbers: dict[tuple[str, int], int] = {}
         self._arrivals: list[tuple[str, float]] = []
@@ -250,7 +297,8 @@ class Simulation:
     def run(self) -> Waits:
         """How long every sequence that came to a token waited for its first one."""
         for _ in range(_MOST_TURNS):
-            times = [queue[0][0] for queue in (self._inputs, self._steps) if queue]
+            queues = (self._inputs, self._steps, self._pulls)
+            times = [queue[0][0] for queue in queues if queue]
             if not times:
                 return self._waits
             self._turn(min(times))
@@ -267,6 +315,9 @@ class Simulation:
             if worker is not None and worker.epoch == epoch:
                 worker.busy = False
                 self._apply(Settled(name, worker.step(self._script, round(seconds * 1e6))))
+        while self._pulls and self._pulls[0][0] <= now:
+            _, _, name, pulled = heapq.heappop(self._pulls)
+            self._apply(Transferred(name, pulled))
         self._apply(Tick(now))
         for name, worker in self._workers.items():
             if worker.plans and not worker.busy:
@@ -274,7 +325,7 @@ class Simulation:
 
     def _input(self, event: Event) -> None:
         if isinstance(event, WorkerJoined):
-            self._workers[event.name] = _Worker(event.epoch)
+            self._workers[event.name] = _Worker(event.epoch, token_bytes(event.info))
         elif isinstance(event, WorkerLeft):
             self._workers.pop(event.name, None)
         elif isinstance(event, Arrived):
@@ -293,14 +344,33 @@ class Simulation:
         if isinstance(decision, Dispatch):
             self._workers[decision.worker].plans.append(decision.message)
         elif isinstance(decision, Tell):
-            if isinstance(decision.message, Pull):  # Keys travel in no time here.
-                pulled = Pulled(decision.message.epoch, decision.message.id)
-                self._apply(Transferred(decision.worker, pulled))
+            if isinstance(decision.message, Pull):
+                self._transfer(decision.worker, decision.message)
         elif isinstance(decision.message, Tokens):
             for handle in unpack(decision.message.handles, "I"):
                 number = self._numbers[decision.gateway, handle]
                 tenant, since = self._arrivals[number]
                 self._waits.setdefault(number, (tenant, self._state.now - since))
+
+    def _transfer(self, name: str, pull: Pull) -> None:
+        least, per_token = self._script.pull
+        tokens = pull.end - pull.start
+        seconds = least + per_token * tokens
+        size = round(tokens * self._workers[name].token_bytes)
+        pulled = Pulled(pull.epoch, pull.id, "", size, round(seconds * 1e6))
+        self._begun += 1
+        heapq.heappush(self._pulls, (self._state.now + seconds, self._begun, name, pulled))
+
+    def figures(self) -> Figures:
+        """What it came to, once it has run."""
+        waits = sorted(seconds for _, seconds in self._waits.values()) or [float("nan")]
+        counters = self._state.counters
+        return Figures(
+            hits=counters.prefix_hits / max(1, counters.prefix_queries),
+            mean=fmean(waits),
+            p95=waits[int(0.95 * (len(waits) - 1))],
+            moved=self._state.moves.moved_tokens,
+        )
 
     def _begin(self, name: str, worker: _Worker) -> None:
         least, per_token = self._script.step

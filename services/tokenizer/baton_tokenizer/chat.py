@@ -58,7 +58,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
-    environment.filters["tojson"] = _tojson
+    environment.filters |= {"tojson": _tojson, "fromjson": _fromjson}
     environment.globals |= {"raise_exception": _raise, "strftime_now": _now}
     return environment
 
@@ -82,6 +82,14 @@ def _tojson(
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
+
+
+def _fromjson(text: str) -> object:
+    """The value that a text of JSON says; any other text is itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 class Template:

@@ -1,8 +1,8 @@
-"""How byte-level vocabularies of GGUF files cut text into words before merging.
+"""How vocabularies of GGUF and tiktoken files cut text into words before merging.
 
 A GGUF file names its pre-tokenizer (`tokenizer.ggml.pre`) and leaves the regular expressions to
-the reader. These are the expressions of the original tokenizer.json files; the names are those of
-`llama_vocab::impl::load` in llama.cpp.
+the reader; a tiktoken file says nothing. These are the expressions of the original tokenizer.json
+files; the names are those of `llama_vocab::impl::load` in llama.cpp.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ class Cut(NamedTuple):
     """A word that is a token is that token, whatever the merges say."""
     adds_bos: bool = False
     """Texts begin with the beginning-of-sequence token unless the file says otherwise."""
+    raw: bool = False
+    """Words are merged as they are, a space being "▁", and not spelled in bytes."""
 
 
 _SUFFIX = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -52,12 +54,35 @@ _DEEPSEEK3 = (
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
 
+_KIMI = "|".join(
+    (
+        r"[\p{Han}]+",
+        *(
+            rf"[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}&&[^\p{{Han}}]]{upper}"
+            rf"[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}&&[^\p{{Han}}]]{lower}{_SUFFIX}?"
+            for upper, lower in (("*", "+"), ("+", "*"))
+        ),
+        rf"\p{{N}}{{1,3}}|{_TAIL}",
+    )
+)
+_BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
+_SPACES = "|".join(rf"\s{{{2**n}}}(?!\S)" for n in range(9, 1, -1))
+
 _gpt2 = Cut((_GPT2,))
 _digits = Cut((r"\p{N}", _GPT2))
 _qwen2 = Cut((_QWEN2,))
 _llama3 = Cut((_LLAMA3,), whole_words=True, adds_bos=True)
 _gpt4o = Cut((_cased(f"{_SUFFIX}?", r"\p{N}{1,3}"),))
 _deepseek3 = Cut(_DEEPSEEK3)
+_bloom = Cut((_BLOOM,))
+_bailing = Cut(
+    (
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}"
+        r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+    )
+)
+_lines = Cut((r"[^\n]+|[\n]+",), raw=True)
+_aya = Cut((r"\d{1,3}(?=(?:\d{3})*\b)", *_gpt4o.patterns))
 
 CUTS: dict[str, Cut] = {
     "default": Cut((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
@@ -99,6 +124,96 @@ CUTS: dict[str, Cut] = {
     "hunyuan-dense": _deepseek3,
     "deepseek-coder": Cut((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}")),
     "falcon": Cut((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
+    "deepseek-llm": Cut(
+        (
+            r"[\r\n]",
+            r"\s?[\p{Lu}\p{Ll}\p{Lt}]+",  # its list of ranges is that of letters with case
+            "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+",
+            r"\s+$",
+            _CJK,
+            r"\p{N}+",
+        )
+    ),
+    "jais": _gpt2,
+    "jina-es": _gpt2,
+    "jina-de": _gpt2,
+    "jina-v1-en": _gpt2,
+    "jina-v2-es": _gpt2,
+    "jina-v2-de": _gpt2,
+    "jina-v2-code": _gpt2,
+    "roberta-bpe": _gpt2,
+    "gigachat": _gpt2,
+    "a.x-4.0": _gpt2,
+    "mellum": _gpt2,
+    "trillion": _gpt2,
+    "granite-docling": _gpt2,
+    "mellum2": _digits,
+    "kormo": _qwen2,
+    "f2llmv2": _qwen2,
+    "solar-open": _qwen2,
+    "laguna": Cut((r"[^\n]+|[\n]+", _QWEN2)),
+    "ufakzeka": Cut((_QWEN2.removeprefix(f"{_SUFFIX}|"),)),
+    "seed-coder": Cut(
+        (
+            rf"{_SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1}}"
+            r"| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",
+        )
+    ),
+    "midm-2.0": _llama3,
+    "jina-v5-nano": _llama3,
+    "minicpm5": Cut((r"\p{N}{1,3}", _LLAMA3.replace("{1,3}", "+")), whole_words=True),
+    "jais-2": Cut((_LLAMA3.replace(r"\s+(?!\S)|\s+", rf"{_SPACES}|\s{{1,2}}(?!\S)|\s{{1}}"),)),
+    "minimax-m2": _gpt4o,
+    "kanana2": _gpt4o,
+    "talkie": _gpt4o,
+    "granite-embed-multi-97m": _gpt4o._replace(whole_words=True),
+    "tiny_aya": _aya,
+    "cohere2moe": _aya,
+    "youtu": Cut(
+        (
+            "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+            _cased(f"{_SUFFIX}?", r"\p{N}"),
+        ),
+        whole_words=True,
+    ),
+    "joyai-llm": _deepseek3,
+    "hy_v4": _deepseek3,
+    "spark2_5": Cut(
+        (
+            *_DEEPSEEK3[:2],
+            _DEEPSEEK3[2].replace(r"[\r\n]*|\s*[\r\n]+", r"|[\r\n]"),
+            r"\p{N}",
+        )
+    ),
+    "kimi-k2": Cut((_KIMI,)),
+    "bailingmoe": _bailing,
+    "bailingmoe2": _bailing,
+    "llada-moe": _bailing,
+    "exaone-moe": Cut(
+        (
+            rf"{_SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+        )
+    ),
+    "bloom": _bloom,
+    "poro-chat": _bloom,
+    "gpt3-finnish": _bloom,
+    "viking": Cut((_BLOOM, r"\p{N}")),
+    "superbpe": Cut((r"\p{N}+", r"(?=(\d{3})+(?!\d))")),
+    "chameleon": Cut(
+        (
+            "<sentinel:[0-9]+>",
+            "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
+            r"([\t\n]|    |  )",
+            r"\p{N}",
+            r"[\p{P}!-/:-@\[-`{-~]",
+            _GPT2,
+        ),
+        adds_bos=True,
+    ),
+    "gemma4": _lines,
+    "granite-embed-multi-311m": _lines,
+    "sarvam-moe": _lines,
 }
 """By the name in the file."""
 

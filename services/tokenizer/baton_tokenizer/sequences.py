@@ -45,6 +45,8 @@ class Decoding:
 
     def push(self, tokens: Sequence[int], *, last: bool) -> Spoken:
         """Decode tokens; when they are the `last`, also give what was kept back."""
+        if len(tokens) == 1 and not last and self._stops is None:
+            return self._one(tokens[0])
         texts: list[str] = []
         ends: list[int] = []
         for token in tokens:
@@ -59,6 +61,14 @@ class Decoding:
             self._finish(texts)
             ends[-1:] = [self.given] * len(ends[-1:])
         return Spoken("".join(texts), tuple(ends))
+
+    def _one(self, token: int) -> Spoken:
+        """What `push` gives for what nearly every row is: one more token of a sequence without stop
+        strings."""
+        text = self._stream.push(token)
+        self.consumed += 1
+        self.given += len(text)
+        return Spoken(text, (self.given,))
 
     def _give(self, text: str, texts: list[str]) -> None:
         if self._stops is not None:

@@ -7,13 +7,13 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from baton import __version__
+from baton import __version__, garbage, standby
 from baton.discovery import bind_address, directory
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable, WireError
 from baton.hub import resolve, served_name
 from baton.keys import own_keys
 from baton.logs import logger
-from baton.peers import Roster, incarnation
+from baton.peers import QUIET_SECONDS, Roster, incarnation
 from baton.protocol import (
     Beat,
     Decode,
@@ -30,6 +30,7 @@ from baton.protocol import (
     Text,
     Vocabulary,
 )
+from baton.pulse import pulse
 from baton.service import Life, default_name
 from baton.telemetry import span
 from baton.tokens import pack, unpack
@@ -177,12 +178,13 @@ class Tokenizer:
         while self._long and self._long[0][1].done():
             waiting, answer = self._long.popleft()
             self._reply(waiting, answer.result())
-        for lost in self._roster.expire(now):
+        for lost in self._roster.expire(now, QUIET_SECONDS):
             log.warning("gateway %s is gone", lost.hello.name)
             self._sequences.drop(lost.identity)
 
     def step(self) -> None:
         """Wait until there is something to do, and do it."""
+        pulse.beat()
         seconds = 0.0 if self._short else _LONG_SECONDS if self._long else _IDLE_SECONDS
         wait((self._server,), seconds)
         self.turn(time.monotonic())
@@ -243,13 +245,16 @@ def serve(config: Config, life: Life) -> int:
     me = default_name("tokenizer")
     info = vocab.info(served_name(config))
     hello = Hello("tokenizer", me, incarnation(), __version__, tokenizer=info)
+    desk = Desk(vocab, config.max_tokens)
+    garbage.settle()
+    standby.wait()
     address = bind_address(config, TOKENIZE, config.bind)
     found = directory(config)
     trusted, keys = config.trusted_network, own_keys(config)
     with Server(TOKENIZE, address, trusted_network=trusted, keys=keys) as server:
         found.announce(TOKENIZE, me, config.advertise or address)
         log.info("serving %d tokens of %s at %s", info.vocab_size, info.model, address)
-        tokenizer = Tokenizer(Desk(vocab, config.max_tokens), hello, config, server)
+        tokenizer = Tokenizer(desk, hello, config, server)
         while not life.draining:
             tokenizer.step()
         found.close()  # new requests go to other tokenizers

@@ -13,15 +13,17 @@ lost each other, and is refused as a whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from baton.errors import BatonError, SettingsError
+from baton.groups import PageGroups
 from baton.protocol import NewSequence, Plan, Pooling, Sampling
 from baton_worker.grammar.constraints import Constraints
+from baton_worker.media import Pixels, pixels_of
 from baton_worker.sampling import (
     PARAMETERS,
     Adjustments,
@@ -34,6 +36,9 @@ from baton_worker.sampling import (
 )
 
 Column = npt.NDArray[np.int64]
+
+_MOST_FORCED = 200
+"""Forced tokens of one row in one step: with the one that is sampled they are counted in a byte."""
 
 
 class PlanError(BatonError):
@@ -77,16 +82,23 @@ class Batch:
         page_size: int,
         num_pages: int,
         vocab_size: int,
-        window: int = 0,
+        windows: tuple[int, ...] = (0,),
         constraints: Constraints | None = None,
+        image_shape: tuple[int, ...] | None = None,
     ) -> None:
-        self.page_size, self.window = page_size, window
+        self.page_size, self._groups = page_size, PageGroups(windows, page_size, max_length)
         self._num_cache_pages, self.vocab_size = num_pages, vocab_size
         self.tokens = np.zeros((max_rows, max_length), np.int32)
-        self.pages = np.zeros((max_rows, -(-max_length // page_size)), np.int32)
-        """Block tables. Where a page was let go of, the first that is left stands in its place:
-        attention multiplies it by 0, and what others write to a foreign one could be NaN."""
+        blocks = -(-max_length // page_size)
+        self.tables = np.zeros((len(windows), max_rows, blocks), np.int32)
+        """Block tables by group. Where there is no page, or it was let go of, the first that is
+        left stands in its place: attention multiplies it by 0, and what others write to a foreign
+        one could be NaN."""
+        self.pages = self.tables[0]
+        """Those of the first group."""
+        self._blocks = np.zeros((len(windows), max_rows), np.int64)
         self.num_pages = np.zeros(max_rows, np.int64)
+        """Blocks for which every group has a page, or had one."""
         self.lengths = np.zeros(max_rows, np.int64)
         self.num_prompt = np.zeros(max_rows, np.int64)
         self.computed = np.zeros(max_rows, np.int64)
@@ -96,9 +108,23 @@ class Batch:
         self._stops = np.full((max_rows, 1), -1, np.int64)
         self.pooling: dict[int, Pooling] = {}
         """The slots of which not tokens but a vector is wanted."""
+        self._image_shape = image_shape
+        self.images: dict[int, Pixels] = {}
+        """The slots that hold no text but an image."""
         self._bias: dict[int, tuple[Column, npt.NDArray[np.float32]]] = {}
         self._rules: dict[int, Rule] = {}
         self._constraints = Constraints(None, vocab_size) if constraints is None else constraints
+        self.jumps = np.zeros(max_rows, np.bool_)
+        """The sequence may run ahead of what the scheduler has planned: it decodes wherever it
+        stands, whatever start a plan names."""
+        self.stalled: Column = np.zeros(0, np.int64)
+        """Slots that wait in this step: they have run ahead to the end of their pages."""
+        self.forced = np.zeros(max_rows, np.int64)
+        """How many tokens a grammar has added to each log in this step, before one is sampled."""
+        self._entered = np.zeros(max_rows, np.int64)
+        """Length of each sequence when it entered: it decodes once those are computed."""
+        self._ends = np.zeros(max_rows, np.int64)
+        """Most tokens of each sequence."""
         self._step: int | None = None
 
     def __len__(self) -> int:
@@ -115,8 +141,13 @@ class Batch:
         self._follow(plan.step)
         self._release(_column(plan.release, "<u4"))
         refused = {new.slot: why for new in plan.enter if (why := self._enter(new))}
+        drops = self._drops(plan)
+        for slot, group, count in drops:
+            if not self._blocks[group, slot]:  # It has entered without what nobody sees.
+                self._blocks[group, slot] = count
         self._append(plan)
-        self._drop(plan)
+        for slot, group, count in drops:
+            self.tables[group, slot, :count] = self.tables[group, slot, count]
         return self._rows(plan), refused
 
     def repeat(self, plan: Plan, turn: int) -> Rows:
@@ -143,9 +174,11 @@ class Batch:
         self.held[slots] = False
         for slot in slots.tolist():
             self.pooling.pop(slot, None)
+            self.images.pop(slot, None)
             self._bias.pop(slot, None)
             self._rules.pop(slot, None)
             self._constraints.release(slot)
+        self.jumps[slots] = False
 
     def _enter(self, new: NewSequence) -> str:
         """Take a sequence in. Returns why it cannot run, or nothing."""
@@ -160,9 +193,12 @@ class Batch:
         if not 0 <= new.computed < len(tokens):
             raise PlanError(f"Slot {slot} enters with {new.computed} of its tokens computed.")
         self.held[slot], self.done[slot] = True, False
-        self.num_pages[slot], self.computed[slot] = 0, new.computed
+        self._blocks[:, slot] = self.num_pages[slot] = 0
+        self.computed[slot] = new.computed
         self.lengths[slot], self.num_prompt[slot] = len(tokens), new.num_prompt
         self.tokens[slot, : len(tokens)] = tokens
+        self._entered[slot] = len(tokens)
+        self._ends[slot] = min(new.num_prompt + new.sampling.max_tokens, room)
         if new.pooling is not None:
             self.pooling[slot] = new.pooling
         return self._configure(new, tokens)
@@ -184,6 +220,7 @@ class Batch:
             values = np.fromiter(sampling.logit_bias.values(), np.float32)
             self._bias[slot] = ids[len(sampling.stop_ids) :], values
         why = self._set_rule(slot, sampling) or self._set_grammar(slot, sampling)
+        why = why or self._set_media(new)
         self.done[slot] = bool(why)
         return why
 
@@ -199,7 +236,21 @@ class Batch:
     def _set_grammar(self, slot: int, sampling: Sampling) -> str:
         if sampling.grammar is None:
             return ""
-        return self._constraints.enter(slot, sampling.grammar, self.log(slot).tolist())
+        # Who has a say in which tokens there are may have forbidden the one spelling.
+        spelled = not sampling.logit_bias and slot not in self._rules
+        log = self.log(slot).tolist()
+        why = self._constraints.enter(slot, sampling.grammar, log, spelled=spelled)
+        self.jumps[slot] = not why and self._constraints.jumps(slot)
+        return why
+
+    def _set_media(self, new: NewSequence) -> str:
+        if not new.media:
+            return ""
+        image = pixels_of(new.media, self._image_shape)
+        if isinstance(image, str):
+            return image
+        self.images[new.slot] = image
+        return ""
 
     def _set_stops(self, slot: int, ids: tuple[int, ...]) -> None:
         missing = len(ids) - self._stops.shape[1]
@@ -216,27 +267,36 @@ class Batch:
             raise PlanError("The page columns of a plan disagree in length.")
         if pages.size and pages.max() >= self._num_cache_pages:
             raise PlanError(f"Page {pages.max()} is not one of {self._num_cache_pages}.")
-        first = 0
-        for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
-            old = int(self.num_pages[slot])
-            if old + count > self.pages.shape[1]:
+        first, groups = 0, self._of_groups(plan.page_groups, slots)
+        rows = zip(slots.tolist(), groups.tolist(), counts.tolist(), strict=True)
+        for slot, group, count in rows:
+            old = int(self._blocks[group, slot])
+            if old + count > self.tables.shape[2]:
                 raise PlanError(f"Slot {slot} gets more pages than its longest sequence needs.")
-            self.pages[slot, old : old + count] = pages[first : first + count]
-            self.num_pages[slot] = old + count
+            self.tables[group, slot, old : old + count] = pages[first : first + count]
+            self._blocks[group, slot] = old + count
             first += count
+        self.num_pages[slots] = self._blocks[:, slots].min(0)
 
-    def _drop(self, plan: Plan) -> None:
+    def _of_groups(self, groups: bytes, slots: Column) -> Column:
+        """The group of each row of some columns about pages."""
+        of = np.frombuffer(groups, np.uint8).astype(np.int64) if groups else np.zeros_like(slots)
+        if len(of) != len(slots) or of.max(initial=0) >= len(self._groups):
+            raise PlanError(f"A plan names groups of pages that are not {len(self._groups)}.")
+        return of
+
+    def _drops(self, plan: Plan) -> list[tuple[int, int, int]]:
+        """(slot, group, count): how many blocks at its beginning a sequence has no pages for."""
         slots, counts = _column(plan.drop_rows, "<u4"), _column(plan.drop_counts, "<u4")
         self._check_held(slots, "drop pages")
         if len(slots) != len(counts):
             raise PlanError("The drop columns of a plan disagree in length.")
-        if not len(slots):
-            return
-        unseen = np.maximum(self.computed[slots] - self.window, 0) // self.page_size
-        if not self.window or (counts > unseen).any():
-            raise PlanError("A plan drops pages that are still seen.")
-        for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
-            self.pages[slot, :count] = self.pages[slot, count]
+        groups = self._of_groups(plan.drop_groups, slots)
+        drops = list(zip(slots.tolist(), groups.tolist(), counts.tolist(), strict=True))
+        for slot, group, count in drops:
+            if count > self._groups.first(group, int(self.computed[slot])):
+                raise PlanError("A plan drops pages that are still seen.")
+        return drops
 
     def _rows(self, plan: Plan, turn: int = 0) -> Rows:
         """The plan's rows in one of its steps, less those of sequences that are done."""
@@ -253,9 +313,38 @@ class Batch:
             raise PlanError("A slot runs twice in one plan.")
         if turn:
             rows = rows.take(self._going_on(plan, turn, rows))
-        rows = rows.take(~self.done[rows.slots])
+        rows = self._in_place(rows.take(~self.done[rows.slots]))
         self._check_rows(rows)
         return rows
+
+    def _in_place(self, rows: Rows) -> Rows:
+        """The rows where they are, and not where the scheduler takes those for that run ahead; less
+        those that have no page to go on in: they are `stalled`."""
+        slots = rows.slots
+        ahead = self.jumps[slots] & (self.computed[slots] >= self._entered[slots])
+        self.stalled = slots[:0]
+        if not ahead.any():
+            return rows
+        starts = np.where(ahead, self.computed[slots], rows.starts)
+        full = ahead & (starts + rows.counts > self.num_pages[slots] * self.page_size)
+        self.stalled = slots[full]
+        return replace(rows, starts=starts).take(~full)
+
+    def run_ahead(self, rows: Rows, budget: int) -> Rows:
+        """Let the rows that sample take in what their grammars force, as far as their pages and
+        their limits go, and no more tokens than `budget` in all."""
+        self.forced[:] = 0
+        for row in np.flatnonzero(self.jumps[rows.slots] & rows.samples).tolist():
+            slot = int(rows.slots[row])
+            length = int(self.lengths[slot])
+            room = min(int(self.num_pages[slot]) * self.page_size, int(self._ends[slot]) - 1)
+            most = min(room - length, budget, _MOST_FORCED)
+            tokens = self._constraints.run(slot, self._stops[slot].tolist(), most)
+            self.tokens[slot, length : length + len(tokens)] = tokens
+            self.lengths[slot] += len(tokens)
+            self.forced[slot] = len(tokens)
+            budget -= len(tokens)
+        return replace(rows, counts=rows.counts + self.forced[rows.slots])
 
     def _going_on(self, plan: Plan, turn: int, rows: Rows) -> npt.NDArray[np.bool_]:
         """Which of a plan's rows have a turn of this number."""
@@ -306,6 +395,7 @@ class Batch:
             ended |= np.isin(slots, over)
         stopped: Column = slots[ended]
         self.done[stopped] = True
+        self.done[slots[self.jumps[slots] & (self.lengths[slots] >= self._ends[slots])]] = True
         return stopped
 
     def foresee(self, rows: Rows) -> None:

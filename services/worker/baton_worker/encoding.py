@@ -1,4 +1,5 @@
-"""Steps in which texts are run whole: of an encoder, and of a decoder that embeds so."""
+"""Steps in which texts are run whole: of an encoder, of two side by side, and of a decoder that
+embeds so."""
 
 from __future__ import annotations
 
@@ -8,10 +9,13 @@ from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
 from baton_worker.batch import Batch, PlanError, Rows
+from baton_worker.graphs import GraphedModel
 from baton_worker.kv import KVCache
 from baton_worker.layers.texts import by_length
 from baton_worker.models.decoder import Model
 from baton_worker.models.encoder import EncoderModel
+from baton_worker.models.towers import TowersModel
+from baton_worker.parallel.leader import LedModel
 from baton_worker.pooling.pools import Pools
 from baton_worker.runner import Runner
 
@@ -33,8 +37,7 @@ class EncoderRunner(Runner):
     def _forward(self, rows: Rows) -> Tensor:
         """Final hidden states [T, hidden] of texts that all run from begin to end."""
         batch, device = self.batch, self._device
-        if rows.starts.any() or (rows.counts != batch.lengths[rows.slots]).any():
-            raise PlanError("A plan runs a part of a text, but every token of it sees all others.")
+        _check_whole(batch, rows)
         row, positions = rows.flat()
         tokens = batch.tokens[rows.slots[row], positions].astype(np.int64)
         seconds = np.array([self._second(slot) for slot in rows.slots.tolist()], np.int64)
@@ -52,11 +55,58 @@ class EncoderRunner(Runner):
         return pooling.second if pooling and pooling.second else int(self.batch.lengths[slot])
 
 
+class TowersRunner(EncoderRunner):
+    """Runs texts and images, each kind in its own tower."""
+
+    def __init__(
+        self,
+        model: TowersModel,
+        cache: KVCache,
+        batch: Batch,
+        device: torch.device,
+        pools: Pools,
+    ) -> None:
+        super().__init__(model, cache, batch, device, pools)
+        self._towers = model
+
+    def _forward(self, rows: Rows) -> Tensor:
+        """One vector per row, [R, width]."""
+        _check_whole(self.batch, rows)
+        seen = np.array([slot in self.batch.images for slot in rows.slots.tolist()])
+        parts = []
+        if not seen.all():
+            parts.append(self._towers.embed_texts(self._texts(rows.take(~seen))))
+        if seen.any():
+            parts.append(self._towers.embed_images(self._images(rows.take(seen))))
+        order = np.argsort(np.concatenate((np.flatnonzero(~seen), np.flatnonzero(seen))))
+        return torch.cat(parts).index_select(0, self._tensor(order))
+
+    def _texts(self, rows: Rows) -> list[Tensor]:
+        """The tokens of each text, int64."""
+        ends = zip(rows.slots.tolist(), rows.counts.tolist(), strict=True)
+        return [self._tensor(self.batch.tokens[s, :n].astype(np.int64)) for s, n in ends]
+
+    def _images(self, rows: Rows) -> Tensor:
+        """float32 [R, 3, height, width]."""
+        pixels = np.stack([self.batch.images[slot] for slot in rows.slots.tolist()])
+        return torch.from_numpy(pixels).to(self._device)
+
+
+def _check_whole(batch: Batch, rows: Rows) -> None:
+    if rows.starts.any() or (rows.counts != batch.lengths[rows.slots]).any():
+        raise PlanError("A plan runs a part of a text, but every token of it sees all others.")
+
+
 class MixedRunner(Runner):
     """Runs a decoder that embeds whole texts, in which all tokens see all, and may generate too."""
 
     def __init__(
-        self, model: Model, cache: KVCache, batch: Batch, device: torch.device, pools: Pools
+        self,
+        model: Model | LedModel | GraphedModel,
+        cache: KVCache,
+        batch: Batch,
+        device: torch.device,
+        pools: Pools,
     ) -> None:
         super().__init__(model, cache, batch, device, pools)
         self._both_ways = _BothWays(model)
@@ -82,7 +132,7 @@ class MixedRunner(Runner):
 class _BothWays:
     """A decoder whose tokens see the whole of their row."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model | LedModel | GraphedModel) -> None:
         self._model = model
 
     def forward(

@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 import gc
+import time
 from pathlib import Path
-
-import torch
 
 from baton.errors import ModelError
 from baton.hub import resolve as fetch
 from baton.logs import logger
 from baton.protocol import Plan, Result
 from baton_worker import warmup
-from baton_worker.allocator import keep_freed_memory
+from baton_worker.attention import count
+from baton_worker.attention.counts import Counts
 from baton_worker.batch import Batch
 from baton_worker.config import Config
-from baton_worker.encoding import EncoderRunner, MixedRunner
+from baton_worker.encoding import EncoderRunner, MixedRunner, TowersRunner
 from baton_worker.grammar import GRAMMARS
 from baton_worker.grammar.constraints import Constraints
 from baton_worker.grammar.constraints import Engine as Grammars
+from baton_worker.grammar.spelling import Spelling, encoder
 from baton_worker.grammar.vocabulary import Vocabulary
-from baton_worker.kernels import cpu
+from baton_worker.graphs import CudaRecorder, GraphedModel, Recorder
 from baton_worker.kv import KVCache
-from baton_worker.kv.host import HostPages
+from baton_worker.kv.transfer import Relay
 from baton_worker.layers.moe import watch
 from baton_worker.layers.routers.load import ExpertLoad
-from baton_worker.models import LoadedModel, load_model
+from baton_worker.models import LoadedModel
 from baton_worker.models.decoder import Model
 from baton_worker.models.encoder import EncoderModel
+from baton_worker.models.towers import TowersModel
+from baton_worker.parallel.relay import LedRelay
+from baton_worker.parallel.team import Team, assemble, check
 from baton_worker.pooling.pools import Pools
-from baton_worker.resolution import Placement, Resolved, place, resolve
+from baton_worker.resolution import Placement, Resolved
 from baton_worker.runner import Runner
+from baton_worker.runtime_stats import RuntimeStats
+from baton_worker.startup import load, page_settings, prepare
 
 log = logger(__name__)
 
@@ -40,25 +46,28 @@ class Engine:
     sequences so that another scheduler can start from nothing."""
 
     def __init__(
-        self, loaded: LoadedModel, resolved: Resolved, grammars: Grammars | None = None
+        self,
+        loaded: LoadedModel,
+        resolved: Resolved,
+        constraints: Constraints | None = None,
+        team: Team | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
+        """`recorder` captures decode steps where `resolved` says so; None: as CUDA graphs."""
         self.resolved = resolved
-        self._model, placement = loaded.model, resolved.placement
-        self._cache = KVCache(
-            loaded.spec,
-            resolved.num_pages,
-            resolved.page_size,
-            dtype=placement.dtype,
-            device=placement.device,
-            codes=placement.codes,
-        )
-        host_pages = resolved.host_pages
-        self._host = HostPages(self._cache, host_pages) if host_pages else None
-        self._grammars = grammars
+        self._model, self._team = loaded.model, team or Team()
+        self._cache = self._team.cache(**page_settings(loaded, resolved))
+        self._graphed = self._graphs(resolved, recorder)
+        self._host = self._team.host(self._cache, resolved.host_pages)
+        if constraints is None:
+            constraints = Constraints(None, resolved.vocab_size)
+        self._constraints = constraints
         self._runner = self._new_runner()
         self._steps = 0
         self.experts: ExpertLoad | None = None
         """How the experts of the model are used, if that is counted."""
+        self.stats: RuntimeStats | None = None
+        """What steps are made of, if that is counted."""
 
     @classmethod
     def build(cls, config: Config) -> Engine:
@@ -69,20 +78,29 @@ class Engine:
             ModelError: it cannot be loaded.
             SettingsError: it does not fit here.
         """
-        keep_freed_memory()
-        cpu.use(config)
-        placement = place(config)
-        torch.set_num_threads(placement.threads)
-        path = fetch(config)
-        loaded = _load(path, placement, config)
-        grammars = None
-        if loaded.generates:
-            grammars = _grammars(config.grammar, path, loaded.vocab_size)
-        engine = cls(loaded, resolve(config, placement, loaded), grammars)
+        check(config)
+        placement, path = prepare(config), fetch(config)
+        team = assemble(config, path, placement.device)
+        try:
+            return cls._built(config, path, placement, team)
+        except BaseException:
+            team.close()
+            raise
+
+    @classmethod
+    def _built(cls, config: Config, path: Path, placement: Placement, team: Team) -> Engine:
+        counts = Counts() if config.runtime_stats else None
+        count(counts)
+        loaded, resolved = load(config, path, placement, team.ranks, team.lockstep)
+        constraints = _constraints(config, path, loaded.vocab_size) if loaded.generates else None
+        engine = cls(loaded, resolved, constraints, team)
         log.info("running on %s", engine.resolved)
         engine.warm_up()
         if config.expert_window:
             engine.experts = watch(engine._model, config.expert_window)
+        if config.runtime_stats:
+            interval = config.runtime_stats_interval
+            engine.stats = RuntimeStats(interval, placement.device, counts)
         # What exists now lives for ever: the collector need not look at it between two steps.
         gc.freeze()
         return engine
@@ -91,6 +109,10 @@ class Engine:
     def cache(self) -> KVCache:
         """The pages."""
         return self._cache
+
+    def relay(self, config: Config, name: str) -> Relay | LedRelay:
+        """What passes keys between these pages and those of other workers; not started yet."""
+        return self._team.relay(self._cache, config, name)
 
     @property
     def idle(self) -> bool:
@@ -104,10 +126,19 @@ class Engine:
 
     def step(self, plan: Plan, turn: int = 0) -> Result:
         """Run one step of a plan; see `Runner.step`."""
-        result = self._runner.step(plan, turn)
+        result = self._stepped(plan, turn) if self.stats else self._runner.step(plan, turn)
         self._steps += 1
         if self.experts is not None:
             self._count_experts(self.experts)
+        return result
+
+    def _stepped(self, plan: Plan, turn: int) -> Result:
+        assert self.stats is not None
+        with self.stats.watching():
+            result = self._runner.step(plan, turn)
+        ran, seconds, gap = self._runner.ran, result.duration_us / 1e6, result.gap_us / 1e6
+        if ran is not None and (report := self.stats.close_step(ran, seconds, gap)):
+            log.info("%s", report)
         return result
 
     def _count_experts(self, load: ExpertLoad) -> None:
@@ -119,11 +150,46 @@ class Engine:
         """Forget every sequence. Their pages are free, for what the engine knows."""
         self._runner = self._new_runner()
 
+    @property
+    def in_lockstep(self) -> bool:
+        """Whether other workers wait for this one before each of their steps."""
+        return self._team.lockstep is not None
+
+    def lend(self) -> bool:
+        """There is no plan: take part in the step that other workers take. Returns whether they
+        take one."""
+        return self._team.lend()
+
+    def leave(self) -> None:
+        """There will be no plan: returns when this worker can end without ending another's step."""
+        self._team.leave()
+
+    def close(self) -> None:
+        """End what runs beside this process."""
+        self._team.close()
+
     def warm_up(self) -> None:
-        """Meet the common shapes once."""
+        """Meet the common shapes once, then capture decode steps.
+
+        Raises:
+            ModelError: they cannot be captured, whatever was said of the model.
+        """
         for plan in warmup.plans(self.resolved):
             self.step(plan)
+        if self._graphed is not None:
+            begin = time.perf_counter()
+            self._graphed.capture()
+            log.info("captured decode steps in %.1f s", time.perf_counter() - begin)
         self.reset()
+
+    def _graphs(self, resolved: Resolved, recorder: Recorder | None) -> GraphedModel | None:
+        """What replays decode steps, once it has captured them."""
+        if resolved.graphs is None:
+            return None
+        assert isinstance(self._model, Model), "others are not captured"
+        device = resolved.placement.device
+        recorder = CudaRecorder(device) if recorder is None else recorder
+        return GraphedModel(self._model, self._cache, resolved.graphs, recorder, device)
 
     def _new_runner(self) -> Runner:
         resolved = self.resolved
@@ -133,42 +199,39 @@ class Engine:
             page_size=resolved.page_size,
             num_pages=resolved.num_pages,
             vocab_size=resolved.vocab_size,
-            window=resolved.window,
-            constraints=Constraints(self._grammars, resolved.vocab_size),
+            windows=resolved.groups.windows,
+            constraints=self._constraints.fresh(),
+            image_shape=getattr(self._model, "image_shape", None),
         )
         device, pools = resolved.placement.device, Pools(self._model.pooler)
+        if isinstance(self._model, TowersModel):
+            return TowersRunner(self._model, self._cache, batch, device, pools)
         if isinstance(self._model, EncoderModel):
             return EncoderRunner(self._model, self._cache, batch, device, pools)
-        made: Runner
         whole = resolved.pooling is not None and resolved.pooling.reach == "whole"
-        if whole and isinstance(self._model, Model):
-            made = MixedRunner(self._model, self._cache, batch, device, pools)
-        else:
-            made = Runner(self._model, self._cache, batch, device, pools)
-        made.host = self._host
+        model = self._graphed or self._team.model(self._model)
+        made = (MixedRunner if whole else Runner)(model, self._cache, batch, device, pools)
+        made.host, made.budget = self._host, resolved.max_batch_tokens
         return made
 
 
-def _grammars(name: str, path: Path, vocab_size: int) -> Grammars | None:
-    """The grammar engine, or None for a checkpoint without a vocabulary that it can follow."""
+def _constraints(config: Config, path: Path, vocab_size: int) -> Constraints | None:
+    """What follows grammars, or None for a checkpoint without a vocabulary to do that with."""
     try:
         vocabulary = Vocabulary.read(path, vocab_size)
     except ModelError as error:
         log.warning("structured output is not available: %s", error.message)
         return None
-    grammars: Grammars = GRAMMARS.load(name)(vocabulary)
-    return grammars
-
-
-def _load(path: Path, placement: Placement, config: Config) -> LoadedModel:
-    return load_model(
-        path,
-        device=placement.device,
-        dtype=placement.dtype,
-        served_length=config.max_length or None,
-        task=config.task,
-        pooling=config.pooling,
-        router=config.router,
-        quantize=config.quantize,
-        codes=placement.codes,
+    grammars: Grammars = GRAMMARS.load(config.grammar)(vocabulary)
+    return Constraints(
+        grammars, vocab_size, _spelling(path, vocabulary), jump_ahead=config.jump_ahead
     )
+
+
+def _spelling(path: Path, vocabulary: Vocabulary) -> Spelling | None:
+    """How forced text is spelled, or None where every spelling of it will have to do."""
+    try:
+        return Spelling(vocabulary, encoder(path, vocabulary))
+    except ModelError as error:
+        log.warning("nothing is forced in structured output: %s", error.message)
+        return None

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from baton.errors import SettingsError
+from baton.groups import PageGroups
 from baton_worker import machine
 from baton_worker.config import Config
+from baton_worker.parallel.communicator import Communicator, numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +29,36 @@ def free_bytes(device: torch.device) -> int:
     return machine.available_bytes()
 
 
+def free_for_all(device: torch.device, ranks: Communicator) -> int:
+    """Memory that is free for the pages of all ranks together, each of which gets as many: of a
+    host they share one, of GPUs the one with least counts."""
+    least = min(numbers(ranks, free_bytes(device), device))
+    return least * ranks.size if device.type == "cuda" else least
+
+
 def choose_pages(
-    config: Config, page_bytes: int, max_length: int, free: int, on_cpu: bool
+    config: Config,
+    page_bytes: int,
+    max_length: int,
+    free: int,
+    on_cpu: bool,
+    groups: PageGroups,
 ) -> Budget:
     """Choose the page count: what was asked for, or a share of the memory, never more than usable.
 
     Args:
-        page_bytes: bytes of one page over all layers.
+        page_bytes: bytes of one page over all layers of a group and all ranks.
         max_length: longest sequence that the model or the operator allows, in tokens.
         free: bytes that are free on the device.
         on_cpu: whether `max_kv_bytes` bounds the pages too.
+        groups: what a sequence takes of them. Pages are alike, so the groups share them as their
+            sequences need them.
 
     Raises:
         SettingsError: not even one page fits.
     """
     pages = config.num_pages or _affordable(config, page_bytes, free, on_cpu)
-    pages = min(pages, config.max_rows * -(-max_length // config.page_size))
+    pages = min(pages, config.max_rows * groups.num_pages(-(-max_length // config.page_size)))
     if pages * page_bytes > free or pages < 1:
         wanted = max(pages, 1)
         raise SettingsError(
@@ -50,7 +66,7 @@ def choose_pages(
             "MiB that are free. Set --num-pages, --page-size, --memory-share or --max-kv-bytes so "
             "that they fit, or choose a smaller model."
         )
-    return Budget(pages, min(max_length, pages * config.page_size))
+    return Budget(pages, groups.longest(pages, max_length))
 
 
 def _affordable(config: Config, page_bytes: int, free: int, on_cpu: bool) -> int:

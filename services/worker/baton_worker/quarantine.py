@@ -20,17 +20,16 @@ class Quarantine:
 
     def add(self, batch: Batch, slot: int) -> None:
         """Suspect all pages of a slot."""
-        self._suspect.update(batch.pages[slot, : batch.num_pages[slot]].tolist())
+        self._suspect.update(batch.tables[:, slot, : batch.num_pages[slot]].flatten().tolist())
 
     def copied(self, batch: Batch, slot: int) -> None:
         """A sequence has entered whose first page to write is a copy up to where it starts: what
         lies behind that may be of a failed one."""
         if self._suspect:
             block, offset = divmod(int(batch.computed[slot]), batch.page_size)
-            page = int(batch.pages[slot, block])
-            for layer in self._cache.layers:
-                layer[page, offset:] = 0
-            self._suspect.discard(page)
+            for group, page in enumerate(batch.tables[:, slot, block].tolist()):
+                self._cache.clear(page, offset, group)
+                self._suspect.discard(page)
 
     def clear(self, batch: Batch, rows: Rows) -> None:
         """Clear the suspect pages that these rows are about to write from their start."""
@@ -39,8 +38,8 @@ class Quarantine:
         ends = rows.starts + rows.counts
         for slot, start, end in zip(rows.slots, rows.starts, ends, strict=True):
             size = batch.page_size
-            written = set(batch.pages[slot, -(-start // size) : -(-end // size)].tolist())
+            blocks = slice(-(-start // size), -(-end // size))
+            written = set(batch.tables[:, slot, blocks].flatten().tolist())
             for page in written & self._suspect:
-                for layer in self._cache.layers:
-                    layer[page] = 0
+                self._cache.clear(page)
             self._suspect -= written

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 import torch
 
 from baton.errors import SettingsError
+from baton.groups import PageGroups
 from baton.logs import logger
 from baton.protocol import PoolingInfo
 from baton_worker import machine
 from baton_worker.config import Config
+from baton_worker.graphs import Sizes, refuses
+from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.pages import CODES, Codes
-from baton_worker.kv import bytes_per_page, window
-from baton_worker.memory import choose_pages, free_bytes
+from baton_worker.kv import LayerGroups, group_bytes, one_group, page_groups
+from baton_worker.memory import choose_pages, free_for_all
 from baton_worker.models import LoadedModel
+from baton_worker.parallel.communicator import Alone, Communicator, numbers
 
 log = logger(__name__)
 
@@ -29,6 +33,11 @@ class Placement:
     """CPU threads of one tensor operation."""
     codes: Codes | None = None
     """What pages hold in place of numbers of `dtype`."""
+    layout: Layout = Layout.NHD
+    """The order of what they hold."""
+
+
+_ALIKE = LayerGroups((0,), (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +58,14 @@ class Resolved:
     """What is given in place of text."""
     host_pages: int = 0
     """Pages in host memory beside those."""
-    window: int = 0
-    """How many of its last tokens a sequence sees; 0 means all."""
+    groups: LayerGroups = _ALIKE
+    """Layers with block tables of their own; pages are those of one group."""
+    ranks: int = 1
+    """Processes that have a part of the model each; bytes are those of all."""
+    graphs: Sizes | None = None
+    """Decode steps that are captured and replayed."""
+    eager: str = ""
+    """Why none is, as half a sentence."""
 
     @property
     def kv_bytes(self) -> int:
@@ -65,28 +80,54 @@ class Resolved:
     def __str__(self) -> str:
         """One line for the log: what every "auto" has become."""
         where = f"{self.placement.device}, {self.dtype_name}, {self.placement.threads} threads"
+        where += f" on each of {self.ranks} ranks" if self.ranks > 1 else ""
         pages = f"{self.num_pages} pages of {self.page_size} tokens ({self.kv_bytes >> 20} MiB)"
+        pages += f" for {self.groups}" if len(self.groups.windows) > 1 else ""
         pages += f" in {self.placement.codes}" if self.placement.codes else ""
+        pages += " head by head" if self.placement.layout is Layout.HND else ""
         batch = f"{self.max_rows} rows, {self.max_batch_tokens} tokens a step"
-        return f"{where}; {pages}; {batch}; sequences of at most {self.max_length} tokens"
+        longest = f"sequences of at most {self.max_length} tokens"
+        return "; ".join(filter(None, (where, pages, batch, longest, self._decode_steps)))
+
+    @property
+    def _decode_steps(self) -> str:
+        if self.graphs is not None:
+            return f"decode steps replayed as {self.graphs}"
+        # Nobody expects CUDA graphs of a CPU.
+        on_gpu = self.placement.device.type == "cuda"
+        return f"decode steps run kernel by kernel: {self.eager}" if on_gpu else ""
 
 
-def place(config: Config) -> Placement:
-    """Choose device, precision and threads.
+def place(config: Config, rank: int = 0) -> Placement:
+    """Choose device, precision and threads of one rank.
 
     Raises:
-        SettingsError: a GPU was asked for and there is none.
+        SettingsError: a GPU was asked for and there is none, or not one for each rank.
     """
     has_gpu = torch.cuda.is_available()
     if config.device == "cuda" and not has_gpu:
         raise SettingsError("--device cuda: PyTorch sees no GPU here. Use --device cpu or auto.")
     device = torch.device("cuda" if has_gpu and config.device != "cpu" else "cpu")
+    ranks, group = config.tensor_parallel, config.data_parallel
+    if max(ranks, group) > 1:
+        _check_ranks("--tensor-parallel" if ranks > 1 else "--data-parallel", ranks * group, device)
+        number = rank + config.data_parallel_rank
+        device = torch.device("cuda", number) if device.type == "cuda" else device
     return Placement(
         device,
         _dtype(config, device),
-        config.threads or machine.cores(),
+        max(1, (config.threads or machine.cores()) // ranks),
         CODES.get(config.kv_cache_dtype),
+        Layout(config.kv_cache_layout),
     )
+
+
+def _check_ranks(flag: str, ranks: int, device: torch.device) -> None:
+    if device.type == "cuda" and torch.cuda.device_count() < ranks:
+        raise SettingsError(
+            f"{flag} {ranks}: PyTorch sees {torch.cuda.device_count()} GPUs here, and "
+            "each rank needs one. Choose a smaller number."
+        )
 
 
 def _dtype(config: Config, device: torch.device) -> torch.dtype:
@@ -97,8 +138,10 @@ def _dtype(config: Config, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if fast else torch.float32
 
 
-def resolve(config: Config, placement: Placement, loaded: LoadedModel) -> Resolved:
-    """Size the batch and the cache for a loaded model.
+def resolve(
+    config: Config, placement: Placement, loaded: LoadedModel, ranks: Communicator | None = None
+) -> Resolved:
+    """Size the batch and the cache for a loaded model: the same for all ranks that call this.
 
     Raises:
         SettingsError: more length was asked for than the model has, or no page fits.
@@ -108,12 +151,22 @@ def resolve(config: Config, placement: Placement, loaded: LoadedModel) -> Resolv
         raise SettingsError(
             f"--max-length {wanted}: this model was trained for {loaded.max_length} tokens."
         )
-    page_bytes = bytes_per_page(loaded.spec, config.page_size, placement.dtype, placement.codes)
+    ranks, device = Alone() if ranks is None else ranks, placement.device
+    pages = (config.page_size, placement.dtype, placement.codes)
+    groups = one_group(loaded.spec, config.page_size)
+    if config.page_groups:
+        groups = page_groups(loaded.spec, *pages)
+    page_bytes = ranks.size * group_bytes(loaded.spec, groups, *pages)
+    # The memory that is left can be measured once all have loaded: this is where they wait.
+    weight_bytes = sum(numbers(ranks, loaded.weight_bytes, device))
     # A text that is run whole is not cut to the step, so the step must hold the longest of them.
     only_whole = loaded.recipe is not None and loaded.recipe.whole and not loaded.generates
     max_batch_tokens = max(config.max_batch_tokens, wanted if only_whole else 0)
-    on_cpu = placement.device.type == "cpu"
-    budget = choose_pages(config, page_bytes, wanted, free_bytes(placement.device), on_cpu)
+    free, on_cpu = free_for_all(device, ranks), device.type == "cpu"
+    taken = PageGroups(groups.windows, config.page_size, max_batch_tokens)
+    budget = choose_pages(config, page_bytes, wanted, free, on_cpu, taken)
+    eager = refuses(config, device, loaded, ranks.size)
+    graphs = None if eager else _graphs(config, budget.max_length)
     if budget.max_length < wanted:
         log.warning(
             "%d KV pages hold sequences of at most %d tokens, not %d",
@@ -130,12 +183,20 @@ def resolve(config: Config, placement: Placement, loaded: LoadedModel) -> Resolv
         max_batch_tokens=max_batch_tokens,
         max_length=budget.max_length,
         vocab_size=loaded.vocab_size,
-        weight_bytes=loaded.weight_bytes,
+        weight_bytes=weight_bytes,
+        ranks=ranks.size,
         eos_ids=loaded.eos_token_ids,
         pooling=_pooling(loaded, budget.max_length, max_batch_tokens - config.max_rows),
         host_pages=config.host_cache_bytes // page_bytes if page_bytes else 0,
-        window=window(loaded.spec),
+        groups=groups,
+        graphs=graphs,
+        eager=eager or "",
     )
+
+
+def _graphs(config: Config, max_length: int) -> Sizes:
+    rows = min(config.cuda_graph_rows, config.max_rows)
+    return Sizes.up_to(rows, min(config.cuda_graph_length, max_length))
 
 
 def _pooling(loaded: LoadedModel, max_length: int, spare: int) -> PoolingInfo | None:

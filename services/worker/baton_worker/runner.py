@@ -14,6 +14,7 @@ from baton.protocol import Logprobs, Plan, PromptLogprobs, Result
 from baton.tokens import unpack
 from baton.vectors import join
 from baton_worker.attention import AttentionBatch
+from baton_worker.attention.buffers import Buffers
 from baton_worker.batch import Batch, Column, PlanError, Rows
 from baton_worker.kv import KVCache
 from baton_worker.kv.host import HostPages
@@ -24,6 +25,10 @@ from baton_worker.spans import Spans
 
 _PROMPT_LOGITS = 16 * 1024 * 1024
 """Logits of a prompt that exist at one time, when its log-probabilities are wanted."""
+
+
+_MOST_TOKENS = 2048
+"""New tokens in one step, where nobody says."""
 
 
 class CausalModel(Protocol):
@@ -53,8 +58,14 @@ class Runner:
         self._pools = Pools(None) if pools is None else pools
         self._quarantine = Quarantine(cache)
         self._spans = Spans()
+        self.buffers = Buffers(device)
+        """What every step's indices are written to."""
         self.host: HostPages | None = None
         """Where pages are swapped out to; None where there is no such memory."""
+        self.ran: Rows | None = None
+        """What the last step has run."""
+        self.budget = _MOST_TOKENS
+        """Most new tokens in one step, what grammars force included."""
         self._ended: float | None = None
         """When the last step ended, if a sequence was left to go on with."""
 
@@ -70,15 +81,19 @@ class Runner:
         begin = time.perf_counter()
         gap = 0.0 if self._ended is None else begin - self._ended
         rows, outcome = self._begin(plan, turn)
+        rows = self.batch.run_ahead(rows, self.budget - int(rows.counts.sum()))
+        self.ran = rows
         if len(rows):
             self.batch.foresee(rows)
             hidden = self._forward(rows)
             self.batch.advance(rows)
             self._describe_prompts(rows, hidden, outcome)
+            self._keep_forced(rows, hidden, outcome)
             self._choose(rows, hidden, outcome)
             if self.batch.pooling:
                 self._pool(rows, hidden, outcome)
         self._note(outcome)
+        outcome.wait(self.batch.stalled, self.batch.first_index(self.batch.stalled))
         end = time.perf_counter()
         self._ended = end if self.batch.going else None
         return outcome.result(plan, turn, end - begin, gap if len(rows) else 0.0)
@@ -136,13 +151,14 @@ class Runner:
         self._quarantine.clear(batch, rows)
         row, positions = rows.flat()
         tokens = batch.tokens[rows.slots[row], positions].astype(np.int64)
-        width = -(-int((rows.starts + rows.counts).max()) // batch.page_size)
-        attention = AttentionBatch.build(
-            rows.counts.tolist(),
-            rows.starts.tolist(),
-            batch.pages[rows.slots, :width],
+        attention = AttentionBatch.build_all(
+            rows.counts,
+            rows.starts,
+            batch.tables,
             batch.page_size,
             device,
+            slots=rows.slots,
+            buffers=self.buffers,
         )
         return model.forward(
             torch.from_numpy(tokens).to(device),
@@ -194,12 +210,23 @@ class Runner:
         outcome: _Outcome,
     ) -> None:
         parameters, index = self.batch.parameters[slots], self.batch.first_index(slots)
-        tokens = sample(logits, parameters, index)
+        tokens, forced = sample(logits, parameters, index), self.batch.forced[slots]
+        outcome.slots, outcome.index, outcome.counts = slots, index - forced, forced + 1
+        outcome.tokens = self._with_forced(slots, tokens)
         if raw is not None and len(described):
-            counts = parameters["logprobs"][described]
-            outcome.logprobs = describe(raw, tokens[described], counts, described)
-        outcome.slots, outcome.index, outcome.tokens = slots, index, tokens
+            counts, last = parameters["logprobs"][described], np.cumsum(forced + 1) - 1
+            parts = self._describe_forced(slots, last, outcome)
+            parts.append(describe(raw, tokens[described], counts, last[described]))
+            outcome.logprobs = concatenate(parts)
         outcome.stopped = self.batch.accept(slots, tokens)
+
+    def _with_forced(self, slots: Column, sampled: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """The new tokens of each slot in the order of its log."""
+        forced = self.batch.forced[slots]
+        if not forced.any():
+            return sampled
+        logs = (self.batch.log(slot)[-n:] for slot, n in zip(slots, forced, strict=True) if n)
+        return np.insert(np.concatenate(list(logs)), np.cumsum(forced), sampled)
 
     def _pool(self, rows: Rows, hidden: Tensor, outcome: _Outcome) -> None:
         """Finish the texts whose last token has run; set those apart that are not finite."""
@@ -246,13 +273,36 @@ class Runner:
                 )
                 outcome.prompt_logprobs.append(PromptLogprobs(slot, start + 1, columns))
 
-    def _describe(self, hidden: Tensor, tokens: npt.NDArray[np.int32], count: np.int64) -> Logprobs:
-        """Describe N tokens from hidden [N, H], a bounded number of logits at a time."""
+    def _keep_forced(self, rows: Rows, hidden: Tensor, outcome: _Outcome) -> None:
+        """Keep the states [N, H] that forced tokens follow, where log-probabilities are wanted."""
+        forced = self.batch.forced[rows.slots]
+        wanted = (forced > 0) & (self.batch.parameters["logprobs"][rows.slots] >= 0)
+        ends = np.cumsum(rows.counts) - 1
+        for row in np.flatnonzero(wanted).tolist():
+            part = slice(int(ends[row] - forced[row]), int(ends[row]))
+            outcome.before[int(rows.slots[row])] = hidden[part]
+
+    def _describe_forced(self, slots: Column, last: Column, outcome: _Outcome) -> list[Logprobs]:
+        """Log-probabilities of forced tokens; `last` says where the token of each slot stands that
+        follows them."""
+        parts = []
+        for slot, end in zip(slots.tolist(), last.tolist(), strict=True):
+            if (states := outcome.before.get(slot)) is not None:
+                count, number = self.batch.parameters["logprobs"][slot], len(states)
+                tokens = outcome.tokens[end - number : end]
+                parts.append(self._describe(states, tokens, count, end - number))
+        return parts
+
+    def _describe(
+        self, hidden: Tensor, tokens: npt.NDArray[np.int32], count: np.int64, start: int = 0
+    ) -> Logprobs:
+        """Describe N tokens from hidden [N, H], a bounded number of logits at a time. They are
+        numbered from `start`."""
         parts, size = [], max(1, _PROMPT_LOGITS // self.batch.vocab_size)
         for first in range(0, len(tokens), size):
             some = tokens[first : first + size]
             logits = self._model.logits(hidden[first : first + size])
-            numbers = np.arange(first, first + len(some))
+            numbers = np.arange(first, first + len(some)) + start
             parts.append(describe(logits, some, np.full(len(some), count), numbers))
         return concatenate(parts)
 
@@ -270,13 +320,22 @@ class _Outcome:
     def __init__(self, failed: dict[int, str]) -> None:
         self.slots: Column = np.zeros(0, np.int64)
         self.index: Column = np.zeros(0, np.int64)
+        self.counts: Column = np.zeros(0, np.int64)
         self.tokens: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        self.before: dict[int, Tensor] = {}
+        """By slot, the states that its forced tokens follow."""
         self.stopped: Column = np.zeros(0, np.int64)
         self.failed = failed
         self.swap_seconds = 0.0
         self.logprobs: Logprobs | None = None
         self.prompt_logprobs: list[PromptLogprobs] = []
         self.vectors: dict[int, npt.NDArray[np.float32]] = {}
+
+    def wait(self, slots: Column, index: Column) -> None:
+        """Say of these that they have not run: rows without a token, behind the others."""
+        self.slots = np.concatenate((self.slots, slots))
+        self.index = np.concatenate((self.index, index))
+        self.counts = np.concatenate((self.counts, np.zeros_like(slots)))
 
     def result(self, plan: Plan, turn: int, duration: float, gap: float) -> Result:
         """The message that tells the scheduler. Times are in seconds."""
@@ -285,7 +344,7 @@ class _Outcome:
             step=plan.step + turn,
             rows=self.slots.astype("<u4").tobytes(),
             first=self.index.astype("<u4").tobytes(),
-            counts=b"\1" * len(self.slots),
+            counts=self.counts.astype(np.uint8).tobytes(),
             tokens=self.tokens.astype("<i4").tobytes(),
             finished=dict.fromkeys(self.stopped.tolist(), "stop"),
             failed=self.failed,

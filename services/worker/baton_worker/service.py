@@ -6,6 +6,8 @@ import contextlib
 import time
 from collections import deque
 
+import msgspec
+
 from baton import __version__
 from baton.discovery import Directory, directory
 from baton.hub import served_name
@@ -13,6 +15,7 @@ from baton.keys import own_keys
 from baton.logs import logger
 from baton.peers import Greeting, incarnation
 from baton.protocol import (
+    Assign,
     Cut,
     Drain,
     Envelope,
@@ -30,14 +33,18 @@ from baton.topology import FLEET
 from baton.transport import Client, wait
 from baton_worker.batch import PlanError
 from baton_worker.config import Config
+from baton_worker.connector import resolve
 from baton_worker.engine import Engine
 from baton_worker.kv.transfer import Relay
+from baton_worker.parallel.relay import LedRelay
 from baton_worker.plans import Plans
 
 _IDLE_SECONDS = 0.05
 """Longest sleep without a message: how late a signal or a lost registration is noticed."""
 _TRANSFER_SECONDS = 0.002
 """The same while keys are on their way: how late their arrival is noticed."""
+_LOCKSTEP_SECONDS = 0.005
+"""The same where other workers wait for this one before they take a step."""
 _MOST_PLANS = 64
 """Plans that may wait. A scheduler keeps a few in flight; more is a fault on its side."""
 
@@ -55,7 +62,7 @@ class Service:
     def __init__(self, engine: Engine, config: Config, where: Directory, life: Life) -> None:
         self._engine, self._where, self._life = engine, where, life
         self._name = config.name or default_name("worker")
-        self._relay = Relay(engine.cache, config, self._name)
+        self._relay = engine.relay(config, self._name)
         self._info = worker_info(engine, served_name(config), config.role, self._relay)
         self._keys = own_keys(config)
         self._client = Client(FLEET, where.first(FLEET), self._name.encode(), self._keys)
@@ -63,7 +70,7 @@ class Service:
         self._pulls: deque[tuple[int, Pull]] = deque()
         """Behind how many plans each of them may begin."""
         self._pulled: deque[Pulled] = deque()
-        self._drained = False
+        self._drained = self._forgotten = self._lending = False
         self._heart: Heart | None = None
         self._greeting = self._new_greeting()
 
@@ -83,12 +90,17 @@ class Service:
                     self._speak()
                     if self._plans:
                         self._execute()
+                    else:
+                        self._lending = self._engine.lend()
+                self._engine.leave()
             finally:
                 self._stop_heart()
                 self._relay.close()
         return 0
 
     def _patience(self) -> float:
+        if self._engine.in_lockstep:
+            return 0 if self._lending else _LOCKSTEP_SECONDS
         return _TRANSFER_SECONDS if self._relay.busy else _IDLE_SECONDS
 
     @property
@@ -96,18 +108,30 @@ class Service:
         return not self._plans and self._engine.idle
 
     def _listen(self) -> None:
+        if self._client.broke() and self._greeting.server is not None:
+            self._forgotten = True
         for received in self._client.drain():
-            message = received.message
+            message, known = received.message, self._greeting.server is not None
             if self._greeting.heard(message, time.monotonic()):
                 self._joined()
+            elif known and self._greeting.server is None:
+                self._forgotten = True
             elif isinstance(message, Plan):
                 self._take(message)
             elif isinstance(message, Cut):
                 self._cut(message)
             elif isinstance(message, Grant | Revoke | Pull):
                 self._transfer(message)
+            elif isinstance(message, Assign):
+                self._assign(message)
             elif isinstance(message, Drain):
                 self._life.stop()
+
+    def _assign(self, order: Assign) -> None:
+        """The scheduler has changed this worker's role: say so at every Hello from now on."""
+        log.info("the role is %s now, it was %s", order.role, self._info.role)
+        self._info = msgspec.structs.replace(self._info, role=order.role)
+        self._greeting.hello = msgspec.structs.replace(self._greeting.hello, worker=self._info)
 
     def _take(self, plan: Plan) -> None:
         if plan.epoch != self._greeting.hello.incarnation:
@@ -139,7 +163,8 @@ class Service:
         self._pulled.extend(self._relay.finished())
         while self._pulled and self._send(self._pulled[0]):
             self._pulled.popleft()
-        if self._heart is not None and self._heart.stranger.is_set():
+        stranger = self._heart is not None and self._heart.stranger.is_set()
+        if stranger or self._forgotten:
             self._left()
         if self._greeting.server is None:
             self._send(self._greeting.due(time.monotonic()))
@@ -155,15 +180,16 @@ class Service:
         self._heart.start()
 
     def _left(self) -> None:
-        """The scheduler does not know this worker: forget everything and say Hello anew."""
-        log.warning("the scheduler has lost this worker: dropping all sequences, joining again")
+        """The scheduler does not know this worker, or what it sent may be gone: forget everything
+        and say Hello anew."""
+        log.warning("lost touch with the scheduler: dropping all sequences, joining again")
         self._stop_heart()
         self._plans.clear()
         self._relay.reset()
         self._pulls.clear()
         self._pulled.clear()
         self._engine.reset()
-        self._drained = False
+        self._drained = self._forgotten = False
         self._greeting = self._new_greeting()
 
     def _execute(self) -> None:
@@ -193,7 +219,7 @@ class Service:
             self._heart = None
 
 
-def worker_info(engine: Engine, model: str, role: str, relay: Relay) -> WorkerInfo:
+def worker_info(engine: Engine, model: str, role: str, relay: Relay | LedRelay) -> WorkerInfo:
     """What this worker tells about itself in its Hello."""
     resolved = engine.resolved
     return WorkerInfo(
@@ -211,7 +237,7 @@ def worker_info(engine: Engine, model: str, role: str, relay: Relay) -> WorkerIn
         eos_ids=resolved.eos_ids,
         pooling=resolved.pooling,
         host_pages=resolved.host_pages,
-        window=resolved.window,
+        windows=resolved.groups.windows,
         role=role,
         pages_address=relay.address,
         kv_layout=relay.layout,
@@ -220,6 +246,7 @@ def worker_info(engine: Engine, model: str, role: str, relay: Relay) -> WorkerIn
 
 def serve(config: Config, life: Life) -> int:
     """Build the engine, then serve with it."""
+    config = resolve(config)
     engine = Engine.build(config)
-    with contextlib.closing(directory(config)) as where:
+    with contextlib.closing(engine), contextlib.closing(directory(config)) as where:
         return Service(engine, config, where, life).run()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from baton.protocol import NewSequence, Plan, Pooling, Reach, Sampling
+from baton.protocol import NewSequence, Plan, Pooling, PoolingInfo, Sampling
 from baton.tokens import pack
 from baton_worker.resolution import Resolved
 
@@ -26,7 +26,7 @@ def plans(resolved: Resolved) -> Iterator[Plan]:
     """Plans for an empty batch; they release what they enter."""
     step = 0
     if resolved.pooling is not None and not resolved.pooling.generates:
-        yield from _pooled(resolved, resolved.pooling.reach)
+        yield from _pooled(resolved, resolved.pooling)
         return
     for rows in _ROWS:
         pages = _pages_per_row(resolved, rows)
@@ -37,23 +37,23 @@ def plans(resolved: Resolved) -> Iterator[Plan]:
         chunk = min(_CHUNK if rows == 1 else _SHORT, room, resolved.max_batch_tokens // rows)
         if chunk < 1:
             return
-        yield _prefill(step, rows, pages, chunk)
+        yield _prefill(step, rows, pages, chunk, len(resolved.groups.windows))
         yield _decode(step + 1, rows, chunk)
         yield Plan(0, step + 2, b"", b"", b"", b"", release=pack(range(rows), "I"))
         step += 3
 
 
-def _pooled(resolved: Resolved, reach: Reach) -> Iterator[Plan]:
+def _pooled(resolved: Resolved, info: PoolingInfo) -> Iterator[Plan]:
     """Some texts, and no decode."""
     for step, rows in enumerate((1, 4)):
         pages = _pages_per_row(resolved, rows)
-        room = min(pages * resolved.page_size, resolved.max_length)
+        room = min(pages * resolved.page_size, info.max_length)
         length = min(_CHUNK // rows, room, resolved.max_batch_tokens // rows)
         if length < 1 or rows > resolved.max_rows:
             return
-        plan = _prefill(step * 2, rows, pages, length)
+        plan = _prefill(step * 2, rows, pages, length, len(resolved.groups.windows))
         texts = tuple(
-            NewSequence(s.slot, s.tokens, s.num_prompt, Sampling(0), pooling=Pooling(reach))
+            NewSequence(s.slot, s.tokens, s.num_prompt, Sampling(0), pooling=Pooling(info.reach))
             for s in plan.enter
         )
         yield msgspec.structs.replace(plan, enter=texts, samples=bytes(rows))
@@ -63,10 +63,11 @@ def _pooled(resolved: Resolved, reach: Reach) -> Iterator[Plan]:
 def _pages_per_row(resolved: Resolved, rows: int) -> int:
     wanted = min(_CHUNK + 2, resolved.max_length)
     enough = -(-wanted // resolved.page_size)
-    return min(enough, resolved.num_pages // rows)
+    return min(enough, resolved.num_pages // (rows * len(resolved.groups.windows)))
 
 
-def _prefill(step: int, rows: int, pages: int, chunk: int) -> Plan:
+def _prefill(step: int, rows: int, pages: int, chunk: int, groups: int) -> Plan:
+    """Each row gets so many pages in every group."""
     tokens = pack([0] * chunk)
     return Plan(
         epoch=0,
@@ -76,9 +77,10 @@ def _prefill(step: int, rows: int, pages: int, chunk: int) -> Plan:
         counts=pack([chunk] * rows, "I"),
         samples=pack([1] * rows, "B"),
         enter=tuple(NewSequence(slot, tokens, chunk, Sampling(1)) for slot in range(rows)),
-        page_rows=pack(range(rows), "I"),
-        page_counts=pack([pages] * rows, "I"),
-        pages=pack(range(rows * pages), "I"),
+        page_rows=pack([*range(rows)] * groups, "I"),
+        page_counts=pack([pages] * rows * groups, "I"),
+        pages=pack(range(rows * pages * groups), "I"),
+        page_groups=bytes(group for group in range(groups) for _ in range(rows)),
     )
 
 

@@ -2,13 +2,19 @@
 
 from baton.protocol.base import PROTOCOL, Envelope, Message
 from baton.protocol.control import (
+    Arranged,
+    Assign,
     Beat,
     Drain,
     Hello,
     MediaInfo,
+    Resize,
     Retire,
+    Role,
+    RoleStats,
     Stats,
     TokenizerInfo,
+    TransferStats,
     Who,
     WorkerInfo,
     WorkerStats,
@@ -43,17 +49,33 @@ from baton.protocol.frontend import (
     Text,
     Vocabulary,
 )
-from baton.protocol.media import MediaItem, Prepare, Prepared
+from baton.protocol.media import Blob, MediaItem, Prepare, Prepared
 from baton.protocol.pooling import Pooled, PooledTask, Pooling, PoolingInfo, Reach
 from baton.protocol.sampling import FinishReason, Grammar, Sampling
-from baton.protocol.transfer import Block, Fetch, Grant, Missing, Pull, Pulled, Revoke
+from baton.protocol.transfer import (
+    Block,
+    Close,
+    Fetch,
+    Grant,
+    Missing,
+    Offer,
+    Open,
+    Opened,
+    Pull,
+    Pulled,
+    Revoke,
+)
 
 __all__ = [
     "PROTOCOL",
     "Abort",
+    "Arranged",
+    "Assign",
     "Beat",
+    "Blob",
     "Block",
     "CacheReset",
+    "Close",
     "Cut",
     "Decode",
     "DecodeOpen",
@@ -78,6 +100,9 @@ __all__ = [
     "Missing",
     "NewSequence",
     "Note",
+    "Offer",
+    "Open",
+    "Opened",
     "Pieces",
     "Plan",
     "Pooled",
@@ -92,9 +117,12 @@ __all__ = [
     "Reach",
     "Refused",
     "ResetCache",
+    "Resize",
     "Result",
     "Retire",
     "Revoke",
+    "Role",
+    "RoleStats",
     "Sampling",
     "Stats",
     "Submit",
@@ -102,6 +130,7 @@ __all__ = [
     "Times",
     "TokenizerInfo",
     "Tokens",
+    "TransferStats",
     "Vocabulary",
     "Who",
     "WorkerInfo",

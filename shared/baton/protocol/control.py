@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import msgspec
 
 from baton.protocol.base import PROTOCOL, Message
 from baton.protocol.pooling import PoolingInfo
+
+Role: TypeAlias = Literal["both", "prefill", "decode"]
+"""Legs of the relay that a worker runs."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -40,6 +45,9 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     window: int = 0
     """Every layer sees at most so many of the last tokens: pages wholly before them are of no use
     to a sequence. 0 when some layer sees all of them."""
+    windows: tuple[int, ...] = ()
+    """The same for each group of layers with block tables of its own; see `baton.groups`. Empty is
+    one group, which sees `window`."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -106,6 +114,31 @@ class Retire(Message, tag="retire", frozen=True):
     name: str
 
 
+class Assign(Message, tag="assign", frozen=True):
+    """From now on a worker runs these legs; what does not fit them any more goes on elsewhere.
+    operator -> scheduler -> worker, which says so when it joins again. operator -> supervisor: so
+    it does after a restart."""
+
+    name: str
+    role: Role
+
+
+class Resize(Message, tag="resize", frozen=True):
+    """Have so many workers of each role. operator -> supervisor"""
+
+    counts: dict[str, int]
+
+
+class Arranged(Message, tag="arranged", frozen=True):
+    """The workers that a supervisor looks after, once it has done as it was told. supervisor ->
+    operator"""
+
+    workers: dict[str, str]
+    """Roles by names; those that are leaving are not among them."""
+    reason: str = ""
+    """Why it has not; empty when it has."""
+
+
 class WorkerStats(msgspec.Struct, frozen=True, array_like=True):
     """One worker as the scheduler sees it."""
 
@@ -128,6 +161,40 @@ class WorkerStats(msgspec.Struct, frozen=True, array_like=True):
     """Those of `pages_free` that still hold a prefix which may be used again."""
     gap_ms: float = 0.0
     """Moving average of the time that the device waits between two steps while there is work."""
+    pull_rate: float = 0.0
+    """Bytes of keys per second that came here from others, while they came."""
+    rank: int = -1
+    """By which requests belong to it, under a placement that says so; -1 where they do not."""
+
+
+class RoleStats(msgspec.Struct, frozen=True, array_like=True):
+    """What an autoscaler should know of all workers of one role. Times are in seconds."""
+
+    role: str
+    ready: int
+    """Workers that take work."""
+    desired: int
+    """Workers that would hold every target, as far as more of them help."""
+    queue_seconds: float
+    """How long the first has waited that waits for this role, or what waits takes to compute."""
+    ttft_seconds: float
+    """Moving average, arrival to first token; 0 for a role that does not begin sequences."""
+    itl_seconds: float
+    """Moving average between two tokens of a sequence; 0 for a role that does not decode."""
+    pressure: dict[str, float]
+    """Of queue, ttft, itl, kv and compute, how many times its target each of them is."""
+
+
+class TransferStats(msgspec.Struct, frozen=True, array_like=True):
+    """What one transport has carried between workers since the start."""
+
+    transport: str
+    """Empty transports are "none": two workers that never agreed on one."""
+    done: int
+    failed: int
+    num_bytes: int
+    seconds: float
+    """All transfers that went well together, one after the other."""
 
 
 class Stats(Message, tag="stats", frozen=True):
@@ -162,3 +229,7 @@ class Stats(Message, tag="stats", frozen=True):
     handoffs: int = 0
     """Running sequences that changed their worker, with their keys."""
     failed_transfers: int = 0
+    moved_tokens: int = 0
+    """Tokens whose keys were pulled from another worker."""
+    roles: tuple[RoleStats, ...] = ()
+    transfers: tuple[TransferStats, ...] = ()

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from baton.protocol.base import Message
+from baton.protocol.media import Blob
 from baton.protocol.pooling import Pooled, Pooling
 from baton.protocol.sampling import Sampling
 
@@ -94,6 +95,8 @@ class Submit(Message, tag="submit", frozen=True):
     """Tell why no more of the prompt was found in the prefix cache."""
     pooling: Pooling | None = None
     """Not tokens but a vector is wanted: `sampling.max_tokens` is 0 and `log` is empty then."""
+    media: tuple[Blob, ...] = ()
+    """What its placeholder tokens stand for, in their order."""
 
 
 class Abort(Message, tag="abort", frozen=True):
@@ -125,6 +128,8 @@ class Times(msgspec.Struct, frozen=True, array_like=True):
     handovers: int = 0
     others: float = 0.0
     """Mean number of other rows in the steps that its workers ran meanwhile."""
+    worker: str = ""
+    """The last one that it ran on; empty when none has had it."""
 
 
 class Tokens(Message, tag="tokens", frozen=True):
@@ -193,6 +198,8 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     computed: int = 0
     """How many of `tokens` have their keys in the given pages already: a prefix cache hit."""
     pooling: Pooling | None = None
+    media: tuple[Blob, ...] = ()
+    """What its placeholder tokens stand for, in their order."""
 
 
 class Plan(Message, tag="plan", frozen=True):
@@ -209,9 +216,11 @@ class Plan(Message, tag="plan", frozen=True):
     rows: bytes
     """uint32 slots that run in this step"""
     starts: bytes
-    """uint32 per row: tokens of the sequence whose keys are already in pages"""
+    """uint32 per row: tokens of the sequence whose keys are already in pages. A guess for a decode
+    row that follows a grammar: it goes on where it is"""
     counts: bytes
-    """uint32 per row: new tokens to run: 1 for decode, a chunk for prefill"""
+    """uint32 per row: new tokens to run: 1 for decode, a chunk for prefill. A row that samples may
+    add what its grammar forces, as far as its pages go"""
     samples: bytes
     """uint8 per row: 1 when a token is sampled after the last of them"""
     release: bytes = b""
@@ -241,7 +250,12 @@ class Plan(Message, tag="plan", frozen=True):
     """uint32 slots that have let go of pages that no token to come can see; known to the worker
     before this plan, and applied once it has appended pages"""
     drop_counts: bytes = b""
-    """uint32 per drop row: how many pages from its first on, all told, are not its own any more"""
+    """uint32 per drop row: how many pages from its first on, all told, are not its own any more. A
+    sequence that enters has never had them: its pages begin behind"""
+    page_groups: bytes = b""
+    """uint8 per page row: the group of layers whose pages these are; empty means the first"""
+    drop_groups: bytes = b""
+    """uint8 per drop row, alike"""
 
 
 class Cut(Message, tag="cut", frozen=True):
@@ -266,7 +280,8 @@ class Result(Message, tag="result", frozen=True):
     first: bytes
     """uint32 per row: index in its log of the row's first token of this step"""
     counts: bytes
-    """uint8 per row: tokens accepted this step"""
+    """uint8 per row: tokens of this step: one; more where a grammar forced some before it; none
+    where that has brought the sequence to the end of its pages, and it waits for another"""
     tokens: bytes
     """int32, concatenated"""
     finished: dict[int, str] = msgspec.field(default_factory=dict)

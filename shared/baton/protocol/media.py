@@ -1,19 +1,29 @@
-"""Gateway to mm-preprocess: media parts of a request."""
+"""Gateway to mm-preprocess: media parts of a request, and what they become."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
 from baton.protocol.base import Message
 
 
+class Blob(msgspec.Struct, frozen=True, array_like=True):
+    """A tensor. Rows lie one after the other, numbers are little-endian."""
+
+    dtype: Literal["float32"]
+    shape: tuple[int, ...]
+    data: bytes
+
+
 class MediaItem(msgspec.Struct, frozen=True, array_like=True):
-    """One media part of a chat message."""
+    """One media part of a message."""
 
     modality: str
     """"image", "video" or "audio"."""
     url: str
-    """`data:` URL, or `https:` where the operator allows fetching."""
+    """`data:` URL; what lies elsewhere is refused."""
     param: str
     """Dotted path of the part in the request, for errors."""
 
@@ -26,8 +36,12 @@ class Prepare(Message, tag="prepare", frozen=True):
 
 
 class Prepared(Message, tag="prepared", frozen=True):
-    """Answer to Prepare: per item, how many placeholder tokens it takes and its content hash."""
+    """Answer to Prepare, item by item."""
 
     id: int
     placeholders: tuple[int, ...]
+    """How many tokens stand for it."""
     hashes: tuple[bytes, ...]
+    """16 bytes of its tensor's type, shape and content."""
+    tensors: tuple[Blob, ...] = ()
+    """What the model is given of it."""

@@ -15,6 +15,9 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
     kind: Literal["json_object", "json_schema", "regex", "choice", "grammar", "structural_tag"]
     source: str
     """The schema, pattern or grammar as text; a JSON array for "choice"."""
+    compact: bool = False
+    """JSON is written in one way: ", " between items, ": " behind keys, and no other white space
+    between its tokens."""
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):

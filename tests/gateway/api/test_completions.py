@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from baton.protocol import Submit
-from baton_gateway.api import completions
+from baton_gateway.api import reply
 from baton_gateway.api.reply import Answer, Choice
 from baton_gateway.generation import Delta, Generation, Started, TokenLogprob
 from tests.fakes.engine import MODEL
@@ -135,7 +135,7 @@ def test_best_of_ranks_by_log_probability(
     shared_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = {0: -3.0, 1: -1.0, 2: -2.0, 3: -0.5, 4: -4.0, 5: -0.1}
-    monkeypatch.setattr(completions, "whole", scripted(scores))
+    monkeypatch.setattr(reply, "whole", scripted(scores))
     body = shared_site.complete(prompt=["a", "b"], n=2, best_of=3).json()
     assert [(c["index"], c["text"]) for c in body["choices"]] == [
         (0, "1"), (1, "2"), (2, "5"), (3, "3"),

@@ -70,6 +70,7 @@ def test_scheduler_that_beats_but_does_not_report(
 
 
 def test_nobody_answers(own_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton.peers.QUIET_SECONDS", 0.2)
     monkeypatch.setattr("baton.peers.LOST_SECONDS", 0.2)
     own_site.engine.scheduler.silent = own_site.engine.tokenizer.silent = True
     _settle(own_site, 0.5)

@@ -12,7 +12,7 @@ from baton.protocol import Failed, Times
 from tests.fakes.gateway import Site, completion, error_of, events_of, site
 from tests.fakes.whole import Whole
 
-TIMES = Times(0.001, 0.002, 0.003, preempted=0.001, preemptions=1, others=3.0)
+TIMES = Times(0.001, 0.002, 0.003, preempted=0.001, preemptions=1, others=3.0, worker="worker-2")
 SLACK = 0.02
 """Share of the wall time that may be unaccounted for."""
 
@@ -41,6 +41,7 @@ def test_by_the_id_of_the_request_and_by_that_of_its_answer(own_site: Site) -> N
     assert (found["queue"], found["prefill"], found["decode"]) == (1, 2, 3)
     assert found["preempted"] == 1 and told["choices"][0]["preemptions"] == 1
     assert told["choices"][0]["shared_with"] == 3.0
+    assert told["choices"][0]["worker"] == "worker-2"
     assert found["transport"] >= 5 * 5 - 7  # The scripted scheduler is slower than it says.
     assert told["unattributed_ms"] == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,50 @@ def test_on_another_gateway(tmp_path: Path, path: str, fields: dict[str, Any]) -
         check(seen, whole)
         assert any(m.log for m in two.engine.scheduler.seen if type(m).__name__ == "Submit")
         until(lambda: not two.engine.scheduler.live, "the second one has stopped")
+
+
+def test_one_that_is_cut_off_sends_its_clients_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that can be resumed loses its connection; what has no token yet, and what is new,
+    gets a 503 that closes the connection. A stream that cannot be resumed waits."""
+    monkeypatch.setattr("baton_gateway.connection.LOST_SECONDS", 0.3)
+    path = "/v1/completions"
+    with gateway(tmp_path, shared_port=True, pace=0.02) as one, gateway(tmp_path) as two:
+        whole = ask(two, path)
+        with ThreadPoolExecutor() as pool:
+            seen: Frames = []
+            durable = pool.submit(read_until_it_breaks, one, path, seen)
+            other = pool.submit(ask, one, path, headers={})
+            until(lambda: len(seen) > 5, "both run")
+            one.engine.scheduler.silent = True
+            durable.result(timeout=30)
+            assert not any("error" in data for _, data in seen)
+            assert_refused(httpx.post(f"{one.url}{path}", json=completion()))
+            last = {"last-event-id": seen[-1][0]}
+            name = seen[-1][0].rpartition(":")[0]
+            assert_refused(httpx.get(f"{one.url}/v1/streams/{name}", headers=last))
+            assert httpx.get(f"{one.url}/health/ready").status_code == 503
+            check(seen + resume(two, seen[-1][0]), whole)
+            one.engine.scheduler.silent = False
+            assert [data for _, data in other.result(timeout=30)][-1] == "[DONE]"
+            assert httpx.get(f"{one.url}/health/ready").status_code == 200
+
+
+def read_until_it_breaks(here: Site, path: str, seen: Frames) -> None:
+    """Read a durable stream whose connection will be closed without an end."""
+    body = PATHS[path](stream=True, max_tokens=400, seed=5)
+    with (
+        pytest.raises(httpx.RemoteProtocolError),
+        httpx.stream("POST", f"{here.url}{path}", json=body, headers=DURABLE) as answer,
+    ):
+        seen.extend(frames(answer.iter_lines()))
+
+
+def assert_refused(answer: httpx.Response) -> None:
+    """Another gateway should be asked, over another connection."""
+    assert (answer.status_code, answer.headers["connection"]) == (503, "close")
+    assert error_of(answer)["code"] == "cut_off" and answer.headers["retry-after"] == "1"
 
 
 def test_a_stream_pauses_when_nobody_reads_it_and_goes_on_later(tmp_path: Path) -> None:

@@ -53,6 +53,14 @@ ASKED: list[tuple[dict[str, Any], Constraint | None]] = [
             ("structural_tag", json.dumps(TAGS), Grammar("structural_tag", TAGS_TEXT)),
         )
     ),
+    (
+        {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
+        Constraint(Grammar("json_schema", TEXT, compact=True), "structured_outputs.json"),
+    ),
+    (
+        {"structured_outputs": {"regex": "a+", "disable_any_whitespace": False}},
+        Constraint(Grammar("regex", "a+"), "structured_outputs.regex"),
+    ),
     ({"guided_json": SCHEMA}, Constraint(Grammar("json_schema", TEXT), "guided_json")),
     ({"guided_regex": "a+"}, Constraint(Grammar("regex", "a+"), "guided_regex")),
     ({"guided_choice": ["a"]}, Constraint(Grammar("choice", '["a"]'), "guided_choice")),

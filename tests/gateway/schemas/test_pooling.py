@@ -34,6 +34,17 @@ def test_input_is_always_several(given: object, texts: tuple[object, ...]) -> No
     assert embedding(input=given).input == texts
 
 
+def test_messages_in_place_of_input() -> None:
+    messages = [{"role": "user", "content": "a"}]
+    for kind in (EmbeddingRequest, PoolingRequest):
+        body = build({"model": "m", "messages": messages}, kind)
+        assert (body.messages, body.input, body.param) == (messages, None, "messages")
+        for fields, words in (({}, "Missing"), ({"input": "a", "messages": messages}, "not both")):
+            with pytest.raises(InvalidRequest, match=words) as caught:
+                build({"model": "m"} | fields, kind)
+            assert caught.value.param == "input"
+
+
 @pytest.mark.parametrize(
     ("fields", "raw"),
     [

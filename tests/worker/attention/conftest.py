@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
 
 from baton_worker.attention import AttentionBatch, AttentionCall
+from baton_worker.attention.merge import Partial, merge
+from baton_worker.attention.reference import ReferenceBackend
+from baton_worker.attention.trees import MOST_TOKENS, Trees
+from baton_worker.kernels.layout import Layout
 
 CPU = torch.device("cpu")
 
@@ -21,6 +26,17 @@ class Problem:
     batch: AttentionBatch
     query: torch.Tensor
     pages: torch.Tensor
+
+    def to(self, device: torch.device) -> Problem:
+        """The same on a device."""
+        names = ("query_starts", "lengths", "page_table", "slots")
+        moved = {name: getattr(self.batch, name).to(device) for name in names}
+        return Problem(
+            replace(self.call, device=device),
+            replace(self.batch, **moved),
+            self.query.to(device),
+            self.pages.to(device),
+        )
 
 
 def make_problem(
@@ -54,3 +70,129 @@ def make_problem(
 @pytest.fixture
 def problem() -> object:
     return make_problem
+
+
+ON_A_CPU = ["cpu", "grouped", "reference"]
+"""The others have tests of their own: in an interpreter, against stand-ins, or fewer of them."""
+
+
+def sinks_for(given: Problem, call: AttentionCall) -> torch.Tensor | None:
+    """What `forward` takes for a call with sinks, else None."""
+    if not (call.sinks or call.token_sinks):
+        return None
+    shape = given.query.shape[1 - call.token_sinks : 2]
+    return torch.linspace(-1, 2, shape.numel()).view(shape).to(given.query.dtype)
+
+
+def kept(given: Problem, call: AttentionCall) -> torch.Tensor:
+    """Its pages as a call wants them: keys that begin with their values, or narrower values, each
+    of them behind its key."""
+    if call.latent:
+        return given.pages[:, :, :1, : call.num_kv_heads]
+    if call.value_dim is None:
+        return given.pages
+    key, value = given.pages.unbind(2)
+    return torch.cat((key, value[..., : call.value_dim]), -1)[:, :, None]
+
+
+def as_the_reference(
+    backend: Any, given: Problem, call: AttentionCall, layout: Layout = Layout.NHD
+) -> None:
+    """Check short floats over pages in a layout; `refuses` is not asked."""
+    call, stored = replace(call, layout=layout), kept(given, call)
+    pages = layout.zeros(tuple(stored.shape), dtype=stored.dtype, device=call.device)
+    plan = backend.plan(given.batch, call)
+    ours = backend.forward(plan, given.query, pages.copy_(stored))
+    reference = ReferenceBackend()
+    expected = reference.forward(reference.plan(given.batch, call), given.query, stored)
+    assert ours.dtype is given.query.dtype and ours.shape == expected.shape
+    torch.testing.assert_close(ours, expected, rtol=0.0, atol=0.02)
+
+
+def in_parts(
+    backend: Any, problem: Any, dtype: torch.dtype = torch.float32, **features: Any
+) -> None:
+    """Check that ranges of keys, one of them empty for each row, merge to the whole; a sink may be
+    in one of the parts or come last."""
+    rows, cuts = [(1, 30), (50, 0), (1, 600), (4, 9), (1, 3)], [(11, 20), (0, 25), (256, 257),
+                                                                 (13, 13), (9, 12)]  # fmt: skip
+    given = problem(rows, heads=(6, 2), head_dim=16, page_size=16, dtype=dtype)
+    call = replace(given.call, **features)
+    if (reason := backend.refuses(replace(call, partial=True))) is not None:
+        pytest.skip(reason)
+    pages, sinks = kept(given, call), sinks_for(given, call)
+    whole = backend.forward(backend.plan(given.batch, call), given.query, pages, sinks)
+
+    def part(ranges: tuple[tuple[int, int], ...], sinks: torch.Tensor | None) -> Partial:
+        kind = replace(call, partial=True)
+        if sinks is None:
+            kind = replace(kind, sinks=False, token_sinks=False)
+        plan = backend.plan(replace(given.batch, ranges=ranges), kind)
+        lse = torch.full((len(given.query), call.num_heads), torch.nan)
+        return Partial(backend.forward(plan, given.query, pages, sinks, lse), lse)
+
+    ranges = [tuple((0, a) for a, _ in cuts), tuple(cuts), tuple((b, 10_000) for _, b in cuts)]
+    parts = [part(some, None) for some in ranges]
+    nothing = [p.lse.isneginf().all(1) for p in parts]
+    assert nothing[1][52:56].all() and not nothing[1][0], "one is empty, one is not"
+    for p, empty in zip(parts, nothing, strict=True):
+        assert not p.out[empty].any() and not p.lse.isnan().any()
+    tolerance = {"rtol": 0.0, "atol": 1e-5 if dtype is torch.float32 else 0.02}
+    merged = merge(parts, sinks)
+    torch.testing.assert_close(merged.out, whole, **tolerance)
+    begun = merge([part(ranges[0], sinks), *parts[1:]])
+    torch.testing.assert_close(begun.out, whole, **tolerance)
+    torch.testing.assert_close(begun.lse, merged.lse, rtol=0.0, atol=1e-5)
+
+
+def branches(parents: Sequence[int]) -> list[list[int]]:
+    """Of each token of a tree, the numbers from the root to it."""
+    paths = list[list[int]]()
+    for number, parent in enumerate(parents):
+        paths.append([*(paths[parent] if parent >= 0 else []), number])
+    return paths
+
+
+def over_branches(backend: Any, problem: Any, **features: Any) -> None:
+    """Check trees against ordinary attention over each branch, its keys one behind the other."""
+    rows, generator = [(5, 20), (70, 3), (33, 280), (1, 9), (64, 2)], torch.Generator()
+    given = problem(rows, heads=(6, 2), page_size=16)
+    call = replace(given.call, tree=True, **features)
+    if (reason := backend.refuses(call)) is not None:
+        pytest.skip(reason)
+    parents = [
+        [int(torch.randint(-1, n, (), generator=generator)) for n in range(count)]
+        if count <= MOST_TOKENS
+        else None
+        for count, _ in rows
+    ]
+    batch = replace(given.batch, trees=Trees.build(given.batch.counts, parents, CPU))
+    sinks, pages = sinks_for(given, call), kept(given, call)
+    ours = backend.forward(backend.plan(batch, call), given.query, pages, sinks)
+    first = 0
+    for row, (count, start) in enumerate(rows):
+        table = given.batch.page_table[row].long()
+        tokens = pages[table].flatten(0, 1)
+        tree = parents[row]
+        for path in [list(range(count))] if tree is None else branches(tree):
+            text = torch.cat((tokens[:start], tokens[start + torch.tensor(path)]))
+            query = given.query[first + torch.tensor(path)]
+            expected = _attended(query, text, start, replace(call, tree=False), sinks)
+            shown = slice(None) if tree is None else slice(-1, None)
+            torch.testing.assert_close(
+                ours[first + torch.tensor(path)][shown], expected[shown], rtol=0.0, atol=1e-5
+            )
+        first += count
+
+
+def _attended(
+    query: torch.Tensor,
+    text: torch.Tensor,
+    start: int,
+    call: AttentionCall,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Of the last tokens of a text that is one page."""
+    batch = AttentionBatch.build([len(query)], [start], [[0]], len(text), CPU)
+    reference = ReferenceBackend()
+    return reference.forward(reference.plan(batch, call), query, text[None], sinks)

@@ -9,19 +9,25 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from baton_worker.attention import BACKENDS, choose, cpu
+from baton.errors import ModelError, SettingsError
+from baton_worker.attention import BACKENDS, choose, cpu, prefer
 from baton_worker.attention.cpu import CpuBackend
+from baton_worker.attention.flex import FlexBackend
 from baton_worker.attention.grouped import GroupedBackend
 from baton_worker.attention.reference import ReferenceBackend
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.layout import Layout
+from baton_worker.kernels.pages import CODES
+from tests.worker.attention.conftest import ON_A_CPU
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    choose.cache_clear()
+    prefer("auto")
     yield
-    choose.cache_clear()
+    prefer("auto")
 
 
 @pytest.fixture
@@ -58,13 +64,32 @@ def test_order_and_reasons_are_logged(
     assert first < second and "grouped refused: pages of torch.float8_e4m3fn" in said
 
 
+@pytest.mark.row("F04.31")
+@pytest.mark.parametrize("name", ["flash_attn", "FLASH_ATTN", "flash_attn_2", "flash_attention_2"])
+def test_legacy_names_are_accepted_and_mean_one_backend(problem: Any, name: str) -> None:
+    call = problem([(1, 1)]).call
+    prefer(name)
+    with pytest.raises(ModelError, match=r"serves .*: flash_attn refused: ") as said:
+        choose(call)
+    assert "grouped" not in str(said.value), "nothing else is taken in its place"
+
+
+def test_a_named_backend_is_taken(problem: Any) -> None:
+    call = problem([(1, 1)]).call
+    for name, backend in (("sdpa", GroupedBackend), ("reference", ReferenceBackend)):
+        prefer(name)
+        assert isinstance(choose(call), backend)
+    with pytest.raises(SettingsError, match="Unknown attention 'flash'"):
+        prefer("flash")
+
+
 def test_every_entry_imports() -> None:
     for name in BACKENDS.names():
         assert callable(BACKENDS.load(name)().plan)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", BACKENDS.names())
+@pytest.mark.parametrize("name", ON_A_CPU)
 def test_pages_before_the_window_may_be_replaced_by_the_first_within(
     problem: Any, name: str, dtype: torch.dtype
 ) -> None:
@@ -84,3 +109,138 @@ def test_pages_before_the_window_may_be_replaced_by_the_first_within(
     left = backend.forward(backend.plan(batch, task.call), task.query, pages)
     assert pages.isnan().any() and whole.isfinite().all()
     assert torch.equal(left, whole)
+
+
+ROWS = [(1, 30), (50, 0), (1, 200), (4, 9), (20, 300), (1, 3)]
+
+
+@pytest.mark.row("F12.10")
+@pytest.mark.parametrize("kind", ["auto", *CODES])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ON_A_CPU)
+def test_attention_has_the_same_bits_over_either_layout(
+    problem: Any, name: str, dtype: torch.dtype, kind: str
+) -> None:
+    codes = CODES.get(kind)
+    given = problem(ROWS, heads=(6, 2), head_dim=40, window=70, page_size=16, dtype=dtype)
+    kept = given.pages if codes is None else codes.encode(given.pages)
+    backend, answers = BACKENDS.load(name)(), list[torch.Tensor]()
+    for layout in sorted(backend.layouts):
+        call = replace(given.call, codes=codes, layout=layout)
+        if (reason := backend.refuses(call)) is not None:
+            pytest.skip(f"{name}: {reason}")
+        pages = layout.zeros(kept.shape, dtype=kept.dtype, device=call.device)
+        plan = backend.plan(given.batch, call)
+        answers.append(backend.forward(plan, given.query, pages.copy_(kept)))
+    assert len(answers) == 2 and torch.equal(*answers)
+
+
+def test_a_layout_that_a_backend_does_not_read_is_refused_with_a_sentence(
+    problem: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for backend in (CpuBackend, GroupedBackend, ReferenceBackend, FlexBackend):
+        monkeypatch.setattr(backend, "layouts", frozenset({Layout.NHD}))
+    call = problem([(1, 1)]).call
+    choose(call)
+    with pytest.raises(ModelError, match="reference refused: it reads nhd pages, not hnd"):
+        choose(replace(call, layout=Layout.HND))
+
+
+EVERY_FEATURE: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "window": {"window": 9},
+    "chunks": {"chunk": 7},
+    "soft cap": {"softcap": 3.0},
+    "ALiBi": {"slopes": (0.5, 0.25, 0.125, 0.0625)},
+    "sinks": {"sinks": True},
+    "sinks of each token": {"token_sinks": True},
+    "keys as values": {"latent": True, "num_kv_heads": 1},
+    "narrow values": {"value_dim": 3},
+    "wide values": {"value_dim": 11},
+    "in parts": {"partial": True},
+    "trees": {"tree": True},
+    "all at once": {
+        **{"window": 9, "chunk": 7, "softcap": 3.0, "slopes": (0.5, 0.25, 0.125, 0.0625)},
+        **{"sinks": True, "value_dim": 3, "partial": True, "tree": True},
+    },
+}
+
+
+@pytest.mark.row("F04.01")
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("features", EVERY_FEATURE.values(), ids=EVERY_FEATURE.keys())
+def test_plain_torch_takes_every_layer_on_any_machine(
+    problem: Any, no_compiler: None, features: dict[str, Any], dtype: torch.dtype, layout: Layout
+) -> None:
+    call = replace(problem([(1, 1)]).call, dtype=dtype, layout=layout, **features)
+    for codes in [None, *CODES.values()] if not call.latent else [None]:
+        chosen = choose(replace(call, codes=codes))
+        assert isinstance(chosen, GroupedBackend | ReferenceBackend)
+
+
+@pytest.mark.row("F04.01")
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("group", range(1, 17))
+@pytest.mark.parametrize("name", ["grouped", "reference"])
+def test_plain_torch_is_what_attention_over_each_whole_text_would_be(
+    problem: Any, name: str, group: int, window: int | None
+) -> None:
+    """Decode, prefill, chunks and drafts, ragged, for every number of heads that share a key."""
+    rows = [(1, 30), (50, 0), (21, 13), (4, 9), (1, 0)]
+    given = problem(rows, heads=(2 * group, 2), window=window)
+    backend = BACKENDS.load(name)()
+    ours = backend.forward(backend.plan(given.batch, given.call), given.query, given.pages)
+    for row, (count, start) in enumerate(rows):
+        first = int(given.batch.query_starts[row])
+        text = given.pages[given.batch.page_table[row].long()].flatten(0, 1)[: start + count]
+        behind = torch.arange(start, start + count)[:, None] - torch.arange(start + count)
+        mask = (behind >= 0) & (behind < (window or 1000))
+        query, key, value = (
+            x.transpose(0, 1) for x in (given.query[first : first + count], *text.unbind(1))
+        )
+        expected = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
+        found = ours[first : first + count]
+        torch.testing.assert_close(found, expected.transpose(0, 1).flatten(1), rtol=0.0, atol=1e-5)
+
+
+@pytest.mark.row("F04.16")
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("kind", ["auto", *CODES])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("head_dim", "value_dim"), [(24, 16), (192, 128), (16, 5), (8, 20)])
+@pytest.mark.parametrize("name", ON_A_CPU)
+def test_values_of_another_width_than_keys(
+    problem: Any,
+    name: str,
+    head_dim: int,
+    value_dim: int,
+    dtype: torch.dtype,
+    kind: str,
+    layout: Layout,
+) -> None:
+    """As over pages in which keys and values are padded to one width."""
+    codes, backend = CODES.get(kind), BACKENDS.load(name)()
+    given = problem(ROWS, heads=(6, 2), head_dim=head_dim, page_size=16, dtype=dtype)
+    key, value = given.pages[:, :, :1], given.pages.roll(1, -1).repeat(1, 1, 1, 1, 3)
+    value = value[:, :, 1:, :, :value_dim]
+    parts = [key, value] if codes is None else [codes.encode(key), codes.encode(value)]
+    kept = torch.cat(parts, -1)
+    pages = layout.zeros(kept.shape, dtype=kept.dtype, device=given.call.device).copy_(kept)
+    call = replace(given.call, value_dim=value_dim, codes=codes, layout=layout)
+    assert backend.refuses(call) is None
+    ours = backend.forward(backend.plan(given.batch, call), given.query, pages)
+    assert ours.shape == (len(given.query), 6 * value_dim)
+
+    if codes is not None:
+        key, value = (codes.decode(part, torch.float32) for part in parts)
+    widest = max(head_dim, value_dim)
+    padded = torch.cat(
+        [F.pad(part.float(), (0, widest - part.shape[-1])) for part in (key, value)], 2
+    )
+    query = F.pad(given.query, (0, widest - head_dim))
+    plain, reference = replace(given.call, head_dim=widest), ReferenceBackend()
+    expected = reference.forward(reference.plan(given.batch, plain), query, padded)
+    expected = expected.view(len(query), 6, -1)[..., :value_dim].flatten(1)
+    tolerance = 1e-5 if dtype is torch.float32 else 0.02
+    torch.testing.assert_close(ours, expected, rtol=0.0, atol=tolerance)

@@ -46,3 +46,14 @@ def test_a_call_reads_as_a_phrase() -> None:
     call = AttentionCall(9, 3, 64, 0.125, 512, torch.bfloat16, torch.device("cpu"))
     expected = "9 query and 3 key heads of 64 over the last 512 tokens, bfloat16 on cpu"
     assert str(call) == expected
+
+
+def test_pages_begin_with_their_first_token() -> None:
+    """Of three rows, one fills a page, one begins its second and third, one its first."""
+    batch = AttentionBatch.build(
+        [1, 6, 2], [3, 3, 0], [[4], [1, 5, 2], [3]], 4, torch.device("cpu")
+    )
+    assert batch.begun.tolist() == [5, 2, 3]
+    rows, positions = batch.flat()
+    assert rows.tolist() == [0, *[1] * 6, 2, 2]
+    assert positions.tolist() == [3, *range(3, 9), 0, 1]

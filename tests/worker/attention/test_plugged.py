@@ -53,7 +53,7 @@ def test_pages_answer_as_dense_attention_does(value_dim: int) -> None:
     pages, answers = torch.zeros(3, 4, 2, 2, 8), list[Tensor]()
     for start, end in ((0, 4), (4, 6)):
         batch = AttentionBatch.build([end - start], [start], [[2, 0]], 4, CPU)
-        with taking(Paged(batch, survey.calls, [pages])):
+        with taking(Paged(batch, survey.calls, [pages], [0])):
             part = (x[:, :, start:end] for x in (query, key, value))
             answers.append(attend(LAYER, *part, None, scaling=0.3)[0])
     expected = dense(query, key, value, 0.3)

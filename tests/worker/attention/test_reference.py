@@ -22,14 +22,16 @@ def test_one_row_equals_torch_attention(problem: Any, start: int) -> None:
     ours = backend.forward(backend.plan(given.batch, given.call), given.query, given.pages)
     history = given.pages[given.batch.page_table[0]].flatten(0, 1)[: start + 6]
     query, key, value = (x.transpose(0, 1) for x in (given.query, history[:, 0], history[:, 1]))
-    mask = visible(start, 6, start + 6, None, CPU)
+    mask = visible(torch.arange(start, start + 6), torch.arange(start + 6), given.call)
     expected = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
     torch.testing.assert_close(ours, expected.transpose(0, 1).flatten(1))
 
 
-def test_visibility_is_causal_and_counts_the_token_itself_in_the_window() -> None:
-    assert visible(1, 2, 3, None, CPU).int().tolist() == [[1, 1, 0], [1, 1, 1]]
-    assert visible(1, 2, 3, 2, CPU).int().tolist() == [[1, 1, 0], [0, 1, 1]]
+def test_visibility_is_causal_and_counts_the_token_itself_in_the_window(problem: Any) -> None:
+    query, key, call = torch.tensor([1, 2]), torch.arange(3), problem([(1, 1)]).call
+    assert visible(query, key, call).int().tolist() == [[1, 1, 0], [1, 1, 1]]
+    assert visible(query, key, replace(call, window=2)).int().tolist() == [[1, 1, 0], [0, 1, 1]]
+    assert visible(query, key, replace(call, chunk=2)).int().tolist() == [[1, 1, 0], [0, 0, 1]]
 
 
 def test_scores_are_bent_then_sloped_by_distance(problem: Any) -> None:

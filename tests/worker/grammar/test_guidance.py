@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -18,7 +17,7 @@ from baton_worker.grammar.constraints import Constraints
 from baton_worker.grammar.guidance import Guidance
 from baton_worker.grammar.vocabulary import Vocabulary
 from baton_worker.kv import KVCache
-from baton_worker.models import LoadedModel, load_model
+from baton_worker.models import LoadedModel
 from baton_worker.runner import Runner
 from tests.fakes.planner import Planner, Sequence, run_all
 
@@ -106,16 +105,6 @@ TAGS = {
     "triggers": ["<"],
     "structures": [{"begin": "<f=a>", "schema": SCHEMAS["anything"], "end": "</f>"}],
 }
-
-
-@pytest.fixture(scope="module")
-def loaded(stories: Path) -> LoadedModel:
-    return load_model(stories, device=DEVICE, dtype=torch.float32)
-
-
-@pytest.fixture(scope="module")
-def vocabulary(stories: Path, loaded: LoadedModel) -> Vocabulary:
-    return Vocabulary.read(stories, loaded.vocab_size)
 
 
 @pytest.fixture

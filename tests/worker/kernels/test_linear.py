@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from baton_worker.kernels.linear import PackedLinear, PlainLinear
+from baton_worker.kernels.gptq import GptqWeight
+from baton_worker.kernels.linear import PackedLinear, PlainLinear, StoredLinear
 
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 
@@ -52,3 +53,9 @@ def test_strided_input_is_accepted() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int8])
 def test_other_dtypes_are_refused_with_a_reason(dtype: torch.dtype) -> None:
     assert "oneDNN" in str(PackedLinear.refuses(torch.zeros(2, 2, dtype=dtype)))
+
+
+def test_stored_weights_are_for_a_gpu() -> None:
+    codes, ones = torch.zeros(8, 32, dtype=torch.uint8), torch.ones(1, 8)
+    weight = GptqWeight.of(codes, 4, ones, ones.to(torch.int16))
+    assert StoredLinear.refuses(weight, torch.zeros(1)) == "it needs a GPU"

@@ -186,6 +186,18 @@ def test_padded_experts_see_every_visit_in_its_own_row() -> None:
     torch.testing.assert_close(PaddedExperts(layer)(x, chosen, weights), expected)
 
 
+def test_a_kernel_may_be_named_and_then_it_is_this_one_or_none() -> None:
+    try:
+        moe.prefer("eager")
+        assert isinstance(moe.choose(experts(2)), LoopExperts)
+        moe.prefer("deep_gemm")
+        with pytest.raises(ModelError, match="these experts: triton refused: it needs a GPU"):
+            moe.choose(experts(2))
+    finally:
+        moe.prefer("auto")
+    assert isinstance(moe.choose(experts(2)), GroupedExperts)
+
+
 def test_the_first_kernel_that_does_not_refuse_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(moe.choose(experts(2)), GroupedExperts)
     monkeypatch.setattr(GroupedExperts, "refuses", classmethod(lambda cls, e: "it is off"))

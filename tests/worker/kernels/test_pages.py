@@ -13,6 +13,7 @@ from baton_worker.kernels import rope
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.build import Builder
 from baton_worker.kernels.cpu.level import LEVELS, Level
+from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.pages import CODES, SCALE_BYTES, Codes, put, row_width
 from baton_worker.kernels.rope import CpuHeads
 from baton_worker.layers.rope import Rotary
@@ -113,8 +114,9 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @each_kind
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("head_dim", [8, 20, 64, 80, 256])
+@pytest.mark.parametrize("layout", Layout)
 def test_the_kernel_stores_the_same_bits(
-    kernels: ctypes.CDLL, codes: Codes, dtype: torch.dtype, head_dim: int
+    kernels: ctypes.CDLL, codes: Codes, dtype: torch.dtype, head_dim: int, layout: Layout
 ) -> None:
     num, num_heads, num_kv_heads = 200, 3, 2
     heads = numbers(num, num_heads + 2 * num_kv_heads, head_dim).to(dtype)
@@ -123,7 +125,8 @@ def test_the_kernel_stores_the_same_bits(
     angles = Rotary(Rope(8, 10_000.0, 1024), CPU).angles(torch.arange(num), dtype)
     slots = torch.randperm(num, generator=torch.Generator().manual_seed(1))
     shape = (num // 4, 4, 2, num_kv_heads, row_width(head_dim, codes))
-    ours, twin = torch.zeros(2, *shape, dtype=torch.uint8).unbind(0)
+    ours = layout.zeros(shape, dtype=torch.uint8, device=CPU)
+    twin = torch.zeros(shape, dtype=torch.uint8)
     place = CpuHeads(
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,

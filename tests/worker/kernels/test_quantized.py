@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from baton_worker.kernels.quantized import KINDS, Blocks, concatenate, merge, quantise
+from baton_worker.kernels.quantized import KINDS, Blocks, Rounding, concatenate, merge, quantise
 
 
 def noise(rows: int, depth: int, seed: int = 0) -> torch.Tensor:
@@ -17,6 +17,13 @@ def test_codes_scales_and_minima() -> None:
     scales, minima = torch.tensor([[2.0, 0.5]]).half(), torch.tensor([[-1.0, 4.0]]).half()
     weight = Blocks("int4_minimum", codes, scales, minima).dequantise()
     assert weight.tolist() == [[5.0] * 32 + [6.5] * 32]
+
+
+def test_offsets_are_added_to_codes() -> None:
+    codes = torch.tensor([[3] * 32 + [5] * 32], dtype=torch.int8)
+    scales, offsets = torch.tensor([[2.0, 0.5]]).half(), torch.tensor([[-1, -16]]).to(torch.int8)
+    weight = Blocks("int4_offset", codes, scales, minimum_steps=offsets).dequantise()
+    assert weight.tolist() == [[4.0] * 32 + [-5.5] * 32]
 
 
 def test_super_scales_are_products() -> None:
@@ -76,3 +83,17 @@ def test_neighbours_of_a_kind_are_merged() -> None:
     ]
     both = concatenate([a, b]).dequantise()
     assert torch.equal(both, torch.cat([a.dequantise(), b.dequantise()]))
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4_minimum"])
+def test_rounding_while_reading_gives_the_same_blocks(kind: str) -> None:
+    weight = torch.randn(70, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    rounding, whole = Rounding(weight, kind), quantise(weight, kind)
+    assert rounding.shape == whole.shape
+    for first in range(0, 70, 32):
+        some = slice(first, first + 32)
+        for (_, ours), (_, theirs) in zip(rounding[some].parts(), whole[some].parts(), strict=True):
+            assert torch.equal(ours, theirs)
+    expected = whole.dequantise().bfloat16()
+    rounding.into(weight)
+    assert torch.equal(weight, expected)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.rope import CpuHeads, HeadNorm
 from baton_worker.layers.rope import Rotary, rotate_
 from baton_worker.models.spec import Rope
@@ -25,7 +26,10 @@ def _built() -> None:
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize(("head_dim", "dim"), [(64, 64), (80, 80), (64, 24), (8, 8), (128, 64)])
 @pytest.mark.parametrize("normed", [False, True])
-def test_equals_the_twins(dtype: torch.dtype, head_dim: int, dim: int, normed: bool) -> None:
+@pytest.mark.parametrize("layout", Layout)
+def test_equals_the_twins(
+    dtype: torch.dtype, head_dim: int, dim: int, normed: bool, layout: Layout
+) -> None:
     generator = torch.Generator().manual_seed(dim)
     num, rotated = 5, NUM_HEADS + NUM_KV_HEADS
     heads = torch.randn(num, rotated + NUM_KV_HEADS, head_dim, generator=generator).to(dtype)
@@ -33,8 +37,8 @@ def test_equals_the_twins(dtype: torch.dtype, head_dim: int, dim: int, normed: b
     positions = torch.tensor([0, 3, 900, 17, 4])
     angles = Rotary(Rope(dim, 10_000.0, 1024), CPU).angles(positions, dtype)
     slots = torch.tensor([7, 2, 0, 11, 5])
-    pages = torch.zeros(3, 4, 2, NUM_KV_HEADS, head_dim, dtype=dtype)
-    expected, expected_pages = heads.clone().float(), pages.clone().float()
+    pages = layout.zeros((3, 4, 2, NUM_KV_HEADS, head_dim), dtype=dtype, device=CPU)
+    expected, expected_pages = heads.clone().float(), torch.zeros(pages.shape)
     if normed:
         for part, weight in (
             (slice(NUM_HEADS), weights[0]),

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 
-from baton_worker.kv import KVCache
+from baton_worker.attention import AttentionBatch
+from baton_worker.kernels.layout import Layout
+from baton_worker.kv import KVCache, page_groups
+from baton_worker.kv.cache import Snapshots
+from baton_worker.kv.host import HostPages
+from baton_worker.models.spec import Attention, Decoder, Head, LinearAttention, Norm, ShortConv
+
+CPU = torch.device("cpu")
 
 
 def test_pages_start_clean_and_views_share_their_memory(kv_spec: Any) -> None:
@@ -31,6 +40,103 @@ def test_copied_pages_are_equal_in_every_layer_and_apart(kv_spec: Any) -> None:
         assert torch.equal(layer[0], old[0])
 
 
+def test_a_page_is_cleared_in_every_layer_from_a_token_on(kv_spec: Any) -> None:
+    cache = KVCache(kv_spec, 5, 4, dtype=torch.float32, device=torch.device("cpu"))
+    for layer in cache.layers:
+        layer.fill_(1)
+    cache.clear(1)
+    cache.clear(2, 3)
+    for layer in cache.layers:
+        assert not layer[1].any() and not layer[2, 3].any()
+        assert layer[[0, 3, 4]].all() and layer[2, :3].all()
+
+
 def test_a_page_is_one_contiguous_block(kv_spec: Any) -> None:
     cache = KVCache(kv_spec, 5, 4, dtype=torch.float32, device=torch.device("cpu"))
     assert all(layer[2].is_contiguous() for layer in cache.layers)
+
+
+def test_pages_head_by_head_are_copied_like_others(kv_spec: Any) -> None:
+    cpu = torch.device("cpu")
+    made = [KVCache(kv_spec, 5, 4, dtype=torch.float32, device=cpu, layout=one) for one in Layout]
+    for first, second in zip(made[0].layers, made[1].layers, strict=True):
+        second.copy_(first.uniform_())
+    for cache in made:
+        cache.copy([0, 3], [4, 1])
+        assert all(layer[2].numel() == layer.stride(0) for layer in cache.layers)
+    assert made[1].layers[0].stride()[1:] == (8, 64, 32, 1)
+    for first, second in zip(made[0].layers, made[1].layers, strict=True):
+        assert torch.equal(first, second) and torch.equal(second[4], second[0])
+
+
+def mixed(
+    dtype: torch.dtype = torch.bfloat16, layout: Layout = Layout.NHD, spare: int = 0
+) -> KVCache:
+    """Six pages of four tokens; one layer each of attention, convolution, linear attention."""
+    mixers = (
+        Attention(4, 2, 8, 1.0, None),
+        ShortConv(24, 3),
+        LinearAttention(2, 6, (0.1, 0.2), Norm(1e-6)),
+    )
+    spec = Decoder(8, 10, tuple((mixer, None) for mixer in mixers), Norm(1e-6), Head())
+    groups = page_groups(spec, 4, dtype)
+    assert groups.windows == (0, 5, 3)
+    kind: dict[str, Any] = {"dtype": dtype, "device": CPU, "layout": layout}
+    return KVCache(spec, 6, 4, **kind, groups=groups, spare=spare)
+
+
+def test_spare_pages_are_behind_those_that_are_given_out(kv_spec: Any) -> None:
+    alike = KVCache(kv_spec, 6, 4, dtype=torch.float32, device=CPU, spare=2)
+    for cache in (alike, mixed(spare=2)):
+        kept = [*cache.layers, *cache.states.values()]
+        assert cache.num_pages == 6 and {len(pages) for pages in kept} == {8}
+    assert alike.alike and not cache.alike and cache.states
+
+
+def noise(cache: KVCache) -> None:
+    """Every bit set: not a number in any precision."""
+    for plane in cache.planes:
+        plane.fill_(255)
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_of_other_kinds_share_pages_with_their_states(
+    dtype: torch.dtype, layout: Layout
+) -> None:
+    cache, host = mixed(dtype, layout), None
+    assert [tuple(layer.shape[1:]) for layer in cache.layers] == [
+        (4, 2, 2, 8), (4, 1, 1, 24), (4, 2, 2, 6)
+    ]  # fmt: skip
+    kept = cache.views[2]
+    assert isinstance(kept, Snapshots) and cache.views[1] is not kept
+    kept.tokens[1], kept.states[1] = 2.0, 3.0
+    cache.layers[0][2], cache.layers[1][3] = 4.0, 5.0
+    assert (kept.tokens[1] == 2).all() and (kept.states[1] == 3).all()
+    assert kept.states.dtype is torch.float32 and tuple(kept.states.shape) == (6, 2, 6, 6)
+    cache.copy([1, 2], [4, 5])
+    host = HostPages(cache, 2)
+    host.store([4], [1])
+    noise(cache)
+    host.load([1], [0])
+    assert (kept.tokens[0] == 2).all() and (kept.states[0] == 3).all()
+
+
+def test_only_the_tokens_of_a_group_are_cleared_from_one_on() -> None:
+    cache = mixed()
+    kept = cache.views[2]
+    kept.tokens[1], kept.states[1] = 2.0, 3.0
+    cache.clear(1, 3, cache.groups.of[2])
+    assert (kept.tokens[1, :3] == 2).all() and not kept.tokens[1, 3].any()
+    assert (kept.states[1] == 3).all()
+    cache.clear(1)
+    assert not any(plane[1].any() for plane in cache.planes)
+
+
+def test_a_page_that_begins_holds_nothing_of_its_last_group() -> None:
+    """Row 0 begins its second page, row 1 goes on in its first one."""
+    cache = mixed()
+    noise(cache)
+    tables = np.array([[[0, 1], [2, 0]], [[3, 1], [4, 0]], [[0, 5], [2, 0]]], np.int32)
+    cache.begin(AttentionBatch.build_all([3, 1], [3, 2], tables, 4, CPU))
+    assert [page for page in range(6) if not cache.planes[0][page].any()] == [1, 5]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -12,3 +14,11 @@ from baton_worker.layers.layer import Site
 def site() -> Site:
     """A float32 CPU site whose names are the roles themselves."""
     return Site(torch.device("cpu"), torch.float32, lambda role: role)
+
+
+@pytest.fixture
+def seeded() -> Iterator[None]:
+    """The same random numbers in every run, and no others for whoever comes next."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield

@@ -7,7 +7,7 @@ import torch
 
 from baton_worker.layers.bidirectional import attend
 from baton_worker.layers.texts import by_length
-from baton_worker.models.spec import Attention
+from baton_worker.models.spec import Attention, CausalAttention
 
 COUNTS = [5, 1, 9, 5, 2]
 
@@ -24,6 +24,16 @@ def test_each_text_sees_itself(num_kv_heads: int, window: int | None, counts: li
     assert torch.allclose(ours, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("counts", [COUNTS, [4, 4]])
+def test_a_causal_one_looks_back(counts: list[int]) -> None:
+    settings = CausalAttention(4, 4, 8, 0.3, rope=None)
+    generator = torch.Generator().manual_seed(0)
+    heads = torch.randn(sum(counts), 12, 8, generator=generator)
+    ours = attend(heads, by_length(counts, torch.device("cpu")), settings)
+    expected = torch.cat([_plain(part, settings) for part in heads.split(counts)])
+    assert torch.allclose(ours, expected, atol=1e-5)
+
+
 def _plain(heads: torch.Tensor, settings: Attention) -> torch.Tensor:
     """One text, [n, q + k + v, dim] to [n, q * dim]."""
     sizes = (settings.num_heads, settings.num_kv_heads, settings.num_kv_heads)
@@ -35,4 +45,6 @@ def _plain(heads: torch.Tensor, settings: Attention) -> torch.Tensor:
         position = torch.arange(len(heads))
         far = (position[:, None] - position).abs() > settings.window
         scores = scores.masked_fill(far, float("-inf"))
+    if isinstance(settings, CausalAttention):
+        scores = scores + torch.full_like(scores[0], float("-inf")).triu(1)
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1), value).flatten(1)

@@ -92,6 +92,16 @@ def test_weights_may_apply_to_what_an_expert_is_given(place: Site) -> None:
 
 
 @pytest.mark.row("F06.19")
+def test_of_the_parts_of_a_mixture_one_returns_the_tokens_of_zero_experts(place: Site) -> None:
+    router = replace(ROUTER, num_experts=1, zero_experts=1, top_k=1)
+    x, everyone = torch.randn(3, 8), torch.ones(3, 1)
+    nobody = Routing(torch.ones(3, 1, dtype=torch.int64), everyone)
+    for passes in (True, False):
+        experts = Experts(spec.Moe(router, GLU, passes=passes), 8, place)
+        filled(experts)
+        torch.testing.assert_close(experts(x, nobody), x * passes)
+
+
 def test_zero_experts_return_the_token_and_are_never_computed(place: Site) -> None:
     router = replace(ROUTER, zero_experts=3, top_k=3)
     layer = Moe(spec.Moe(router, GLU), 4, place)

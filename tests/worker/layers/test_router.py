@@ -33,6 +33,14 @@ def test_a_router_takes_any_kind_of_the_table_and_refuses_others(site: Site) -> 
         Router(replace(PLAIN, score="hardmax"), 6, site)
 
 
+@pytest.mark.parametrize("kind", ROUTERS.names())
+def test_only_routers_of_single_tokens_are_captured(site: Site, kind: str) -> None:
+    """Padding is more tokens."""
+    reason = Router(replace(PLAIN, kind=kind), 6, site).uncaptured
+    captured = kind in ("top_k", "each_group")
+    assert reason is None if captured else reason == f"the router {kind} may look at all tokens"
+
+
 def test_logits_are_float32_whatever_the_layer_computes_in() -> None:
     site = Site(torch.device("cpu"), torch.bfloat16, lambda role: role)
     router = Router(replace(PLAIN, bias=True, correction=True), 6, site)

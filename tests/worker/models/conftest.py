@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from baton_worker.attention import AttentionBatch
+from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.pages import Codes
 from baton_worker.kv import KVCache
 from baton_worker.models import LoadedModel
@@ -25,6 +26,7 @@ class Driver:
     page_size: int = 4
     pages_per_row: int = 64
     codes: Codes | None = None
+    layout: Layout = Layout.NHD
     lengths: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -34,7 +36,13 @@ class Driver:
         self.lengths = [0] * self.num_rows
         self.tables = [order[row :: self.num_rows] for row in range(self.num_rows)]
         self.cache = KVCache(
-            self.loaded.spec, num_pages, self.page_size, dtype=dtype, device=CPU, codes=self.codes
+            self.loaded.spec,
+            num_pages,
+            self.page_size,
+            dtype=dtype,
+            device=CPU,
+            codes=self.codes,
+            layout=self.layout,
         )
 
     def step(self, new: dict[int, Sequence[int]]) -> dict[int, torch.Tensor]:

@@ -147,7 +147,7 @@ def test_latents_are_refused(tmp_path: Path, kind: str) -> None:
 
 @each_kind
 def test_what_runs_in_the_code_of_transformers_is_refused(tmp_path: Path, kind: str) -> None:
-    tiny.save_checkpoint(tmp_path, "SmolLM3ForCausalLM")
+    tiny.save_checkpoint(tmp_path, "HeliumForCausalLM")
     with pytest.raises(ModelError, match=f"only a spec can have {kind} pages"):
         load_model(tmp_path, device=CPU, dtype=torch.float32, codes=CODES[kind])
 

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from baton_worker.attention import choose
+from baton_worker.attention.cpu import CpuBackend
+from baton_worker.attention.grouped import GroupedBackend
+from baton_worker.kernels.cpu import library
 from baton_worker.kernels.linear import PackedLinear
+from baton_worker.layers.attention import Attention
 from baton_worker.layers.linear import Linear
 from baton_worker.models import LoadedModel, load_model
 from baton_worker.models.build import build
@@ -46,6 +51,35 @@ def test_another_row_never_changes_the_answer(loaded: LoadedModel, driver: Any) 
     alone = driver(loaded, 1).step({0: [5, 6, 7, 8]})[0]
     together = driver(loaded, 2).step({1: [99] * 20, 0: [5, 6, 7, 8]})[0]
     torch.testing.assert_close(alone, together, rtol=0, atol=1e-4)
+
+
+@pytest.mark.row("F04.09")
+def test_two_layers_may_have_two_backends(
+    tmp_path: Path, driver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one step: kernels for the layers that they know, plain torch for the others."""
+    if library("attention") is None:
+        pytest.skip("the kernels cannot be built here")
+    model = tiny.save_checkpoint(tmp_path, "Gemma2ForCausalLM")
+    able = CpuBackend.refuses
+    monkeypatch.setattr(
+        CpuBackend,
+        "refuses",
+        lambda b, call: "it knows no window" if call.window else able(b, call),
+    )
+    choose.cache_clear()
+    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    layers = [module for module in loaded.model.modules() if isinstance(module, Attention)]
+    chosen = {layer.call.window is None: type(layer.backend) for layer in layers}
+    assert chosen == {True: CpuBackend, False: GroupedBackend}
+
+    text, run = [1, 5, 9, 7, 30, 8, 2, 11, 40, 3, 17, 25, 6, 12], driver(loaded, 2, page_size=4)
+    found = [run.step({0: text[:9], 1: text[3:7]})[0], run.step({0: text[9:13], 1: text[7:8]})[0]]
+    found.append(run.step({0: text[13:]})[0])
+    with torch.inference_mode():
+        expected = model(torch.tensor([text]), use_cache=False).logits[0]
+    torch.testing.assert_close(torch.cat(found), expected, rtol=1e-4, atol=1e-4)
+    choose.cache_clear()
 
 
 def test_stale_pages_are_not_read(loaded: LoadedModel, driver: Any) -> None:

@@ -18,7 +18,8 @@ from safetensors.torch import load_file, save_file
 from baton.errors import ModelError
 from baton_worker.attention import AttentionCall
 from baton_worker.models import ARCHITECTURES, LoadedModel, load_model
-from baton_worker.models.fallback import Fallback, _check_windows, refuses
+from baton_worker.models.config import read_config
+from baton_worker.models.fallback import Fallback, _check_windows, load_fallback, refuses
 from tests import tiny
 
 CPU = torch.device("cpu")
@@ -47,7 +48,7 @@ def test_enough_architectures_without_a_spec_show_the_fallback() -> None:
 
 
 def test_the_rest_of_the_worker_sees_a_model(tmp_path: Path) -> None:
-    tiny.save_checkpoint(tmp_path, "SmolLM3ForCausalLM")
+    tiny.save_checkpoint(tmp_path, "HeliumForCausalLM")
     loaded = load(tmp_path)
     assert isinstance(loaded.model, Fallback) and loaded.generates and loaded.recipe is None
     assert (loaded.max_length, loaded.vocab_size) == (tiny.MAX_LENGTH, tiny.VOCAB_SIZE)
@@ -65,19 +66,19 @@ def test_the_rest_of_the_worker_sees_a_model(tmp_path: Path) -> None:
         ({"architectures": ["GPTJForCausalLM"]}, "cannot be replaced"),
         ({"architectures": ["JambaForCausalLM"]}, "cannot be replaced"),
         (
-            {"architectures": ["SmolLM3ForCausalLM"], "quantization_config": SimpleNamespace()},
+            {"architectures": ["HeliumForCausalLM"], "quantization_config": SimpleNamespace()},
             "quantised",
         ),
         (
             {
-                "architectures": ["SmolLM3ForCausalLM"],
+                "architectures": ["HeliumForCausalLM"],
                 "rope_parameters": SimpleNamespace(
                     full_attention=SimpleNamespace(rope_type="dynamic")
                 ),
             },
             "longest row",
         ),
-        ({"architectures": ["SmolLM3ForCausalLM"]}, None),
+        ({"architectures": ["HeliumForCausalLM"]}, None),
     ],
 )
 def test_reasons_are_known_before_weights_are_read(
@@ -108,9 +109,11 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
 
 
 def test_state_outside_of_the_attention_fails_the_trial(tmp_path: Path) -> None:
+    """Lfm2 has a spec, but the code of transformers would be tried if it had none."""
     kinds = ["conv", "full_attention", "conv"]
     folder = save(tmp_path, "Lfm2ForCausalLM", layer_types=kinds)
-    assert "keeps state outside of its attention" in refusal(folder)
+    with pytest.raises(ModelError, match="keeps state outside of its attention"):
+        load_fallback(folder, read_config(folder), device=CPU, dtype=torch.float32)
 
 
 def test_a_mask_of_its_own_is_refused(tmp_path: Path) -> None:
@@ -120,19 +123,19 @@ def test_a_mask_of_its_own_is_refused(tmp_path: Path) -> None:
 def test_an_error_within_the_code_of_others_becomes_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny.save_checkpoint(tmp_path, "SmolLM3ForCausalLM")
+    tiny.save_checkpoint(tmp_path, "HeliumForCausalLM")
 
     def broken(*_: Any, **__: Any) -> None:
         raise IndexError("deep inside")
 
-    monkeypatch.setattr(transformers.SmolLM3ForCausalLM, "forward", broken)
+    monkeypatch.setattr(transformers.HeliumForCausalLM, "forward", broken)
     monkeypatch.setattr("baton_worker.models.fallback._generates", lambda _: True)
     assert "failed with IndexError: deep inside" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("change", ["missing", "unexpected"])
 def test_tensors_must_fit(tmp_path: Path, change: str) -> None:
-    tiny.save_checkpoint(tmp_path, "SmolLM3ForCausalLM")
+    tiny.save_checkpoint(tmp_path, "HeliumForCausalLM")
     tensors = load_file(tmp_path / "model.safetensors")
     if change == "missing":
         del tensors["model.layers.1.self_attn.k_proj.weight"]
@@ -144,7 +147,7 @@ def test_tensors_must_fit(tmp_path: Path, change: str) -> None:
 
 @pytest.mark.parametrize("options", [{"task": "embed"}, {"quantize": "int8"}])
 def test_only_a_spec_can_be_embedded_or_quantised(tmp_path: Path, options: dict[str, Any]) -> None:
-    tiny.save_checkpoint(tmp_path, "SmolLM3ForCausalLM")
+    tiny.save_checkpoint(tmp_path, "HeliumForCausalLM")
     assert "only a spec can be" in refusal(tmp_path, **options)
 
 

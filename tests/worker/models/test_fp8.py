@@ -1,109 +1,127 @@
-"""8-bit floats with block scales."""
+"""Checkpoints in 8-bit floats."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from baton.errors import ModelError
+from baton_worker.kernels.fp8 import Fp8Weight
 from baton_worker.models import load_model
-from baton_worker.models.fp8 import Widen, dequantise
-from tests import tiny
+from baton_worker.models.fp8 import formats
+from tests import quantised
+from tests.quantised import CPU, SIZES, answers_alike
 
-CPU = torch.device("cpu")
 BLOCK = (16, 16)
+CASES: dict[str, tuple[dict[str, Any], quantised.Method]] = {
+    "tensor-dynamic": ({"activation_scheme": "dynamic"}, quantised.fp8()),
+    "tensor-static": ({"activation_scheme": "static"}, quantised.fp8(static="input_scale")),
+    "spelled-otherwise": (
+        {"activation_scheme": "static", "weight_block_size": None},
+        quantised.fp8(scale="weight_scale_inv", static="activation_scale"),
+    ),
+    "block-dynamic": (
+        {"activation_scheme": "dynamic", "weight_block_size": [16, 16], "fmt": "e4m3"},
+        quantised.fp8(BLOCK, scale="weight_scale_inv"),
+    ),
+    "block-cut": (
+        {"activation_scheme": "dynamic", "weight_block_size": [48, 48]},
+        quantised.fp8((48, 48), scale="weight_scale_inv"),
+    ),
+}
 
 
-def quantised(weight: Tensor, block: tuple[int, int] = BLOCK) -> tuple[Tensor, Tensor]:
-    """Each block scaled to the largest value of the format, as checkpoints have it."""
-    rows, columns = weight.shape
-    a, b = block
-    scales = torch.zeros(-(-rows // a), -(-columns // b))
-    codes = torch.zeros(rows, columns)
-    for i in range(scales.shape[0]):
-        for j in range(scales.shape[1]):
-            here = (slice(i * a, (i + 1) * a), slice(j * b, (j + 1) * b))
-            scales[i, j] = weight[here].abs().max() / 448
-            codes[here] = weight[here] / scales[i, j]
-    return codes.to(torch.float8_e4m3fn), scales
+@pytest.mark.row("F03.01")
+@pytest.mark.parametrize("case", CASES)
+def test_answers_as_the_weights_that_are_meant(tmp_path: Path, driver: Any, case: str) -> None:
+    given, method = CASES[case]
+    settings = given | {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}
+    oracle = quantised.save(tmp_path, "LlamaForCausalLM", settings, method, **SIZES)
+    answers_alike(tmp_path, oracle, driver)
 
 
-@pytest.mark.parametrize("shape", [(32, 48), (20, 17), (3, 50)])
-def test_scales_are_of_blocks_even_cut_ones(shape: tuple[int, int]) -> None:
-    weight = torch.randn(shape)
-    codes, scales = quantised(weight)
-    for row in range(shape[0]):
-        for column in range(shape[1]):
-            expected = codes[row, column].float() * scales[row // 16, column // 16]
-            assert dequantise(codes, scales, BLOCK)[row, column] == expected
-    torch.testing.assert_close(dequantise(codes, scales, BLOCK), weight, atol=0.1, rtol=0.07)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(
+            {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0},
+            marks=pytest.mark.row("F03.03"),
+        ),
+        pytest.param({"quant_method": "ptpc_fp8"}, marks=pytest.mark.row("F03.04")),
+    ],
+)
+def test_a_scale_per_row(tmp_path: Path, driver: Any, settings: dict[str, Any]) -> None:
+    """Modules that are not converted are stored as they are."""
 
+    def chosen(name: str) -> bool:
+        return quantised.projections(name) and "layers.1." not in name
 
-@pytest.mark.parametrize("scale_first", [True, False])
-def test_halves_wait_for_each_other(scale_first: bool) -> None:
-    codes, scales = quantised(torch.randn(16, 16))
-    widen, norm = Widen(BLOCK), torch.ones(4)
-    stored = [("x.weight", codes), ("x.weight_scale_inv", scales)]
-    parts = [
-        part
-        for name, tensor in [("norm.weight", norm), *(stored[::-1] if scale_first else stored)]
-        for part in widen(name, tensor)
-    ]
-    assert [name for name, _ in parts] == ["norm.weight", "x.weight"]
-    assert parts[0][1] is norm and torch.equal(parts[1][1], dequantise(codes, scales, BLOCK))
-
-
-def requantise(folder: Path, settings: dict[str, Any], skipped: dict[str, Tensor]) -> None:
-    """Make the checkpoint one of 8-bit floats, in `folder`/fp8; `folder` keeps what they mean."""
-    tensors, stored = load_file(folder / "model.safetensors"), dict[str, Tensor]()
-    for name, weight in list(tensors.items()):
-        stored[name] = weight
-        if weight.ndim == 2 and name.endswith("_proj.weight"):
-            codes, scales = quantised(weight)
-            stored |= {name: codes, f"{name}_scale_inv": scales}
-            tensors[name] = dequantise(codes, scales, BLOCK)
-    save_file(tensors, folder / "model.safetensors")
-    (folder / "fp8").mkdir()
-    save_file(stored | skipped, folder / "fp8" / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "fp8" / "config.json").write_text(json.dumps(config | settings))
-
-
-def logits(folder: Path, driver: Any) -> Tensor:
-    loaded = load_model(folder, device=CPU, dtype=torch.float32)
-    return driver(loaded, 1).step({0: list(range(2, 60))})[0]
+    left = {"modules_to_not_convert": ["lm_head", "model.layers.1"]}
+    method = quantised.fp8((1, 0))
+    oracle = quantised.save(
+        tmp_path, "LlamaForCausalLM", settings | left, method, chosen=chosen, **SIZES
+    )
+    answers_alike(tmp_path, oracle, driver)
 
 
 @pytest.mark.row("L03")
 def test_deepseek_v3_in_8_bit_floats_with_draft_layers_that_stay_unread(
     tmp_path: Path, driver: Any
 ) -> None:
-    tiny.save_checkpoint(tmp_path, "DeepseekV3ForCausalLM")
-    settings = {
-        "quantization_config": {"quant_method": "fp8", "weight_block_size": list(BLOCK)},
-        "num_nextn_predict_layers": 1,
-    }
-    codes, scales = quantised(torch.randn(48, 96))
-    draft = "model.layers.3.eh_proj.weight"
-    requantise(tmp_path, settings, {draft: codes, f"{draft}_scale_inv": scales})
-    oracle = tiny.tiny_model("DeepseekV3ForCausalLM")
-    oracle = type(oracle).from_pretrained(tmp_path, dtype=torch.float32).eval()
-    ours = logits(tmp_path / "fp8", driver)
-    with torch.inference_mode():
-        expected = oracle(torch.tensor([list(range(2, 60))]), use_cache=False).logits[0]
-    assert (ours - expected).abs().max() < 1e-3
+    settings = {"quant_method": "fp8", "weight_block_size": list(BLOCK)}
+    method = quantised.fp8(BLOCK, scale="weight_scale_inv")
+    oracle = quantised.save(tmp_path, "DeepseekV3ForCausalLM", settings, method)
+    parts, _ = method(torch.randn(48, 96))
+    draft = {f"model.layers.3.eh_proj.{part}": tensor for part, tensor in parts.items()}
+    quantised.add(tmp_path, draft, num_nextn_predict_layers=1)
+    answers_alike(tmp_path, oracle, driver)
 
 
-def test_scales_per_tensor_are_refused(tmp_path: Path) -> None:
-    tiny.save_checkpoint(tmp_path, "LlamaForCausalLM")
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "fp8"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match="quantised with fp8"):
+def test_scales_of_pages_in_the_layout_of_weights_are_left(tmp_path: Path, driver: Any) -> None:
+    settings = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+    oracle = quantised.save(tmp_path, "LlamaForCausalLM", settings, quantised.fp8(), **SIZES)
+    name = "model.layers.0.self_attn.k_proj.k_scale"
+    quantised.add(tmp_path, {name: torch.tensor(0.5)})
+    answers_alike(tmp_path, oracle, driver)
+
+
+def read(settings: dict[str, Any], parts: dict[str, torch.Tensor]) -> Fp8Weight:
+    form = formats(SimpleNamespace(**settings))("x")
+    assert form is not None and form.parts == parts.keys()
+    weight = form.read(parts)
+    assert isinstance(weight, Fp8Weight)
+    return weight
+
+
+def test_how_inputs_are_rounded_is_read_too() -> None:
+    weight, _ = quantised.fp8(static="input_scale")(torch.randn(8, 32))
+    static = read({"activation_scheme": "static"}, weight).inputs
+    assert static.scale == torch.tensor(0.05) and static.group is None
+    blocks, _ = quantised.fp8((4, 16))(torch.randn(8, 32))
+    assert read({"weight_block_size": [4, 16]}, blocks).inputs.group == 16
+    rows, _ = quantised.fp8((1, 0))(torch.randn(8, 32))
+    assert read({"activation_scale_ub": 1200.0}, rows).inputs.most == 1200.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"fmt": "e5m2"}, "of the kind e5m2 cannot be read"),
+        ({"activation_scheme": "both"}, "'both' is unknown. Known: dynamic, static"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        formats(SimpleNamespace(**settings))
+
+
+def test_scales_that_are_none_of_the_weight(tmp_path: Path) -> None:
+    settings = {"quant_method": "fp8", "weight_block_size": [16, 16]}
+    method = quantised.fp8((32, 32))
+    quantised.save(tmp_path, "LlamaForCausalLM", settings, method, **SIZES)
+    with pytest.raises(ModelError, match=r"do not fit one another: .*weight_scale"):
         load_model(tmp_path, device=CPU, dtype=torch.float32)

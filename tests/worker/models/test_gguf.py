@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,28 @@ PLAIN = {"attention_bias": False, "mlp_bias": False, "rope_parameters": None}
 WRITABLE = [Type.F32, Type.F16, Type.BF16, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0]
 K_TYPES = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K]
 DOWN = "model.layers.1.mlp.down_proj.weight"
+
+
+DEFAULT_ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}}
+HALF = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
+PERMUTED = ("llama", "granite", "arcee")
+"""Architectures whose query and key rows llama.cpp's converter interleaves."""
+EXTRA = {
+    "num_experts": "add_expert_count",
+    "num_local_experts": "add_expert_count",
+    "num_experts_per_tok": "add_expert_used_count",
+    "moe_intermediate_size": "add_expert_feed_forward_length",
+    "shared_expert_intermediate_size": "add_expert_shared_feed_forward_length",
+    "embedding_multiplier": "add_embedding_scale",
+    "residual_multiplier": "add_residual_scale",
+    "attention_multiplier": "add_attention_scale",
+    "logits_scaling": "add_logit_scale",
+    "logit_scale": "add_logit_scale",
+    "attn_logit_softcapping": "add_attn_logit_softcapping",
+    "final_logit_softcapping": "add_final_logit_softcapping",
+    "sliding_window": "add_sliding_window",
+}
+"""Field of a config, and the method of the writer that stores it."""
 
 
 def permute(rows: np.ndarray[Any, Any], num_heads: int) -> np.ndarray[Any, Any]:
@@ -58,18 +81,41 @@ class Writer:
         f.add_feed_forward_length(c.intermediate_size)
         f.add_head_count(c.num_attention_heads)
         f.add_head_count_kv(c.num_key_value_heads)
-        f.add_layer_norm_rms_eps(c.rms_norm_eps)
-        f.add_rope_freq_base(c.rope_parameters["rope_theta"])
+        if hasattr(c, "rms_norm_eps"):
+            f.add_layer_norm_rms_eps(c.rms_norm_eps)
+        rope = c.rope_parameters.get("full_attention", c.rope_parameters)
+        f.add_rope_freq_base(rope["rope_theta"])
+        if "partial_rotary_factor" in rope:
+            head = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+            f.add_rope_dimension_count(int(head * rope["partial_rotary_factor"]))
+        if rope["rope_type"] == "linear" and self.arch == "gemma3":
+            f.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+            f.add_rope_scaling_factor(rope["factor"])
+            f.add_rope_freq_base_swa(c.rope_parameters["sliding_attention"]["rope_theta"])
         f.add_eos_token_id(1)
-        if self.arch == "qwen3":
+        if getattr(c, "head_dim", None):
             f.add_key_length(c.head_dim)
+        for field in ("norm_epsilon", "layer_norm_eps", "norm_eps"):
+            if getattr(c, field, None):
+                f.add_layer_norm_eps(getattr(c, field))
+        for field, add in EXTRA.items():
+            if getattr(c, field, None) is not None:
+                getattr(f, add)(getattr(c, field))
 
     def tensor(self, name: str, parameter: torch.Tensor, kind: Type) -> None:
         values = parameter.detach().numpy().copy()
-        if self.arch == "llama" and ".q_proj." in name:
+        if self.arch in PERMUTED and ".q_proj." in name:
             values = permute(values, self.c.num_attention_heads)
-        if self.arch == "llama" and ".k_proj." in name:
+        if self.arch in PERMUTED and ".k_proj." in name:
             values = permute(values, self.c.num_key_value_heads)
+        if self.arch.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
+            values += 1
+        if ".experts.gate_up_proj" in name:
+            self.experts(name, np.split(values, 2, axis=1), ("gate", "up"))
+            return
+        if ".experts.down_proj" in name:
+            self.experts(name, [values], ("down",))
+            return
         stored = self.names.get_name(name, try_suffixes=(".weight", ".bias"))
         if values.ndim == 1 or kind is Type.F32:
             self.file.add_tensor(stored, values)
@@ -79,6 +125,13 @@ class Writer:
         assert ".q_proj." not in name or kind in WRITABLE
         rounded = gguf.quants.dequantize(blocks(parameter.detach().numpy(), kind), kind)
         parameter.data.copy_(torch.from_numpy(rounded.copy()))
+
+    def experts(self, name: str, parts: list[np.ndarray[Any, Any]], roles: Iterable[str]) -> None:
+        """One tensor per role, of all experts."""
+        layer = name.split(".")[2]
+        for part, role in zip(parts, roles, strict=True):
+            stacked = np.ascontiguousarray(part)
+            self.file.add_tensor(f"blk.{layer}.ffn_{role}_exps.weight", stacked)
 
     def close(self) -> Path:
         self.file.write_header_to_file()
@@ -163,6 +216,25 @@ def test_k_types_load(tmp_path: Path, driver: Any, kind: Type) -> None:
         ("qwen2", "Qwen2ForCausalLM", {"use_sliding_window": False}),
         ("qwen2", "Qwen2ForCausalLM", {"use_sliding_window": False, "tie_word_embeddings": False}),
         ("qwen3", "Qwen3ForCausalLM", {"attention_bias": False}),
+        ("llama", "MixtralForCausalLM", {"sliding_window": None}),
+        ("qwen2moe", "Qwen2MoeForCausalLM", {"decoder_sparse_step": 1, "mlp_only_layers": []}),
+        ("qwen3moe", "Qwen3MoeForCausalLM", {"attention_bias": False, "mlp_only_layers": []}),
+        ("arcee", "ArceeForCausalLM", {"attention_bias": False, "mlp_bias": False}),
+        ("granite", "GraniteForCausalLM", {"attention_bias": False, "mlp_bias": False}),
+        ("olmo2", "Olmo2ForCausalLM", {"attention_bias": False}),
+        ("olmoe", "OlmoeForCausalLM", {"attention_bias": False}),
+        ("seed_oss", "SeedOssForCausalLM", {"attention_out_bias": False, "mlp_bias": False}),
+        ("starcoder2", "Starcoder2ForCausalLM", {"sliding_window": None}),
+        ("command-r", "CohereForCausalLM", {"attention_bias": False, "use_qk_norm": False}),
+        ("phi3", "Phi3ForCausalLM", {"rope_parameters": HALF, "sliding_window": None}),
+        ("glm4", "Glm4ForCausalLM", {}),
+        ("stablelm", "StableLmForCausalLM", {"qk_layernorm": False}),
+        ("ernie4_5", "Ernie4_5ForCausalLM", {"use_bias": False}),
+        ("hunyuan-dense", "HunYuanDenseV1ForCausalLM", {"attention_bias": False} | DEFAULT_ROPE),
+        ("nemotron", "NemotronForCausalLM", {"attention_bias": False, "mlp_bias": False}),
+        ("gemma", "GemmaForCausalLM", {"attention_bias": False}),
+        ("gemma2", "Gemma2ForCausalLM", {"query_pre_attn_scalar": 16}),
+        ("gemma3", "Gemma3ForCausalLM", {"query_pre_attn_scalar": 16}),
     ],
 )
 def test_every_architecture_loads(
@@ -185,6 +257,25 @@ def test_llama3_scaling_is_a_tensor(tmp_path: Path, driver: Any) -> None:
     factors = plain / oracle.model.rotary_emb.inv_freq
     assert factors.max() > 1
     writer.file.add_tensor("rope_freqs.weight", factors.numpy())
+    for name, parameter in oracle.named_parameters():
+        writer.tensor(name, parameter, Type.F32)
+    assert_same(writer.close(), oracle, driver)
+
+
+def test_long_rope_is_two_tensors(tmp_path: Path, driver: Any) -> None:
+    rope = tiny.TRAITS["Phi3ForCausalLM"]["rope_parameters"] | {
+        "long_factor": [2.0, 3.0, 3.5, 4.0],
+        "short_factor": [1.0, 1.1, 1.3, 1.5],
+    }
+    changes = {"rope_parameters": rope, "original_max_position_embeddings": 1}
+    oracle = tiny.tiny_model("Phi3ForCausalLM", **SIZES, sliding_window=None, **changes)
+    writer = Writer(tmp_path / "tiny.gguf", "phi3", oracle)
+    writer.metadata()
+    writer.file.add_rope_scaling_attn_factors(rope["attention_factor"])
+    writer.file.add_rope_scaling_orig_ctx_len(1)
+    for kind in ("long", "short"):
+        factors = np.array(rope[f"{kind}_factor"], np.float32)
+        writer.file.add_tensor(f"rope_factors_{kind}.weight", factors)
     for name, parameter in oracle.named_parameters():
         writer.tensor(name, parameter, Type.F32)
     assert_same(writer.close(), oracle, driver)

@@ -10,6 +10,9 @@ import torch
 
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.models import LoadedModel, load_model
+from tests import tiny
+from tests.oracles import ropes
+from tests.oracles.checkpoints import MAKERS
 
 CPU = torch.device("cpu")
 LENGTHS = (5, 17, 33, 64, 2)
@@ -50,4 +53,33 @@ def test_logits_do_not_depend_on_where_a_prompt_is_cut(loaded: LoadedModel, driv
     for cut in (1, 16, 40, 63):
         parts = driver(loaded, 1, page_size=16)
         first, second = parts.step({0: text[:cut]})[0], parts.step({0: text[cut:]})[0]
+        assert torch.equal(torch.cat([first, second]), whole), f"cut at {cut}"
+
+
+@pytest.mark.parametrize("architecture", ["Lfm2MoeForCausalLM", "MiniMaxForCausalLM"])
+def test_layers_of_bounded_memory_depend_on_no_cut_and_no_batch(
+    architecture: str, dtype: torch.dtype, driver: Any, tmp_path: Path
+) -> None:
+    """Where what a token reads is not attended to, but carried on."""
+    tiny.save_checkpoint(tmp_path, architecture)
+    _check_cuts(load_model(tmp_path, device=CPU, dtype=dtype), driver)
+
+
+@pytest.mark.parametrize("name", ropes.ROWS)
+def test_odd_ropes_depend_on_no_cut_and_no_batch(
+    name: str, dtype: torch.dtype, driver: Any, tmp_path: Path
+) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        MAKERS[name](tmp_path)
+    _check_cuts(load_model(tmp_path, device=CPU, dtype=dtype), driver)
+
+
+def _check_cuts(loaded: LoadedModel, driver: Any) -> None:
+    long, short = [n % 300 + 2 for n in texts()[3]], [n % 300 + 2 for n in texts()[0]]
+    whole = driver(loaded, 1, page_size=16).step({0: long})[0]
+    for cut in (1, 16, 40, 63):
+        parts = driver(loaded, 2, page_size=16)
+        first = parts.step({0: long[:cut]})[0]
+        second = parts.step({1: short, 0: long[cut:]})[0]
         assert torch.equal(torch.cat([first, second]), whole), f"cut at {cut}"

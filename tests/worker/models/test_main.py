@@ -23,6 +23,22 @@ def test_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "no config.json" in capsys.readouterr().err
 
 
+def test_what_has_no_spec_may_run_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny.tiny_config("HeliumForCausalLM").save_pretrained(tmp_path)
+    assert main([str(tmp_path)]) == 0
+    assert "would run in the slower code of transformers" in capsys.readouterr().out
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert main([str(tmp_path / "config.json")]) == 1
+    assert "Point --model at a checkpoint folder" in capsys.readouterr().err
+
+
 def test_wants_one_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "usage" in capsys.readouterr().err

@@ -99,9 +99,11 @@ def test_a_tied_head_runs_blocks_and_the_table_keeps_floats(site: Site) -> None:
 
 def test_blocks_of_another_shape_are_left_to_the_loader(site: Site) -> None:
     layer = Linear(64, {"a": 8}, site)
-    taking = Taking([layer])
+    taken = list[str]()
+    taking = Taking([layer], took=taken.append)
     [(name, left)] = taking([("a.weight", some_blocks(9))])
-    assert name == "a.weight" and left.shape == (9, 64) and not taking.taken
+    assert name == "a.weight" and left.shape == (9, 64) and not taken
+    assert not [*taking([("a.weight", some_blocks(8))])] and taken == ["a.weight"]
 
 
 def test_precision_is_chosen_by_layer(site: Site) -> None:

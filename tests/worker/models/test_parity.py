@@ -16,7 +16,9 @@ import torch
 
 from baton_worker.models import ARCHITECTURES, LoadedModel, load_model
 from tests import mixtures, tiny
+from tests.fakes.ranks import TwoRanks
 from tests.oracles import mixtures as _mixture_oracles  # noqa: F401 - fills MAKERS
+from tests.oracles import ropes
 from tests.oracles.checkpoints import MAKERS, Oracle, asked
 
 CPU = torch.device("cpu")
@@ -89,9 +91,25 @@ def cases() -> Iterator[Any]:
         for number, changes in enumerate(tiny.VARIANTS.get(name, []), start=2):
             yield pytest.param(Case(name, changes), id=f"{name}-{number}", marks=marks)
 
+    for name, row in ropes.ROWS.items():
+        yield pytest.param(Case(name), id=name, marks=[pytest.mark.row(row)])
+
     for name in tiny.UNLISTED:
         if name not in ARCHITECTURES:
             yield pytest.param(Case(name), id=f"{name}-by-transformers")
+
+
+def with_a_spec() -> Iterator[Any]:
+    """The cases of architectures that are not left to transformers."""
+    known = {*ARCHITECTURES.names(), *ropes.ROWS}
+    return (case for case in cases() if case.values[0].architecture in known)
+
+
+def of_experts() -> Iterator[Any]:
+    """The cases of mixtures whose experts have gates of their own."""
+    dense = {"MiniCPM3ForCausalLM", "Lfm2ForCausalLM"}
+    mixed = mixtures.TRAITS.keys() | mixtures.ROWS.keys() - dense
+    return (case for case in with_a_spec() if case.values[0].architecture in mixed - dense)
 
 
 def in_transformers() -> Iterator[Any]:
@@ -106,6 +124,7 @@ class Pair:
     oracle: Oracle
     model: Any
     loaded: LoadedModel
+    folder: Path
 
 
 @pytest.fixture(scope="module", params=list(cases()))
@@ -114,7 +133,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with torch.random.fork_rng():
         torch.manual_seed(0)
         oracle, model = request.param.make(folder)
-    return Pair(oracle, model, load_model(folder, device=CPU, dtype=torch.float32))
+    return Pair(oracle, model, load_model(folder, device=CPU, dtype=torch.float32), folder)
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
@@ -133,6 +152,7 @@ def assert_greedy(oracle: Oracle, tokens: list[int], continuation: list[int]) ->
     assert logits.argmax(-1).tolist() == continuation
 
 
+@pytest.mark.row("F22.02")
 def test_full_prefill_matches(pair: Pair, driver: Any) -> None:
     tokens, run = prompt(100), driver(pair.loaded, 1)
     expected, ours = pair.oracle(tokens), run.step({0: tokens})
@@ -177,6 +197,41 @@ def test_shared_pages_serve_a_second_sequence(pair: Pair, driver: Any) -> None:
     continued, other = run.decode(ours, 32)
     assert_greedy(pair.oracle, shared + second, continued)
     assert_greedy(pair.oracle, shared + first + first[:1], other)
+
+
+@pytest.mark.row("F14.03")
+@pytest.mark.row("F14.04")
+@pytest.mark.parametrize("pair", list(with_a_spec()), indirect=True, scope="module")
+def test_two_ranks_answer_as_one(pair: Pair, driver: Any, two_ranks: TwoRanks) -> None:
+    check_two_ranks(pair, driver, two_ranks)
+
+
+@pytest.mark.row("F06.21")
+@pytest.mark.row("F14.11")
+@pytest.mark.parametrize("pair", list(of_experts()), indirect=True, scope="module")
+@pytest.mark.parametrize("placement", ["linear", "round_robin"])
+def test_two_ranks_with_whole_experts_answer_as_one(
+    pair: Pair, driver: Any, two_ranks: TwoRanks, placement: str
+) -> None:
+    check_two_ranks(pair, driver, two_ranks, experts=placement)
+
+
+def check_two_ranks(pair: Pair, driver: Any, two_ranks: TwoRanks, **changes: Any) -> None:
+    """Over gloo: a full prefill, 7-token chunks, a prefix hit, then a ragged decode of them all."""
+    run = driver(pair.loaded, 5)
+    prompts = [prompt(100), prompt(50, seed=1), prompt(1, seed=2), prompt(9, seed=3)]
+    hit = prompts[0][:24] + prompt(11, seed=4)
+    with two_ranks.serving(pair.folder, num_pages=run.cache.num_pages, **changes) as led:
+        run.loaded, run.cache = led.loaded, led.cache
+        ours = run.step({0: prompts[0]})
+        chunks = [run.step({1: prompts[1][at : at + 7]})[1] for at in range(0, 50, 7)]
+        run.share(4, with_row=0, num_tokens=24)
+        ours |= run.step({2: prompts[2], 4: hit[24:], 3: prompts[3]}) | {1: torch.cat(chunks)}
+        logits = {row: ours[row] for row in range(5)}
+        continued = run.decode(logits, 32)
+    for row, (tokens, continuation) in enumerate(zip([*prompts, hit], continued, strict=True)):
+        assert_close(logits[row], pair.oracle(tokens)[-len(logits[row]) :])
+        assert_greedy(pair.oracle, tokens, continuation)
 
 
 @pytest.mark.parametrize("pair", list(in_transformers()), indirect=True, scope="module")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from baton.errors import ModelError
-from baton_worker.models import ARCHITECTURES, resolve
+from baton_worker.models import ARCHITECTURES, load_model, resolve
 from tests import tiny
-from tests.oracles import mixtures
+from tests.oracles import mixtures, ropes
 from tests.oracles.checkpoints import MAKERS
 
-assert mixtures, "registers its makers"
+assert mixtures and ropes, "they register their makers"
 
 
 def config(**changes: Any) -> SimpleNamespace:
@@ -28,14 +32,50 @@ def test_unknown_architecture_names_the_closest_and_the_files_to_edit() -> None:
         assert part in error.value.message
 
 
+def refusal(folder: Path, **config: Any) -> str:
+    """What the worker says of a checkpoint."""
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError) as error:
+        load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
+    return error.value.message
+
+
+@pytest.mark.row("P15", refuses=True)
+def test_a_model_of_a_package_that_is_absent_names_the_package(tmp_path: Path) -> None:
+    fields = {"model_type": "terratorch", "pretrained_cfg": {}}
+    assert refusal(tmp_path, architectures=["Terratorch"], **fields) == (
+        "Terratorch wraps the models of the package terratorch, which is not installed here, and "
+        "Baton cannot run them without it. Serve another checkpoint."
+    )
+
+
+def test_a_package_that_is_there_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module("baton_worker.models.resolve")  # The package has a function of its name.
+    monkeypatch.setattr(module, "find_spec", lambda name: name)
+    with pytest.raises(ModelError, match=r"terratorch\. It is installed, but nothing in Baton"):
+        resolve(config(architectures=["Terratorch"]))
+
+
+@pytest.mark.row("P14", refuses=True)
+def test_what_stands_in_the_way_is_said(tmp_path: Path) -> None:
+    fields = {"model_type": "qwen2_vl", "hidden_size": 8, "vision_config": {}}
+    said = refusal(tmp_path, architectures=["JinaVLForRanking"], **fields)
+    assert "not supported yet, and the image encoder of Qwen2-VL is missing here" in said
+
+
 def test_a_config_without_architecture_says_where_to_name_it() -> None:
     with pytest.raises(ModelError, match=r'"architectures".*LlamaForCausalLM.*docs/models\.md'):
         resolve(config(architectures=None))
 
 
 def test_a_quantised_checkpoint_is_refused_by_the_name_of_its_method() -> None:
-    with pytest.raises(ModelError, match="quantised with awq"):
-        resolve(config(quantization_config=SimpleNamespace(quant_method="awq")))
+    with pytest.raises(ModelError, match="quantised with hqq"):
+        resolve(config(quantization_config=SimpleNamespace(quant_method="hqq")))
+
+
+def test_mxfp4_is_for_those_whose_spec_says_where_it_is() -> None:
+    with pytest.raises(ModelError, match=r"quantised with mxfp4, .* in LlamaForCausalLM"):
+        resolve(config(quantization_config=SimpleNamespace(quant_method="mxfp4")))
 
 
 def test_a_missing_field_is_named() -> None:

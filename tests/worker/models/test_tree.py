@@ -11,9 +11,10 @@ from rich.console import Console
 
 from baton_worker.models import resolve
 from baton_worker.models.config import read_config
+from baton_worker.models.serving import serving
 from baton_worker.models.spec import Norm, Rope
 from baton_worker.models.tree import brief, tree
-from tests import tiny
+from tests import tiny, tiny_towers
 from tests.oracles.checkpoints import MAKERS
 
 CPU = torch.device("cpu")
@@ -30,10 +31,45 @@ def test_equal_layers_are_shown_once_with_sizes_and_backends(tmp_path: Path) -> 
     config.save_pretrained(tmp_path)
     lines = text(tmp_path).splitlines()
     assert lines[0].startswith("Tiny  ") and "K parameters" in lines[0]
-    assert [line.split("layers ")[1] for line in lines if "layers " in line] == ["0, 2", "1"]
+    found = [line.split("─ ")[1] for line in lines if "─ layer" in line]
+    assert found == ["layers 0, 2", "layer 1"]
     # Three layers, key and value, two heads of 16 channels, four bytes.
     assert any("keys and values: 768 bytes per token" in line for line in lines)
     assert sum("attention by" in line for line in lines) == 2
+
+
+def test_what_is_not_keys_and_values_is_in_the_tree(tmp_path: Path) -> None:
+    """Two layers of attention fill a page of 4 KiB, one layer that keeps states does so too."""
+    tiny.tiny_config("MiniMaxForCausalLM", layer_types=None).save_pretrained(tmp_path)
+    shown = text(tmp_path)
+    # Keys and values of two heads of 8 channels in two layers, of six heads in two.
+    assert f"keys and values: {4 * 2 * 8 * (2 * 2 + 2 * 6)} bytes per token" in shown
+    assert f"states: {2 * 6 * 8 * 8 * 4} bytes per page" in shown
+    size = 16 * 2 * 6 * 8 * 4 + 6 * 8 * 8 * 4
+    groups = "3 groups of layers that see all tokens, the last 17 (2 groups)"
+    assert f"pages: {size} bytes for 16 tokens of one of {groups}" in shown
+    assert "LinearAttention(num_heads=6, head_dim=8, decays=(" in shown
+
+
+def test_many_numbers_are_not_spelled_out() -> None:
+    assert brief(tuple(range(20))) == "(0, ... 20 in all)"
+
+
+def test_encoders_and_stacks_within_are_shown_alike(tmp_path: Path) -> None:
+    tiny_towers.save(tmp_path, "CLIPModel")
+    config = read_config(tmp_path)
+    shown = Console(width=300, record=True, file=StringIO())
+    shown.print(tree("Tiny", serving(config, tmp_path).spec, device=CPU, dtype=torch.float32))
+    lines = shown.export_text().splitlines()
+    assert any("patches=Patches(" in line for line in lines)
+    assert sum("─ layers 0-" in line for line in lines) == 2
+    assert sum(line.endswith("─ vision") for line in lines) == 1
+    assert not any("names=" in line or "per token" in line for line in lines)
+
+
+def test_latent_attention_says_what_runs_it(tmp_path: Path) -> None:
+    tiny.tiny_config("DeepseekV3ForCausalLM").save_pretrained(tmp_path)
+    assert text(tmp_path).count("attention by") == 1
 
 
 def test_layers_without_attention_say_so(tmp_path: Path) -> None:
@@ -46,6 +82,7 @@ def test_layers_without_attention_say_so(tmp_path: Path) -> None:
     [
         (None, "nothing"),
         (0.1 + 0.2, "0.3"),
+        ((0.1 + 0.2, (1, None)), "(0.3, (1, nothing))"),
         (Norm(1e-5, kind="layer"), "Norm(eps=1e-05, kind=layer)"),
         (Rope(8, 10.0, 32), "Rope(dim=8, base=10, max_position=32)"),
     ],

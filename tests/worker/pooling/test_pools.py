@@ -67,6 +67,15 @@ def test_a_text_is_complete_with_its_last_chunk() -> None:
     assert vectors[0] == pytest.approx(np.array([26 / 5, 29 / 5]))
 
 
+def test_a_model_that_pools_itself_gives_one_state_per_text() -> None:
+    held, some = batch(), pools(take="first")
+    first = plan(1, {0: (0, 3), 1: (0, 2)}, text(0, 3), text(1, 2))
+    rows, _ = held.apply(first)
+    some.enter(first)
+    vectors = some.step(held, rows, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert {slot: v.tolist() for slot, v in vectors.items()} == {0: [1.0, 2.0], 1: [3.0, 4.0]}
+
+
 def test_a_sequence_that_left_leaves_nothing_behind() -> None:
     held, some = batch(), pools()
     first = plan(1, {0: (0, 3)}, text(0, 5))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from baton.errors import SettingsError
+from baton.errors import ModelError, SettingsError
 from baton_worker.models.families.encoders import bert
+from baton_worker.models.families.towers import clip
 from baton_worker.models.spec import Decoder, Head, Norm
-from baton_worker.pooling.recipes import as_reward, classification, embedding
+from baton_worker.pooling.recipes import as_reward, classification, compared, embedding
+from baton_worker.pooling.sentence import SentenceFiles
 
 DECODER = Decoder(hidden=8, vocab=9, layers=(), norm=Norm(1e-6), head=Head())
 BERT: dict[str, Any] = {
@@ -91,3 +94,15 @@ def test_one_label_is_a_score() -> None:
 def test_a_reward_is_raw() -> None:
     made = as_reward(classification(config(id2label=labels("a")), DECODER, "auto"))
     assert (made.task, made.finish, made.width) == ("reward", "identity", 1)
+
+
+def test_towers_pool_by_themselves() -> None:
+    made = compared(clip(SimpleNamespace()), None, "auto", "auto")
+    assert (made.task, made.width, made.max_length, made.reach) == ("embed", 512, 77, "whole")
+    files = SentenceFiles(Path(), "mean", (), True, 0)
+    with pytest.raises(ModelError, match="pools by itself"):
+        compared(clip(SimpleNamespace()), files, "auto", "auto")
+    with pytest.raises(SettingsError, match="--task classify: this model makes vectors"):
+        compared(clip(SimpleNamespace()), None, "classify", "auto")
+    with pytest.raises(SettingsError, match="--pooling mean: this model pools by itself"):
+        compared(clip(SimpleNamespace()), None, "embed", "mean")

@@ -8,7 +8,16 @@ import torch
 
 from baton.protocol import Sampling
 from baton_worker.grammar.mask import Mask
-from baton_worker.sampling import PARAMETERS, fill, sample
+from baton_worker.sampling import (
+    PARAMETERS,
+    Adjustments,
+    Entries,
+    History,
+    Rule,
+    Rules,
+    fill,
+    sample,
+)
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,17 +34,53 @@ MIXED = [
 
 
 @pytest.mark.row("F09.12")
-def test_equals_the_cpu() -> None:
+@pytest.mark.parametrize("kinds", [MIXED[:-1], MIXED], ids=["in triton", "locally typical"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_equals_the_cpu(kinds: list[Sampling], masked: bool) -> None:
+    """A batch with a locally typical row is sampled by torch, also on a GPU; any other in Triton,
+    where that is installed."""
     parameters = np.zeros(ROWS, PARAMETERS)
     for row in range(ROWS):
-        given = {f: getattr(MIXED[row % len(MIXED)], f) for f in Sampling.__struct_fields__}
-        fill(parameters[row], Sampling(**given | {"seed": row * 7919}))
+        given = {f: getattr(kinds[row % len(kinds)], f) for f in Sampling.__struct_fields__}
+        fill(parameters[row], Sampling(**given | {"seed": row * 7919 + (row << 33)}))
     logits = torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(0)) * 3
     bits = np.random.default_rng(0).integers(0, 256, (ROWS, VOCAB // 8), np.uint8)
     index = np.arange(ROWS)
     found = []
     for device in ("cpu", "cuda"):
         there = logits.to(device, copy=True)
-        Mask(index[::3], bits[::3]).apply(there)
+        if masked:
+            Mask(index[::3], bits[::3]).apply(there)
         found.append(sample(there, parameters, index))
-    assert np.array_equal(*found)
+    assert found[1].dtype == np.int32 and np.array_equal(*found)
+
+
+@pytest.mark.row("F09.12")
+def test_what_is_done_to_logits_equals_the_cpu() -> None:
+    """Bias, penalties and rules, as a batch of a worker has them."""
+    history = np.random.default_rng(1).integers(0, VOCAB, (ROWS, 40))
+    sampled = (np.arange(40) >= 10).astype(np.float32) * np.ones((ROWS, 1), np.float32)
+    parameters = np.zeros(ROWS, PARAMETERS)
+    for row in range(ROWS):
+        fill(
+            parameters[row],
+            Sampling(1, seed=row, repetition_penalty=1.2, presence_penalty=0.3, top_p=0.95),
+        )
+    index = np.arange(ROWS)
+    biased = Entries(index, index % VOCAB, np.linspace(-4, 4, ROWS, dtype=np.float32))
+    rule = Rule.of(Sampling(1, allowed_ids=tuple(range(0, VOCAB, 2)), bad_words=((4,), (7, 8))))
+    assert rule is not None
+    adjusted = Adjustments(
+        bias=biased,
+        history=History(index[::2], history[::2], sampled[::2], parameters[::2]),
+        rules=Rules([0, 3], [rule, rule], [history[0].astype(np.int32), history[3, :1]]),
+    )
+    logits = torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(2)) * 3
+    found, chosen = [], []
+    for device in ("cpu", "cuda"):
+        there = logits.to(device, copy=True)
+        adjusted.apply(there)
+        found.append(there.cpu().clone())
+        chosen.append(sample(there, parameters, index))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-5)
+    assert np.array_equal(*chosen)

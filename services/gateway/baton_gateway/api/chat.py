@@ -5,7 +5,8 @@ https://platform.openai.com/docs/api-reference/chat
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from array import array
+from collections.abc import Iterator
 
 import msgspec
 from fastapi import APIRouter
@@ -17,24 +18,16 @@ from baton_gateway.api.reply import (
     Choice,
     Head,
     check_choices,
-    deadline,
-    durable,
-    json,
     permitted,
+    requested,
+    respond,
     sampling,
-    seed,
-    streamed,
-    tenant,
-    trace,
-    whole,
 )
 from baton_gateway.body import read
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation import ChatPrompt, Delta, Generation, Started
 from baton_gateway.logprobs import Vocabulary
-from baton_gateway.middleware import account_of, budget_of
-from baton_gateway.notes import Notes
 from baton_gateway.schemas.openai import ChatRequest
 from baton_gateway.schemas.responses import (
     ChatChoice,
@@ -45,6 +38,7 @@ from baton_gateway.schemas.responses import (
     ChatMessage,
     Usage,
 )
+from baton_gateway.template import Template
 
 router = APIRouter()
 
@@ -58,11 +52,7 @@ async def create(request: Request) -> Response:
     await permitted(request, body.model)
     head = Head.of(request, "chatcmpl", body.model)
     to = await writer(engine, body, head)
-    work = generation(request, body, head)
-    if body.stream or durable(request, body):
-        return work.notes.on(await streamed(request, body, work, head, "chat", to))
-    started, choices = await whole(request, work)
-    return work.notes.on(json(to.whole(started, choices)))
+    return await respond(request, body, generation(request, body, head), head, "chat", to)
 
 
 async def writer(engine: Engine, body: ChatRequest, head: Head) -> Writer:
@@ -82,31 +72,10 @@ def generation(request: Request, body: ChatRequest, head: Head) -> Generation:
         continue_final_message=body.continue_final_message,
     )
     prompt_logprobs = -1 if body.prompt_logprobs is None else body.prompt_logprobs
-    return Generation(
-        id=head.id,
-        prompts=(prompt,),
-        sampling=sampling(
-            body, config, (body.top_logprobs or 0) if body.logprobs else -1, prompt_logprobs
-        ),
-        seed=seed(body),
-        max_tokens=body.limit,
-        n=body.n,
-        stops=body.stop,
-        bad_words=body.bad_words,
-        constraint=body.constraint,
-        include_stop=body.include_stop_str_in_output,
-        skip_special=body.skip_special_tokens,
-        ignore_eos=body.ignore_eos,
-        param="messages",
-        trace=trace(request),
-        deadline_ms=deadline(request),
-        priority=body.priority,
-        tenant=tenant(request, body),
-        salt=(body.cache_salt or "").encode(),
-        notes=Notes.of(request),
-        beams=body.beams,
-        budget=budget_of(request),
-        account=account_of(request),
+    logprobs = (body.top_logprobs or 0) if body.logprobs else -1
+    how = sampling(body, config, logprobs, prompt_logprobs)
+    return requested(
+        request, body, head, (prompt,), how, param="messages", max_tokens=body.limit, n=body.n
     )
 
 
@@ -115,8 +84,6 @@ class Writer:
 
     def __init__(self, body: ChatRequest, head: Head, vocabulary: Vocabulary) -> None:
         self._body, self._head, self._vocabulary = body, head, vocabulary
-        options = body.stream_options
-        self._usage = options is not None and options.include_usage
 
     def whole(self, started: Started, choices: list[Choice]) -> ChatCompletion:
         """The answer as one object."""
@@ -145,31 +112,55 @@ class Writer:
             token_ids=list(choice.tokens) if self._body.return_token_ids else UNSET,
         )
 
-    async def stream(
-        self, started: Started, deltas: AsyncGenerator[Delta, None]
-    ) -> AsyncGenerator[bytes, None]:
-        """The answer as chunks: the role of each choice, its text, then perhaps the usage."""
-        completion = cached = 0
-        try:
-            for index in range(self._body.n):
-                role = ChatChunkChoice(index, ChatDelta(role="assistant", content=""))
-                yield self._chunk(role, started if index == 0 else None)
-            async for delta in deltas:
-                completion += len(delta.tokens)
-                cached = delta.cached if delta.choice == 0 else cached
-                if self._worth_sending(delta):
-                    yield self._chunk(self._piece(delta))
-            if self._usage:
-                usage = Usage.of(len(started.prompts[0]), completion, cached)
-                chunk = ChatChunk(**self._head.fields(), choices=[], usage=usage)
-                yield msgspec.json.encode(chunk)
-        finally:
-            await deltas.aclose()
+    def transcript(self, started: Started) -> Transcript:
+        """The answer as chunks."""
+        return Transcript(self._body, self._head, self._vocabulary, started)
 
-    def _worth_sending(self, delta: Delta) -> bool:
-        """A token whose text is held back is worth an event only for what else it carries."""
-        carries = self._body.logprobs or self._body.return_token_ids
-        return bool(delta.text or delta.reason or (carries and delta.tokens))
+
+class Transcript:
+    """The answer as chunks: the role of each choice, its text, then perhaps the usage."""
+
+    def __init__(
+        self, body: ChatRequest, head: Head, vocabulary: Vocabulary, started: Started
+    ) -> None:
+        self._body, self._head, self._vocabulary = body, head, vocabulary
+        self._prompt = started.prompts[0]
+        options = body.stream_options
+        self._usage = options is not None and options.include_usage
+        self._carries = body.logprobs or body.return_token_ids
+        self._templates: dict[int, Template] = {}
+        """Per choice, a chunk that says nothing but text and ids."""
+        self._completion = self._cached = 0
+
+    def opening(self) -> Iterator[bytes]:
+        """The role of each choice."""
+        for index in range(self._body.n):
+            role = ChatChunkChoice(index, ChatDelta(role="assistant", content=""))
+            yield self._chunk(role, first=index == 0)
+
+    def add(self, delta: Delta) -> bytes | None:
+        """A piece of a choice. A token whose text is held back is worth an event only for what
+        else it carries."""
+        self._completion += len(delta.tokens)
+        if delta.choice == 0:
+            self._cached = delta.cached
+        if not (delta.text or delta.reason or (self._carries and delta.tokens)):
+            return None
+        if delta.reason is not None or self._body.logprobs:
+            return self._chunk(self._piece(delta))
+        return self._template(delta.choice).fill(delta.text, delta.tokens)
+
+    def closing(self) -> Iterator[bytes]:
+        """The usage, if it was asked for."""
+        if self._usage:
+            usage = Usage.of(len(self._prompt), self._completion, self._cached)
+            yield msgspec.json.encode(ChatChunk(**self._head.fields(), choices=[], usage=usage))
+
+    def _template(self, choice: int) -> Template:
+        if choice not in self._templates:
+            empty = self._chunk(self._piece(Delta(choice, "", array("i"))))
+            self._templates[choice] = Template(empty, "content")
+        return self._templates[choice]
 
     def _piece(self, delta: Delta) -> ChatChunkChoice:
         top = self._body.top_logprobs or 0
@@ -183,12 +174,11 @@ class Writer:
             token_ids=list(delta.tokens) if self._body.return_token_ids else UNSET,
         )
 
-    def _chunk(self, choice: ChatChunkChoice, started: Started | None = None) -> bytes:
-        ids = started is not None and self._body.return_token_ids
+    def _chunk(self, choice: ChatChunkChoice, *, first: bool = False) -> bytes:
         chunk = ChatChunk(
             **self._head.fields(),
             choices=[choice],
             usage=None if self._usage else UNSET,
-            prompt_token_ids=list(started.prompts[0]) if ids and started else UNSET,
+            prompt_token_ids=list(self._prompt) if first and self._body.return_token_ids else UNSET,
         )
         return msgspec.json.encode(chunk)

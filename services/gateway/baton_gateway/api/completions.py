@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import AsyncGenerator
+from collections.abc import Iterator
 
 import msgspec
 from fastapi import APIRouter
@@ -20,26 +20,19 @@ from baton_gateway.api.reply import (
     Choice,
     Head,
     check_choices,
-    deadline,
-    durable,
-    json,
     permitted,
+    requested,
+    respond,
     sampling,
-    seed,
-    streamed,
-    tenant,
-    trace,
-    whole,
 )
 from baton_gateway.body import read
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation import Delta, Generation, Prompt, Started, TextPrompt
 from baton_gateway.logprobs import CompletionLogprobs, PromptTable, Vocabulary
-from baton_gateway.middleware import account_of, budget_of
-from baton_gateway.notes import Notes
 from baton_gateway.schemas.openai import CompletionRequest
 from baton_gateway.schemas.responses import Completion, CompletionChoice, Usage
+from baton_gateway.template import Template
 
 router = APIRouter()
 
@@ -53,11 +46,7 @@ async def create(request: Request) -> Response:
     await permitted(request, body.model)
     head = Head.of(request, "cmpl", body.model)
     to = await writer(engine, body, head)
-    work = generation(request, body, head)
-    if body.stream or durable(request, body):
-        return work.notes.on(await streamed(request, body, work, head, "completions", to))
-    started, choices = await whole(request, work)
-    return work.notes.on(json(to.whole(started, choices)))
+    return await respond(request, body, generation(request, body, head), head, "completions", to)
 
 
 async def writer(engine: Engine, body: CompletionRequest, head: Head) -> Writer:
@@ -91,34 +80,21 @@ def generation(request: Request, body: CompletionRequest, head: Head) -> Generat
     ]
     logprobs = -1 if body.logprobs is None else body.logprobs
     prompt_logprobs = -1 if body.prompt_logprobs is None else body.prompt_logprobs
-    return Generation(
-        id=head.id,
-        prompts=tuple(prompts),
-        sampling=sampling(
-            body,
-            config,
-            max(logprobs, 0) if body.candidates > body.n else logprobs,
-            max(prompt_logprobs, logprobs) if body.echo else prompt_logprobs,
-        ),
-        seed=seed(body),
+    how = sampling(
+        body,
+        config,
+        max(logprobs, 0) if body.candidates > body.n else logprobs,
+        max(prompt_logprobs, logprobs) if body.echo else prompt_logprobs,
+    )
+    return requested(
+        request,
+        body,
+        head,
+        tuple(prompts),
+        how,
+        param="prompt",
         max_tokens=body.max_tokens,
         n=body.candidates,
-        stops=body.stop,
-        bad_words=body.bad_words,
-        constraint=body.constraint,
-        include_stop=body.include_stop_str_in_output,
-        skip_special=body.skip_special_tokens,
-        ignore_eos=body.ignore_eos,
-        param="prompt",
-        trace=trace(request),
-        deadline_ms=deadline(request),
-        priority=body.priority,
-        tenant=tenant(request, body),
-        salt=(body.cache_salt or "").encode(),
-        notes=Notes.of(request),
-        beams=body.beams,
-        budget=budget_of(request),
-        account=account_of(request),
     )
 
 
@@ -140,16 +116,14 @@ class Writer:
         self._body, self._head, self._vocabulary = body, head, vocabulary
         self._echoes = echoes
         self._silent = facts.special_ids if body.skip_special_tokens else frozenset()
-        options = body.stream_options
-        self._usage = options is not None and options.include_usage
 
     def whole(self, started: Started, choices: list[Choice]) -> Completion:
         """The answer as one object."""
-        shown = [self._shown(choice) for choice in self._best(choices)]
-        spent = sum(len(self._shown(choice).tokens) for choice in choices)
+        shown = [self.shown(choice) for choice in self._best(choices)]
+        spent = sum(len(self.shown(choice).tokens) for choice in choices)
         return Completion(
             **self._head.fields(),
-            choices=[self._choice(i, choice, started) for i, choice in enumerate(shown)],
+            choices=[self.choice(i, choice, started) for i, choice in enumerate(shown)],
             usage=_count(started, spent, [choice.cached for choice in choices]),
         )
 
@@ -161,45 +135,17 @@ class Writer:
         groups = [choices[i : i + candidates] for i in range(0, len(choices), candidates)]
         return [best for group in groups for best in sorted(group, key=_rank)[:n]]
 
-    async def stream(
-        self, started: Started, deltas: AsyncGenerator[Delta, None]
-    ) -> AsyncGenerator[bytes, None]:
-        """The answer as chunks, each of one choice, then perhaps the usage."""
-        completion = 0
-        lengths: dict[int, int] = {}
-        cached = [0] * len(started.prompts) * self._body.candidates
-        usage = None if self._usage else UNSET
-        try:
-            async for delta in deltas:
-                at = lengths.get(delta.choice, 0)
-                first = delta.choice not in lengths
-                lengths[delta.choice] = at + len(delta.text)
-                cached[delta.choice] = delta.cached
-                part = self._shown(Choice.of(delta, at))
-                completion += len(part.tokens)
-                if self._worth_sending(part, first):
-                    choice = self._choice(delta.choice, part, started, first=first)
-                    chunk = Completion(**self._head.fields(), choices=[choice], usage=usage)
-                    yield msgspec.json.encode(chunk)
-            if self._usage:
-                total = _count(started, completion, cached)
-                chunk = Completion(**self._head.fields(), choices=[], usage=total)
-                yield msgspec.json.encode(chunk)
-        finally:
-            await deltas.aclose()
+    def transcript(self, started: Started) -> Transcript:
+        """The answer as chunks."""
+        return Transcript(self, self._body, self._head, started)
 
-    def _worth_sending(self, part: Choice, first: bool) -> bool:
-        """A token whose text is held back is worth an event only for what else it carries."""
-        carries = self._body.logprobs is not None or self._body.return_token_ids
-        echoes = first and self._body.echo
-        return bool(part.text or part.reason or echoes or (carries and part.tokens))
-
-    def _shown(self, choice: Choice) -> Choice:
+    def shown(self, choice: Choice) -> Choice:
+        """What of a choice, or of a part of it, the client is to see."""
         if self._body.max_tokens:
             return choice
         return Choice(prompt_logprobs=choice.prompt_logprobs, reason=choice.reason and "length")
 
-    def _choice(
+    def choice(
         self, index: int, part: Choice, started: Started, *, first: bool = True
     ) -> CompletionChoice:
         """A choice or a later part of it; what concerns the prompt stands in the first one."""
@@ -233,6 +179,69 @@ class Writer:
             return body
         scored = part.prompt_logprobs or ()
         return self._vocabulary.echo(prompt, scored, top, echo, self._silent).then(body)
+
+
+class Transcript:
+    """The answer as chunks, each of one choice, then perhaps the usage."""
+
+    def __init__(
+        self, writer: Writer, body: CompletionRequest, head: Head, started: Started
+    ) -> None:
+        self._writer, self._body, self._head, self._started = writer, body, head, started
+        options = body.stream_options
+        self._usage = options is not None and options.include_usage
+        self._carries = body.logprobs is not None or body.return_token_ids
+        self._plain = body.logprobs is None and body.max_tokens != 0
+        """A later part of a choice that runs says nothing but text and ids."""
+        self._templates: dict[int, Template] = {}
+        self._lengths: dict[int, int] = {}
+        """Characters of each choice so far."""
+        self._cached = [0] * len(started.prompts) * body.candidates
+        self._completion = 0
+
+    def opening(self) -> Iterator[bytes]:
+        """Nothing."""
+        return iter(())
+
+    def add(self, delta: Delta) -> bytes | None:
+        """A part of a choice. A token whose text is held back is worth an event only for what else
+        it carries."""
+        at = self._lengths.get(delta.choice)
+        self._lengths[delta.choice] = (at or 0) + len(delta.text)
+        self._cached[delta.choice] = delta.cached
+        if at is None or delta.reason is not None or not self._plain:
+            return self._part(delta, at or 0, first=at is None)
+        self._completion += len(delta.tokens)
+        if not (delta.text or (self._carries and delta.tokens)):
+            return None
+        return self._template(delta.choice).fill(delta.text, delta.tokens)
+
+    def closing(self) -> Iterator[bytes]:
+        """The usage, if it was asked for."""
+        if self._usage:
+            total = _count(self._started, self._completion, self._cached)
+            chunk = Completion(**self._head.fields(), choices=[], usage=total)
+            yield msgspec.json.encode(chunk)
+
+    def _part(self, delta: Delta, at: int, *, first: bool) -> bytes | None:
+        """Any part, `at` characters into its choice."""
+        part = self._writer.shown(Choice.of(delta, at))
+        self._completion += len(part.tokens)
+        echoes = first and self._body.echo
+        if not (part.text or part.reason or echoes or (self._carries and part.tokens)):
+            return None
+        return self._chunk(delta.choice, part, first=first)
+
+    def _chunk(self, choice: int, part: Choice, *, first: bool = False) -> bytes:
+        shown = self._writer.choice(choice, part, self._started, first=first)
+        usage = None if self._usage else UNSET
+        chunk = Completion(**self._head.fields(), choices=[shown], usage=usage)
+        return msgspec.json.encode(chunk)
+
+    def _template(self, choice: int) -> Template:
+        if choice not in self._templates:
+            self._templates[choice] = Template(self._chunk(choice, Choice()), "text")
+        return self._templates[choice]
 
 
 def _rank(choice: Choice) -> float:

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.api.pooled import begin, check_dimensions, prompts_of, written
+from baton_gateway.api.pooled import asked_of, begin, check_dimensions, written
 from baton_gateway.api.reply import json
 from baton_gateway.body import read
 from baton_gateway.schemas.pooled import Embedding, Embeddings
@@ -20,10 +20,10 @@ router = APIRouter()
 
 @router.post("/v1/embeddings")
 async def create(request: Request) -> Response:
-    """One vector per text."""
+    """One vector per text, or of an image."""
     body = await read(request, EmbeddingRequest)
     job = await begin(request, body, "embed")
     check_dimensions(body.dimensions, job.info)
-    vectors, usage = await job.run(prompts_of(body.input), "input", job.pooling(body.dimensions))
+    vectors, usage = await job.run(asked_of(body), body.param, job.pooling(body.dimensions))
     data = [Embedding(i, written(v, body.encoding_format)) for i, v in enumerate(vectors)]
     return json(Embeddings(data, body.model, usage))

@@ -8,20 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from starlette.requests import Request
 
 from baton.errors import InvalidRequest
-from baton.protocol import PooledTask, Pooling, PoolingInfo, Sampling
+from baton.protocol import MediaItem, PooledTask, Pooling, PoolingInfo, Sampling
 from baton_gateway.admission import Facts, serves
 from baton_gateway.api.reply import deadline, permitted, trace, whole
 from baton_gateway.config import Config
 from baton_gateway.errors import invalid
-from baton_gateway.generation import Generation, PairPrompt, Prompt, TextPrompt
+from baton_gateway.generation import ChatPrompt, Generation, PairPrompt, Prompt, TextPrompt
 from baton_gateway.middleware import account_of, budget_of, id_of, tenant_of
 from baton_gateway.schemas.pooled import Numbers, PooledUsage
-from baton_gateway.schemas.pooling import Input, PooledRequest, too_many
+from baton_gateway.schemas.pooling import Input, PooledRequest, VectorRequest, too_many
 from baton_gateway.schemas.refusals import unsupported
 
 Vector = npt.NDArray[np.float32]
@@ -83,6 +84,22 @@ async def begin(request: Request, body: PooledRequest, *tasks: PooledTask) -> Jo
             param="model",
         )
     return Job(request, body, facts, facts.pooling)
+
+
+def asked_of(body: VectorRequest) -> list[Prompt]:
+    """What a body holds, texts, ids or messages, as the engine takes it."""
+    if body.input is not None:
+        return prompts_of(body.input)
+    if isinstance(body.messages, MediaItem):
+        return [body.messages]
+    kwargs = body.chat_template_kwargs
+    return [
+        ChatPrompt(
+            messages=msgspec.json.encode(body.messages),
+            kwargs=msgspec.json.encode(kwargs) if kwargs else b"",
+            add_generation_prompt=body.add_generation_prompt,
+        )
+    ]
 
 
 def prompts_of(given: Input) -> list[Prompt]:

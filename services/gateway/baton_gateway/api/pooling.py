@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.api.pooled import begin, check_dimensions, prompts_of, written
+from baton_gateway.api.pooled import asked_of, begin, check_dimensions, written
 from baton_gateway.api.reply import json
 from baton_gateway.body import read
 from baton_gateway.schemas.pooled import PooledData, PooledList
@@ -21,7 +21,7 @@ async def create(request: Request) -> Response:
     body = await read(request, PoolingRequest)
     job = await begin(request, body)
     check_dimensions(body.dimensions, job.info)
-    vectors, usage = await job.run(prompts_of(body.input), "input", job.pooling(body.dimensions))
+    vectors, usage = await job.run(asked_of(body), body.param, job.pooling(body.dimensions))
     rows = job.info.width if job.info.steps else 0
     data = [
         PooledData(i, written(vector, body.encoding_format, rows))

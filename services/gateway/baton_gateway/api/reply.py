@@ -6,7 +6,7 @@ import re
 import secrets
 import time
 from array import array
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,11 +24,12 @@ from baton_gateway.client import unless_gone
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.errors import invalid
-from baton_gateway.generation import Delta, Event, Generation, Started, TokenLogprob
+from baton_gateway.generation import Delta, Event, Generation, Prompt, Started, TokenLogprob
 from baton_gateway.journal.base import Route, Ticket
-from baton_gateway.middleware import budget_of, id_of, tenant_of
+from baton_gateway.middleware import account_of, budget_of, id_of, tenant_of
+from baton_gateway.notes import Notes
 from baton_gateway.schemas.openai import Sampled
-from baton_gateway.sse import EventStream
+from baton_gateway.sse import EventStream, Shortcut
 from baton_gateway.streams import Place, Streams
 
 FINGERPRINT = f"baton-{__version__}"
@@ -130,6 +131,44 @@ def seed(body: Sampled) -> int:
     return secrets.randbits(63) if body.seed is None else body.seed & (2**64 - 1)
 
 
+def requested(
+    request: Request,
+    body: Sampled,
+    head: Head,
+    prompts: tuple[Prompt, ...],
+    how: Sampling,
+    *,
+    param: str,
+    max_tokens: int | None,
+    n: int,
+) -> Generation:
+    """What the engine is asked to do; `param` is the field that the prompts come from."""
+    return Generation(
+        id=head.id,
+        prompts=prompts,
+        sampling=how,
+        seed=seed(body),
+        max_tokens=max_tokens,
+        n=n,
+        param=param,
+        stops=body.stop,
+        bad_words=body.bad_words,
+        constraint=body.constraint,
+        include_stop=body.include_stop_str_in_output,
+        skip_special=body.skip_special_tokens,
+        ignore_eos=body.ignore_eos,
+        trace=trace(request),
+        deadline_ms=deadline(request),
+        priority=body.priority,
+        tenant=tenant(request, body),
+        salt=(body.cache_salt or "").encode(),
+        notes=Notes.of(request),
+        beams=body.beams,
+        budget=budget_of(request),
+        account=account_of(request),
+    )
+
+
 def check_choices(body: Sampled, prompts: int, config: Config) -> None:
     """Raise `InvalidRequest` when prompts times n is more than one request may ask for."""
     if prompts * body.at_once <= config.max_choices:
@@ -222,6 +261,16 @@ async def gather(engine: Engine, generation: Generation) -> Answer:
         await events.aclose()
 
 
+async def respond(
+    request: Request, body: Sampled, work: Generation, head: Head, route: Route, to: Streamer
+) -> Response:
+    """The answer, whole or streamed, with what its headers say of the work."""
+    if body.stream or durable(request, body):
+        return work.notes.on(await streamed(request, body, work, head, route, to))
+    started, choices = await whole(request, work)
+    return work.notes.on(json(to.whole(started, choices)))
+
+
 async def whole(request: Request, generation: Generation) -> Answer:
     """`gather` for a client that may go away, which stops the work."""
     engine: Engine = request.app.state.engine
@@ -242,13 +291,47 @@ async def opened(
     return started, rest(first, events)
 
 
-class Streamer(Protocol):
-    """Turns deltas into the payloads of events. The same deltas always give the same ones."""
+class Transcript(Protocol):
+    """The events of one stream, as payloads. The same deltas always give the same payloads.
 
-    def stream(
-        self, started: Started, deltas: AsyncGenerator[Delta, None]
-    ) -> AsyncGenerator[bytes, None]:
-        """The payloads; closing them closes the deltas."""
+    Life cycle: `opening` once, `add` for each delta in turn, `closing` once.
+    """
+
+    def opening(self) -> Iterable[bytes]:
+        """What precedes the first delta."""
+
+    def add(self, delta: Delta) -> bytes | None:
+        """The payload of a delta; None when it is not worth an event."""
+
+    def closing(self) -> Iterable[bytes]:
+        """What follows the last delta."""
+
+
+class Streamer(Protocol):
+    """Turns choices into an answer, or deltas into events."""
+
+    def whole(self, started: Started, choices: list[Choice]) -> Any:
+        """The answer, to be encoded as JSON."""
+
+    def transcript(self, started: Started) -> Transcript:
+        """The answer as events."""
+
+
+async def payloads(
+    transcript: Transcript, deltas: AsyncGenerator[Delta, None]
+) -> AsyncGenerator[bytes, None]:
+    """All events of a stream. Closing it closes the deltas."""
+    try:
+        for payload in transcript.opening():
+            yield payload
+        async for delta in deltas:
+            part = transcript.add(delta)
+            if part is not None:
+                yield part
+        for payload in transcript.closing():
+            yield payload
+    finally:
+        await deltas.aclose()
 
 
 def durable(request: Request, body: Sampled) -> bool:
@@ -279,6 +362,7 @@ async def streamed(
     """The answer as server-sent events, kept in the journal when the client asks for that."""
     lasting = durable(request, body)
     started, deltas = await opened(request, generation)
+    transcript = to.transcript(started)
     if lasting:
         streams: Streams = request.app.state.streams
         ticket = Ticket(
@@ -293,12 +377,17 @@ async def streamed(
             prompts=tuple(pack(prompt) for prompt in started.prompts),
         )
         recording = await streams.record(ticket, deltas)
-        deltas = recording.deltas(Place())
-    return event_stream(request, head, to.stream(started, deltas))
+        return event_stream(request, head, payloads(transcript, recording.deltas(Place())))
+    shortcut = Shortcut(generation.outlet, transcript.add)
+    return event_stream(request, head, payloads(transcript, deltas), shortcut=shortcut)
 
 
 def event_stream(
-    request: Request, head: Head, payloads: AsyncGenerator[bytes, None], first: int = 0
+    request: Request,
+    head: Head,
+    payloads: AsyncGenerator[bytes, None],
+    first: int = 0,
+    shortcut: Shortcut | None = None,
 ) -> Response:
     """Payloads as server-sent events, numbered under the answer's id."""
     config: Config = request.app.state.config
@@ -308,6 +397,7 @@ def event_stream(
         keep_alive=config.keep_alive_seconds,
         stall=config.stall_seconds,
         first=first,
+        shortcut=shortcut,
     )
 
 

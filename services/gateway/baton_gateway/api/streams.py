@@ -16,7 +16,7 @@ from starlette.responses import Response
 from baton.errors import InvalidRequest, NotFound
 from baton.tokens import unpack
 from baton_gateway.api import chat, completions
-from baton_gateway.api.reply import Head, Streamer, event_stream, permitted
+from baton_gateway.api.reply import Head, Streamer, event_stream, payloads, permitted
 from baton_gateway.body import build, parse
 from baton_gateway.engine import Engine
 from baton_gateway.generation import Event, Generation, Past, Started
@@ -49,10 +49,10 @@ async def resume(request: Request, name: str) -> Response:
     await permitted(request, ticket.model)
     started = Started(tuple(unpack(prompt) for prompt in ticket.prompts))
     writer = await _writer(engine, ticket)
-    payloads = writer.stream(started, recording.deltas(place))
-    if not await _skip(payloads, place, last + 1):
+    events = payloads(writer.transcript(started), recording.deltas(place))
+    if not await _skip(events, place, last + 1):
         return Response(status_code=204)
-    return event_stream(request, _head(ticket), payloads, first=last + 1)
+    return event_stream(request, _head(ticket), events, first=last + 1)
 
 
 def last_event(request: Request, name: str) -> int:

@@ -34,7 +34,21 @@ CREATE TABLE IF NOT EXISTS parts (
     stream TEXT NOT NULL REFERENCES streams (id) ON DELETE CASCADE, number INTEGER NOT NULL,
     data BLOB NOT NULL, PRIMARY KEY (stream, number)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS finished ON streams (touched) WHERE done;
+CREATE INDEX IF NOT EXISTS unfinished ON streams (id) WHERE NOT done;
+CREATE TABLE IF NOT EXISTS held (one INTEGER PRIMARY KEY, bytes INTEGER NOT NULL);
+INSERT OR IGNORE INTO held SELECT 1, COALESCE(SUM(size), 0) FROM streams;
+CREATE TRIGGER IF NOT EXISTS begun AFTER INSERT ON streams
+    BEGIN UPDATE held SET bytes = bytes + NEW.size; END;
+CREATE TRIGGER IF NOT EXISTS grown AFTER UPDATE OF size ON streams
+    BEGIN UPDATE held SET bytes = bytes + NEW.size - OLD.size; END;
+CREATE TRIGGER IF NOT EXISTS gone AFTER DELETE ON streams
+    BEGIN UPDATE held SET bytes = bytes - OLD.size; END;
 """
+"""`held` is the sum of all sizes. Nothing that a stream waits for looks at all streams: there may
+be ten thousand of them, and who writes keeps other gateways from writing."""
+_FORGOTTEN_AT_ONCE = 50
+"""Most streams of a kind that one transaction forgets, so that those that run can write between."""
 _BUSY_SECONDS = 5.0
 """How long a write waits for another gateway's."""
 
@@ -81,8 +95,9 @@ class SqliteJournal:
 
     async def prune(self) -> None:
         """See `Journal`. Does not open the file for it."""
-        if self._connection is not None:
-            await self._run(self._forget)
+        dropped = 1
+        while dropped and self._connection is not None:
+            dropped = await self._run(self._forget)
 
     async def close(self) -> None:
         """See `Journal`."""
@@ -119,16 +134,9 @@ class SqliteJournal:
             return work(db)
 
     def _create(self, db: sqlite3.Connection, ticket: Ticket, data: bytes) -> bool:
-        self._forget(db)
-        (held,) = db.execute("SELECT COALESCE(SUM(size), 0) FROM streams").fetchone()
-        old = db.execute("SELECT id, size FROM streams WHERE done ORDER BY touched").fetchall()
-        for name, size in old:
-            if held + len(data) <= self._bytes:
-                break
-            db.execute("DELETE FROM streams WHERE id = ?", (name,))
-            held -= size
-        if held + len(data) > self._bytes:
-            return False
+        while _held(db) + len(data) > self._bytes:
+            if not (self._forget(db) or _drop_oldest(db)):
+                return False
         row = (ticket.id, ticket.owner, data, 1, False, len(data), time.time())
         db.execute("INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         return True
@@ -146,8 +154,17 @@ class SqliteJournal:
         parts = tuple(data for (data,) in rows)
         return Kept(msgspec.msgpack.decode(ticket, type=Ticket), parts, bool(done), epoch)
 
-    def _forget(self, db: sqlite3.Connection) -> None:
-        db.execute("DELETE FROM streams WHERE touched <= ?", (time.time() - self._seconds,))
+    def _forget(self, db: sqlite3.Connection) -> int:
+        """Drop some streams whose time is over. Returns how many."""
+        until = time.time() - self._seconds
+        dropped = 0
+        for kind in ("done", "NOT done"):
+            old = f"SELECT id FROM streams WHERE {kind} AND touched <= ? LIMIT ?"
+            found = db.execute(
+                f"DELETE FROM streams WHERE id IN ({old})", (until, _FORGOTTEN_AT_ONCE)
+            )
+            dropped += found.rowcount
+        return dropped
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -157,6 +174,18 @@ def _open(path: Path) -> sqlite3.Connection:
     db.executescript(_SCHEMA)
     db.execute("PRAGMA foreign_keys = ON")
     return db
+
+
+def _held(db: sqlite3.Connection) -> int:
+    """Bytes of all streams together."""
+    (held,) = db.execute("SELECT bytes FROM held").fetchone()
+    return int(held)
+
+
+def _drop_oldest(db: sqlite3.Connection) -> int:
+    """Drop the finished stream that was touched first. Returns how many that were."""
+    oldest = "SELECT id FROM streams WHERE done ORDER BY touched LIMIT 1"
+    return db.execute(f"DELETE FROM streams WHERE id = ({oldest})").rowcount
 
 
 def _append(db: sqlite3.Connection, batch: list[_Append]) -> list[bool]:

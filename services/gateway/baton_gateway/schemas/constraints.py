@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -35,6 +35,9 @@ CONSTRAINTS = (
     "guided_grammar",
 )
 """Request fields that `constraint` reads."""
+_COMPACT = "disable_any_whitespace"
+"""vLLM's name for it."""
+_JSON_KINDS = ("json_schema", "json_object", "structural_tag")
 _FORMATS = ("text", "json_object", "json_schema", "structural_tag")
 
 
@@ -119,6 +122,9 @@ def _of_object(value: object) -> list[Constraint]:
     if not isinstance(value, dict):
         raise wrong_type(param, "an object", value)
     chosen = {k: v for k, v in value.items() if v is not None and v is not False}
+    compact = chosen.pop(_COMPACT, False)
+    if not isinstance(compact, bool):
+        raise wrong_type(f"{param}.{_COMPACT}", "a boolean", compact)
     for kind in chosen:
         if kind not in _KINDS:
             known = ", ".join(f"'{k}'" for k in _KINDS)
@@ -132,7 +138,19 @@ def _of_object(value: object) -> list[Constraint]:
     if not chosen:
         raise missing(f"{param}.json")
     ((kind, content),) = chosen.items()
-    return _of_kind(kind, content, f"{param}.{kind}")
+    found = _of_kind(kind, content, f"{param}.{kind}")
+    return [_compacted(one) for one in found] if compact else found
+
+
+def _compacted(one: Constraint) -> Constraint:
+    """JSON with no white space but one space between items and behind keys."""
+    if one.grammar.kind not in _JSON_KINDS:
+        raise invalid(
+            f"structured_outputs.{_COMPACT}",
+            f"Unsupported value: '{_COMPACT}' is about JSON, and this constraint is not.",
+            "unsupported_value",
+        )
+    return replace(one, grammar=msgspec.structs.replace(one.grammar, compact=True))
 
 
 def _of_kind(kind: str, value: Any, param: str) -> list[Constraint]:

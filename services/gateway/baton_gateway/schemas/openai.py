@@ -197,7 +197,8 @@ def _detokenize_ids(value: object) -> tuple[int, ...]:
     return _ids(value, "tokens", 1_000_000)
 
 
-def _kwargs(value: object) -> dict[str, Any]:
+def check_kwargs(value: object) -> dict[str, Any]:
+    """Variables for a chat template, and only such as may be set."""
     if not isinstance(value, dict):
         raise wrong_type("chat_template_kwargs", "an object", value)
     refuse_template_names(value)
@@ -379,7 +380,7 @@ class ChatRequest(Sampled):
 
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-    chat_template_kwargs: Annotated[dict[str, Any], BeforeValidator(_kwargs)] = {}
+    chat_template_kwargs: Annotated[dict[str, Any], BeforeValidator(check_kwargs)] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -452,7 +453,7 @@ class TokenizeRequest(Request):
     return_token_strs: bool = False
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-    chat_template_kwargs: Annotated[dict[str, Any], BeforeValidator(_kwargs)] = {}
+    chat_template_kwargs: Annotated[dict[str, Any], BeforeValidator(check_kwargs)] = {}
     tools: Annotated[list[dict[str, Any]], BeforeValidator(check_tools)] = []
 
     @model_validator(mode="after")

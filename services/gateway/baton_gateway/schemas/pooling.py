@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
 from baton_gateway.errors import invalid, missing, wrong_type
-from baton_gateway.schemas.openai import INT32, Model, Request
+from baton_gateway.schemas.media import Embeddable, check_embeddable
+from baton_gateway.schemas.openai import INT32, Model, Request, check_kwargs
 
 Input = tuple[str | tuple[int, ...], ...]
 """Always a tuple of texts, each text or ids."""
@@ -124,11 +125,34 @@ class PooledRequest(Request):
         return (self.activation if self.use_activation is None else self.use_activation) is False
 
 
-class EmbeddingRequest(PooledRequest):
+class VectorRequest(PooledRequest):
+    """What /v1/embeddings and /pooling share: texts, or in vLLM's way messages."""
+
+    input: Annotated[Input | None, BeforeValidator(_input)] = None
+    messages: Annotated[Embeddable | None, PlainValidator(check_embeddable)] = None
+    add_generation_prompt: bool = False
+    chat_template_kwargs: Annotated[dict[str, Any], BeforeValidator(check_kwargs)] = Field(
+        default_factory=dict
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.input is None and self.messages is None:
+            raise missing("input")
+        if self.input is not None and self.messages is not None:
+            raise invalid("input", "Send either 'input' or 'messages', not both.")
+        return self
+
+    @property
+    def param(self) -> str:
+        """The field that holds what is asked about."""
+        return "input" if self.messages is None else "messages"
+
+
+class EmbeddingRequest(VectorRequest):
     """POST /v1/embeddings"""
 
     model: Model
-    input: Annotated[Input, BeforeValidator(_input)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
     normalize: bool = True
@@ -139,10 +163,9 @@ class EmbeddingRequest(PooledRequest):
         return super().raw or not self.normalize
 
 
-class PoolingRequest(PooledRequest):
+class PoolingRequest(VectorRequest):
     """POST /pooling"""
 
-    input: Annotated[Input, BeforeValidator(_input)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
 

@@ -8,22 +8,24 @@ cut into chunks, on any number of threads; how that is achieved is told in
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall
+from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
+from baton_worker.attention.trees import Trees
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.layout import EVERY, strides
+from baton_worker.kernels.pages import row_width
 
 _DTYPES = (torch.bfloat16, torch.float32)
 _UNDERSTOOD = {
-    *("num_heads", "num_kv_heads", "head_dim", "scale", "window", "dtype", "device"),
-    *("softcap", "slopes", "chunk", "sinks", "token_sinks", "codes"),
+    *("softcap", "slopes", "chunk", "sinks", "token_sinks"),
+    *("codes", "value_dim", "partial", "tree"),
 }
-"""Fields of a call that the kernel computes; any other must be at its default."""
+"""What its kernels compute, see `unknown`."""
 
 
 class _Call(ctypes.Structure):
@@ -33,6 +35,7 @@ class _Call(ctypes.Structure):
         ("num_heads", ctypes.c_int32),
         ("num_kv_heads", ctypes.c_int32),
         ("head_dim", ctypes.c_int32),
+        ("value_dim", ctypes.c_int32),
         ("window", ctypes.c_int32),
         ("chunk", ctypes.c_int32),
         ("scale", ctypes.c_float),
@@ -53,6 +56,9 @@ class _Batch(ctypes.Structure):
         ("query_starts", ctypes.c_void_p),
         ("lengths", ctypes.c_void_p),
         ("page_table", ctypes.c_void_p),
+        ("ranges", ctypes.c_void_p),
+        ("ancestors", ctypes.c_void_p),
+        ("depths", ctypes.c_void_p),
     )
 
 
@@ -62,7 +68,9 @@ class _Plan:
 
     call: _Call
     step: _Batch
-    batch: AttentionBatch
+    width: int
+    value_offset: int | None
+    kept: tuple[AttentionBatch, Tensor | None]
 
 
 class CpuBackend:
@@ -71,6 +79,9 @@ class CpuBackend:
     Args:
         kernels: a build of them; None takes the one for this machine.
     """
+
+    layouts = EVERY
+    uncaptured = None
 
     def __init__(self, kernels: ctypes.CDLL | None = None) -> None:
         self._given = kernels
@@ -82,20 +93,22 @@ class CpuBackend:
             return f"it does not run on {call.device.type}"
         if call.dtype not in _DTYPES:
             return f"pages of {call.dtype} need another kernel"
-        if strange := _strange(call):
-            return f"it does not know {', '.join(strange)}"
+        if reason := unknown(call, _UNDERSTOOD):
+            return reason
         kernels = library("attention") if self._given is None else self._given
         if kernels is None:
             return "its kernels cannot be built here"
         self._attend = kernels.baton_attend
         pointer, stride = ctypes.c_void_p, ctypes.c_int64
-        inputs = (pointer, stride, pointer, pointer, stride)
-        self._attend.argtypes = (pointer, pointer, *inputs, pointer)
+        inputs = (pointer, stride, pointer, pointer, pointer, stride)
+        self._attend.argtypes = (pointer, pointer, *inputs, pointer, pointer)
         self._attend.restype = None
         return None
 
     def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
         """Pointers; the work is divided inside the call."""
+        assert fits(batch, call)
+        ranges = None if batch.ranges is None else torch.tensor(batch.ranges, dtype=torch.int32)
         step = _Batch(
             len(batch.counts),
             batch.page_size,
@@ -103,34 +116,46 @@ class CpuBackend:
             batch.query_starts.data_ptr(),
             batch.lengths.data_ptr(),
             batch.page_table.data_ptr(),
+            None if ranges is None else ranges.data_ptr(),
+            *_pointers(batch.trees),
         )
-        return _Plan(_call(call), step, batch)
+        beside = None if call.value_dim is None else row_width(call.head_dim, call.codes)
+        return _Plan(_call(call), step, call.width, beside, (batch, ranges))
 
     def forward(
-        self, plan: _Plan, query: Tensor, pages: Tensor, sinks: Tensor | None = None
+        self,
+        plan: _Plan,
+        query: Tensor,
+        pages: Tensor,
+        sinks: Tensor | None = None,
+        lse: Tensor | None = None,
     ) -> Tensor:
         """See `Backend.forward`."""
         assert self._attend is not None and query.stride()[1:] == (query.shape[2], 1)
+        assert lse is None or (lse.dtype is torch.float32 and lse.is_contiguous())
         if sinks is not None:
             sinks = sinks.to(torch.float32).contiguous()
-        out = query.new_empty((query.shape[0], query.shape[1] * query.shape[2]))
+        out = query.new_empty((query.shape[0], query.shape[1] * plan.width))
         self._attend(
             ctypes.byref(plan.call),
             ctypes.byref(plan.step),
             query.data_ptr(),
             query.stride(0),
             pages.data_ptr(),
+            ctypes.byref(strides(pages, plan.value_offset)),
             None if sinks is None else sinks.data_ptr(),
             0 if sinks is None or sinks.ndim == 1 else sinks.stride(0),
             out.data_ptr(),
+            None if lse is None else lse.data_ptr(),
         )
         return out
 
 
-def _strange(call: AttentionCall) -> list[str]:
-    """Fields that ask for something which is not understood."""
-    fields = [field for field in dataclasses.fields(call) if field.name not in _UNDERSTOOD]
-    return [field.name for field in fields if getattr(call, field.name) != field.default]
+def _pointers(trees: Trees | None) -> tuple[int | None, int | None]:
+    """To ancestors and depths."""
+    if trees is None:
+        return None, None
+    return trees.ancestors.data_ptr(), trees.depths.data_ptr()
 
 
 def _call(call: AttentionCall) -> _Call:
@@ -141,6 +166,7 @@ def _call(call: AttentionCall) -> _Call:
         call.num_heads,
         call.num_kv_heads,
         call.head_dim,
+        call.width,
         call.window or 0,
         call.chunk or 0,
         call.scale,

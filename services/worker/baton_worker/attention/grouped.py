@@ -21,7 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall
+from baton_worker.attention.base import AttentionBatch, AttentionCall, fits
+from baton_worker.attention.trees import AHEAD
+from baton_worker.kernels.layout import EVERY
+from baton_worker.kernels.pages import gather, parts
 
 _MOST_SHARED_TOKENS = 8
 """Rows with more new tokens than this are worth a matrix product of their own."""
@@ -32,12 +35,22 @@ _BLOCK = 128
 
 
 class _Group(Protocol):
-    def attend(self, query: Tensor, pages: Tensor, out: Tensor, sinks: Tensor | None) -> None:
-        """Write this group's rows of `out` [T, num_heads, head_dim]."""
+    @property
+    def call(self) -> AttentionCall:
+        """What it is a group of."""
+        ...
+
+    def attend(
+        self, query: Tensor, pages: Tensor, out: Tensor, sinks: Tensor | None, lse: Tensor | None
+    ) -> None:
+        """Write this group's rows of `out` [T, num_heads, width] and of `lse` [T, num_heads]."""
 
 
 class GroupedBackend:
     """Groups of rows, batched matrix products, additive masks made once per step."""
+
+    layouts = EVERY
+    uncaptured = "grouped attention sorts the rows of each step by their lengths, on the host"
 
     def refuses(self, call: AttentionCall) -> str | None:
         """Only what its tensors cannot hold."""
@@ -49,6 +62,7 @@ class GroupedBackend:
 
     def plan(self, batch: AttentionBatch, call: AttentionCall) -> list[_Group]:
         """Sort the rows into groups and make their masks."""
+        assert fits(batch, call)
         shared, groups, first = defaultdict(list), list[_Group](), 0
         for row, (count, start) in enumerate(zip(batch.counts, batch.starts, strict=True)):
             if count > _MOST_SHARED_TOKENS:
@@ -61,13 +75,19 @@ class GroupedBackend:
         return groups
 
     def forward(
-        self, plan: list[_Group], query: Tensor, pages: Tensor, sinks: Tensor | None = None
+        self,
+        plan: list[_Group],
+        query: Tensor,
+        pages: Tensor,
+        sinks: Tensor | None = None,
+        lse: Tensor | None = None,
     ) -> Tensor:
         """See `Backend.forward`."""
-        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        width = plan[0].call.width
+        out = torch.empty((*query.shape[:2], width), dtype=query.dtype, device=query.device)
         sinks = None if sinks is None else sinks.expand(query.shape[:2])
         for group in plan:
-            group.attend(query, pages, out, sinks)
+            group.attend(query, pages, out, sinks, lse)
         return out.flatten(1)
 
 
@@ -81,24 +101,36 @@ class _SharedRows:
     mask: Tensor  # [R, 1 or kv_heads, group * n, L], additive
     num_rows: int
 
-    def attend(self, query: Tensor, pages: Tensor, out: Tensor, sinks: Tensor | None) -> None:
+    def attend(
+        self, query: Tensor, pages: Tensor, out: Tensor, sinks: Tensor | None, lse: Tensor | None
+    ) -> None:
         call = self.call
         new = query if self.tokens is None else query.index_select(0, self.tokens)
-        heads = (call.num_kv_heads, call.num_heads // call.num_kv_heads, call.head_dim)
-        folded = new.view(self.num_rows, -1, *heads).permute(0, 2, 3, 1, 4).flatten(2, 3)
-        history = torch.unflatten(_gather(pages, self.pages, call), 0, (self.num_rows, -1))
-        key, value = history[:, :, 0], history[:, :, -1]
+        heads = (call.num_kv_heads, call.group)
+        folded = new.view(self.num_rows, -1, *heads, call.head_dim)
+        folded = folded.permute(0, 2, 3, 1, 4).flatten(2, 3)
+        history = _gather(pages, self.pages, call)
+        key, value = (
+            torch.unflatten(part, 0, (self.num_rows, -1)).transpose(1, 2) for part in history
+        )
         if sinks is not None:
             sinks = sinks if self.tokens is None else sinks.index_select(0, self.tokens)
-            sinks = sinks.reshape(self.num_rows, -1, *heads[:2]).permute(0, 2, 3, 1)
+            sinks = sinks.reshape(self.num_rows, -1, *heads).permute(0, 2, 3, 1)
             sinks = sinks.flatten(2, 3)[..., None]
-        key, value = key.transpose(1, 2), value.transpose(1, 2)
-        result = _attend(folded, key, value, self.mask, call, sinks)
-        result = torch.unflatten(result, 2, (heads[1], -1)).permute(0, 3, 1, 2, 4)
+        result, sums = _attend(folded, key, value, self.mask, call, sinks)
+        # Of latents, torch is faster over values as wide as keys: the rest is cut off here.
+        self._write(result[..., : call.width], out)
+        if lse is not None and sums is not None:
+            self._write(sums, lse[..., None])
+
+    def _write(self, result: Tensor, out: Tensor) -> None:
+        """[R, kv_heads, group * n, any] to this group's rows of [T, num_heads, any]."""
+        result = torch.unflatten(result, 2, (self.call.group, -1)).permute(0, 3, 1, 2, 4)
         if self.tokens is None:
-            out.view(self.num_rows, -1, *heads).copy_(result)
+            out.view(result.shape).copy_(result)
         else:
-            out.index_copy_(0, self.tokens, result.reshape(-1, call.num_heads, call.head_dim))
+            rows = result.reshape(-1, *out.shape[1:]).to(out.dtype)
+            out.index_copy_(0, self.tokens, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +143,27 @@ class _PrefillRow:
     blocks: tuple[tuple[int, int, int, int, Tensor], ...]
     """Per block: its queries [from, to), its keys [from, to), mask [(heads,) to - from, keys]."""
 
-    def attend(self, query: Tensor, pages: Tensor, out: Tensor, sinks: Tensor | None) -> None:
-        call, group = self.call, self.call.num_heads // self.call.num_kv_heads
-        history = _gather(pages, self.pages, call)
-        key, value = history[:, 0], history[:, -1]
-        key, value = key.permute(1, 2, 0).contiguous(), value.transpose(0, 1).contiguous()
+    def attend(
+        self, query: Tensor, pages: Tensor, out: Tensor, sinks: Tensor | None, lse: Tensor | None
+    ) -> None:
+        call, group = self.call, self.call.group
+        key, value = _gather(pages, self.pages, call)
+        value = value[..., : call.width].transpose(0, 1).contiguous()
+        key = key.permute(1, 2, 0).contiguous()
         for begin, end, oldest, newest, mask in self.blocks:
             here = slice(self.first + begin, self.first + end)
             new = torch.unflatten(query[here] * call.scale, 1, (call.num_kv_heads, group))
             folded = new.permute(1, 2, 0, 3).flatten(1, 2)
-            scores = _capped(torch.bmm(folded, key[:, :, oldest:newest]), call.softcap)
+            scores = torch.bmm(folded.to(key.dtype), key[:, :, oldest:newest])
+            scores = _capped(scores, call.softcap).view(call.num_heads, end - begin, -1)
             column = None if sinks is None else sinks[here].T[..., None]
-            weights = _weights(scores.view(call.num_heads, end - begin, -1).add_(mask), column)
-            result = torch.bmm(weights.reshape(scores.shape), value[:, oldest:newest])
+            weights, sums = _weights(scores.add_(mask), column, call)
+            weights = weights.view(call.num_kv_heads, -1, newest - oldest)
+            result = torch.bmm(weights, value[:, oldest:newest])
             result = torch.unflatten(result, 1, (group, -1)).permute(2, 0, 1, 3)
             out[here].view_as(result).copy_(result)
+            if lse is not None and sums is not None:
+                lse[here] = sums[..., 0].T
 
 
 def _attend(
@@ -135,19 +173,30 @@ def _attend(
     mask: Tensor,
     call: AttentionCall,
     sinks: Tensor | None,
-) -> Tensor:
-    """[R, kv_heads, group * n, dim] queries over [R, kv_heads, L, dim]."""
-    if call.softcap is None and sinks is None:
-        return F.scaled_dot_product_attention(query, key, value, mask, scale=call.scale)
-    scores = _capped((query * call.scale) @ key.transpose(2, 3), call.softcap)
-    return _weights(scores + mask, sinks) @ value
+) -> tuple[Tensor, Tensor | None]:
+    """[R, kv_heads, group * n, dim] queries over [R, kv_heads, L, dim]; for a partial call also the
+    log-sum-exp of their scores, [R, kv_heads, group * n, 1]."""
+    if call.softcap is None and sinks is None and not call.partial:
+        scale = call.scale
+        return F.scaled_dot_product_attention(query, key, value, mask, scale=scale), None
+    scores = (query * call.scale).to(key.dtype) @ key.transpose(2, 3)
+    weights, sums = _weights(_capped(scores, call.softcap) + mask, sinks, call)
+    return weights @ value, sums
 
 
-def _weights(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Softmax over keys [..., keys]; sinks [..., 1] take part and are then dropped."""
+def _weights(
+    scores: Tensor, sinks: Tensor | None, call: AttentionCall
+) -> tuple[Tensor, Tensor | None]:
+    """Softmax over keys [..., keys], and for a partial call the log-sum-exp [..., 1] of them and of
+    the sinks [..., 1], which take part and are then dropped."""
+    if call.partial:
+        sums = scores.logsumexp(-1, keepdim=True)
+        sums = sums if sinks is None else sums.logaddexp(sinks.to(sums.dtype))
+        # Who sees nothing has -inf there, and -inf - -inf is no number.
+        return (scores - sums.masked_fill(sums.isneginf(), 0.0)).exp(), sums
     if sinks is None:
-        return scores.softmax(-1)
-    return torch.cat((scores, sinks.to(scores.dtype)), dim=-1).softmax(-1)[..., :-1]
+        return scores.softmax(-1), None
+    return torch.cat((scores, sinks.to(scores.dtype)), dim=-1).softmax(-1)[..., :-1], None
 
 
 def _capped(scores: Tensor, softcap: float | None) -> Tensor:
@@ -155,10 +204,13 @@ def _capped(scores: Tensor, softcap: float | None) -> Tensor:
     return scores if softcap is None else scores.div_(softcap).tanh_().mul_(softcap)
 
 
-def _gather(pages: Tensor, numbers: Tensor, call: AttentionCall) -> Tensor:
-    """[num_pages, page_size, ...] and int64 [P] to [P * page_size, ...] of `call.dtype`."""
-    rows = pages.flatten(1).index_select(0, numbers).view(-1, *pages.shape[2:])
-    return rows if call.codes is None else call.codes.decode(rows, call.dtype)
+def _gather(pages: Tensor, numbers: Tensor, call: AttentionCall) -> tuple[Tensor, Tensor]:
+    """[num_pages, page_size, ...] and int64 [P] to keys and values [P * page_size, kv_heads, dim],
+    where of latents a value is the whole key. In parts, where errors of sums would add up, all that
+    follows is in float32."""
+    dtype = torch.float32 if call.partial else call.dtype
+    rows = gather(pages, numbers)
+    return parts(rows, call.head_dim, call.codes, dtype, latent=call.latent)
 
 
 def _shared_rows(batch: AttentionBatch, call: AttentionCall, rows: list[int]) -> _SharedRows:
@@ -167,47 +219,69 @@ def _shared_rows(batch: AttentionBatch, call: AttentionCall, rows: list[int]) ->
     whole = len(rows) == len(batch.counts)
     chosen = torch.tensor(rows, device=device)
     table = batch.page_table if whole else batch.page_table.index_select(0, chosen)
-    lengths = batch.lengths if whole else batch.lengths.index_select(0, chosen)
     tokens = batch.query_starts.index_select(0, chosen)[:, None] + torch.arange(
         count, device=device
     )
-    query = lengths[:, None] - count + torch.arange(count, device=device)
     return _SharedRows(
         call=call,
         tokens=None if whole else tokens.flatten(),
         pages=table[:, :num_pages].flatten().long(),
-        mask=_folded_mask(query, num_pages * batch.page_size, call),
+        mask=_folded_mask(*_positions(batch, rows, tokens, num_pages * batch.page_size), call),
         num_rows=len(rows),
     )
 
 
-def _additive(query: Tensor, length: int, call: AttentionCall, first: int = 0) -> Tensor:
-    """0 where the token at position query[r, i] sees position first + j, j < length, else -inf."""
-    key = torch.arange(first, first + length, device=query.device)
-    hidden = key > query[..., None]
+def _positions(
+    batch: AttentionBatch, rows: list[int], tokens: Tensor, length: int
+) -> tuple[Tensor, Tensor]:
+    """Where the new tokens of some rows are, whose numbers on the flat axis are `tokens` [R, n]:
+    int64 [R, n]; and `length` keys of theirs as they see them: int64 [R, n or 1, length]."""
+    device = tokens.device
+    chosen = torch.tensor(rows, device=device)
+    starts = batch.lengths.index_select(0, chosen).long()[:, None] - tokens.shape[1]
+    at = starts + torch.arange(tokens.shape[1], device=device)
+    keys = torch.arange(length, device=device).expand(len(rows), 1, -1)
+    if (trees := batch.trees) is not None:
+        at = starts + trees.depths[tokens]
+        new = zip(tokens, starts.flatten().tolist(), strict=True)
+        keys = torch.stack([trees.places(own, start, length) for own, start in new])
+    if batch.ranges is not None:
+        first, end = torch.tensor(batch.ranges, device=device)[chosen, :, None, None].unbind(1)
+        index = torch.arange(length, device=device)
+        keys = torch.where((index >= first) & (index < end), keys, AHEAD)
+    return at, keys
+
+
+def _mask(query: Tensor, key: Tensor, call: AttentionCall) -> Tensor:
+    """Tokens at positions query [..., n] and keys at [..., n or 1, length] to what is added to
+    scores, [..., n, length]: 0 where a key is seen, else -inf."""
+    query = query[..., None]
+    hidden = key > query
     if call.window is not None:
-        hidden |= key <= query[..., None] - call.window
+        hidden |= key <= query - call.window
     if call.chunk is not None:
-        hidden |= key < (query // call.chunk * call.chunk)[..., None]
-    mask = torch.zeros(hidden.shape, dtype=call.dtype, device=query.device)
+        hidden |= key < query // call.chunk * call.chunk
+    dtype = torch.float32 if call.partial else call.dtype
+    mask = torch.zeros(hidden.shape, dtype=dtype, device=query.device)
     return mask.masked_fill_(hidden, float("-inf"))
 
 
-def _folded_mask(query: Tensor, length: int, call: AttentionCall) -> Tensor:
-    """Positions int64 [R, n] to [R, 1 or kv_heads, group * n, length], as `_attend` wants it."""
-    group, mask = call.num_heads // call.num_kv_heads, _additive(query, length, call)
+def _folded_mask(query: Tensor, key: Tensor, call: AttentionCall) -> Tensor:
+    """Positions int64 [R, n] and [R, n or 1, length] to [R, 1 or kv_heads, group * n, length], as
+    `_attend` wants it."""
+    mask = _mask(query, key, call)
     if call.slopes is None:
-        return mask.repeat(1, group, 1)[:, None]
-    mask = mask[:, None] + _alibi(query, length, call).transpose(0, 1)
-    return torch.unflatten(mask, 1, (-1, group)).flatten(2, 3)
+        return mask.repeat(1, call.group, 1)[:, None]
+    mask = mask[:, None] + _alibi(query, key, call, mask.dtype).transpose(0, 1)
+    return torch.unflatten(mask, 1, (-1, call.group)).flatten(2, 3)
 
 
-def _alibi(query: Tensor, length: int, call: AttentionCall) -> Tensor:
-    """Slope times how far each of `length` keys is behind: [heads, *query.shape, length]."""
-    behind = torch.arange(length, device=query.device) - query[..., None]
+def _alibi(query: Tensor, key: Tensor, call: AttentionCall, dtype: torch.dtype) -> Tensor:
+    """Slope times how far each key is behind: [heads, *query.shape, length]."""
+    behind = key - query[..., None]
     slopes = torch.tensor(call.slopes, device=query.device).view(-1, *[1] * behind.ndim)
     # In float32 until here: bfloat16 holds no distance beyond 256.
-    return (slopes * behind).to(call.dtype)
+    return (slopes * behind).to(dtype)
 
 
 def _prefill_row(batch: AttentionBatch, call: AttentionCall, row: int, first: int) -> _PrefillRow:
@@ -216,20 +290,26 @@ def _prefill_row(batch: AttentionBatch, call: AttentionCall, row: int, first: in
         call=call,
         first=first,
         pages=batch.page_table[row, :num_pages].long(),
-        blocks=tuple(_blocks(batch.starts[row], batch.counts[row], call)),
+        blocks=tuple(_blocks(batch, call, row, first)),
     )
 
 
 def _blocks(
-    start: int, count: int, call: AttentionCall
+    batch: AttentionBatch, call: AttentionCall, row: int, first: int
 ) -> Iterator[tuple[int, int, int, int, Tensor]]:
+    start, count = batch.starts[row], batch.counts[row]
+    tokens = torch.arange(first, first + count, device=call.device)
+    at, keys = _positions(batch, [row], tokens[None], start + count)
+    keys = keys.expand(-1, count, -1)
     for begin in range(0, count, _BLOCK):
         end = min(begin + _BLOCK, count)
-        oldest = 0 if call.window is None else max(0, start + begin - call.window + 1)
+        # The first of a tree may be as near to the context as the last.
+        earliest = start + (begin if batch.trees is None else 0)
+        oldest = 0 if call.window is None else max(0, earliest - call.window + 1)
         if call.chunk is not None:
-            oldest = max(oldest, (start + begin) // call.chunk * call.chunk)
-        positions = torch.arange(start + begin, start + end, device=call.device)
-        mask = _additive(positions, start + end - oldest, call, oldest)
+            oldest = max(oldest, earliest // call.chunk * call.chunk)
+        query, seen = at[0, begin:end], keys[0, begin:end, oldest : start + end]
+        mask = _mask(query, seen, call)
         if call.slopes is not None:
-            mask = mask + _alibi(positions - oldest, start + end - oldest, call)
+            mask = mask + _alibi(query, seen, call, mask.dtype)
         yield begin, end, oldest, start + end, mask

@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from baton.errors import ModelError
 from baton_worker.attention import choose
 from baton_worker.attention.base import AttentionBatch, AttentionCall
+from baton_worker.kernels.layout import Layout
+from baton_worker.kernels.pages import put
 
 NAME = "baton"
 """Under which transformers knows the plug-in."""
@@ -48,6 +50,9 @@ _HARMLESS = {
 
 class Turn(Protocol):
     """One forward pass, as its attention calls see it."""
+
+    layout: Layout
+    """Of the pages."""
 
     def answer(self, call: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """[T, heads, dim], [T, kv_heads, dim], [T, kv_heads, value_dim] to
@@ -87,6 +92,7 @@ def attend(
     """
     _refuse_strange(module, attention_mask, others)
     tokens = [heads[0].transpose(0, 1).contiguous() for heads in (query, key, value)]
+    turn = _TURN.get()
     call = AttentionCall(
         num_heads=query.shape[1],
         num_kv_heads=key.shape[1],
@@ -96,8 +102,9 @@ def attend(
         dtype=query.dtype,
         device=query.device,
         softcap=softcap,
+        layout=turn.layout,
     )
-    return _TURN.get().answer(call, *tokens)[None], None
+    return turn.answer(call, *tokens)[None], None
 
 
 def _refuse_strange(module: nn.Module, mask: Tensor | None, others: Mapping[str, Any]) -> None:
@@ -119,6 +126,7 @@ def _refuse_strange(module: nn.Module, mask: Tensor | None, others: Mapping[str,
 class Survey:
     """Writes down the calls of one pass over one sequence, and answers them without pages."""
 
+    layout: Layout = Layout.NHD
     calls: list[AttentionCall] = field(default_factory=list)
     value_dims: list[int] = field(default_factory=list)
 
@@ -136,22 +144,28 @@ class Survey:
 
 
 class Paged:
-    """One step over the pages: call number n belongs to `layers[n]`."""
+    """One step over the pages: call number n belongs to `layers[n]`, which is in group `of[n]`."""
 
     def __init__(
-        self, batch: AttentionBatch, calls: Sequence[AttentionCall], layers: Sequence[Tensor]
+        self,
+        batch: AttentionBatch,
+        calls: Sequence[AttentionCall],
+        layers: Sequence[Tensor],
+        of: Sequence[int],
     ) -> None:
-        self._batch, self._layers = batch, layers
-        self._plans = {call: choose(call).plan(batch, call) for call in dict.fromkeys(calls)}
+        self._batch, self._layers, self._of = batch, layers, of
+        self.layout = calls[0].layout
+        kinds = dict.fromkeys(zip(of, calls, strict=True))
+        self._plans = {kind: choose(kind[1]).plan(batch.of(kind[0]), kind[1]) for kind in kinds}
         self.answered = 0
 
     def answer(self, call: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Turn.answer`."""
-        pages = self._layers[self.answered]
+        pages, group = self._layers[self.answered], self._of[self.answered]
         self.answered += 1
         width = value.shape[2]
         padded = F.pad(value, (0, call.head_dim - width)) if width < call.head_dim else value
-        slots = pages.view(-1, 2 * call.num_kv_heads, call.head_dim)
-        slots.index_copy_(0, self._batch.slots, torch.cat((key, padded), dim=1))
-        attended = choose(call).forward(self._plans[call], query, pages)
+        slots = self._batch.of(group).slots
+        put(torch.cat((key, padded), dim=1), slots, pages, call.codes)
+        attended = choose(call).forward(self._plans[group, call], query, pages)
         return attended.view(query.shape)[..., :width].contiguous()

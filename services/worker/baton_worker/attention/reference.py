@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall
+from baton_worker.attention.base import AttentionBatch, AttentionCall, fits
+from baton_worker.attention.trees import AHEAD, MOST_TOKENS
+from baton_worker.kernels.layout import EVERY
+from baton_worker.kernels.pages import parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,9 @@ class _Plan:
 class ReferenceBackend:
     """softmax(scale * Q K^T + mask) V for each row (Vaswani et al. 2017, arXiv:1706.03762)."""
 
+    layouts = EVERY
+    uncaptured = "reference attention goes from row to row on the host"
+
     def refuses(self, call: AttentionCall) -> str | None:
         """Nothing that has a meaning: it is the fallback and the oracle of the other backends."""
         if call.latent and call.codes:
@@ -27,73 +33,85 @@ class ReferenceBackend:
 
     def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
         """Nothing to prepare."""
+        assert fits(batch, call)
         return _Plan(batch, call)
 
     def forward(
-        self, plan: _Plan, query: Tensor, pages: Tensor, sinks: Tensor | None = None
+        self,
+        plan: _Plan,
+        query: Tensor,
+        pages: Tensor,
+        sinks: Tensor | None = None,
+        lse: Tensor | None = None,
     ) -> Tensor:
         """See `Backend.forward`."""
-        batch, rows = plan.batch, []
-        sinks = None if sinks is None else sinks.expand(query.shape[:2])
-        for row, new in enumerate(torch.split(query, list(batch.counts))):
-            length = batch.starts[row] + batch.counts[row]
-            history = pages[batch.page_table[row]].flatten(0, 1)[:length]
-            if plan.call.codes is not None:
-                history = plan.call.codes.decode(history, torch.float32)
-            key, value = history[:, 0], history[:, -1]
-            first = sum(batch.counts[:row])
-            sunk = None if sinks is None else sinks[first : first + batch.counts[row]]
-            rows.append(_attend(new, key, value, batch.starts[row], plan.call, sunk))
-        return torch.cat(rows).to(query.dtype)
+        call, out = plan.call, query.new_empty((*query.shape[:2], plan.call.width))
+        sums = query.new_empty(query.shape[:2], dtype=torch.float32) if lse is None else lse
+        for row in range(len(plan.batch.counts)):
+            new, length = _new_tokens(plan.batch, row), int(plan.batch.lengths[row])
+            history = pages[plan.batch.page_table[row]].flatten(0, 1)[:length]
+            key, value = parts(
+                history, call.head_dim, call.codes, torch.float32, latent=call.latent
+            )
+            scores = _scores(query[new], key, plan.batch, row, call)
+            if sinks is not None:
+                own = sinks.expand(query.shape[:2])[new]
+                scores = torch.cat((scores, own.float().T[..., None]), dim=-1)
+            sums[new] = scores.logsumexp(-1).T
+            weights = scores.softmax(-1)[..., :length]
+            weights = weights.masked_fill(scores.isneginf().all(-1, keepdim=True), 0.0)
+            value = value[..., : call.width].repeat_interleave(call.group, dim=1)
+            out[new] = torch.einsum("hqk,khd->qhd", weights, value).to(query.dtype)
+        return out.flatten(1)
 
 
-def _attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    start: int,
-    call: AttentionCall,
-    sinks: Tensor | None,
+def _new_tokens(batch: AttentionBatch, row: int) -> slice:
+    first = sum(batch.counts[:row])
+    return slice(first, first + batch.counts[row])
+
+
+def _scores(
+    query: Tensor, key: Tensor, batch: AttentionBatch, row: int, call: AttentionCall
 ) -> Tensor:
-    """query [n, heads, dim] at positions start.., key and value [length, kv_heads, dim]."""
-    group = call.num_heads // call.num_kv_heads
-    key = key.float().repeat_interleave(group, dim=1)
-    value = value.float().repeat_interleave(group, dim=1)
+    """query [n, heads, dim] and key [length, kv_heads, dim] to float32 [heads, n, length]."""
+    key = key.repeat_interleave(call.group, dim=1)
     scores = torch.einsum("qhd,khd->hqk", query.float(), key) * call.scale
+    at, places = _positions(batch, row, query.device)
     if call.softcap is not None:
         scores = call.softcap * torch.tanh(scores / call.softcap)
     if call.slopes is not None:
-        scores = scores + alibi(call.slopes, start, query.shape[0], key.shape[0], query.device)
-    mask = visible(start, query.shape[0], key.shape[0], call.window, query.device)
+        slopes = torch.tensor(call.slopes, device=query.device)[:, None, None]
+        scores = scores + slopes * (places - at[:, None])
+    mask = visible(at, places, call)
+    if batch.ranges is not None:
+        index = torch.arange(key.shape[0], device=query.device)
+        mask = mask & (index >= batch.ranges[row][0]) & (index < batch.ranges[row][1])
+    return scores.masked_fill(~mask, float("-inf"))
+
+
+def _positions(batch: AttentionBatch, row: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Where a row's new tokens are, int64 [n], and its keys as they see them, int64 [n, length]."""
+    count, start = batch.counts[row], batch.starts[row]
+    at = torch.arange(start, start + count, device=device)
+    places = torch.arange(start + count, device=device).repeat(count, 1)
+    if batch.trees is not None:
+        new = _new_tokens(batch, row)
+        depths, ancestors = batch.trees.depths[new].tolist(), batch.trees.ancestors[new].tolist()
+        for i in range(count):
+            at[i] = start + depths[i]
+            for j in range(count):
+                seen = j >= MOST_TOKENS or ancestors[i] >> j & 1
+                places[i, start + j] = start + depths[j] if seen else AHEAD
+    return at, places
+
+
+def visible(query: Tensor, key: Tensor, call: AttentionCall) -> Tensor:
+    """May the tokens at positions query [n] see the keys at positions key [n, length]? bool [n,
+    length]."""
+    at = query[:, None]
+    seen = key <= at
+    if call.window is not None:
+        seen = seen & (key > at - call.window)
     if call.chunk is not None:
-        mask &= same_chunk(start, query.shape[0], key.shape[0], call.chunk, query.device)
-    scores = scores.masked_fill(~mask, float("-inf"))
-    if sinks is not None:
-        scores = torch.cat((scores, sinks.float().T[..., None]), dim=-1)
-    weights = scores.softmax(dim=-1)[..., : key.shape[0]]
-    return torch.einsum("hqk,khd->qhd", weights, value).flatten(1)
-
-
-def alibi(
-    slopes: tuple[float, ...], start: int, count: int, length: int, device: torch.device
-) -> Tensor:
-    """float32 [heads, count, length]: slope * (position of the key - position of the query)."""
-    query = torch.arange(start, start + count, device=device)[:, None]
-    behind = torch.arange(length, device=device)[None, :] - query
-    return torch.tensor(slopes, device=device)[:, None, None] * behind
-
-
-def same_chunk(start: int, count: int, length: int, chunk: int, device: torch.device) -> Tensor:
-    """bool [count, length]: are position start + i and position j in one chunk of positions?"""
-    query = torch.arange(start, start + count, device=device)[:, None]
-    return query // chunk == torch.arange(length, device=device)[None, :] // chunk
-
-
-def visible(
-    start: int, count: int, length: int, window: int | None, device: torch.device
-) -> Tensor:
-    """bool [count, length]: may the token at position start + i see position j?"""
-    query = torch.arange(start, start + count, device=device)[:, None]
-    key = torch.arange(length, device=device)[None, :]
-    causal = key <= query
-    return causal if window is None else causal & (key > query - window)
+        seen = seen & (at // call.chunk == key // call.chunk)
+    return seen

@@ -62,6 +62,14 @@ class GuidanceMatcher:
         """Go on after these. False when the grammar does not allow them."""
         return bool(self._matcher.consume_tokens(list(tokens)))
 
+    def back(self) -> None:
+        """Take back the last token."""
+        self._matcher.rollback(1)
+
+    def forced(self) -> bytes:
+        """The bytes that must come next, as far as they are known; empty where it may end."""
+        return b"" if self.may_end else bytes(self._matcher.compute_ff_bytes())
+
     def allowed(self) -> npt.NDArray[np.uint8]:
         """One bit per token, the least significant first; nothing is allowed after an error."""
         bits: npt.NDArray[np.uint8] = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)

@@ -13,7 +13,7 @@ from baton.gguf import read_metadata
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE = "\u2581"
-_NORMAL, _BYTE_TYPE, _USER_DEFINED = 1, 6, 4
+_NORMAL, BYTE, _USER_DEFINED = 1, 6, 4
 """`llama_token_type` of llama.cpp; every other type is a special token."""
 
 
@@ -49,7 +49,7 @@ def _from_json(path: Path) -> Iterable[tuple[int, bytes]]:
     if isinstance(vocab, list):
         raise ModelError("A Unigram vocabulary cannot be constrained by grammars here.")
     for name, token in vocab.items():
-        yield token, _bytes(name) if byte_level else _sentence(name)
+        yield token, byte_piece(name) if byte_level else _sentence(name)
     for added in data["added_tokens"]:
         yield added["id"], b"" if added["special"] else added["content"].encode()
 
@@ -64,8 +64,8 @@ def _from_gguf(path: Path) -> Iterable[tuple[int, bytes]]:
     for token, (name, kind) in enumerate(zip(tokens, types, strict=True)):
         if kind == _USER_DEFINED:
             yield token, name.encode()
-        elif kind in (_NORMAL, _BYTE_TYPE):
-            yield token, _bytes(name) if byte_level else _sentence(name)
+        elif kind in (_NORMAL, BYTE):
+            yield token, byte_piece(name) if byte_level else _sentence(name)
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -82,7 +82,7 @@ def _byte_alphabet() -> dict[str, int]:
 _ALPHABET = _byte_alphabet()
 
 
-def _bytes(name: str) -> bytes:
+def byte_piece(name: str) -> bytes:
     """A byte-level token, each character one byte."""
     try:
         return bytes([_ALPHABET[character] for character in name])

@@ -1,14 +1,24 @@
-"""Matrix times weight: the plain form, and forms with the weight laid out for the CPU once."""
+"""Matrix times weight: the plain form, forms with the weight laid out for the CPU once, and one
+that reads a quantised weight as it is stored."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker.kernels.cpu.linear import CpuLinear
+from baton_worker.kernels.fp8 import Fp8Weight
+from baton_worker.kernels.gptq import GptqWeight
+from baton_worker.kernels.nvfp4 import Nvfp4Weight
+from baton_worker.kernels.quantized import Blocks
+from baton_worker.kernels.triton import runs
+
+Stored: TypeAlias = Blocks | GptqWeight | Fp8Weight | Nvfp4Weight
+"""A quantised weight [N, K] as a checkpoint has it."""
 
 
 class LinearKernel(Protocol):
@@ -70,6 +80,52 @@ class PackedLinear:
         else:
             y = self._linear_binary(x, residual, self._weight, self._bias, "add")
         return y
+
+
+class StoredLinear:
+    """Products on a GPU with quantised weights in the layout of their checkpoint, side by side.
+
+    Args:
+        parts: the weights whose rows make up the layer's, each with scales of its own.
+        bias: one value per row of all.
+        device: where the product is.
+    """
+
+    def __init__(
+        self, parts: Sequence[GptqWeight | Fp8Weight], bias: Tensor | None, device: torch.device
+    ) -> None:
+        from baton_worker.kernels.triton import fp8, gptq
+
+        self._gptq, self._fp8 = gptq.product, fp8.product
+        self._parts = [part.to(device) for part in parts]
+        self._bias = bias
+        self.nbytes = sum(part.nbytes for part in self._parts)
+
+    @classmethod
+    def refuses(cls, weight: Stored, like: Tensor) -> str | None:
+        """Why this weight cannot be multiplied with inputs that are `like` a tensor, as half a
+        sentence; None if it can."""
+        if not runs(like.device):
+            return "it needs a GPU"
+        if isinstance(weight, GptqWeight):
+            return None
+        if not isinstance(weight, Fp8Weight):
+            return "there is no kernel for it"
+        from baton_worker.kernels.triton import fp8
+
+        return fp8.refuses(weight, like.device)
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """See `LinearKernel`."""
+        flat = x.reshape(-1, x.shape[-1])
+        parts = [
+            self._gptq(flat, part) if isinstance(part, GptqWeight) else self._fp8(flat, part)
+            for part in self._parts
+        ]
+        y = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        y = y.view(*x.shape[:-1], y.shape[-1])
+        y = y if self._bias is None else y + self._bias
+        return y if residual is None else residual + y
 
 
 def fastest(

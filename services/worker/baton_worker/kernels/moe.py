@@ -22,9 +22,11 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton.registry import Registry
+from baton_worker.allocator import release_pages
 from baton_worker.kernels.cpu.linear import CpuLinear
+from baton_worker.kernels.expert_names import NAMES
 from baton_worker.kernels.linear import LinearKernel, fastest
-from baton_worker.kernels.quantized import KINDS, quantise
+from baton_worker.kernels.quantized import KINDS, Rounding
 
 Gate: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """What an expert does between its products: gate and up [n, intermediate] to the same shape."""
@@ -47,6 +49,8 @@ class Experts:
     """The name of `gate` in `kernels.cpu.linear.GATES`, if it has one."""
     quantised_as: str | None = None
     """The kind of `kernels.quantized.KINDS` that each expert's weights are to be rounded to."""
+    disposable: bool = False
+    """Whether nobody else reads the weights: what a kernel has packed may go at once."""
 
     @property
     def nbytes(self) -> int:
@@ -61,6 +65,9 @@ class ExpertKernel(Protocol):
     def refuses(cls, experts: Experts) -> str | None:
         """Why it cannot serve these experts, as half a sentence; None if it can."""
         ...
+
+    uncaptured: str | None
+    """See `layers.layer.Layer.uncaptured`."""
 
     def __init__(self, experts: Experts) -> None: ...
 
@@ -88,14 +95,29 @@ KERNELS = Registry(
 )
 
 
+_wanted: tuple[str, ...] = ()
+"""Kernels that may be chosen; none means all."""
+
+
+def prefer(name: str) -> None:
+    """Experts that are loaded from now on have this kernel or none; with "auto" they choose.
+
+    Raises:
+        SettingsError: there is no such kernel; of names that others have, what runs instead.
+    """
+    global _wanted
+    known = NAMES.ours(name)
+    _wanted = () if known == "auto" else (KERNELS.check(known),)
+
+
 def choose(experts: Experts) -> ExpertKernel:
-    """The first kernel that accepts these experts.
+    """The first kernel that accepts these experts, of those that `prefer` has left.
 
     Raises:
         ModelError: every kernel refuses; the message holds every reason.
     """
     reasons = list[str]()
-    for name in KERNELS.names():
+    for name in _wanted or KERNELS.names():
         kernel: type[ExpertKernel] = KERNELS.load(name)
         reason = kernel.refuses(experts)
         if reason is None:
@@ -138,8 +160,13 @@ def weighted_sum(rows: Tensor, weights: Tensor) -> Tensor:
     return total.to(rows.dtype)
 
 
+_COUNTED = "the host waits for the number of tokens that each expert gets"
+
+
 class LoopExperts:
     """The twin: every visit by itself, as the definition has it."""
+
+    uncaptured = _COUNTED
 
     def __init__(self, experts: Experts) -> None:
         self._experts = rounded(experts)
@@ -175,12 +202,15 @@ class GroupedExperts:
     Each expert's weights are prepared once for the CPU, as a linear layer's are.
     """
 
+    uncaptured = _COUNTED
+
     def __init__(self, experts: Experts) -> None:
         self._gate, self._weigh_input = experts.gate, experts.weigh_input
         refused = experts.fused is None or CpuLinear.refuses(experts.gate_up[0]) is not None
         self._fused, kind = None if refused else experts.fused, experts.quantised_as
-        self._gate_up = _linears(experts.gate_up, experts.gate_up_bias, kind, self._fused)
-        self._down = _linears(experts.down, experts.down_bias, kind, None)
+        spent = experts.disposable
+        self._gate_up = _linears(experts.gate_up, experts.gate_up_bias, kind, self._fused, spent)
+        self._down = _linears(experts.down, experts.down_bias, kind, None, spent)
         pairs = [*zip(self._gate_up, experts.gate_up, strict=True)]
         pairs += zip(self._down, experts.down, strict=True)
         self.nbytes = sum(k.nbytes if isinstance(k, CpuLinear) else w.nbytes for k, w in pairs)
@@ -207,14 +237,15 @@ class GroupedExperts:
 
 
 class TritonExperts:
-    """The fused products of `kernels.moe_triton`, which is imported only where it can run."""
+    """The fused products of `kernels.triton.moe`, which is imported only where it can run."""
 
     _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+    uncaptured = None
 
     def __init__(self, experts: Experts) -> None:
-        from baton_worker.kernels import moe_triton
+        from baton_worker.kernels.triton import moe
 
-        self._experts, self._forward = rounded(experts), moe_triton.forward
+        self._experts, self._forward = rounded(experts), moe.forward
         self.nbytes = self._experts.nbytes
 
     @classmethod
@@ -234,6 +265,8 @@ class TritonExperts:
 class PaddedExperts:
     """Two batched products over [E, C, hidden], C the most visits of an expert (GShard's layout,
     Lepikhin et al. 2020, arXiv:2006.16668). For a device that would idle between small products."""
+
+    uncaptured = _COUNTED
 
     def __init__(self, experts: Experts) -> None:
         self._experts = rounded(experts)
@@ -262,18 +295,21 @@ def rounded(experts: Experts) -> Experts:
     if (kind := experts.quantised_as) is not None:
         for weights in (experts.gate_up, experts.down):
             if weights.shape[-1] % KINDS[kind].multiple == 0:
-                weights.copy_(quantise(weights.flatten(0, 1), kind).dequantise().view_as(weights))
+                rows = weights.flatten(0, 1)
+                Rounding(rows, kind).into(rows)
     return experts
 
 
 def _linears(
-    weights: Tensor, biases: Tensor | None, kind: str | None, gate: str | None
+    weights: Tensor, biases: Tensor | None, kind: str | None, gate: str | None, disposable: bool
 ) -> Sequence[LinearKernel]:
     """One product per expert; every expert has scales of its own where `kind` asks for any."""
-    return [
-        _linear(weight, None if biases is None else biases[expert], kind, gate)
-        for expert, weight in enumerate(weights)
-    ]
+    kernels = list[LinearKernel]()
+    for expert, weight in enumerate(weights):
+        kernels.append(_linear(weight, None if biases is None else biases[expert], kind, gate))
+        if disposable and isinstance(kernels[-1], CpuLinear):
+            release_pages(weight.data_ptr(), weight.nbytes)
+    return kernels
 
 
 def _linear(
@@ -281,10 +317,10 @@ def _linear(
 ) -> LinearKernel:
     """A product, rounded if its rows are whole groups, with a gate only where the CPU fuses it."""
     if kind is not None and weight.shape[-1] % KINDS[kind].multiple == 0:
-        blocks = quantise(weight, kind)
-        if CpuLinear.refuses(blocks, weight) is None:
-            return CpuLinear(blocks, bias, gate=gate, dtype=weight.dtype)
-        weight = blocks.dequantise().to(weight.dtype)
+        rounding = Rounding(weight, kind)
+        if CpuLinear.refuses(rounding, weight) is None:
+            return CpuLinear(rounding, bias, gate=gate, dtype=weight.dtype)
+        rounding.into(weight)
     return fastest(weight, bias) if gate is None else CpuLinear(weight, bias, gate=gate)
 
 

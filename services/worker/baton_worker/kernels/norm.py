@@ -1,4 +1,4 @@
-"""Norms over the last axis in C++. The twins are `F.rms_norm` and `F.layer_norm`."""
+"""Norms over the last axis, in C++ and in Triton. The twins are `F.rms_norm` and `F.layer_norm`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
+from baton_worker.kernels import triton
 from baton_worker.kernels.cpu import library
 
 
@@ -78,3 +79,31 @@ class CpuNorm:
         y = torch.empty_like(x)
         self._run(self._address, x.data_ptr(), x.numel() // self._size, y.data_ptr())
         return y
+
+
+class TritonNorm:
+    """An RMS norm on a GPU, rounded once; see `kernels.triton.norm`.
+
+    Args:
+        weight: [size], or None for ones.
+    """
+
+    def __init__(self, weight: Tensor | None, *, eps: float) -> None:
+        from baton_worker.kernels.triton.norm import rms_norm
+
+        self._weight, self._eps, self._run = weight, eps, rms_norm
+
+    @classmethod
+    def refuses(cls, weight: Tensor | None, device: torch.device, centered: bool) -> str | None:
+        """Why such a norm cannot be computed, as half a sentence; None if it can."""
+        if not triton.runs(device):
+            return "it is not on a GPU with Triton"
+        if centered:
+            return "it subtracts a mean"
+        if weight is not None and weight.ndim != 1:
+            return "its weight differs from row to row"
+        return None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[..., size] to the same shape, contiguous."""
+        return self._run(x, self._weight, self._eps)

@@ -2,11 +2,13 @@
 
 Groups run along the inner dimension. A weight is `scale * code + minimum`. In a "super" kind the
 scale is itself a product: a half-precision factor per 256 values times a small integer per group.
-The kinds are those of GGUF, so that its blocks are taken as they are:
+The kinds are those of GGUF, so that its blocks are taken as they are, and one for AWQ and GPTQ,
+whose minima are whole multiples of the scale:
 
     int8           8.5 bits per weight   groups of 32, scale                       Q8_0
     int4           4.5                   groups of 32, scale                       Q4_0
     int4_minimum   5                     groups of 32, scale and minimum           Q4_1
+    int4_offset    4.75                  groups of 32, scale * (code + offset)
     int4_super     4.6                   groups of 32, scale and minimum, super    Q4_K
     int6_super     8.6                   groups of 16, scale, super                Q6_K
 """
@@ -21,8 +23,9 @@ from torch import Tensor
 
 SUPER = 256
 """Values that share the factors of a super kind."""
-_ROWS = 512
-"""Rows that are quantised at one time: what the search for scales works on stays in cache."""
+_AT_ONCE = 64 << 10
+"""Values that are quantised at one time: what the search for scales works on stays in cache, and a
+weight is nowhere in memory as float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class Kind:
     highest: int
     has_minimum: bool = False
     is_super: bool = False
+    has_offset: bool = False
 
     @property
     def is_nibble(self) -> bool:
@@ -50,6 +54,7 @@ KINDS = {
     "int8": Kind(32, -128, 127),
     "int4": Kind(32, -8, 7),
     "int4_minimum": Kind(32, 0, 15, has_minimum=True),
+    "int4_offset": Kind(32, 0, 15, has_offset=True),
     "int4_super": Kind(32, 0, 15, has_minimum=True, is_super=True),
     "int6_super": Kind(16, -32, 31, is_super=True),
 }
@@ -69,7 +74,7 @@ class Blocks:
     scale_steps: Tensor | None = None
     """int8 [N, K / group]: what a factor is multiplied by, of a super kind."""
     minimum_steps: Tensor | None = None
-    """The same for the minima."""
+    """The same for the minima; of a kind with offsets these, and the scale is multiplied."""
 
     @property
     def shape(self) -> torch.Size:
@@ -81,9 +86,15 @@ class Blocks:
         group = KINDS[self.kind].group
         codes = self.codes.to(torch.float32).view(len(self.codes), -1, group)
         weight = codes * _expanded(self.scales, self.scale_steps)
-        if self.minima is not None:
+        if KINDS[self.kind].has_offset:
+            weight = weight + _expanded(self.scales, self.minimum_steps)
+        elif self.minima is not None:
             weight = weight + _expanded(self.minima, self.minimum_steps)
         return weight.flatten(1)
+
+    def blocks(self) -> Blocks:
+        """Itself: what other forms of a weight become, for the CPU."""
+        return self
 
     def __getitem__(self, rows: slice | Tensor) -> Blocks:
         """Some rows."""
@@ -131,9 +142,34 @@ def quantise(weight: Tensor, kind: str) -> Blocks:
     group = KINDS[kind].group
     parts = [
         method(rows.to(torch.float32).view(len(rows), -1, group))
-        for rows in torch.split(weight, _ROWS)
+        for rows in torch.split(weight, max(1, _AT_ONCE // weight.shape[1]))
     ]
     return concatenate(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """A weight [N, K] that is quantised as it is read, some rows at a time: its blocks are never
+    in memory as a whole."""
+
+    weight: Tensor
+    kind: str
+
+    @property
+    def shape(self) -> torch.Size:
+        """[N, K]."""
+        return self.weight.shape
+
+    def __getitem__(self, rows: slice) -> Blocks:
+        """Some rows."""
+        return quantise(self.weight[rows], self.kind)
+
+    def into(self, rounded: Tensor) -> None:
+        """Write what the blocks mean into a tensor of the weight's shape, perhaps the weight."""
+        step = max(1, _AT_ONCE // self.shape[1])
+        for first in range(0, self.shape[0], step):
+            some = slice(first, first + step)
+            rounded[some] = self[some].dequantise()
 
 
 def _nearest(groups: Tensor) -> Blocks:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.pages import Codes
+from baton_worker.kernels.layout import strides
+from baton_worker.kernels.pages import Codes, row_width
 
 
 class _Heads(ctypes.Structure):
@@ -24,6 +25,7 @@ class _Heads(ctypes.Structure):
         ("num_heads", ctypes.c_int32),
         ("num_kv_heads", ctypes.c_int32),
         ("head_dim", ctypes.c_int32),
+        ("value_dim", ctypes.c_int32),
         ("dim", ctypes.c_int32),
         ("bytes", ctypes.c_int32),
         ("normed", ctypes.c_int32),
@@ -50,6 +52,7 @@ class CpuHeads:
         dim: rotated channels of each head, the first ones, in the half-split layout.
         dtype: of heads, angles and plain pages, float32 or bfloat16.
         norms: of queries and of keys, before the rotation.
+        value_dim: how many channels of a value are kept, behind its key, where not all.
         codes: of the pages; None where they hold numbers of `dtype`.
         scales: of the codes of keys and of values; 0 where each has its own.
     """
@@ -63,6 +66,7 @@ class CpuHeads:
         dim: int,
         dtype: torch.dtype,
         norms: tuple[HeadNorm, HeadNorm] | None = None,
+        value_dim: int | None = None,
         codes: Codes | None = None,
         scales: tuple[float, float] = (0.0, 0.0),
     ) -> None:
@@ -71,16 +75,19 @@ class CpuHeads:
         self._weights = [None if n.weight is None else n.weight.float() for n in (query, key)]
         self._heads = _Heads(
             *(None if weight is None else weight.data_ptr() for weight in self._weights),
-            *(num_heads, num_kv_heads, head_dim, dim, dtype.itemsize, norms is not None),
+            *(num_heads, num_kv_heads, head_dim, value_dim or head_dim, dim),
+            *(dtype.itemsize, norms is not None),
             *(query.eps, key.eps, codes.number if codes else 0, *scales),
         )
         self._kept = torch.uint8 if codes else dtype
+        self._behind = None if value_dim is None else row_width(head_dim, codes)
         self._address = ctypes.addressof(self._heads)
         kernels = library("rope")
         assert kernels is not None, "refuses() was not asked"
         self._run = kernels.baton_place
         pointer = ctypes.c_void_p
-        self._run.argtypes = (*(pointer, pointer, ctypes.c_int64), *(pointer,) * 4)
+        counted = (pointer, ctypes.c_int64)
+        self._run.argtypes = (pointer, *counted, *(pointer,) * 4, ctypes.c_int64, pointer)
         self._run.restype = None
 
     @classmethod
@@ -103,7 +110,7 @@ class CpuHeads:
             heads: [T, num_heads + 2 * num_kv_heads, head_dim], contiguous.
             cos, sin: [T, 1, dim], see `layers.rope.Angles`.
             slots: int64 [T], see `AttentionBatch.slots`.
-            pages: [num_pages, page_size, 2, num_kv_heads, `row_width`].
+            pages: see `kernels.pages.put`.
         """
         assert heads.shape[1:] == self._shape and heads.is_contiguous()
         assert cos.shape[-1] == self._dim and cos.dtype is heads.dtype
@@ -116,4 +123,6 @@ class CpuHeads:
             sin.data_ptr(),
             slots.data_ptr(),
             pages.data_ptr(),
+            pages.shape[1],
+            ctypes.byref(strides(pages, self._behind)),
         )

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from baton_worker.kv.cache import KVCache
-from baton_worker.kv.layout import bytes_per_page, page_shapes, window
+from baton_worker.kv.groups import LayerGroups, group_bytes, one_group, page_groups
+from baton_worker.kv.layout import bytes_per_page, page_shapes
 
-__all__ = ["KVCache", "bytes_per_page", "page_shapes", "window"]
+__all__ = [
+    "KVCache",
+    "LayerGroups",
+    "bytes_per_page",
+    "group_bytes",
+    "one_group",
+    "page_groups",
+    "page_shapes",
+]

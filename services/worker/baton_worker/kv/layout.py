@@ -8,18 +8,28 @@ from typing import TypeAlias
 import torch
 
 from baton_worker.kernels.pages import Codes, row_width
-from baton_worker.models.spec import Decoder, Encoder, LatentAttention, Mixer
+from baton_worker.models.spec import (
+    Decoder,
+    Encoder,
+    LatentAttention,
+    LinearAttention,
+    Mixer,
+    ShortConv,
+)
 
 PageShape: TypeAlias = tuple[int, int, int, int]
+StateShape: TypeAlias = tuple[int, int, int]
 
 
 def page_shapes(spec: Decoder, page_size: int, codes: Codes | None = None) -> tuple[PageShape, ...]:
     """Per layer, the shape of one page: [page_size, 2 (key, value), num_kv_heads, head_dim].
 
-    Key and value of one token lie side by side, so a step writes both with one scatter and reads
-    both with one gather, and a page is one contiguous block to transfer. Latent attention keeps one
-    vector per token: [page_size, 1, 1, width]. A layer without a mixer keeps nothing: its pages are
-    empty. An encoder has no pages at all. With `codes` the last axis is `kernels.pages.row_width`.
+    A step writes key and value with one scatter and reads both with one gather, and a page is one
+    block of memory, in which order `kernels.layout` says. Where values are not as wide as keys, a
+    value lies behind its key: [page_size, 1, num_kv_heads, key + value]. Latent attention keeps one
+    vector per token: [page_size, 1, 1, width], and so does a short convolution. A layer without a
+    mixer keeps nothing: its pages are empty. An encoder has no pages at all. With `codes` each
+    width is its `kernels.pages.row_width`.
     """
     if isinstance(spec, Encoder):
         return ()
@@ -31,20 +41,43 @@ def _page_shape(mixer: Mixer | None, page_size: int, codes: Codes | None) -> Pag
         return (page_size, 2, 0, 0)
     if isinstance(mixer, LatentAttention):
         return (page_size, 1, 1, mixer.width)
+    if isinstance(mixer, ShortConv):
+        return (page_size, 1, 1, mixer.channels)
+    if isinstance(mixer, LinearAttention):
+        return (page_size, 2, mixer.num_heads, mixer.head_dim)
+    if mixer.kept_dim is not None:
+        width = row_width(mixer.head_dim, codes) + row_width(mixer.kept_dim, codes)
+        return (page_size, 1, mixer.num_kv_heads, width)
     return (page_size, 2, mixer.num_kv_heads, row_width(mixer.head_dim, codes))
+
+
+def state_shapes(spec: Decoder) -> dict[int, StateShape]:
+    """By layer that keeps one, the shape of the float32 state of a page: what the tokens before its
+    first one have left, [num_heads, head_dim, head_dim]."""
+    return {
+        layer: (mixer.num_heads, mixer.head_dim, mixer.head_dim)
+        for layer, (mixer, _) in enumerate(spec.layers)
+        if isinstance(mixer, LinearAttention)
+    }
+
+
+def state_bytes(shape: StateShape | None) -> int:
+    """Bytes of the state of a page."""
+    return 0 if shape is None else math.prod(shape) * torch.float32.itemsize
+
+
+def layer_bytes(
+    spec: Decoder, page_size: int, dtype: torch.dtype, codes: Codes | None = None
+) -> list[int]:
+    """Per layer, the bytes that one page of `page_size` tokens takes, with its state."""
+    size = dtype.itemsize if codes is None else 1
+    tokens = (math.prod(shape) * size for shape in page_shapes(spec, page_size, codes))
+    states = state_shapes(spec)
+    return [kept + state_bytes(states.get(layer)) for layer, kept in enumerate(tokens)]
 
 
 def bytes_per_page(
     spec: Decoder, page_size: int, dtype: torch.dtype, codes: Codes | None = None
 ) -> int:
-    """Bytes that one page of `page_size` tokens takes over all layers."""
-    size = dtype.itemsize if codes is None else 1
-    return sum(math.prod(shape) for shape in page_shapes(spec, page_size, codes)) * size
-
-
-def window(spec: Decoder) -> int:
-    """How many of its last tokens, itself included, a token sees at most in any layer with pages;
-    0 when some layer sees all of them, or when there are no pages."""
-    mixers = () if isinstance(spec, Encoder) else tuple(m for m, _ in spec.layers if m is not None)
-    seen = {0 if isinstance(mixer, LatentAttention) else mixer.window or 0 for mixer in mixers}
-    return 0 if 0 in seen else max(seen, default=0)
+    """Bytes that one page of `page_size` tokens takes over all layers, were they one group."""
+    return sum(layer_bytes(spec, page_size, dtype, codes))

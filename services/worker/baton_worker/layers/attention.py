@@ -46,7 +46,10 @@ class Attention(nn.Module):
             chunk=settings.chunk,
             sinks=settings.sinks,
             token_sinks=settings.sink_keys > 0,
+            value_dim=settings.kept_dim,
+            partial=isinstance(settings, spec.DualChunkAttention),
             codes=site.codes,
+            layout=site.layout,
         )
         self.backend = choose(self.call)
         self.project = projection(settings, hidden, site)
@@ -56,7 +59,7 @@ class Attention(nn.Module):
         self._value_dim = settings.value_dim
         self._clip = settings.clip
         self._norm_last = settings.qk_norm_after_rope
-        self._norm_full = settings.qk_norm_over == "full"
+        self.norms_full_width = settings.qk_norm_over == "full"
         self.query_norm, self.key_norm = _head_norms(settings, site)
         self._is_common = _is_common(settings)
         self.scales = Scales(settings.num_kv_heads, site) if site.scaled else None
@@ -90,9 +93,9 @@ class Attention(nn.Module):
             attended = self.sinks(
                 query, lambda scores: self.backend.forward(plan, query, pages, scores)
             )
-        if self._value_dim is None:
+        if self._value_dim == self.call.value_dim:
             return attended
-        return attended.view_as(query)[..., : self._value_dim].flatten(1)
+        return attended.view(*query.shape[:2], -1)[..., : self._value_dim].flatten(1)
 
     @cached_property
     def _in_one_pass(self) -> CpuHeads | None:
@@ -108,6 +111,7 @@ class Attention(nn.Module):
             dim=self.rope.dim,
             dtype=call.dtype,
             norms=None if norms[0] is None else (_head_norm(norms[0]), _head_norm(norms[1])),
+            value_dim=call.value_dim,
             codes=call.codes,
             scales=(0.0, 0.0) if self.scales is None else self.scales.pair,
         )
@@ -123,7 +127,8 @@ class Attention(nn.Module):
 
     def _put(self, heads: Tensor, step: Step, pages: Tensor) -> None:
         scales = None if self.scales is None else self.scales.each
-        put(heads[:, self.call.num_heads :], step.slots, pages, self.call.codes, scales)
+        kept, call = heads[:, self.call.num_heads :], self.call
+        put(kept, step.slots, pages, call.codes, scales, call.value_dim)
 
     def _turn(self, heads: Tensor, step: Step) -> None:
         """Norm and rotate queries and keys in place."""
@@ -135,7 +140,7 @@ class Attention(nn.Module):
         if self._norm_last:
             self._norm(heads)
         if self._temperature is not None:
-            assert step.positions is not None
+            assert step.positions is not None and step.positions.ndim == 1
             scale, floor = self._temperature
             stretch = 1 + scale * torch.log1p((step.positions + 1).div(floor).floor())
             heads[:, :num_heads].mul_(stretch.to(heads.dtype)[:, None, None])
@@ -148,7 +153,7 @@ class Attention(nn.Module):
         ):
             if norm_ is None:
                 continue
-            normed = norm_(part.flatten(1)) if self._norm_full else norm_(part)
+            normed = norm_(part.flatten(1)) if self.norms_full_width else norm_(part)
             part.copy_(normed.view_as(part))
 
 
@@ -159,7 +164,10 @@ def _is_common(settings: spec.Attention) -> bool:
         (norm_.kind, settings.qk_norm_over) == ("rms", "head")
         and not (settings.qk_norm_after_rope or settings.key_norm_only)
     )
-    plainly_turned = settings.rope is not None and not settings.rope.interleaved
+    rope = settings.rope
+    plainly_turned = rope is not None and not (
+        rope.interleaved or isinstance(rope, spec.FourierRope)
+    )
     return plainly_normed and plainly_turned and settings.temperature is None
 
 
@@ -179,8 +187,9 @@ def _head_norms(settings: spec.Attention, site: Site) -> tuple[nn.Module | None,
         "full": (query * dim, key * dim),
     }
     query_shape, key_shape = shapes[settings.qk_norm_over]
-    query_norm = norm(settings.qk_norm, query_shape, "query_norm", site)
+    first_query, first_key = settings.first_heads
+    query_norm = norm(settings.qk_norm, query_shape, "query_norm", site, first_query)
     return (
         None if settings.key_norm_only else query_norm,
-        norm(settings.qk_norm, key_shape, "key_norm", site),
+        norm(settings.qk_norm, key_shape, "key_norm", site, first_key),
     )

@@ -17,7 +17,8 @@ from baton_worker.models import spec
 
 
 class Bidirectional(nn.Module):
-    """softmax(scale * Q K^T) V over whole texts (Vaswani et al. 2017, arXiv:1706.03762)."""
+    """softmax(scale * Q K^T) V over whole texts (Vaswani et al. 2017, arXiv:1706.03762); of each
+    token and those before it alone where the settings are a `spec.CausalAttention`."""
 
     def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
         super().__init__()
@@ -63,6 +64,7 @@ def _attend(heads: Tensor, length: int, settings: spec.Attention) -> Tensor:
         key,
         value,
         mask,
+        is_causal=isinstance(settings, spec.CausalAttention),
         scale=settings.scale,
         enable_gqa=num_heads != num_kv_heads,
     )

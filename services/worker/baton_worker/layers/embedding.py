@@ -61,12 +61,13 @@ class Embedding(nn.Module):
             self.norm = norm(settings.norm, hidden, "embedding_norm", site)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """int64 [T] and int64 [T] to [T, hidden]."""
+        """int64 [T] and int64 [T], or [axes, T] where none are learned, to [T, hidden]."""
         x: Tensor = self.tokens(tokens)
         if self._scale != 1.0:
             x = x * self._scale
         if self.project is not None:
             x = self.project(x)
         if self.positions is not None:
+            assert positions.ndim == 1
             x = x + self.positions(positions + self._offset)
         return x if self.norm is None else self.norm(x)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.quantized import Blocks
+from baton_worker.kernels.linear import Stored
 from baton_worker.layers.layer import Site
 from baton_worker.layers.linear import LanguageHead, Shared
 from baton_worker.models import spec
@@ -36,9 +36,9 @@ class Head(LanguageHead):
         if self.logit_bias is not None:
             yield f"{self._bias_name}.bias", self.logit_bias
 
-    def take(self, name: str, blocks: Blocks) -> bool:
+    def take(self, name: str, weight: Stored) -> bool:
         """As any linear, unless the rows must be changed first."""
-        return not self._settings.unit_rows and super().take(name, blocks)
+        return not self._settings.unit_rows and super().take(name, weight)
 
     def finish(self) -> None:
         """Rows to unit length (NormHead, Baichuan 2, arXiv:2309.10305), then as any linear."""

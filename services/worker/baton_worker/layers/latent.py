@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from baton.errors import ModelError
 from baton_worker.attention import AttentionCall, choose
+from baton_worker.kernels.pages import scatter
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
@@ -22,7 +23,7 @@ class LatentAttention(nn.Module):
 
     A key is W_uk c and a value W_uv c of one latent c per token, so q.k is (W_uk^T q).c: a query
     is moved into the latent space, where all heads attend to the same vectors, and what a head
-    puts out is moved back by W_uv. The backend sees one key head whose keys are its values.
+    puts out is moved back by W_uv. The backend sees one key head whose keys begin with its values.
 
         cache, one token   [ c: kv_rank | rotated key: rope_dim ]
         query of a head    [ W_uk^T q   | rotated query         ]
@@ -45,6 +46,8 @@ class LatentAttention(nn.Module):
             site.dtype,
             site.device,
             latent=True,
+            value_dim=settings.kv_rank,
+            layout=site.layout,
         )
         self.backend = choose(self.call)
         query = settings.num_heads * (settings.nope_dim + settings.rope_dim)
@@ -73,9 +76,9 @@ class LatentAttention(nn.Module):
         latents[:, -1] = self.norm(down[:, : settings.kv_rank]) * settings.latent_scale
         turned[:, -1] = down[:, settings.kv_rank :]
         rotate_(turned, step.angles[self.rope])
-        pages.view(-1, settings.width).index_copy_(0, step.slots, heads[:, -1])
+        scatter(heads[:, None, -1:], step.slots, pages)
         attended = self.backend.forward(step.plans[self.call], heads[:, :-1], pages)
-        seen = attended.view(x.shape[0], settings.num_heads, -1)[..., : settings.kv_rank]
+        seen = attended.view(x.shape[0], settings.num_heads, settings.kv_rank)
         out: Tensor = self.output(self.up.out_of_latents(seen).flatten(1), residual)
         return out
 

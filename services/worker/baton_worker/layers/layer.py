@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from baton_worker.kernels.layout import Layout
+from baton_worker.kernels.linear import Stored
 from baton_worker.kernels.pages import Codes
-from baton_worker.kernels.quantized import Blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where layers are built: their device and dtype, the checkpoint's name for each role, and
-    what pages hold in place of numbers of that dtype."""
+    """Where layers are built: their device and dtype, the checkpoint's name for each role, what
+    pages hold in place of numbers of that dtype, and the order of what they hold."""
 
     device: torch.device
     dtype: torch.dtype
@@ -24,6 +25,7 @@ class Site:
     codes: Codes | None = None
     scaled: bool = False
     """Whether the checkpoint has the scales of these codes."""
+    layout: Layout = Layout.NHD
 
     def empty(self, *shape: int) -> nn.Parameter:
         """An uninitialised parameter; the loader fills it or refuses the checkpoint."""
@@ -46,11 +48,17 @@ class Bare(nn.Module):
 class Layer(Bare):
     """A layer brings its own loading: the loader knows neither fusion nor names."""
 
+    @property
+    def uncaptured(self) -> str | None:
+        """Why a step cannot be captured (see `graphs`) with it, as half a sentence; None if it can:
+        what it does depends on shapes, and it waits for nothing."""
+        return None
+
     def destinations(self) -> Iterator[tuple[str, Tensor]]:
         """Checkpoint tensor name and the parameter, or the rows of one, that it fills."""
         raise NotImplementedError
 
-    def take(self, name: str, blocks: Blocks) -> bool:
+    def take(self, name: str, weight: Stored) -> bool:
         """Offered a quantised checkpoint tensor: take it in place of its destination, or leave it.
 
         A layer may take a tensor that it shares with the layer whose destination it is.
@@ -61,6 +69,10 @@ class Layer(Bare):
     def weight_bytes(self) -> int:
         """Bytes of the weights that this layer holds beside its parameters."""
         return 0
+
+    def waits_for(self) -> Iterator[str]:
+        """Checkpoint tensors that must be in place before `finish` is called."""
+        return (name for name, _ in self.destinations())
 
     def finish(self) -> None:
         """Called once, after every destination is filled."""

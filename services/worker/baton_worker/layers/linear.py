@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from baton_worker.kernels.cpu.linear import CpuLinear, JoinedLinear, join
-from baton_worker.kernels.linear import LinearKernel, PlainLinear, fastest
-from baton_worker.kernels.quantized import KINDS, Blocks, merge, quantise
+from baton_worker.kernels.fp8 import Fp8Weight
+from baton_worker.kernels.gptq import GptqWeight
+from baton_worker.kernels.linear import (
+    LinearKernel,
+    PlainLinear,
+    Stored,
+    StoredLinear,
+    fastest,
+)
+from baton_worker.kernels.quantized import KINDS, Blocks, Rounding, merge
 from baton_worker.layers.layer import Layer, Site
 
 
@@ -35,7 +43,7 @@ class Linear(Layer):
         self.weight = site.empty(out_features, in_features)
         self.bias = site.empty(out_features) if bias else None
         self._kernel: LinearKernel = PlainLinear(self.weight, self.bias)
-        self._blocks = dict[str, Blocks]()
+        self._taken = dict[str, Stored]()
         self._weight_bytes = 0
 
     def destinations(self) -> Iterator[tuple[str, Tensor]]:
@@ -46,16 +54,15 @@ class Linear(Layer):
                 for name, rows in zip(self._parts, slices, strict=True):
                     yield f"{name}.{suffix}", rows
 
-    def take(self, name: str, blocks: Blocks) -> bool:
-        """Take the weight of a part where the CPU kernels run its blocks."""
+    def take(self, name: str, weight: Stored) -> bool:
+        """Take the weight of a part where a kernel runs it as it is."""
         part, _, suffix = name.rpartition(".")
-        weight = self.weight
-        if suffix != "weight" or part not in self._parts or weight is None:
+        like = self.weight
+        if suffix != "weight" or part not in self._parts or like is None:
             return False
-        fits = blocks.shape == (self._parts[part], weight.shape[1])
-        if not fits or CpuLinear.refuses(blocks, weight) is not None:
+        if weight.shape != (self._parts[part], like.shape[1]) or not _runs(weight, like):
             return False
-        self._blocks[part] = blocks
+        self._taken[part] = weight
         return True
 
     @property
@@ -66,42 +73,50 @@ class Linear(Layer):
     def finish(self) -> None:
         """Give the weight the layout that its device likes best; drop the original."""
         assert self.weight is not None
-        blocks = self._taken()
-        if not blocks and self.quantised_as is not None:
+        taken = self._all_taken()
+        blocks: Sequence[Blocks | Rounding] = merge([w for w in taken if isinstance(w, Blocks)])
+        if not taken and self.quantised_as is not None:
             blocks = self._quantised(self.quantised_as)
         if blocks:
             self._use(self._quantised_kernel(blocks))
+        elif taken:
+            self._use(self._stored_kernel(taken))
         else:
             self._use(self._float_kernel())
 
-    def _taken(self) -> list[Blocks]:
-        """What was taken, see `merge`; empty if nothing was, or not every part."""
-        taken, self._blocks = self._blocks, {}
+    def _all_taken(self) -> list[Stored]:
+        """What was taken, part by part; empty if nothing was, or not every part."""
+        taken, self._taken = self._taken, {}
         if len(taken) == len(self._parts):
-            return merge([taken[part] for part in self._parts])
+            return [taken[part] for part in self._parts]
         # The others came as floats: there is one kernel for all.
         for name, rows in self.destinations():
             if (part := name.removesuffix(".weight")) in taken:
                 rows.copy_(taken[part].dequantise())
         return []
 
-    def _quantised(self, kind: str) -> list[Blocks]:
-        """The weight rounded to a kind; on its own where no kernel runs that."""
+    def _quantised(self, kind: str) -> list[Rounding]:
+        """The weight to be rounded to a kind; rounded here where no kernel runs that."""
         assert self.weight is not None
         if self.weight.shape[1] % KINDS[kind].multiple:
             return []
-        blocks = quantise(self.weight, kind)
-        if CpuLinear.refuses(blocks, self.weight) is None:
-            return [blocks]
+        rounding = Rounding(self.weight, kind)
+        if CpuLinear.refuses(rounding, self.weight) is None:
+            return [rounding]
         # A new parameter: a tied head shares the old one.
-        rounded = blocks.dequantise().to(self.weight.dtype)
-        self.weight = nn.Parameter(rounded, requires_grad=False)
+        self.weight = nn.Parameter(torch.empty_like(self.weight), requires_grad=False)
+        rounding.into(self.weight)
         self._kernel = PlainLinear(self.weight, self.bias)
         return []
 
-    def _quantised_kernel(self, blocks: list[Blocks]) -> LinearKernel:
+    def _quantised_kernel(self, blocks: Sequence[Blocks | Rounding]) -> LinearKernel:
         assert self.weight is not None
         return join(blocks, self.bias, self.weight.dtype, self.out_dtype)
+
+    def _stored_kernel(self, weights: Sequence[Stored]) -> LinearKernel:
+        assert self.weight is not None
+        parts = [weight for weight in weights if isinstance(weight, GptqWeight | Fp8Weight)]
+        return StoredLinear(parts, self.bias, self.weight.device)
 
     def _float_kernel(self) -> LinearKernel:
         assert self.weight is not None
@@ -113,12 +128,19 @@ class Linear(Layer):
             assert self.weight is not None
             self._weight_bytes = self.weight.nbytes
             self.weight = None
-        if isinstance(kernel, CpuLinear | JoinedLinear):
+        if isinstance(kernel, CpuLinear | JoinedLinear | StoredLinear):
             self._weight_bytes = kernel.nbytes
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[T, in_features] to [T, out_features], plus `residual` of that shape."""
         return self._kernel(x, residual)
+
+
+def _runs(weight: Stored, like: Tensor) -> bool:
+    """Whether a kernel multiplies with the weight as it is, on the device of `like`."""
+    if isinstance(weight, Blocks):
+        return CpuLinear.refuses(weight, like) is None
+    return StoredLinear.refuses(weight, like) is None
 
 
 class GatedLinear(Linear):
@@ -143,12 +165,16 @@ class GatedLinear(Linear):
         super().__init__(in_features, {"gate": size, "up": size}, site, bias=bias)
         self._gate, self._fused = gate, fused
 
-    def _quantised_kernel(self, blocks: list[Blocks]) -> LinearKernel:
+    def _quantised_kernel(self, blocks: Sequence[Blocks | Rounding]) -> LinearKernel:
         if self._fused is None or len(blocks) > 1:
             self._fused = None
             return super()._quantised_kernel(blocks)
         assert self.weight is not None
         return CpuLinear(blocks[0], self.bias, gate=self._fused, dtype=self.weight.dtype)
+
+    def _stored_kernel(self, weights: Sequence[Stored]) -> LinearKernel:
+        self._fused = None
+        return super()._stored_kernel(weights)
 
     def _float_kernel(self) -> LinearKernel:
         assert self.weight is not None
@@ -195,6 +221,12 @@ class LanguageHead(Linear):
     def destinations(self) -> Iterator[tuple[str, Tensor]]:
         """None when tied: the embedding fills the weight."""
         return iter(()) if self.tied else super().destinations()
+
+    def waits_for(self) -> Iterator[str]:
+        """What it fills itself, and the embedding table if that is its weight."""
+        yield from super().waits_for()
+        if self.tied:
+            yield from (f"{part}.weight" for part in self._parts)
 
     def finish(self) -> None:
         """As any linear. A table of floats that is packed is not kept a second time."""

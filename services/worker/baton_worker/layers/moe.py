@@ -13,14 +13,15 @@ from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Glu, fused_gate, gating
 from baton_worker.layers.router import Router
-from baton_worker.layers.routers.base import Routing
+from baton_worker.layers.routers.base import NOBODY, Routing
 from baton_worker.layers.routers.load import ExpertLoad
 from baton_worker.models import spec
+from baton_worker.models.expert_map import ExpertMap
 
 
 class Experts(Layer):
-    """The feed-forwards of all experts, stacked. Each fills from tensors of its own: the loader
-    takes apart what a checkpoint stacks."""
+    """The feed-forwards of all experts, or of those that are here, stacked. Each fills from tensors
+    of its own: the loader takes apart what a checkpoint stacks."""
 
     gate_up: nn.Parameter | None
     down: nn.Parameter | None
@@ -32,7 +33,10 @@ class Experts(Layer):
         super().__init__()
         self._settings = settings
         self._roles = {role: site.name(f"expert_{role}") for role in ("gate", "up", "down")}
-        num, size = settings.router.num_experts, settings.expert.intermediate
+        router, dealt = settings.router, settings.dealt
+        self._numbers = range(router.num_experts) if dealt is None else dealt.here
+        self._local = None if dealt is None else _local(dealt, router.zero_experts, site.device)
+        num, size = len(self._numbers), settings.expert.intermediate
         self.gate_up = site.empty(num, 2 * size, hidden)
         self.down = site.empty(num, hidden, size)
         self.gate_up_bias = site.empty(num, 2 * size) if settings.expert.bias else None
@@ -48,7 +52,7 @@ class Experts(Layer):
             if gate_up is not None and down is not None:
                 gate, up = gate_up.chunk(2, dim=1)
                 for role, stacked in (("gate", gate), ("up", up), ("down", down)):
-                    for expert, rows in enumerate(stacked):
+                    for expert, rows in zip(self._numbers, stacked, strict=True):
                         yield f"{self._roles[role].format(expert=expert)}.{suffix}", rows
 
     def finish(self) -> None:
@@ -64,9 +68,16 @@ class Experts(Layer):
                 self._settings.weigh_input,
                 fused_gate(self._settings.expert),
                 self.quantised_as,
+                disposable=True,
             )
         )
         self.gate_up = self.down = None
+
+    @property
+    def uncaptured(self) -> str | None:
+        """That of the kernel which runs them."""
+        assert self._kernel is not None
+        return self._kernel.uncaptured
 
     @property
     def weight_bytes(self) -> int:
@@ -76,12 +87,18 @@ class Experts(Layer):
     def forward(self, x: Tensor, routing: Routing) -> Tensor:
         """x [T, hidden] and where its tokens go to [T, hidden]."""
         assert self._kernel is not None
-        out = self._kernel(x, routing.experts, routing.weights)
-        if self._settings.router.zero_experts:
+        experts = routing.experts if self._local is None else self._local[routing.experts]
+        out = self._kernel(x, experts, routing.weights)
+        if self._settings.router.zero_experts and self._settings.passes:
             kept = routing.experts >= self._settings.router.num_experts
             weight = torch.where(kept, routing.weights, 0.0).sum(-1, keepdim=True)
             out = (out + x * weight).to(x.dtype)
         return out
+
+
+def _local(dealt: ExpertMap, zero_experts: int, device: torch.device) -> Tensor:
+    """int64: the number here of every expert; the last row is that of `NOBODY`."""
+    return torch.tensor([*dealt.local, *[NOBODY] * (zero_experts + 1)], device=device)
 
 
 def watch(model: nn.Module, window: int) -> ExpertLoad | None:

@@ -8,35 +8,41 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from baton_worker.kernels.norm import CpuNorm
+from baton_worker.kernels.norm import CpuNorm, TritonNorm
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.models import spec
 
 
 class _Norm(Layer):
     """What both norms share: an optional scale and an optional bias, of any shape that ends in
-    the normed axis. A name with `{head}` stands for one tensor per row of the scale."""
+    the normed axis. A name with `{head}` stands for one tensor per row of the scale, the first of
+    which is number `first`."""
 
     centered: bool
 
     def __init__(
-        self, settings: spec.Norm, shape: int | tuple[int, ...], role: str, site: Site
+        self,
+        settings: spec.Norm,
+        shape: int | tuple[int, ...],
+        role: str,
+        site: Site,
+        first: int = 0,
     ) -> None:
         super().__init__()
-        self._name = site.name(role)
+        self._name, self._first = site.name(role), first
         full = (shape,) if isinstance(shape, int) else shape
         self._shape = full[-1:]
         self.eps, self._offset = settings.eps, settings.offset
         self.weight = site.empty(*full) if settings.scaled else None
         self.bias = site.empty(*full) if settings.bias else None
         self._placement = site.dtype, site.device
-        self._kernel: CpuNorm | None = None
+        self._kernel: CpuNorm | TritonNorm | None = None
 
     def destinations(self) -> Iterator[tuple[str, Tensor]]:
         """The scale and the bias, where there is one."""
         for suffix, parameter in (("weight", self.weight), ("bias", self.bias)):
             if parameter is not None and "{head}" in self._name:
-                for head, row in enumerate(parameter):
+                for head, row in enumerate(parameter, start=self._first):
                     yield f"{self._name.format(head=head)}.{suffix}", row
             elif parameter is not None:
                 yield f"{self._name}.{suffix}", parameter
@@ -56,6 +62,8 @@ class _Norm(Layer):
                 dtype=dtype,
                 centered=self.centered,
             )
+        elif TritonNorm.refuses(self.weight, device, self.centered) is None:
+            self._kernel = TritonNorm(self.weight, eps=self.eps)
 
 
 class RmsNorm(_Norm):
@@ -93,7 +101,7 @@ NORMS: dict[str, type[RmsNorm | LayerNorm]] = {"rms": RmsNorm, "layer": LayerNor
 
 
 def norm(
-    settings: spec.Norm, shape: int | tuple[int, ...], role: str, site: Site
+    settings: spec.Norm, shape: int | tuple[int, ...], role: str, site: Site, first: int = 0
 ) -> RmsNorm | LayerNorm:
     """The layer of a `spec.Norm`; the weight has `shape`, the norm runs over its last axis."""
-    return NORMS[settings.kind](settings, shape, role, site)
+    return NORMS[settings.kind](settings, shape, role, site, first)

@@ -41,6 +41,11 @@ class _Stacked(Layer):
         self.down = site.empty(settings.num_experts * settings.intermediate, hidden)
         self.bias = site.empty(hidden)
 
+    @property
+    def uncaptured(self) -> str | None:
+        """See `Layer`."""
+        return "the host asks which experts without gates have tokens"
+
     def destinations(self) -> Iterator[tuple[str, Tensor]]:
         """Two matrices and the bias; the matrices' names have no suffix."""
         yield f"{self._name}.mlp.w1", self.up

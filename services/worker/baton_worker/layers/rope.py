@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from baton.errors import ModelError
+from baton_worker.kernels import triton
+from baton_worker.layers.sections import axes_of
 from baton_worker.models import spec
 
 Frequencies: TypeAlias = tuple[Tensor, float]
@@ -23,7 +25,8 @@ Frequencies: TypeAlias = tuple[Tensor, float]
 
 @dataclass(frozen=True, slots=True)
 class Angles:
-    """The rotation of each token of a step: cos and signed sin, both [T, 1, dim]."""
+    """The rotation of each token of a step: cos and signed sin, both [T, 1, dim], or where heads
+    turn differently [T, num_heads, dim]."""
 
     cos: Tensor
     sin: Tensor
@@ -31,9 +34,11 @@ class Angles:
 
 
 class Rotary:
-    """Positions to angles for one `spec.Rope`."""
+    """Positions to angles for one `spec.Rope`, unless it is a `layers.fourier.Fourier`."""
 
     def __init__(self, settings: spec.Rope, device: torch.device) -> None:
+        if isinstance(settings, spec.FourierRope):
+            raise ModelError("A rope of mixed frequencies (FoPE) is supported in decoders alone.")
         if settings.kind not in FREQUENCIES:
             known = ", ".join(FREQUENCIES)
             raise ModelError(f"Rope kind '{settings.kind}' is not supported. Known: {known}.")
@@ -41,21 +46,32 @@ class Rotary:
         frequencies, self._factor = FREQUENCIES[settings.kind](settings)
         self._interleaved = settings.interleaved
         self._frequencies = frequencies.to(device)
+        self._axes: list[Tensor] | None = None
+        if settings.sections is not None:
+            self._axes = [axes.to(device) for axes in axes_of(settings.sections, settings.dim)]
 
     def angles(self, positions: Tensor, dtype: torch.dtype) -> Angles:
-        """Angles of int64 positions [T], computed in float32 and rounded to `dtype`.
+        """Angles of int64 positions [T], or with sections [axes, T], computed in float32 and
+        rounded to `dtype`.
 
         Once per step, so a table over all positions would save nothing.
         """
-        phase = torch.outer(positions.to(torch.float32), self._frequencies)
-        cos, sin = phase.cos(), phase.sin()
+        phases = self._phases(positions.to(torch.float32))
+        cos, sin = [phase.cos() for phase in phases], [phase.sin() for phase in phases]
         if self._factor != 1.0:
-            cos, sin = cos * self._factor, sin * self._factor
+            cos, sin = [c * self._factor for c in cos], [s * self._factor for s in sin]
         return Angles(
-            self._paired(cos, cos).to(dtype)[:, None],
-            self._paired(-sin, sin).to(dtype)[:, None],
+            self._paired(cos[0], cos[-1]).to(dtype)[:, None],
+            self._paired(-sin[0], sin[-1]).to(dtype)[:, None],
             self._interleaved,
         )
+
+    def _phases(self, positions: Tensor) -> list[Tensor]:
+        """[T, dim / 2] for either channel of each pair, or once where they are the same."""
+        if positions.ndim == 1:
+            return [torch.outer(positions, self._frequencies)]
+        assert self._axes is not None, "only a rope with sections turns by several axes"
+        return [positions.index_select(0, axes).T * self._frequencies for axes in self._axes]
 
     def _paired(self, first: Tensor, second: Tensor) -> Tensor:
         """[T, dim / 2] for either channel of each pair to [T, dim]."""
@@ -71,6 +87,11 @@ class Rotary:
 
 def rotate_(heads: Tensor, angles: Angles) -> None:
     """Rotate the first `dim` channels of heads [T, num_heads, head_dim] in place."""
+    if triton.runs(heads.device) and angles.cos.shape[1] == 1:
+        from baton_worker.kernels.triton import rope
+
+        rope.rotate_(heads, angles.cos, angles.sin, interleaved=angles.interleaved)
+        return
     dim = angles.cos.shape[-1]
     rotated = heads if dim == heads.shape[-1] else heads[..., :dim]
     # Swap the channels of each pair; the sign that goes with it is in `angles.sin`.
@@ -197,6 +218,13 @@ def factors(settings: spec.Rope) -> Frequencies:
     return _inverse_powers(settings.base, settings.dim) / divisors, 1.0
 
 
+def axial(settings: spec.Rope) -> Frequencies:
+    """Each of the axes has all wavelengths, of as many channels as are its share (Llama 4's vision
+    encoder, and with it the 2-D ropes of ViTs: Heo et al. 2024, arXiv:2403.13298)."""
+    axes = 2 if settings.sections is None else len(settings.sections.sizes)
+    return _inverse_powers(settings.base, settings.dim // axes).repeat(axes), 1.0
+
+
 FREQUENCIES: dict[str, Callable[[spec.Rope], Frequencies]] = {
     "default": default,
     "linear": linear,
@@ -207,6 +235,7 @@ FREQUENCIES: dict[str, Callable[[spec.Rope], Frequencies]] = {
     "llama3": llama3,
     "yarn": yarn,
     "factors": factors,
+    "axial": axial,
 }
 
 

@@ -14,6 +14,9 @@ from baton_worker.layers.routers import ROUTERS
 from baton_worker.layers.routers.base import SCORES, Choose, Routing
 from baton_worker.models import spec
 
+_EACH_BY_ITSELF = ("top_k", "each_group")
+"""Routers in which a token's experts depend on that token alone, chosen on its device."""
+
 
 class Router(Layer):
     """The router of a layer: one projection in float32, then a row of `ROUTERS`."""
@@ -46,6 +49,12 @@ class Router(Layer):
             yield f"{self._name}.bias", self.bias
         if self.correction is not None:
             yield self._correction_name, self.correction
+
+    @property
+    def uncaptured(self) -> str | None:
+        """See `Layer`. Padding must not take an expert from a token, either."""
+        kind = self.settings.kind
+        return None if kind in _EACH_BY_ITSELF else f"the router {kind} may look at all tokens"
 
     def finish(self) -> None:
         """Where the CPU has a product whose rows do not depend on each other, use it: a token

@@ -13,7 +13,7 @@ from baton_worker.models import spec
 
 Attend: TypeAlias = Callable[[Tensor], Tensor]
 """Attention over the cache and one more score per head, [num_heads], or per token and head,
-[T, num_heads], whose value is zero: to [T, num_heads * head_dim]."""
+[T, num_heads], whose value is zero: to [T, num_heads * the width of cached values]."""
 
 
 class Sinks(Layer):
@@ -61,7 +61,8 @@ class SinkKeys(Layer):
         grouped = torch.unflatten(query, 1, (settings.num_kv_heads, -1))
         scores = torch.einsum("tkgd,skd->tkgs", grouped.float(), key.float()) * settings.scale
         sunk = torch.einsum("tkgs,skd->tkgd", scores.softmax(-1), self.value.float()).flatten(1, 2)
-        attended = attend(scores.logsumexp(-1).flatten(1)).view_as(query).clone()
+        attended = attend(scores.logsumexp(-1).flatten(1)).clone()
+        attended = attended.view(*query.shape[:2], -1)
         width = settings.value_dim
         attended[..., :width] += (1 - attended[..., width, None]) * sunk.to(query.dtype)
         return attended.flatten(1)

@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionCall
 from baton_worker.layers.rope import Angles
 from baton_worker.layers.texts import Texts
 from baton_worker.models.spec import Rope
@@ -20,7 +19,8 @@ class Step:
     slots: Tensor
     """int64 [T], see `AttentionBatch.slots`."""
     angles: dict[Rope, Angles]
-    plans: dict[AttentionCall, Any]
+    plans: dict[Any, Any]
+    """Of each kind of mixer, by its `call`."""
     texts: tuple[Texts, ...] = ()
     """The texts that see both ways."""
     lent: list[Tensor] = field(default_factory=list)
@@ -28,4 +28,4 @@ class Step:
     pending: list[Tensor] = field(default_factory=list)
     """What a `spec.Forked` leaves for the end of the next layer: [T, hidden]."""
     positions: Tensor | None = None
-    """int64 [T], each token's position in its sequence."""
+    """int64 [T], each token's position in its sequence, or [axes, T]."""

@@ -10,13 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from rich.console import Console
-from rich.pretty import pprint
 
 from baton.errors import ModelError, SettingsError
 from baton_worker.config import Config
+from baton_worker.models import fallback
 from baton_worker.models.config import read_config
-from baton_worker.models.serving import serving
-from baton_worker.models.spec import Encoder
+from baton_worker.models.serving import is_listed, serving
 from baton_worker.models.tree import tree
 from baton_worker.resolution import place
 
@@ -35,16 +34,24 @@ def main(arguments: list[str]) -> int:
 
 
 def show(path: Path) -> None:
-    """Print the tree of a decoder, the fields of an encoder."""
+    """Print the tree of a checkpoint; of what has no spec, whether it runs all the same."""
     config = _config(path)
-    spec = serving(config, path).spec
-    if isinstance(spec, Encoder):
-        pprint(spec, expand_all=False)
-        return
-    placement = place(Config())
     name = " ".join(getattr(config, "architectures", None) or [])
+    if not is_listed(config) and fallback.refuses(config) is None:
+        print(f"{name} has no spec: it would run in the slower code of transformers.")
+        return
+    spec = serving(config, path).spec
+    settings = Config()
+    placement = place(settings)
     Console().print(
-        tree(name, spec, device=placement.device, dtype=placement.dtype, codes=placement.codes)
+        tree(
+            name,
+            spec,
+            device=placement.device,
+            dtype=placement.dtype,
+            codes=placement.codes,
+            page_size=settings.page_size,
+        )
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from baton_worker.layers.forked import Forked
 from baton_worker.layers.layer import Bare, Site
+from baton_worker.layers.linear_attention import LinearAttention
 from baton_worker.layers.norm import norm
 from baton_worker.layers.step import Step
 from baton_worker.models import spec
@@ -154,6 +155,28 @@ class Shortcut(nn.Module):
         return out if isinstance(self.ffn, Forked) else out + step.pending.pop()
 
 
+class Blended(Bare):
+    """old * norm(x) + new * f(norm(x)), with weights of the model's (MiniMax-01,
+    arXiv:2501.08313)."""
+
+    def __init__(self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: Site) -> None:
+        super().__init__()
+        self.mixer, self.ffn, self._blend = mixer, ffn, decoder.blend
+        self._mixer_blend = decoder.blend.attention
+        if isinstance(mixer, LinearAttention):
+            self._mixer_blend = decoder.blend.linear
+        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
+        self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", site)
+
+    def forward(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        (old, new), normed = self._mixer_blend, self.mixer_norm(x)
+        x = old * normed + new * self.mixer(normed, step, pages, None)
+        (old, new), normed = self._blend.ffn, self.ffn_norm(x)
+        out: Tensor = old * normed + new * self.ffn(normed, None)
+        return out
+
+
 STYLES: dict[str, Callable[..., nn.Module]] = {
     "pre": partial(Sequential, half=PreNorm),
     "post": partial(Sequential, half=PostNorm),
@@ -161,6 +184,7 @@ STYLES: dict[str, Callable[..., nn.Module]] = {
     "after": partial(Sequential, half=AfterNorm),
     "normed": partial(Sequential, half=NormedStream),
     "shortcut": Shortcut,
+    "blended": Blended,
     "parallel": partial(Parallel, shared=True),
     "parallel_two_norms": partial(Parallel, shared=False),
 }

@@ -7,15 +7,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.pages import Codes
 from baton_worker.layers.attention import Attention
+from baton_worker.layers.dual_chunk import DualChunk
 from baton_worker.layers.forked import Forked
 from baton_worker.layers.latent import LatentAttention
 from baton_worker.layers.layer import Site
 from baton_worker.layers.lent import Borrowing, Lending
+from baton_worker.layers.linear_attention import LinearAttention
 from baton_worker.layers.mlp import Glu, Mlp
 from baton_worker.layers.moe import Moe
 from baton_worker.layers.plain_experts import PlainExperts
+from baton_worker.layers.short_conv import ShortConv
 from baton_worker.models import spec
 from baton_worker.models.block import STYLES
 from baton_worker.models.decoder import Model
@@ -23,9 +27,12 @@ from baton_worker.models.names import Names
 
 LAYERS: dict[type, type[nn.Module]] = {
     spec.Attention: Attention,
+    spec.DualChunkAttention: DualChunk,
     spec.LendingAttention: Lending,
     spec.BorrowingAttention: Borrowing,
     spec.LatentAttention: LatentAttention,
+    spec.ShortConv: ShortConv,
+    spec.LinearAttention: LinearAttention,
     spec.Glu: Glu,
     spec.Mlp: Mlp,
     spec.Moe: Moe,
@@ -41,17 +48,18 @@ def build(
     dtype: torch.dtype,
     codes: Codes | None = None,
     scaled: bool = False,
+    layout: Layout = Layout.NHD,
 ) -> Model:
-    """The modules of a spec, their parameters uninitialised; `codes` are those of its pages, and
-    `scaled` says whether the checkpoint has their scales.
+    """The modules of a spec, their parameters uninitialised; `codes` and `layout` are those of its
+    pages, and `scaled` says whether the checkpoint has the scales of the codes.
 
     Raises:
         ModelError: the spec names a rope kind or activation that no table holds, or no attention
-            backend accepts one of its layers, or none reads such codes.
+            backend accepts one of its layers, or none reads such pages.
     """
     names = Names(decoder.names)
     blocks = [
-        _block(decoder, mixer, ffn, Site(device, dtype, names.at(layer), codes, scaled))
+        _block(decoder, mixer, ffn, Site(device, dtype, names.at(layer), codes, scaled, layout))
         for layer, (mixer, ffn) in enumerate(decoder.layers)
     ]
     return Model(decoder, blocks, Site(device, dtype, names))

@@ -8,24 +8,40 @@ from types import SimpleNamespace
 
 from baton.errors import ModelError
 
+_BESIDE = {
+    "quantize_config.json": "gptq",
+    "quant_config.json": "awq",
+    "hf_quant_config.json": "modelopt",
+}
+"""Where older tools say how they quantised, and which tool that was."""
+
 
 def read_config(folder: Path) -> SimpleNamespace:
-    """Read `config.json`; nested objects become nested attribute objects.
+    """Read `config.json`; nested objects become nested attribute objects. How the weights were
+    quantised may stand in a file of its own, and becomes `quantization_config`.
 
     Raises:
         ModelError: there is no such file, or it is not a JSON object.
     """
-    return _read_json(folder / "config.json")
+    config = _read_json(folder / "config.json")
+    for name, method in _BESIDE.items():
+        if not hasattr(config, "quantization_config") and (folder / name).is_file():
+            settings = vars(_read_json(folder / name))
+            config.quantization_config = SimpleNamespace(**{"quant_method": method} | settings)
+    return config
 
 
 def read_eos_token_ids(folder: Path, config: SimpleNamespace) -> tuple[int, ...]:
-    """The ids that end a generation: `generation_config.json` where it names any, else the config.
+    """The ids that end a generation: `generation_config.json` where it names any, else the config
+    or its part for texts.
 
     Instruction-tuned checkpoints list their end-of-turn token only in the former.
     """
     generation = folder / "generation_config.json"
     ids = getattr(_read_json(generation), "eos_token_id", None) if generation.is_file() else None
-    return as_ids(getattr(config, "eos_token_id", None) if ids is None else ids)
+    for part in (config, getattr(config, "text_config", None)):
+        ids = getattr(part, "eos_token_id", None) if ids is None else ids
+    return as_ids(ids)
 
 
 def as_ids(value: int | list[int] | None) -> tuple[int, ...]:
@@ -33,15 +49,6 @@ def as_ids(value: int | list[int] | None) -> tuple[int, ...]:
     if value is None:
         return ()
     return (value,) if isinstance(value, int) else tuple(value)
-
-
-def fp8_block(config: SimpleNamespace) -> tuple[int, int] | None:
-    """Rows and columns of the blocks that share a scale, in a checkpoint of such 8-bit floats."""
-    given = getattr(config, "quantization_config", None)
-    block = getattr(given, "weight_block_size", None)
-    if getattr(given, "quant_method", None) != "fp8" or not block:
-        return None
-    return (block[0], block[1])
 
 
 def has_kv_scales(config: SimpleNamespace) -> bool:
@@ -67,7 +74,7 @@ def _read_json(path: Path) -> SimpleNamespace:
         value = json.loads(
             path.read_text(encoding="utf-8"), object_hook=lambda fields: SimpleNamespace(**fields)
         )
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise ModelError(
             f"There is no {path.name} in {path.parent}. Point --model at a checkpoint folder "
             "(config.json and safetensors) or at a .gguf file."

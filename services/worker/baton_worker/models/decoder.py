@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from baton_worker.attention import AttentionBatch
 from baton_worker.kv.cache import KVCache
+from baton_worker.kv.groups import LayerGroups
 from baton_worker.layers.attention import Attention
 from baton_worker.layers.embedding import Embedding
+from baton_worker.layers.fourier import Fourier
 from baton_worker.layers.head import Head
 from baton_worker.layers.latent import LatentAttention
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.linear import Linear
+from baton_worker.layers.linear_attention import LinearAttention
 from baton_worker.layers.norm import norm
 from baton_worker.layers.rope import Rotary
+from baton_worker.layers.short_conv import ShortConv
 from baton_worker.layers.step import Step
 from baton_worker.layers.texts import Texts
 from baton_worker.models import spec
 from baton_worker.pooling.pooler import Pooler
+
+Plans: TypeAlias = list[dict[Any, Any]]
+"""By group of layers, what each kind of mixer has prepared for a step, by its `call`."""
 
 
 class Model(nn.Module):
@@ -38,14 +47,20 @@ class Model(nn.Module):
         tied_to = self.embedding.tokens if decoder.head.tied else None
         width = embedding.width or hidden
         self.head = Head(decoder.head, width, decoder.vocab, site, tied_to=tied_to)
-        kinds = (Attention, LatentAttention)
-        attentions = [module for module in self.modules() if isinstance(module, kinds)]
+        kinds = (Attention, LatentAttention, ShortConv, LinearAttention)
+        mixers = [module for module in self.modules() if isinstance(module, kinds)]
         self.dtype = site.dtype
         self._skips = {skip.to: skip for skip in decoder.skips}
         self._kept = {skip.source for skip in decoder.skips}
-        ropes = [attention.rope for attention in attentions if attention.rope is not None]
-        self._rotaries = {rope: Rotary(rope, site.device) for rope in ropes}
-        self._backends = {a.call: a.backend for a in attentions}
+        ropes = [mixer.rope for mixer in mixers if mixer.rope is not None]
+        self._rotaries = {rope: _rotary(rope, site) for rope in ropes}
+        self.fouriers = nn.ModuleList(r for r in self._rotaries.values() if isinstance(r, Fourier))
+        self._backends: dict[Any, Any] = {mixer.call: mixer.backend for mixer in mixers}
+        self._calls = [
+            {module.call for module in block.modules() if isinstance(module, kinds)}
+            for block in self.blocks
+        ]
+        """By layer."""
         self.pooler: Pooler | None = None
         """What makes answers of the states beside text; set before the weights are filled."""
         self.progress = 0
@@ -54,6 +69,12 @@ class Model(nn.Module):
     def layers(self) -> list[Layer]:
         """Every layer that holds weights, in execution order."""
         return [module for module in self.modules() if isinstance(module, Layer)]
+
+    @property
+    def uncaptured(self) -> str | None:
+        """Why decode steps cannot be captured as `graphs`, as half a sentence; None if they can."""
+        parts = [*self._backends.values(), *self.layers()]
+        return next((part.uncaptured for part in parts if part.uncaptured), None)
 
     @torch.inference_mode()
     def forward(
@@ -68,7 +89,8 @@ class Model(nn.Module):
 
         Args:
             tokens: int64 [T], the new tokens of all rows, row after row.
-            positions: int64 [T], their positions in their sequences.
+            positions: int64 [T], their positions in their sequences; or [axes, T] where all ropes
+                have sections, as tokens of images have them.
             batch: which row each token belongs to and where its key and value go.
             cache: made from this model's spec, on its device, in its dtype.
             texts: the rows by length, when they are whole texts in which every token is to see
@@ -77,28 +99,67 @@ class Model(nn.Module):
         Returns:
             What the head reads: the final normed hidden states, [T, hidden].
         """
-        step = Step(
-            slots=batch.slots,
-            angles={rope: r.angles(positions, self.dtype) for rope, r in self._rotaries.items()},
-            plans={call: backend.plan(batch, call) for call, backend in self._backends.items()},
-            positions=positions,
-            texts=texts,
-        )
-        hidden = self._through(self.embedding(tokens, positions), step, cache)
+        cache.begin(batch)
+        return self.run(tokens, positions, batch, cache, self.plan(batch, cache.groups), texts)
+
+    def plan(self, batch: AttentionBatch, groups: LayerGroups) -> Plans:
+        """What is prepared on the host before a step of these rows runs."""
+        plans = Plans()
+        for group in range(len(groups.windows)):
+            part = batch.of(group)
+            members = zip(groups.of, self._calls, strict=True)
+            kinds = set().union(*(calls for of, calls in members if of == group))
+            plans.append({call: self._backends[call].plan(part, call) for call in kinds})
+        return plans
+
+    @torch.inference_mode()
+    def run(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: KVCache,
+        plans: Plans,
+        texts: tuple[Texts, ...] = (),
+    ) -> Tensor:
+        """`forward` once `cache.begin` and `plan` are done: nothing but work of the device, where
+        nothing is `uncaptured`."""
+        steps = self._steps(positions, batch, plans, texts)
+        hidden = self._through(self.embedding(tokens, positions), steps, cache)
         if self.norm is not None:
             hidden = self.norm(hidden)
         return hidden if self.project is None else self.project(hidden)
 
-    def _through(self, x: Tensor, step: Step, cache: KVCache) -> Tensor:
+    def _steps(
+        self,
+        positions: Tensor,
+        batch: AttentionBatch,
+        plans: Plans,
+        texts: tuple[Texts, ...],
+    ) -> list[Step]:
+        """What the layers of each group share; they differ in where keys are."""
+        step = Step(
+            slots=batch.slots,
+            angles={rope: r.angles(positions, self.dtype) for rope, r in self._rotaries.items()},
+            plans={},
+            positions=positions,
+            texts=texts,
+        )
+        return [
+            replace(step, slots=batch.of(group).slots, plans=plan)
+            for group, plan in enumerate(plans)
+        ]
+
+    def _through(self, x: Tensor, steps: list[Step], cache: KVCache) -> Tensor:
         """The stream [T, hidden] through every block."""
-        kept = dict[int, Tensor]()
-        for layer, (block, pages) in enumerate(zip(self.blocks, cache.layers, strict=True)):
+        kept, of = dict[int, Tensor](), cache.groups.of
+        for layer, (block, pages) in enumerate(zip(self.blocks, cache.views, strict=True)):
             if layer in self._skips:
                 skip = self._skips[layer]
                 x = torch.lerp(x, kept[skip.source], skip.weight)
             if layer in self._kept:
                 kept[layer] = x
-            x = block(x, step, pages)
+            x = block(x, steps[of[layer]], pages)
             self.progress += 1
         return x
 
@@ -107,3 +168,9 @@ class Model(nn.Module):
         """[R, hidden] rows of `forward`'s result to float32 [R, vocab]."""
         logits: Tensor = self.head(hidden)
         return logits
+
+
+def _rotary(rope: spec.Rope, site: Site) -> Rotary | Fourier:
+    if isinstance(rope, spec.FourierRope):
+        return Fourier(rope, site)
+    return Rotary(rope, site.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,37 @@ from baton_worker.models.names import Names
 from baton_worker.pooling.pooler import Pooler
 
 
+class Stack(nn.Module):
+    """The blocks of an encoder and the norm after them. Counts the layers that it has run."""
+
+    def __init__(self, encoder: spec.Encoder, blocks: Sequence[nn.Module], site: Site) -> None:
+        super().__init__()
+        self.blocks, self.norm = nn.ModuleList(blocks), None
+        if encoder.final_norm:
+            self.norm = norm(encoder.norm, encoder.hidden, "norm", site)
+        mixers = [module for module in self.modules() if isinstance(module, Bidirectional)]
+        ropes = [mixer.rope for mixer in mixers if mixer.rope is not None]
+        self._rotaries = {rope: Rotary(rope, site.device) for rope in ropes}
+        self._dtype = site.dtype
+        self.progress = 0
+
+    def forward(self, x: Tensor, positions: Tensor, counts: Sequence[int]) -> Tensor:
+        """[T, hidden] of rows that lie end to end, `counts` long, to the final hidden states;
+        int64 [T], or with sections of the rope [axes, T], are the positions in them."""
+        none = torch.empty(0)
+        step = Step(
+            slots=none,
+            angles={rope: r.angles(positions, self._dtype) for rope, r in self._rotaries.items()},
+            plans={},
+            texts=by_length(counts, x.device),
+        )
+        for block in self.blocks:
+            x = block(x, step, none)
+            self.progress += 1
+        out: Tensor = x if self.norm is None else self.norm(x)
+        return out
+
+
 class EncoderModel(nn.Module):
     """Texts to hidden states, packed end to end. Holds weights, never the state of a request."""
 
@@ -28,23 +60,21 @@ class EncoderModel(nn.Module):
         super().__init__()
         hidden = encoder.hidden
         self.embedding = Embedding(encoder.embedding, encoder.vocab, hidden, site)
-        self.types = self.embedding_norm = self.norm = None
+        self.types = self.embedding_norm = None
         self._last_type = encoder.token_types - 1
         if encoder.token_types:
             self.types = Table(encoder.token_types, hidden, "token_types", site)
         if encoder.embedding_norm is not None:
             self.embedding_norm = norm(encoder.embedding_norm, hidden, "embedding_norm", site)
-        self.blocks = nn.ModuleList(blocks)
-        if encoder.final_norm:
-            self.norm = norm(encoder.norm, hidden, "norm", site)
-        mixers = [module for module in self.modules() if isinstance(module, Bidirectional)]
-        ropes = [mixer.rope for mixer in mixers if mixer.rope is not None]
-        self._rotaries = {rope: Rotary(rope, site.device) for rope in ropes}
+        self.stack = Stack(encoder, blocks, site)
         self.dtype = site.dtype
         self.pooler: Pooler | None = None
         """What makes answers of the states; set before the weights are filled."""
-        self.progress = 0
+
+    @property
+    def progress(self) -> int:
         """Layers run since the model was built: advances within a step, for whoever watches."""
+        return sum(part.progress for part in self.modules() if isinstance(part, Stack))
 
     def layers(self) -> list[Layer]:
         """Every layer that holds weights, in execution order."""
@@ -71,17 +101,7 @@ class EncoderModel(nn.Module):
             x = x + self.types(types.clamp(max=self._last_type))
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
-        none = torch.empty(0)
-        step = Step(
-            slots=none,
-            angles={rope: r.angles(positions, self.dtype) for rope, r in self._rotaries.items()},
-            plans={},
-            texts=by_length(counts, tokens.device),
-        )
-        for block in self.blocks:
-            x = block(x, step, none)
-            self.progress += 1
-        out: Tensor = x if self.norm is None else self.norm(x)
+        out: Tensor = self.stack(x, positions, counts)
         return out
 
 
@@ -89,12 +109,17 @@ def build_encoder(
     encoder: spec.Encoder, *, device: torch.device, dtype: torch.dtype
 ) -> EncoderModel:
     """The modules of a spec, their parameters uninitialised. `ModelError` as from `build`."""
+    site = Site(device, dtype, Names(encoder.names))
+    return EncoderModel(encoder, blocks_of(encoder, site), site)
+
+
+def blocks_of(encoder: spec.Encoder, site: Site) -> list[nn.Module]:
+    """The blocks of a stack, in order."""
     names = Names(encoder.names)
-    blocks = [
-        _block(encoder, layer, Site(device, dtype, names.at(layer)))
+    return [
+        _block(encoder, layer, replace(site, name=names.at(layer)))
         for layer in range(len(encoder.layers))
     ]
-    return EncoderModel(encoder, blocks, Site(device, dtype, names))
 
 
 def _block(encoder: spec.Encoder, layer: int, site: Site) -> nn.Module:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from baton.errors import ModelError
 from baton_worker.attention import AttentionBatch, AttentionCall
 from baton_worker.attention.plugged import NAME, Paged, Survey, attend, taking
+from baton_worker.kernels.layout import Layout
 from baton_worker.kv import KVCache
 from baton_worker.layers.layer import Layer
 from baton_worker.models.spec import Attention, Decoder, Head, Norm
@@ -62,7 +63,8 @@ class Fallback(nn.Module):
         self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache
     ) -> Tensor:
         """See `models.decoder.Model.forward`."""
-        turn = Paged(batch, self._calls, cache.layers)
+        cache.begin(batch)
+        turn = Paged(batch, self._calls, cache.layers, cache.groups.of)
         with taking(turn):
             out = self.body(input_ids=tokens[None], position_ids=positions[None], use_cache=False)
         self.progress += turn.answered
@@ -137,9 +139,14 @@ def _rope_kinds(fields: dict[str, Any]) -> Iterator[str]:
 
 
 def load_fallback(
-    path: Path, config: SimpleNamespace, *, device: torch.device, dtype: torch.dtype
+    path: Path,
+    config: SimpleNamespace,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    layout: Layout = Layout.NHD,
 ) -> tuple[Fallback, Decoder]:
-    """Load a checkpoint that `refuses` has nothing against, and try it.
+    """Load a checkpoint that `refuses` has nothing against, and try it over such pages.
 
     Raises:
         ModelError: its tensors do not fit, a layer asks for what paged attention does not do, or
@@ -147,7 +154,7 @@ def load_fallback(
     """
     causal = _load(path, config, dtype).to(device)
     try:
-        return _tried(causal, config)
+        return _tried(causal, config, layout)
     except ModelError:
         raise
     except Exception as error:
@@ -158,9 +165,9 @@ def load_fallback(
         ) from error
 
 
-def _tried(causal: Any, config: SimpleNamespace) -> tuple[Fallback, Decoder]:
+def _tried(causal: Any, config: SimpleNamespace, layout: Layout) -> tuple[Fallback, Decoder]:
     texts = _trial_texts(causal.config.vocab_size, causal.device)
-    survey = Survey()
+    survey = Survey(layout)
     with torch.inference_mode():
         expected = [causal(input_ids=text[None], use_cache=False).logits[0] for text in texts]
         _plug_in(causal)
@@ -169,7 +176,7 @@ def _tried(causal: Any, config: SimpleNamespace) -> tuple[Fallback, Decoder]:
     _check_windows(config, survey.calls)
     spec = _spec(causal, survey)
     model = Fallback(causal, survey.calls)
-    _try(model, spec, texts, expected)
+    _try(model, spec, texts, expected, layout)
     return model, spec
 
 
@@ -255,11 +262,13 @@ def _trial_texts(vocab: int, device: torch.device) -> list[Tensor]:
     return [torch.randint(vocab, (size,), generator=generator).to(device) for size in (24, 7)]
 
 
-def _try(model: Fallback, spec: Decoder, texts: list[Tensor], expected: list[Tensor]) -> None:
+def _try(
+    model: Fallback, spec: Decoder, texts: list[Tensor], expected: list[Tensor], layout: Layout
+) -> None:
     """The first text in two chunks, the second beside the first chunk."""
     page_size, cut = 8, 11
     device = texts[0].device
-    cache = KVCache(spec, 4, page_size, dtype=model.dtype, device=device)
+    cache = KVCache(spec, 4, page_size, dtype=model.dtype, device=device, layout=layout)
     steps = [([cut, 7], [0, 0], [[2, 0], [1]]), ([24 - cut], [cut], [[2, 0, 3]])]
     tokens = [torch.cat((texts[0][:cut], texts[1])), texts[0][cut:]]
     answers = list[Tensor]()

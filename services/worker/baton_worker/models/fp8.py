@@ -1,41 +1,79 @@
-"""Checkpoints in 8-bit floats with one scale per block, as DeepSeek-V3 publishes them."""
+"""Checkpoints in 8-bit floats: one scale for a tensor, a row or a block, and perhaps for inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Set
+from functools import partial
+from types import SimpleNamespace
 
+import torch
 from torch import Tensor
 
-_SCALE = "_scale_inv"
+from baton.errors import ModelError
+from baton_worker.kernels.fp8 import Fp8Weight, Inputs
+from baton_worker.models.gathered import Format, Formats, Parts
+
+_WEIGHT = frozenset({"weight", "weight_scale"})
+_INPUT = "input_scale"
+OF_PAGES = frozenset({"k_scale", "v_scale", "kv_scale"})
+"""Scales for keys and values: ours in 8-bit floats have some of their own."""
 
 
-def dequantise(weight: Tensor, scales: Tensor, block: tuple[int, int]) -> Tensor:
-    """float8 [..., rows, columns] and float32 [..., ceil(rows / a), ceil(columns / b)] to float32.
+def formats(settings: SimpleNamespace) -> Formats:
+    """The format of a `quantization_config`: `activation_scheme`, `weight_block_size`, and
+    `activation_scale_ub` of FBGEMM. Which modules were not converted is read from their numbers.
 
-    The scale of a block of a x b multiplies its values (DeepSeek-V3, arXiv:2412.19437, 3.3).
+    Raises:
+        ModelError: it asks for what Baton cannot read.
     """
-    rows, columns = weight.shape[-2:]
-    scales = scales.float().repeat_interleave(block[0], -2).repeat_interleave(block[1], -1)
-    return weight.float().mul_(scales[..., :rows, :columns])
+    given = vars(settings)
+    scheme, number = given.get("activation_scheme") or "dynamic", given.get("fmt") or "e4m3"
+    if number != "e4m3":
+        raise ModelError(f"8-bit floats of the kind {number} cannot be read. Baton reads e4m3.")
+    if scheme not in ("dynamic", "static"):
+        raise ModelError(f"activation_scheme '{scheme}' is unknown. Known: dynamic, static.")
+    block = given.get("weight_block_size")
+    group = block[1] if block else None
+    inputs = Inputs(group, most=given.get("activation_scale_ub"))
+    form = stored(scheme == "static", inputs, block, OF_PAGES)
+    return lambda module: form
 
 
-class Widen:
-    """Brings each weight together with its scales, in whatever order they are stored."""
+def stored(
+    is_static: bool, inputs: Inputs, block: list[int] | None, unread: Set[str] = frozenset()
+) -> Format:
+    """Weights with scales, beside which lie those of inputs if these are static."""
+    read = partial(_read, inputs=inputs, block=block)
+    if is_static:
+        return Format(_WEIGHT | {_INPUT}, read, frozenset(unread))
+    return Format(_WEIGHT, read, frozenset(unread) | {_INPUT})
 
-    def __init__(self, block: tuple[int, int]) -> None:
-        self._block = block
-        self._waiting = dict[str, Tensor]()
 
-    def __call__(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """One stored tensor to none, while its other half is awaited, or one of plain floats."""
-        is_scale = name.endswith(_SCALE)
-        if not is_scale and tensor.dtype.itemsize > 1:
-            yield name, tensor
-            return
-        name = name.removesuffix(_SCALE)
-        if name not in self._waiting:
-            self._waiting[name] = tensor
-            return
-        other = self._waiting.pop(name)
-        weight, scales = (other, tensor) if is_scale else (tensor, other)
-        yield name, dequantise(weight, scales, self._block)
+def _read(parts: Parts, *, inputs: Inputs, block: list[int] | None) -> Fp8Weight:
+    """weight float8 [..., N, K], weight_scale one number, [N], [N, 1] or one per block, and perhaps
+    input_scale, one number."""
+    codes, scales = parts["weight"], parts["weight_scale"]
+    if codes.dtype is not torch.float8_e4m3fn:
+        raise ModelError(f"Weights of {codes.dtype} are no 8-bit floats that Baton reads.")
+    if _INPUT in parts:
+        inputs = Inputs(scale=parts[_INPUT].float().reshape(()))
+    scales, size = _blocks(codes, scales.float(), block)
+    return Fp8Weight(codes, scales.contiguous(), size, inputs)
+
+
+def _blocks(
+    codes: Tensor, scales: Tensor, block: list[int] | None
+) -> tuple[Tensor, tuple[int, int]]:
+    """Scales [..., blocks, blocks] and the rows and columns of a block."""
+    rows, columns = codes.shape[-2:]
+    if scales.numel() == 1:
+        return scales.reshape(1, 1), (rows, columns)
+    if block is not None:
+        size = (block[0], block[1])
+        wanted = tuple(-(-whole // part) for whole, part in zip((rows, columns), size, strict=True))
+        if tuple(scales.shape[-2:]) != wanted:
+            raise ValueError("there is not one scale for each block")
+        return scales, size
+    if scales.numel() != rows:
+        raise ValueError("there is not one scale for each row")
+    return scales.reshape(rows, 1), (1, columns)

@@ -10,12 +10,13 @@ from torch import Tensor
 from baton.errors import ModelError
 from baton_worker.models.names import Names
 from baton_worker.models.spec import Decoder, Fused
+from baton_worker.parallel.slices import Destination
 
 
 class Unfuse:
     """Splits what a spec says is fused; restores the name of a body that was saved alone."""
 
-    def __init__(self, spec: Decoder, wanted: Mapping[str, Tensor]) -> None:
+    def __init__(self, spec: Decoder, wanted: Mapping[str, Destination]) -> None:
         names = Names(spec.names)
         self._wanted = wanted
         self._body = names("embedding").split(".")[0]

@@ -6,6 +6,7 @@ Follows the GGUF specification and `convert_hf_to_gguf.py` of llama.cpp, whose s
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,16 +23,14 @@ from baton.gguf import TensorEntry, read_head
 from baton_worker.kernels.quantized import Blocks
 from baton_worker.models.config import as_ids
 from baton_worker.models.gguf_blocks import BLOCK_TYPES, open_blocks
-from baton_worker.models.names import Names
+from baton_worker.models.gguf_families import FAMILIES, REFUSED
+from baton_worker.models.gguf_metadata import ABSENT, each
+from baton_worker.models.gguf_roles import ROLES, Place, Roles, place, wanted
 from baton_worker.models.spec import Decoder
 
-ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",  # Mistral is written as llama too
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
-
 _ROPE_FACTORS = "rope_freqs.weight"
+_LONG_FACTORS, _SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+_KEYS_UP, _VALUES_UP = "attn_k_b", "attn_v_b"
 _FLOATS = {
     gguf.GGMLQuantizationType.F32: np.float32,
     gguf.GGMLQuantizationType.F16: np.float16,
@@ -45,13 +44,18 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self._metadata, tensors = read_head(path)
-        self._data = np.memmap(path, np.uint8, mode="r")
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._data = np.frombuffer(self._map, np.uint8)
         self._stored = {tensor.name: tensor for tensor in tensors}
         if self._field("split.count", 1) > 1:
             raise ModelError(
                 f"{path.name} is one part of a split GGUF; join it with llama-gguf-split --merge."
             )
         self._kind = self._architecture()
+        mixed = f"{self._kind} with experts"
+        has_experts = self.own("expert_count", 0) and mixed in FAMILIES
+        self._family = FAMILIES[mixed if has_experts else self._kind]
         self.config = self._config()
         self.eos_token_ids = tuple(
             dict.fromkeys(
@@ -64,94 +68,190 @@ class GgufFile:
     def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Blocks]]:
         """Every tensor under its Hugging Face name, in its Hugging Face layout: as blocks where
         it is stored in blocks that kernels know, else as float32."""
-        names = self._names(spec)
+        roles = Roles(spec, self._known(spec))
         for stored, tensor in self._stored.items():
-            if stored == _ROPE_FACTORS:
+            at = place(stored)
+            if stored in (_ROPE_FACTORS, _LONG_FACTORS, _SHORT_FACTORS) or self._is_draft(at):
                 continue
-            module, _, suffix = stored.rpartition(".")
-            name = f"{names[module]}.{suffix}" if module in names else stored
-            yield name, self._read(stored, tensor)
+            if at.part.endswith("_exps"):
+                yield from self._experts(tensor, roles.of(ROLES[at.part], at))
+            elif at.part == _KEYS_UP:
+                yield roles.of("kv_up", at), self._keys_and_values_up(tensor)
+            elif at.part != _VALUES_UP:
+                yield from self._pieces(tensor, roles)
+            # What has been read of a map counts as memory of this process until it is let go.
+            self._map.madvise(mmap.MADV_DONTNEED)
 
-    def _read(self, stored: str, tensor: TensorEntry) -> Tensor | Blocks:
-        heads = None
-        if self._kind == "llama" and ".attn_q." in stored:
-            heads = self.config.num_attention_heads
-        elif self._kind == "llama" and ".attn_k." in stored:
-            heads = self.config.num_key_value_heads
+    def _is_draft(self, at: Place) -> bool:
+        """Layers past the last predict further tokens; without a draft they stay unread."""
+        return at.layer is not None and at.layer >= self.config.num_hidden_layers
+
+    def _pieces(self, tensor: TensorEntry, roles: Roles) -> Iterator[tuple[str, Tensor | Blocks]]:
+        first = 0
+        for name, rows, heads in roles.pieces(tensor.name, tensor.shape):
+            count = tensor.shape[0] if rows is None else rows
+            yield name, self._read(self._rows(tensor, first, count), heads)
+            first += count
+        if first != tensor.shape[0]:
+            raise ModelError(
+                f"Tensor {tensor.name} has {tensor.shape[0]} rows in the GGUF file, "
+                f"but its metadata asks for {first}."
+            )
+
+    def _rows(self, tensor: TensorEntry, first: int, count: int) -> TensorEntry:
+        """Some rows of a tensor, or some experts of one that holds them all."""
+        size = math.prod(self._byte_shape(tensor)[1:])
+        if len(tensor.shape) == 1:
+            size = self._byte_shape(tensor)[0] // tensor.shape[0]
+        offset = tensor.offset + first * size
+        return tensor._replace(shape=(count, *tensor.shape[1:]), offset=offset)
+
+    def _experts(self, tensor: TensorEntry, name: str) -> Iterator[tuple[str, Tensor]]:
+        """One expert after the other of a tensor [E, rows, columns] or [E, rows]."""
+        for expert in range(tensor.shape[0]):
+            part = self._rows(tensor, expert, 1)
+            part = part._replace(shape=tensor.shape[1:])
+            yield name.format(expert=expert), self._floats(part)
+
+    def _keys_and_values_up(self, keys: TensorEntry) -> Tensor:
+        """The projection from latents to the keys and values of each head, which newer files
+        store in two tensors: keys [H, rank, nope], values [H, v, rank]."""
+        values = self._stored[keys.name.replace(_KEYS_UP, _VALUES_UP)]
+        both = self._floats(keys).transpose(1, 2), self._floats(values)
+        return torch.cat(both, dim=1).flatten(0, 1)
+
+    def _byte_shape(self, tensor: TensorEntry) -> tuple[int, ...]:
+        kind = gguf.GGMLQuantizationType(tensor.kind)
+        shape = tuple(gguf.quant_shape_to_byte_shape(tensor.shape, kind))
+        itemsize = np.dtype(_FLOATS[kind]).itemsize if kind in _FLOATS else 1
+        return shape if itemsize == 1 else (*tensor.shape[:-1], tensor.shape[-1] * itemsize)
+
+    def _read(self, tensor: TensorEntry, heads: int | None) -> Tensor | Blocks:
+        if not self._family.permuted:
+            heads = None
         if len(tensor.shape) == 2 and tensor.kind in BLOCK_TYPES:
             rows = self._blocks(tensor, gguf.GGMLQuantizationType(tensor.kind))
             rows = rows.copy() if heads is None else _unpermute(rows, heads)
             return open_blocks(tensor.kind, rows.view(np.uint8))
+        return self._floats(tensor, heads)
+
+    def _floats(self, tensor: TensorEntry, heads: int | None = None) -> Tensor:
         values = self._dequantise(tensor)
         if heads is not None:
             values = _unpermute(values, heads)
+        if self._family.norms_plus_one and tensor.name.endswith("norm.weight"):
+            values = values - 1
         return torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
-    def _names(self, spec: Decoder) -> dict[str, str]:
+    def _known(self, spec: Decoder) -> dict[str, str]:
         """GGUF module name to Hugging Face module name, for every role of every layer."""
         table = gguf.get_tensor_name_map(_gguf_architecture(self._kind), len(spec.layers))
-        ours = Names(spec.names).every(len(spec.layers))
+        ours = (name for layer in range(len(spec.layers)) for name in wanted(spec, layer))
         return {stored: name for name in ours if (stored := table.get_name(name)) is not None}
 
     def _architecture(self) -> str:
-        kind = self._field("general.architecture")
-        if kind not in ARCHITECTURES:
+        kind = str(self._field("general.architecture"))
+        if kind in REFUSED:
+            raise ModelError(f"GGUF architecture '{kind}' {REFUSED[kind]}.")
+        if kind not in FAMILIES:
+            known = ", ".join(name for name in FAMILIES if " " not in name)
             raise ModelError(
-                f"GGUF architecture '{kind}' is not supported. Known: {', '.join(ARCHITECTURES)}. "
-                "To add it, extend the table in baton_worker/models/gguf.py and, if its spec is "
-                "missing, baton_worker/models/families/."
+                f"GGUF architecture '{kind}' is not supported. Known: {known}. "
+                "To add it, write its row in baton_worker/models/gguf_families.py and, if its spec "
+                "is missing, baton_worker/models/families/."
             )
-        return str(kind)
+        return kind
+
+    def has(self, tensor: str) -> bool:
+        """Whether the file holds a tensor."""
+        return tensor in self._stored
+
+    def rows(self, part: str) -> int:
+        """See `gguf_metadata.Metadata`."""
+        shapes = [tensor.shape for name, tensor in self._stored.items() if place(name).part == part]
+        return shapes[0][0] if shapes else 0
+
+    def _heads(self) -> tuple[Any, Any]:
+        """How many query heads there are, and how many of keys: perhaps one number per layer."""
+        heads = self.own("attention.head_count")
+        kv_heads = self.own("attention.head_count_kv", heads)
+        differ = isinstance(heads, list) or isinstance(kv_heads, list)
+        if differ and not self._family.per_layer:
+            raise ModelError(
+                "Head counts that differ per layer are not supported in GGUF files of "
+                f"{self._kind}."
+            )
+        return max(each(heads, 1)), kv_heads
 
     def _config(self) -> SimpleNamespace:
         """The metadata under the names that a Hugging Face config uses."""
-        heads = self._own("attention.head_count")
-        kv_heads = self._own("attention.head_count_kv", heads)
-        if not isinstance(heads, int) or not isinstance(kv_heads, int):
-            raise ModelError("Head counts that differ per layer are not supported in GGUF files.")
-        hidden, window = self._own("embedding_length"), self._own("attention.sliding_window", None)
+        heads, kv_heads = self._heads()
+        hidden, window = self.own("embedding_length"), self.own("attention.sliding_window", None)
+        layers = self.own("block_count") - self.own("nextn_predict_layers", 0)
         embedding = self._stored.get("token_embd.weight")
         if embedding is None:
             raise ModelError("The GGUF file holds no token_embd.weight: it is not a whole model.")
-        return SimpleNamespace(
-            architectures=[ARCHITECTURES[self._kind]],
+        fields = dict(
+            architectures=[self._family.name],
             hidden_size=hidden,
-            intermediate_size=self._own("feed_forward_length"),
-            num_hidden_layers=self._own("block_count"),
+            intermediate_size=self.own("feed_forward_length", 0),
+            num_hidden_layers=layers,
             num_attention_heads=heads,
             num_key_value_heads=kv_heads,
-            head_dim=self._own("attention.key_length", hidden // heads),
-            max_position_embeddings=self._own("context_length"),
-            rms_norm_eps=self._own("attention.layer_norm_rms_epsilon"),
+            head_dim=self.own("attention.key_length", hidden // heads),
+            max_position_embeddings=self.own("context_length"),
+            rms_norm_eps=self.own("attention.layer_norm_rms_epsilon", 1e-5),
             vocab_size=embedding.shape[0],
-            rope_parameters=self._rope(),
+            rope_parameters=self.rope(),
             tie_word_embeddings="output.weight" not in self._stored,
-            attention_bias="blk.0.attn_q.bias" in self._stored,
+            attention_bias=self.has("blk.0.attn_q.bias") or self.has("blk.0.attn_qkv.bias"),
+            attention_out_bias=self.has("blk.0.attn_output.bias"),
+            mlp_bias=self.has("blk.0.ffn_up.bias"),
             sliding_window=window,
-            layer_types=["sliding_attention" if window else "full_attention"]
-            * self._own("block_count"),
+            layer_types=["sliding_attention" if window else "full_attention"] * layers,
             use_sliding_window=window is not None,
         )
+        fields |= self._family.fields(self)
+        return SimpleNamespace(
+            **{key: field for key, field in fields.items() if field is not ABSENT}
+        )
 
-    def _rope(self) -> SimpleNamespace:
+    def rope(self) -> SimpleNamespace:
         """Rotary settings. Llama 3's scaling is not metadata but a tensor of factors."""
-        base = self._own("rope.freq_base", 10_000.0)
+        base = self.own("rope.freq_base", 10_000.0)
         if _ROPE_FACTORS in self._stored:
             factors = self._dequantise(self._stored[_ROPE_FACTORS]).tolist()
             return SimpleNamespace(rope_type="factors", rope_theta=base, factors=factors)
-        kind = self._own("rope.scaling.type", "none")
+        kind = self.own("rope.scaling.type", "none")
+        if _LONG_FACTORS in self._stored:
+            return self._long_rope(base)
         if kind == "none":
             return SimpleNamespace(rope_type="default", rope_theta=base)
         rope = SimpleNamespace(
-            rope_type=kind, rope_theta=base, factor=self._own("rope.scaling.factor", 1.0)
+            rope_type=kind, rope_theta=base, factor=self.own("rope.scaling.factor", 1.0)
         )
         if kind == "yarn":
-            rope.original_max_position_embeddings = self._own(
-                "rope.scaling.original_context_length"
-            )
+            rope.original_max_position_embeddings = self.own("rope.scaling.original_context_length")
         return rope
 
-    def _own(self, key: str, *default: Any) -> Any:
+    def _long_rope(self, base: float) -> SimpleNamespace:
+        """LongRoPE has a tensor of factors for short and one for long sequences."""
+        long, short = (
+            self._dequantise(self._stored[name]).tolist()
+            for name in (_LONG_FACTORS, _SHORT_FACTORS)
+        )
+        return SimpleNamespace(
+            rope_type="longrope",
+            rope_theta=base,
+            long_factor=long,
+            short_factor=short,
+            attention_factor=self.own("rope.scaling.attn_factor", None),
+            original_max_position_embeddings=self.own(
+                "rope.scaling.original_context_length", self.own("context_length")
+            ),
+        )
+
+    def own(self, key: str, *default: Any) -> Any:
         """A field of this architecture; without a default it must be there."""
         value = self._field(f"{self._kind}.{key}", *default)
         if value is None and not default:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,29 +16,43 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from baton.errors import ModelError
+from baton.logs import logger
+from baton_worker.kernels.layout import Layout
+from baton_worker.kernels.linear import Stored
 from baton_worker.kernels.pages import Codes
-from baton_worker.kernels.quantized import Blocks
+from baton_worker.kernels.quantized import KINDS
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.models import fallback
 from baton_worker.models.build import build
-from baton_worker.models.config import fp8_block, has_kv_scales, read_config, read_eos_token_ids
+from baton_worker.models.config import has_kv_scales, read_config, read_eos_token_ids
 from baton_worker.models.decoder import Model
 from baton_worker.models.encoder import EncoderModel, build_encoder
 from baton_worker.models.fallback import Fallback
-from baton_worker.models.fp8 import Widen
+from baton_worker.models.filling import Filling
 from baton_worker.models.fused import Unfuse
+from baton_worker.models.gathered import Gathered
 from baton_worker.models.names import Names, is_recomputed
-from baton_worker.models.packed import Quantize, Taking, choose_precision
+from baton_worker.models.packed import Quantize, Taking, choose_precision, kinds
+from baton_worker.models.quantised import formats
 from baton_worker.models.ranked import RankedFolder
 from baton_worker.models.resolve import unsupported
 from baton_worker.models.serving import Serving, is_listed, serving
-from baton_worker.models.spec import Decoder, Encoder, Ffn, Forked, Moe
+from baton_worker.models.spec import Decoder, Encoder, Ffn, Forked, Moe, Towers
 from baton_worker.models.stacked import Unstack
+from baton_worker.models.towers import build_towers
+from baton_worker.parallel.communicator import Alone, Communicator
+from baton_worker.parallel.cut import Share, cut, deal
+from baton_worker.parallel.exchange import exchange
+from baton_worker.parallel.lockstep import Lockstep
+from baton_worker.parallel.slices import Destination, Parts, Slice, sliced, slices
+from baton_worker.parallel.spread import spread
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.pooling.recipe import Recipe
 from baton_worker.pooling.recipes import Task
 
-_log = logging.getLogger(__name__)
+log = logger(__name__)
+_MAPPED = 2 << 20
+"""Bytes of a shard that are mapped at a time, or a 256th of it, or one tensor."""
 _LISTED = 8
 """Tensor names that an error spells out before it counts the rest."""
 
@@ -49,6 +63,7 @@ class LoadedModel:
 
     model: Model | EncoderModel | Fallback
     spec: Decoder
+    """Of this rank's part, where the model is cut for several."""
     config: SimpleNamespace
     max_length: int
     """Tokens, prompt and completion together, that the checkpoint declares."""
@@ -67,8 +82,8 @@ class Checkpoint(Protocol):
     config: SimpleNamespace
     eos_token_ids: tuple[int, ...]
 
-    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Blocks]]:
-        """Every tensor once, under its Hugging Face name; blocks where it is stored in them."""
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Stored]]:
+        """Every tensor once, under its Hugging Face name; quantised as it is stored."""
         ...
 
 
@@ -83,40 +98,55 @@ def load_model(
     router: str = "top_k",
     quantize: Quantize = "none",
     codes: Codes | None = None,
+    layout: Layout = Layout.NHD,
+    ranks: Communicator | None = None,
+    experts: str | None = None,
+    lockstep: Lockstep | None = None,
 ) -> LoadedModel:
     """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
 
     `served_length` is the longest sequence that will be served, see `resolve`; `task` and
     `pooling` are those of `serving`; `router` is a row of `layers.routers.ROUTERS`, for all
-    experts; `quantize` is that of `choose_precision`; `codes` are those of the pages,
-    with the scales of the checkpoint if it has any for such codes.
+    experts; `quantize` is that of `choose_precision`; `codes` and `layout` are those of the
+    pages, with the scales of the checkpoint if it has any for such codes; of several `ranks`, all
+    of which load it at the same time, this one gets its part. With `experts`, a row of
+    `models.expert_map.PLACEMENTS`, each expert is whole on one of them, or on one of the workers
+    in `lockstep`, which have all of the rest.
 
     Raises:
         ModelError: the path holds neither, the architecture is unknown, or the tensors are not
             exactly those that the architecture wants.
+        SettingsError: the model cannot be cut for so many ranks.
     """
+    ranks = Alone() if ranks is None else ranks
     checkpoint = open_checkpoint(path)
     config = checkpoint.config
     if not is_listed(config):
-        if task == "embed" or quantize != "none":
-            raise unsupported(config.architectures[0], "only a spec can be embedded or quantised")
-        if codes is not None:
-            raise unsupported(config.architectures[0], f"only a spec can have {codes} pages")
-        return _by_transformers(path, checkpoint, device, dtype)
+        if why := _needs_spec(task, quantize, codes, ranks.size > 1 or lockstep is not None):
+            raise unsupported(config.architectures[0], why)
+        return _by_transformers(path, checkpoint, device, dtype, layout)
     what = serving(config, path, task, pooling, served_length)
     what = replace(what, spec=routed(what.spec, router))
     spec = what.spec
     calibrated = has_kv_scales(config)
     scaled = calibrated and codes is not None and codes.dtype is torch.float8_e4m3fn
-    model = _built(what, device, dtype, codes, scaled)
+    make = partial(_built, dtype=dtype, codes=codes, scaled=scaled, layout=layout)
+    among, divide = (ranks, cut) if lockstep is None else (lockstep.ranks, deal)
+    parts = None
+    if among.size > 1:
+        share = Share(among.rank, among.size, experts)
+        what, parts = _cut(what, share, divide, make, quantize)
+    model = make(what, device)
+    if parts is not None:
+        _connect(model, spec, ranks, lockstep)
     extra = what.files.tensors() if what.files and what.recipe else iter(())
     stored = checkpoint.tensors(spec)
     if calibrated and not scaled:
         stored = (pair for pair in stored if not pair[0].endswith((".k_scale", ".v_scale")))
-    fill(model, chain(stored, extra), spec, quantize)
+    fill(model, chain(stored, extra), spec, quantize, parts)
     return LoadedModel(
         model=model.eval(),
-        spec=spec,
+        spec=what.spec,
         config=config,
         max_length=what.max_length,
         vocab_size=spec.vocab,
@@ -127,15 +157,24 @@ def load_model(
     )
 
 
+def _needs_spec(task: Task, quantize: Quantize, codes: Codes | None, in_parts: bool) -> str | None:
+    """What is asked for that an architecture without a spec has not; None if it is nothing."""
+    if task == "embed" or quantize != "none":
+        return "only a spec can be embedded or quantised"
+    if codes is not None:
+        return f"only a spec can have {codes} pages"
+    return "only a spec can be cut for several ranks" if in_parts else None
+
+
 def _by_transformers(
-    path: Path, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype
+    path: Path, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, layout: Layout
 ) -> LoadedModel:
     """An architecture on no list, in the code of transformers; see `fallback`."""
     config = checkpoint.config
     if why := fallback.refuses(config):
         raise unsupported(config.architectures[0], why)
-    model, spec = fallback.load_fallback(path, config, device=device, dtype=dtype)
-    _log.warning(
+    model, spec = fallback.load_fallback(path, config, device=device, dtype=dtype, layout=layout)
+    log.warning(
         "%s has no spec here: it runs in the slower code of transformers", config.architectures[0]
     )
     return LoadedModel(
@@ -171,19 +210,50 @@ def _rerouted(ffn: Ffn | None, kind: str) -> Ffn | None:
     return ffn
 
 
+def _cut(
+    what: Serving,
+    share: Share,
+    divide: Callable[[Decoder, Share], Decoder],
+    make: Callable[[Serving, torch.device], Model | EncoderModel],
+    quantize: Quantize,
+) -> tuple[Serving, Parts]:
+    """This rank's part, and what it is a part of."""
+    part = replace(what, spec=divide(what.spec, share))
+    multiple = 1 if quantize == "none" else max(KINDS[kind].multiple for kind in kinds(quantize))
+    return part, Parts(make(what, torch.device("meta")).layers(), share, multiple)
+
+
+def _connect(
+    model: Model | EncoderModel, whole: Decoder, ranks: Communicator, lockstep: Lockstep | None
+) -> None:
+    """Put in what passes between the ranks: a part of a body of text, or tokens to experts."""
+    if not isinstance(model, Model):
+        return
+    if lockstep is not None:
+        exchange(model, whole.hidden, lockstep)
+    else:
+        spread(model, whole.vocab, ranks)
+
+
 def _built(
     what: Serving,
     device: torch.device,
+    *,
     dtype: torch.dtype,
     codes: Codes | None,
     scaled: bool,
+    layout: Layout,
 ) -> Model | EncoderModel:
     """The body, with the head that makes its states an answer beside text."""
     model: Model | EncoderModel
-    if isinstance(what.spec, Encoder):
+    if isinstance(what.spec, Towers):
+        model = build_towers(what.spec, device=device, dtype=dtype)
+    elif isinstance(what.spec, Encoder):
         model = build_encoder(what.spec, device=device, dtype=dtype)
     else:
-        model = build(what.spec, device=device, dtype=dtype, codes=codes, scaled=scaled)
+        model = build(
+            what.spec, device=device, dtype=dtype, codes=codes, scaled=scaled, layout=layout
+        )
     if what.recipe is not None:
         model.pooler = Pooler(what.recipe, Site(device, dtype, lambda role: role))
     return model
@@ -213,21 +283,20 @@ class SafetensorsFolder:
         self.config = read_config(folder)
         self.eos_token_ids = read_eos_token_ids(folder, self.config)
 
-    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor of every shard, memory-mapped until it is copied or widened."""
-        if (block := fp8_block(self.config)) is None:
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Stored]]:
+        """Every tensor of every shard, memory-mapped until it is copied or packed."""
+        if (how := formats(self.config)) is None:
             yield from self._stored()
             return
-        widen = Widen(block)
+        gathered = Gathered(how)
         for name, tensor in self._stored():
-            yield from widen(name, tensor)
+            yield from gathered(name, tensor)
+        gathered.end()
 
     def _stored(self) -> Iterator[tuple[str, Tensor]]:
         for shard in self._shards():
             try:
-                with safe_open(shard, framework="pt") as file:
-                    for name in file.keys():  # noqa: SIM118 - the handle is not iterable
-                        yield name, file.get_tensor(name)
+                yield from _tensors(shard)
             except (SafetensorError, OSError) as error:
                 raise ModelError(f"{shard} cannot be read: {error}.") from error
 
@@ -247,60 +316,108 @@ class SafetensorsFolder:
         )
 
 
+def _tensors(shard: Path) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of a file. It is mapped anew after every `_MAPPED` bytes: what has been read of
+    a map counts as memory of this process until the map is gone."""
+    first, last, most = 0, 1, max(_MAPPED, shard.stat().st_size // 256)
+    while first < last:
+        with safe_open(shard, framework="pt") as file:
+            names = list(file.keys())
+            last, read = len(names), 0
+            while first < last and read < most:
+                tensor = file.get_tensor(names[first])
+                read, first = read + tensor.nbytes, first + 1
+                yield names[first - 1], tensor
+                del tensor
+
+
 def fill(
     model: Model | EncoderModel,
-    tensors: Iterator[tuple[str, Tensor | Blocks]],
+    tensors: Iterator[tuple[str, Tensor | Stored]],
     spec: Decoder,
     quantize: Quantize = "none",
+    parts: Parts | None = None,
 ) -> None:
-    """Copy each tensor to its destination, then let every layer prepare its weights.
+    """Copy each tensor to its destination, then let every layer prepare its weights. With `parts`
+    the model is one of several, and takes a slice of each.
 
     Raises:
         ModelError: a tensor is missing, left over, or of the wrong shape.
+        SettingsError: its blocks cannot be cut like that.
     """
     layers = model.layers()
-    # A function of its own: nothing may hold on to a weight when its layer replaces it.
-    _copy_all(layers, tensors, spec)
     choose_precision(layers, quantize)
-    for layer in layers:
-        layer.finish()
+    wanted: dict[str, Destination] = (
+        dict(pair for layer in layers for pair in layer.destinations())
+        if parts is None
+        else dict(slices(layers, parts))
+    )
+    filling = Filling(layers, wanted)
+    leftover = _copy_all(filling, layers, tensors, spec)
+    if filling.missing or leftover:
+        raise ModelError(
+            "The checkpoint does not fit its architecture: "
+            f"{_listed('missing', filling.missing)}; {_listed('not used', leftover)}."
+        )
+    filling.end()
 
 
 def _copy_all(
-    layers: list[Layer], tensors: Iterator[tuple[str, Tensor | Blocks]], spec: Decoder
-) -> None:
-    wanted = dict(pair for layer in layers for pair in layer.destinations())
-    missing, leftover = set(wanted), list[str]()
+    filling: Filling,
+    layers: list[Layer],
+    tensors: Iterator[tuple[str, Tensor | Stored]],
+    spec: Decoder,
+) -> list[str]:
+    """Fill what is wanted; returns the names of what nobody wants."""
+    wanted, leftover = filling.wanted, list[str]()
     unstack, unfuse = Unstack(spec), Unfuse(spec, wanted)
-    taking = Taking(layers)
-    whole = (part for stored in taking(tensors) for part in unstack(*stored))
+    taking = Taking(layers, partial(sliced, wanted), filling.done)
+    here = _wanted_here(tensors, filling)
+    whole = (part for stored in taking(here) for part in unstack(*stored))
     for name, tensor in (part for stored in whole for part in unfuse(*stored)):
         if name in wanted:
             _copy(name, tensor, wanted)
-            missing.discard(name)
-        elif not _may_stay_unread(name, spec):
+            filling.done(name)
+        elif not _may_stay_unread(name, tensor, spec):
             leftover.append(name)
-    missing -= taking.taken
-    if missing or leftover:
-        raise ModelError(
-            "The checkpoint does not fit its architecture: "
-            f"{_listed('missing', missing)}; {_listed('not used', leftover)}."
-        )
+    return leftover
 
 
-def _may_stay_unread(name: str, spec: Decoder) -> bool:
+def _wanted_here(
+    tensors: Iterator[tuple[str, Tensor | Stored]], filling: Filling
+) -> Iterator[tuple[str, Tensor | Stored]]:
+    """Without what other ranks alone want, such as their experts: no need to widen it."""
+    for name, tensor in tensors:
+        if _is_elsewhere(filling.wanted.get(name)):
+            filling.done(name)
+        else:
+            yield name, tensor
+
+
+def _is_elsewhere(destination: Destination | None) -> bool:
+    # A function: a variable of a generator would keep the weight that its layer replaces.
+    return isinstance(destination, Slice) and destination.elsewhere
+
+
+def _may_stay_unread(name: str, tensor: Tensor, spec: Decoder) -> bool:
+    # Some tools write a bias of zeros to every module that they quantise.
+    if name.endswith(".bias") and not tensor.any():
+        return True
     tied_head = spec.head.tied and name == f"{Names(spec.names)('head')}.weight"
     return is_recomputed(name) or tied_head or name.startswith(spec.unused)
 
 
-def _copy(name: str, tensor: Tensor, wanted: Mapping[str, Tensor]) -> None:
+def _copy(name: str, tensor: Tensor, wanted: Mapping[str, Destination]) -> None:
     if tensor.shape != wanted[name].shape:
         raise ModelError(
             f"Tensor {name} is {list(tensor.shape)} in the checkpoint, "
             f"but the config wants {list(wanted[name].shape)}."
         )
     if not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 2:
-        raise ModelError(f"Tensor {name} is {tensor.dtype}; quantised safetensors cannot be read.")
+        raise ModelError(
+            f"Tensor {name} is {tensor.dtype}, but the config says nothing of quantised weights. "
+            "Its quantization_config names the method."
+        )
     wanted[name].copy_(tensor)
 
 

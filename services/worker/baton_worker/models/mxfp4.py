@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import torch
 from torch import Tensor
 
-_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_E2M1 = (*_VALUES, *(-value for value in _VALUES))
+from baton_worker.kernels.nvfp4 import E2M1
+from baton_worker.models.gathered import Formats
+
 _EXPONENT_BIAS = 127
+
+
+def formats(settings: SimpleNamespace) -> Formats:
+    """No module has a format: which tensors are stacked experts and their scales, the spec says."""
+    return lambda module: None
 
 
 def dequantise(blocks: Tensor, scales: Tensor) -> Tensor:
@@ -16,7 +24,7 @@ def dequantise(blocks: Tensor, scales: Tensor) -> Tensor:
     A byte holds two E2M1 values, the first in its low half; a scale is an E8M0 exponent. Every
     value is exact in bfloat16.
     """
-    table = torch.tensor(_E2M1, device=blocks.device)
+    table = torch.tensor(E2M1, device=blocks.device)
     low, high = table[(blocks & 0x0F).int()], table[(blocks >> 4).int()]
     values = torch.stack((low, high), dim=-1).flatten(-2)
     return torch.ldexp(values, scales.int()[..., None] - _EXPONENT_BIAS).flatten(-2)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from torch import Tensor
 
+from baton.logs import logger
+from baton_worker.kernels.linear import Stored
 from baton_worker.kernels.quantized import Blocks
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import GatedLinear, Linear
 from baton_worker.layers.moe import Experts
 
+log = logger(__name__)
 Quantize: TypeAlias = Literal["none", "int8", "int4"]
 
 _KINDS: dict[Quantize, tuple[str | None, str | None]] = {
@@ -23,6 +26,11 @@ _KINDS: dict[Quantize, tuple[str | None, str | None]] = {
 The former are half of a dense model's weights, and feel four bits least: what they get wrong passes
 through a gate and a second product. Four bits in attention or in the down product cost a small
 model several percent of perplexity."""
+
+
+def kinds(quantize: Quantize) -> set[str]:
+    """The kinds of `kernels.quantized.KINDS` that weights are rounded to."""
+    return {kind for kind in _KINDS[quantize] if kind is not None}
 
 
 def choose_precision(layers: Iterable[Layer], quantize: Quantize) -> None:
@@ -39,31 +47,65 @@ def choose_precision(layers: Iterable[Layer], quantize: Quantize) -> None:
             layer.quantised_as = other
 
 
-def as_floats(tensors: Iterable[tuple[str, Tensor | Blocks]]) -> Iterator[tuple[str, Tensor]]:
+def as_floats(tensors: Iterable[tuple[str, Tensor | Stored]]) -> Iterator[tuple[str, Tensor]]:
     """Everything dequantised, for who wants to compute with the plain weights."""
     for name, tensor in tensors:
         yield name, tensor if isinstance(tensor, Tensor) else tensor.dequantise()
 
 
 class Taking:
-    """Offers blocks to every layer; what nobody takes goes on as floats."""
+    """Offers quantised weights to every layer; what nobody takes goes on as floats. On a CPU they
+    become blocks first, where these are the same numbers.
 
-    def __init__(self, layers: Iterable[Layer]) -> None:
-        self._layers = list(layers)
+    Args:
+        layers: who may take them.
+        cut: the blocks of a name to what the layers want of them.
+        took: told the names whose destinations need not be filled any more.
+    """
+
+    def __init__(
+        self,
+        layers: Iterable[Layer],
+        cut: Callable[[str, Blocks], Blocks] = lambda name, blocks: blocks,
+        took: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._layers, self._cut = list(layers), cut
         self._owners = {name: layer for layer in self._layers for name, _ in layer.destinations()}
-        self.taken = set[str]()
-        """Names whose destinations need not be filled any more."""
+        self._took = took
+        first = next((tensor for layer in self._layers for _, tensor in layer.destinations()), None)
+        self._on_cpu = first is not None and first.device.type == "cpu"
+        self._packed, self._widened = 0, list[str]()
 
     def __call__(
-        self, tensors: Iterable[tuple[str, Tensor | Blocks]]
+        self, tensors: Iterable[tuple[str, Tensor | Stored]]
     ) -> Iterator[tuple[str, Tensor]]:
         """The tensors that are left, all of them floats."""
         for name, tensor in tensors:
             if isinstance(tensor, Tensor):
                 yield name, tensor
                 continue
-            takers = [layer for layer in self._layers if layer.take(name, tensor)]
+            part = self._offered(name, tensor)
+            takers = [layer for layer in self._layers if layer.take(name, part)]
             if name in self._owners and self._owners[name] in takers:
-                self.taken.add(name)
+                self._packed += 1
+                self._took(name)
             else:
+                self._widened.append(name)
                 yield name, tensor.dequantise()
+        self._report()
+
+    def _offered(self, name: str, weight: Stored) -> Stored:
+        """The part of a weight that the layers want, in the form that they may run."""
+        weight = (weight.blocks() if self._on_cpu else None) or weight
+        return self._cut(name, weight) if isinstance(weight, Blocks) else weight
+
+    def _report(self) -> None:
+        if not self._packed and not self._widened:
+            return
+        log.info("%d quantised weights run as packed as they are", self._packed)
+        if self._widened:
+            log.warning(
+                "%d quantised weights are dequantised, %s the first: no kernel here runs them",
+                len(self._widened),
+                self._widened[0],
+            )

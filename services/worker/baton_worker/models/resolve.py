@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import difflib
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 from baton.errors import ModelError
 from baton.registry import Registry
-from baton_worker.models.config import fp8_block, quantises_only_kv
-from baton_worker.models.families import DECLARED
-from baton_worker.models.families.encoders import TABLE as ENCODERS
+from baton_worker.models.families import DECLARED, encoders, towers
+from baton_worker.models.quantised import formats, method
 from baton_worker.models.spec import Decoder
 
 ARCHITECTURES = Registry("architectures", DECLARED)
+_WRAPPED = {"Terratorch": "terratorch"}
+"""Architectures that are the models of a package, whatever these are."""
+_LACKING = {"JinaVLForRanking": "the image encoder of Qwen2-VL is missing here"}
+"""What stands in the way of some that people ask for."""
 
 
 def resolve(config: SimpleNamespace, served_length: int | None = None) -> Decoder:
@@ -26,32 +30,18 @@ def resolve(config: SimpleNamespace, served_length: int | None = None) -> Decode
             supported, or the config lacks a field.
     """
     name = _architecture(config)
-    method = _quantised(config)
-    if method not in (None, "mxfp4") and fp8_block(config) is None:
-        raise _refusal(method)
+    formats(config)  # What cannot be read is refused before anything is built.
     try:
         fields = vars(config) | {"served_length": served_length}
         spec: Decoder = ARCHITECTURES.load(name)(SimpleNamespace(**fields))
     except AttributeError as error:
         raise ModelError(f"The config of this {name} lacks a field: {error}.") from error
-    if method == "mxfp4" and not any(rule.scales for rule in spec.stacked):
-        raise _refusal(method)
+    if method(config) == "mxfp4" and not any(rule.scales for rule in spec.stacked):
+        raise ModelError(
+            f"This checkpoint is quantised with mxfp4, of which Baton knows no tensors in {name}. "
+            "Use the unquantised checkpoint, or a GGUF file of the same model."
+        )
     return spec
-
-
-def _quantised(config: SimpleNamespace) -> str | None:
-    """The method of a quantised checkpoint."""
-    given = getattr(config, "quantization_config", None)
-    if quantises_only_kv(config):
-        return None
-    return getattr(given, "quant_method", "an unknown method") if given else None
-
-
-def _refusal(method: str | None) -> ModelError:
-    return ModelError(
-        f"This checkpoint is quantised with {method}, which Baton cannot load yet. "
-        "Use the unquantised checkpoint, or a GGUF file of the same model."
-    )
 
 
 def _architecture(config: SimpleNamespace) -> str:
@@ -70,10 +60,27 @@ def _architecture(config: SimpleNamespace) -> str:
 
 def unsupported(name: str, why: str = "") -> ModelError:
     """The error for an architecture that nothing here runs; `why` transformers cannot either."""
-    near = difflib.get_close_matches(name, (*ARCHITECTURES.names(), *ENCODERS), n=1, cutoff=0.0)[0]
+    if name in _WRAPPED:
+        return _without(name, _WRAPPED[name])
+    known = (*ARCHITECTURES.names(), *encoders.TABLE, *towers.TABLE)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+    why = _LACKING.get(name, why)
     also = f", and {why}" if why else ""
     return ModelError(
         f"{name} is not supported yet{also}. The closest supported architecture is {near}. "
         "To add it, write its spec in baton_worker/models/families/ and a tiny config in "
         "tests/tiny.py: the parity test picks it up."
+    )
+
+
+def _without(name: str, package: str) -> ModelError:
+    """The error for a model of a package that is not there, or that nothing here calls."""
+    if find_spec(package) is None:
+        return ModelError(
+            f"{name} wraps the models of the package {package}, which is not installed here, and "
+            "Baton cannot run them without it. Serve another checkpoint."
+        )
+    return ModelError(
+        f"{name} wraps the models of the package {package}. It is installed, but nothing in Baton "
+        "calls it yet. Serve another checkpoint."
     )

@@ -6,6 +6,7 @@ An architecture's name says it: the body's name, then what stands on it.
     LlamaModel                         vectors
     LlamaForSequenceClassification     labels, or with one label a score
     BertModel, RobertaForMaskedLM      vectors
+    CLIPModel                          vectors, of texts and of images
     Qwen2ForProcessRewardModel         rewards
     GritLM                             text, and vectors
 """
@@ -18,21 +19,22 @@ from types import SimpleNamespace
 
 from baton.errors import ModelError, SettingsError
 from baton.registry import Registry
-from baton_worker.models.families.encoders import TABLE
+from baton_worker.models.families import encoders, towers
 from baton_worker.models.resolve import ARCHITECTURES, resolve
-from baton_worker.models.spec import Decoder, Encoder
+from baton_worker.models.spec import Decoder, Encoder, Towers
 from baton_worker.pooling.recipe import Recipe
 from baton_worker.pooling.recipes import (
     REWARDS,
     Task,
     as_reward,
     classification,
+    compared,
     embedding,
     gritlm,
 )
 from baton_worker.pooling.sentence import SentenceFiles, read_sentence_files
 
-ENCODERS = Registry("encoders", TABLE)
+ENCODERS = Registry("encoders", encoders.TABLE | towers.TABLE)
 _CLASSIFIER = "ForSequenceClassification"
 _SUFFIXES = (_CLASSIFIER, "ForRewardModel", "ForProcessRewardModel", "Model")
 _HEADS = ("lm_head.", "score.")
@@ -54,6 +56,8 @@ class Serving:
     def max_length(self) -> int:
         """Longest sequence in tokens; texts alone may be shorter than the positions allow."""
         recipe = self.recipe
+        if isinstance(self.spec, Towers):  # An image may have more tokens than a text.
+            return self.spec.max_length
         most = recipe.max_length if recipe is not None and not self.generates else 0
         return min(self.spec.max_length, most or self.spec.max_length)
 
@@ -143,6 +147,8 @@ def _recipe(
     task: Task,
     pooling: str,
 ) -> Recipe:
+    if isinstance(spec, Towers):
+        return compared(spec, files, task, pooling)
     judges = name.endswith(_CLASSIFIER) or name in REWARDS
     if task == "embed" or not judges:
         if task not in ("auto", "embed"):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from baton_worker.models.expert_map import ExpertMap
+
 Parameter: TypeAlias = float | int | bool | str | tuple[float, ...] | None
 
 
@@ -29,6 +31,20 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
+class Sections:
+    """How a rope deals out its channels among several axes of positions, such as time, height and
+    width (M-RoPE, Wang et al. 2024, arXiv:2409.12191).
+
+    `sizes` are pairs of channels; which axis gets which of them is said by `layout`, a row of
+    `layers.sections.LAYOUTS`. Where all axes of a token are equal, as in text, this is a plain
+    rope.
+    """
+
+    sizes: tuple[int, ...]
+    layout: str = "runs"
+
+
+@dataclass(frozen=True, slots=True)
 class Rope:
     """Rotary position embedding (Su et al. 2021, arXiv:2104.09864).
 
@@ -36,7 +52,7 @@ class Rope:
     its neighbour, as the paper has it. `dim` is the number of rotated channels of each head,
     `base` the wavelength base, `kind` a row of `layers.rope.FREQUENCIES`, `max_position` the
     context that the checkpoint declares, and `parameters` what that kind needs, as sorted
-    (name, value) pairs.
+    (name, value) pairs. With `sections` a token may have a position on each of several axes.
     """
 
     dim: int
@@ -45,6 +61,22 @@ class Rope:
     kind: str = "default"
     parameters: tuple[tuple[str, Parameter], ...] = ()
     interleaved: bool = False
+    sections: Sections | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FourierRope(Rope):
+    """A rope whose cosines and sines are mixed by matrices of the checkpoint (FoPE, Hua et al.
+    2024, arXiv:2412.17739).
+
+    Of the frequencies, only the `kept` highest are mixed; the other channels do not turn. Each key
+    head, and the query heads that go with it, has matrices of its own where `each_head`.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    kept: int
+    each_head: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +95,11 @@ class Attention:
     score per head takes part in the softmax (gpt-oss); with `sink_keys`, so many learned keys and
     values do, whose keys are normed like the others. `temperature` (scale, floor) multiplies a
     query by 1 + scale * log(1 + (position + 1) // floor) (arXiv:2501.19399). Values of `value_dim`
-    channels, less than `head_dim`, are padded in the cache and multiplied by `value_scale`. `gate`
+    channels, less than `head_dim`, are multiplied by `value_scale`. `gate`
     weighs what the attention puts out by the sigmoid of one more projection of its input: one
     weight per "head" or per "channel". With a `query_rank`, queries come from a narrow vector,
-    normed by `query_rank_norm`.
+    normed by `query_rank_norm`. `first_heads` are the numbers of the first query and key head in
+    the checkpoint, where these heads are a part of those that it has.
     """
 
     num_heads: int
@@ -93,6 +126,14 @@ class Attention:
     gate: str | None = None
     query_rank: int | None = None
     query_rank_norm: Norm | None = None
+    first_heads: tuple[int, int] = (0, 0)
+
+    @property
+    def kept_dim(self) -> int | None:
+        """Channels of a value in the cache, where they are not `head_dim`: with `sink_keys` one
+        more than it has."""
+        kept = self.head_dim if self.value_dim is None else self.value_dim + (self.sink_keys > 0)
+        return None if kept == self.head_dim else kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +221,9 @@ class Moe:
 
     `shared` is one more feed-forward that every token visits; `shared_gate` weighs it by the
     sigmoid of one learned projection. The router's weights apply to what an expert returns, or,
-    with `weigh_input`, to what it is given.
+    with `weigh_input`, to what it is given. Without `passes`, zero experts return nothing here: of
+    the parts of a mixture that is cut, one does it for all. With `dealt`, only the experts that it
+    has here are here, and a visit to another returns nothing.
     """
 
     router: Router
@@ -188,6 +231,8 @@ class Moe:
     shared: Glu | None = None
     shared_gate: bool = False
     weigh_input: bool = False
+    passes: bool = True
+    dealt: ExpertMap | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +276,16 @@ class Skip:
     source: int
     to: int
     weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """What the normed stream and what a half makes of it count, (old, new), in the style "blended":
+    for layers of attention, of linear attention, and for feed-forwards."""
+
+    attention: tuple[float, float] = (1.0, 1.0)
+    linear: tuple[float, float] = (1.0, 1.0)
+    ffn: tuple[float, float] = (1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +364,66 @@ class BorrowingAttention(Attention):
     it norms those keys itself."""
 
 
-Mixer: TypeAlias = Attention | LatentAttention
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DualChunkAttention(Attention):
+    """Attention in which no key is further from a query than the model was trained for (dual chunk
+    attention, An et al. 2024, arXiv:2402.17463).
+
+    Positions are counted in chunks of `chunk_size - local_size` tokens. A key is rotated by its
+    place p in its chunk, and so is a query for the keys of its own chunk. For those of the chunk
+    before, a query is at `chunk_len + p`, at most `chunk_size`, and for all earlier ones at that of
+    the last token of a chunk. Scores of a query at position n of `trained` or more are multiplied
+    by (0.1 * log((n + 1) / trained) + 1)^2 (YaRN, Peng et al. 2023, arXiv:2309.00071).
+    """
+
+    chunk_size: int
+    local_size: int
+    trained: int = 0
+
+    @property
+    def chunk_len(self) -> int:
+        """Tokens of a chunk."""
+        return self.chunk_size - self.local_size
+
+
+@dataclass(frozen=True, slots=True)
+class CausalAttention(Attention):
+    """Attention in an encoder whose tokens see themselves and those before them, and no others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShortConv:
+    """A gated short convolution (LFM2, arXiv:2511.23404): of one projection b, c and x, every
+    channel of b * x is convolved with `taps` learned numbers, the last for the token itself, and
+    multiplied by c before the output projection.
+
+    The cache keeps b * x of each token, of which a token reads the last `taps`. `bias` is for all
+    three: the projections and the convolution.
+    """
+
+    channels: int
+    taps: int
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinearAttention:
+    """Attention without a softmax (Lightning Attention-2, arXiv:2401.04658): head h weighs what is
+    n tokens back by exp(-n * `decays[h]`).
+
+    `activation` is applied to queries, keys and values; what the heads put out is normed by `norm`
+    over all of them and multiplied by the sigmoid of one more projection. A page keeps keys and
+    values, and the state before its first token.
+    """
+
+    num_heads: int
+    head_dim: int
+    decays: tuple[float, ...]
+    norm: Norm
+    activation: str = "silu"
+
+
+Mixer: TypeAlias = Attention | LatentAttention | ShortConv | LinearAttention
 Ffn: TypeAlias = Glu | Mlp | Moe | PlainExperts | Forked
 
 
@@ -337,6 +451,7 @@ class Decoder:
     embedding: Embedding = Embedding()
     residual_scale: float = 1.0
     final_norm: bool = True
+    blend: Blend = Blend()
     skips: tuple[Skip, ...] = ()
     fused: tuple[Fused, ...] = ()
     unused: tuple[str, ...] = ()
@@ -378,3 +493,70 @@ class Encoder(Decoder):
     classifier: tuple[Dense, ...] = ()
     classify_from: str = "first"
     bare_layers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """An image as vectors: squares of `size` pixels, each projected (ViT, Dosovitskiy et al. 2020,
+    arXiv:2010.11929), and learned positions.
+
+    Images have `image` x `image` pixels of three channels; what remains at the right and at the
+    bottom, less than a square, is not seen. With a `class_token` one learned vector stands first.
+    """
+
+    image: int
+    size: int
+    bias: bool = False
+    class_token: bool = False
+
+    @property
+    def count(self) -> int:
+        """Vectors of one image."""
+        squares: int = (self.image // self.size) ** 2
+        return squares + self.class_token
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPool:
+    """One learned query over the states of an image, then x + ffn(norm(x)) (multihead attention
+    pooling, Zhai et al. 2022, arXiv:2106.04560)."""
+
+    num_heads: int
+    norm: Norm
+    ffn: Mlp
+    names: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vision(Encoder):
+    """A stack over the patches of an image. Its vector is that of `pool`, or the state of the
+    first patch, projected."""
+
+    patches: Patches
+    pool: AttentionPool | None = None
+    projection: Dense | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Texts shorter than `length` are filled up with the token `id`, which the others see."""
+
+    length: int
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Towers(Encoder):
+    """A stack for texts, which is what an `Encoder` is, and one for images, whose vectors are
+    compared (CLIP, Radford et al. 2021, arXiv:2103.00020).
+
+    The vector of a text is the state of its first token `end`, or where that is -1 of its highest
+    id, or where there is none of its last token, projected. `max_length` is that of whichever is
+    longer, `text_length` that of texts.
+    """
+
+    vision: Vision
+    text_length: int
+    projection: Dense
+    end: int | None = None
+    padding: Padding | None = None

@@ -43,7 +43,8 @@ class Unstack:
             name = pattern.sub(to, name)
         source = self._scales.get(name, name)
         if name in self._corrections:
-            yield name, tensor.flatten()
+            # One row for texts; beside images, a second one for these.
+            yield name, tensor[0] if tensor.ndim > 1 else tensor
         elif source not in self._rules:
             yield name, tensor
         elif self._rules[source][0].scales is None:

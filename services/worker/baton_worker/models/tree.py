@@ -20,14 +20,23 @@ import torch
 from rich.filesize import decimal
 from rich.text import Text
 from rich.tree import Tree
+from torch import nn
 
 from baton_worker.attention import BACKENDS, choose
 from baton_worker.kernels.pages import Codes
-from baton_worker.kv import bytes_per_page
+from baton_worker.kv import bytes_per_page, group_bytes, page_groups
+from baton_worker.kv.layout import state_bytes, state_shapes
 from baton_worker.layers.attention import Attention
+from baton_worker.layers.latent import LatentAttention
 from baton_worker.models.build import build
-from baton_worker.models.spec import Decoder
+from baton_worker.models.encoder import build_encoder
+from baton_worker.models.spec import Decoder, Encoder, Towers
+from baton_worker.models.towers import build_towers
 
+_MOST_SHOWN = 16
+"""Numbers of a tuple."""
+_ATTENTION = (Attention, LatentAttention)
+"""Layers whose backend depends on where they run."""
 _APART = ("layers", "names", "fused", "stacked", "renames", "unused")
 """Fields of a decoder that have a branch of their own, or say nothing about what it computes."""
 
@@ -39,34 +48,73 @@ def tree(
     device: torch.device,
     dtype: torch.dtype,
     codes: Codes | None = None,
+    page_size: int = 16,
 ) -> Tree:
     """The tree of a decoder as it would run on a device in a precision, with such codes in its
-    pages; no weight is allocated.
+    pages of so many tokens, or of an encoder, which has no pages; no weight is allocated.
 
     Raises:
         ModelError: no layer or backend fits the spec.
     """
-    model = build(spec, device=torch.device("meta"), dtype=dtype, codes=codes)
+    model = _unfilled(spec, dtype, codes)
     count = sum(parameter.numel() for parameter in model.parameters())
     size = f"{_short(count)} parameters, {decimal(count * dtype.itemsize)} in {_name(dtype)}"
     root = Tree(Text(f"{name}  {size}"))
-    root.add(Text(", ".join(_changed(spec, without=_APART))))
-    for layers, parts in _runs(spec.layers):
-        branch = root.add(Text(f"layers {layers}"))
-        for part in parts:
-            branch.add(Text(brief(part)))
-    kept = bytes_per_page(spec, 1, dtype, codes)
-    root.add(Text(f"keys and values: {kept} bytes per token{f' in {codes}' if codes else ''}"))
-    attentions = [module for module in model.modules() if isinstance(module, Attention)]
-    for call in dict.fromkeys(replace(a.call, device=device) for a in attentions):
+    _add(spec, root)
+    if isinstance(spec, Encoder):
+        return root
+    for line in _pages(spec, page_size, dtype, codes):
+        root.add(Text(line))
+    calls = [module.call for module in model.modules() if isinstance(module, _ATTENTION)]
+    for call in dict.fromkeys(replace(call, device=device) for call in calls):
         root.add(Text(f"attention by {_backend(call)}: {call}"))
     return root
+
+
+def _unfilled(spec: Decoder, dtype: torch.dtype, codes: Codes | None) -> nn.Module:
+    """The modules of a spec, without memory for their weights."""
+    meta = torch.device("meta")
+    if isinstance(spec, Towers):
+        return build_towers(spec, device=meta, dtype=dtype)
+    if isinstance(spec, Encoder):
+        return build_encoder(spec, device=meta, dtype=dtype)
+    return build(spec, device=meta, dtype=dtype, codes=codes)
+
+
+def _add(spec: Decoder, branch: Tree) -> None:
+    """The fields and layers of a stack, and of the stacks in it."""
+    branch.add(Text(", ".join(_changed(spec, without=_APART))))
+    for layers, parts in _runs(spec.layers):
+        some = branch.add(Text(layers))
+        for part in parts:
+            some.add(Text(brief(part)))
+    for field in fields(spec):
+        if isinstance(inner := getattr(spec, field.name), Decoder):
+            _add(inner, branch.add(Text(field.name)))
+
+
+def _pages(spec: Decoder, page_size: int, dtype: torch.dtype, codes: Codes | None) -> Iterator[str]:
+    """What sequences leave behind, and where there is more to it than keys and values, how."""
+    states = sum(map(state_bytes, state_shapes(spec).values()))
+    kept = bytes_per_page(spec, 1, dtype, codes) - states
+    yield f"keys and values: {kept} bytes per token{f' in {codes}' if codes else ''}"
+    if states:
+        yield f"states: {states} bytes per page"
+    groups = page_groups(spec, page_size, dtype, codes)
+    if len(groups.windows) > 1 or states:
+        size = group_bytes(spec, groups, page_size, dtype, codes)
+        yield f"pages: {size} bytes for {page_size} tokens of one of {groups}"
 
 
 def brief(value: Any) -> str:
     """A spec with the fields that differ from their defaults; None as "nothing"."""
     if value is None:
         return "nothing"
+    if isinstance(value, tuple):
+        shown = [brief(one) for one in value[:_MOST_SHOWN]]
+        if len(value) > _MOST_SHOWN:
+            shown[1:] = [f"... {len(value)} in all"]
+        return f"({', '.join(shown)})"
     if not is_dataclass(value):
         return f"{value:.6g}" if isinstance(value, float) else str(value)
     return f"{type(value).__name__}({', '.join(_changed(value))})"
@@ -76,17 +124,18 @@ def _changed(value: Any, without: Sequence[str] = ()) -> Iterator[str]:
     for field in fields(value):
         own = getattr(value, field.name)
         default = field.default_factory() if callable(field.default_factory) else field.default
-        if field.name not in without and (default is MISSING or own != default):
+        apart = field.name in without or isinstance(own, Decoder)
+        if not apart and (default is MISSING or own != default):
             yield f"{field.name}={brief(own)}"
 
 
 def _runs(layers: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Equal layers as (their numbers, what they are), in order of the first of each kind."""
+    """Equal layers as ("layers 0, 2-3", what they are), in order of the first of each kind."""
     kinds: dict[tuple[Any, ...], list[int]] = {}
     for number, parts in enumerate(layers):
         kinds.setdefault(parts, []).append(number)
     for parts, numbers in kinds.items():
-        yield _ranges(numbers), parts
+        yield f"{'layer' if len(numbers) == 1 else 'layers'} {_ranges(numbers)}", parts
 
 
 def _ranges(numbers: list[int]) -> str:

@@ -37,10 +37,12 @@ class Pools:
         self._gathering.begin(new.slot for new in plan.enter)
 
     def step(self, batch: Batch, rows: Rows, hidden: torch.Tensor) -> dict[int, Vector]:
-        """Slot to the numbers of each text that has come to its end; hidden is [T, hidden]."""
+        """Slot to the numbers of each text that has come to its end; hidden is [T, hidden], or one
+        row per text of a model that does its own pooling."""
         assert self._pooler is not None and self._gathering is not None
         complete: dict[int, torch.Tensor] = {}
-        chunks = torch.split(hidden, rows.counts.tolist())
+        each = len(hidden) == len(rows)
+        chunks = torch.split(hidden, 1 if each else rows.counts.tolist())
         for row, slot in enumerate(rows.slots.tolist()):
             if slot not in batch.pooling or batch.done[slot]:
                 continue

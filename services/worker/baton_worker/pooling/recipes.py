@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias
 
-from baton.errors import SettingsError
+from baton.errors import ModelError, SettingsError
 from baton_worker.grammar.vocabulary import Vocabulary
 from baton_worker.models.families.encoders import num_labels
-from baton_worker.models.spec import Decoder, Dense, Encoder
+from baton_worker.models.spec import Decoder, Dense, Encoder, Towers
 from baton_worker.pooling.recipe import Finish, Recipe, Take
 from baton_worker.pooling.sentence import SentenceFiles
 from baton_worker.pooling.step_token import read_step_id
@@ -30,10 +30,11 @@ _FINISHES: dict[str, Finish] = {
 def embedding(
     c: Config, spec: Decoder, files: SentenceFiles | None, pooling: str = "auto"
 ) -> Recipe:
-    """A vector: as the extra files say, else the first token's state of an encoder and the last
-    token's of a decoder, normalised."""
+    """A vector: as the extra files or a GGUF file say, else the first token's state of an encoder
+    and the last token's of a decoder, normalised."""
     whole = isinstance(spec, Encoder)
     take: Take = "first" if whole else "last"
+    take = TAKES.get(getattr(c, "pooling_mode", ""), take)
     dense = files.dense if files else ()
     if files is not None:
         take = files.take
@@ -48,6 +49,23 @@ def embedding(
         sizes=_sizes(c),
         max_length=files.max_length if files else 0,
     )
+
+
+def compared(spec: Towers, files: SentenceFiles | None, task: Task, pooling: str) -> Recipe:
+    """A vector of a text or of an image, which the model has pooled itself, normalised.
+
+    Raises:
+        ModelError: extra files ask for another pooling.
+        SettingsError: the settings do.
+    """
+    if files is not None:
+        raise ModelError("A model with a tower for images pools by itself: remove modules.json.")
+    if task not in ("auto", "embed"):
+        raise SettingsError(f"--task {task}: this model makes vectors. Use --task embed.")
+    if pooling != "auto":
+        raise SettingsError(f"--pooling {pooling}: this model pools by itself. Use --pooling auto.")
+    width, length = spec.projection.outputs, spec.text_length
+    return Recipe("embed", "first", "normalize", width, whole=True, max_length=length)
 
 
 def gritlm(c: Config, spec: Decoder, folder: Path) -> Recipe:

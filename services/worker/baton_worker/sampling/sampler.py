@@ -14,6 +14,7 @@ from baton_worker.sampling.blocks import BLOCK, blocks
 from baton_worker.sampling.parameters import Parameters
 from baton_worker.sampling.penalties import Entries, History
 from baton_worker.sampling.rules import Rules
+from baton_worker.sampling.samplers import in_triton
 from baton_worker.sampling.truncation import drop, threshold
 from baton_worker.sampling.typical import keep_typical
 from baton_worker.sampling.uniform import uniform
@@ -59,6 +60,8 @@ def sample(
     Returns:
         int32 [R].
     """
+    if in_triton(logits.device) and not parameters["typical"].any():
+        return _host(_fused(logits, parameters, index))
     greedy = parameters["greedy"]
     if not greedy.any():
         return _host(_draw(logits, parameters, index))
@@ -68,6 +71,18 @@ def sample(
         rows = logits.index_select(0, torch.from_numpy(random).to(logits.device))
         tokens[random] = _host(_draw(rows, parameters[random], index[random]))
     return tokens
+
+
+def _fused(
+    logits: Tensor, parameters: Parameters, index: npt.NDArray[np.int64], rows: int = 1
+) -> Tensor:
+    """All of it on the device, int32 [R]; locally typical rows are left to `_draw`."""
+    from baton_worker.kernels.triton import sampling
+
+    names = ("temperature", "top_k", "top_p", "min_p", "greedy", "key_low", "key_high")
+    columns = {name: torch.from_numpy(parameters[name].copy()).to(logits.device) for name in names}
+    there = torch.from_numpy(index).to(logits.device)
+    return sampling.sample(logits, index=there, rows=rows, **columns)
 
 
 def _most_probable(logits: Tensor) -> npt.NDArray[np.int32]:

@@ -17,12 +17,16 @@ from baton_worker.kernels.cpu.arena import Arena
 SIZES = st.lists(st.integers(arena._LEAST // 2, 3 * arena._LEAST), min_size=1, max_size=12)
 
 
+def settle(memory: Arena, tensor: torch.Tensor) -> torch.Tensor:
+    return memory.empty(tensor.shape, tensor.dtype).copy_(tensor)
+
+
 @given(sizes=SIZES)
 @settings(max_examples=20, deadline=None)
 def test_no_tensor_overwrites_another(sizes: list[int]) -> None:
     memory = Arena(chunk=4 * arena._LEAST)
     given_ = [torch.full((size,), number, dtype=torch.uint8) for number, size in enumerate(sizes)]
-    kept = [memory.settle(tensor) for tensor in given_]
+    kept = [settle(memory, tensor) for tensor in given_]
     assert all(torch.equal(*pair) for pair in zip(given_, kept, strict=True))
 
 
@@ -30,23 +34,30 @@ def test_no_tensor_overwrites_another(sizes: list[int]) -> None:
 @pytest.mark.parametrize("chunk", [arena._LEAST, 64 * arena._LEAST], ids=["own", "shared"])
 def test_a_copy_has_the_shape_dtype_and_alignment(dtype: torch.dtype, chunk: int) -> None:
     memory = Arena(chunk)
-    memory.settle(torch.zeros(arena._LEAST + 1, dtype=torch.uint8))
+    settle(memory, torch.zeros(arena._LEAST + 1, dtype=torch.uint8))
     tensor = torch.arange(3 * arena._LEAST).view(3, -1, 4).to(dtype)
-    kept = memory.settle(tensor)
+    kept = settle(memory, tensor)
     assert torch.equal(kept, tensor) and kept.dtype is dtype and kept.is_contiguous()
     assert kept.data_ptr() != tensor.data_ptr() and kept.data_ptr() % arena._ALIGNMENT == 0
 
 
-def test_a_small_tensor_stays_where_it_is() -> None:
-    tensor = torch.zeros(arena._LEAST - 1, dtype=torch.uint8)
-    assert Arena().settle(tensor) is tensor
+def test_a_small_tensor_takes_no_chunk() -> None:
+    memory = Arena()
+    assert memory.empty((arena._LEAST - 1,), torch.uint8).nbytes == arena._LEAST - 1
+    assert not memory._open
+
+
+def test_what_is_left_of_a_chunk_is_used() -> None:
+    memory = Arena(chunk=4 * arena._LEAST)
+    for parts in (3, 2, 1, 2):
+        memory.empty((parts * arena._LEAST,), torch.uint8)
+    assert [chunk.used for chunk in memory._open] == [4 * arena._LEAST] * 2
 
 
 def test_memory_outlives_its_arena_and_goes_with_its_last_tensor() -> None:
     memory = Arena()
-    kept = memory.settle(torch.ones(arena._LEAST, dtype=torch.uint8))
-    assert memory._memory is not None
-    held = weakref.ref(memory._memory)
+    kept = settle(memory, torch.ones(arena._LEAST, dtype=torch.uint8))
+    held = weakref.ref(memory._open[0].memory)
     del memory
     gc.collect()
     assert int(kept.sum()) == arena._LEAST and held() is not None
@@ -58,4 +69,4 @@ def test_memory_outlives_its_arena_and_goes_with_its_last_tensor() -> None:
 def test_a_kernel_without_huge_pages_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 12345)
     tensor = torch.arange(arena._LEAST)
-    assert torch.equal(Arena().settle(tensor), tensor)
+    assert torch.equal(settle(Arena(), tensor), tensor)

@@ -58,6 +58,27 @@ def test_a_library_is_built_once(sources: Path, tmp_path: Path) -> None:
 
 
 @needs_compiler
+def test_what_is_begun_ahead_is_waited_for(sources: Path, tmp_path: Path) -> None:
+    (sources / "eight.cpp").write_text('extern "C" int f() { return 8; }\n')
+    builder = Builder("", tmp_path / "kept")
+    builder.prepare(LEVEL)
+    found = [ctypes.CDLL(str(builder.library(name, LEVEL))).f() for name in ("seven", "eight")]
+    assert found == [7, 8]
+    builder.prepare(LEVEL)
+    assert builder.library("seven", LEVEL).is_file()
+
+
+@needs_compiler
+def test_what_fails_ahead_is_said_when_it_is_needed(sources: Path, tmp_path: Path) -> None:
+    (sources / "eight.cpp").write_text("no C++ at all\n")
+    builder = Builder("", tmp_path / "kept")
+    builder.prepare(LEVEL)
+    assert builder.library("seven", LEVEL).is_file()
+    with pytest.raises(BuildError, match="could not build it"):
+        builder.library("eight", LEVEL)
+
+
+@needs_compiler
 def test_a_changed_header_or_level_builds_anew(sources: Path, tmp_path: Path) -> None:
     builder = Builder("", tmp_path / "kept")
     first = builder.library("seven", LEVEL)
@@ -119,6 +140,25 @@ def test_without_a_runtime_in_the_process_none_is_found(tmp_path: Path) -> None:
     assert build.openmp_runtime(maps) is None
     maps.write_text("7f00-7f01 r-xp 0 0:0 1  /x/torch.libs/libgomp-a34b.so.1.0.0\n")
     assert build.openmp_runtime(maps) == Path("/x/torch.libs/libgomp-a34b.so.1.0.0")
+
+
+@pytest.mark.parametrize(
+    "torchs",
+    ["/x/torch/lib/libgomp.so.1", "/x/torch.libs/libgomp-a34b.so.1", "/usr/lib/libgomp.so.1"],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_the_runtime_of_another_package_is_not_that_of_torch(
+    tmp_path: Path, torchs: str, first: bool
+) -> None:
+    """Where libraries are mapped is a matter of chance; one linked to sentencepiece's runtime
+    could not be opened by a process without sentencepiece."""
+    maps = tmp_path / "maps"
+    others = "/x/sentencepiece.libs/libgomp-6a29.so.1.0.0"
+    paths = [torchs, others] if first else [others, torchs]
+    maps.write_text("".join(f"7f00-7f01 r-xp 0 0:0 1  {path}\n" for path in paths))
+    assert build.openmp_runtime(maps) == Path(torchs)
+    maps.write_text(f"7f00-7f01 r-xp 0 0:0 1  {others}\n")
+    assert build.openmp_runtime(maps) is None
 
 
 def test_no_kernels_is_one_line_in_the_log(

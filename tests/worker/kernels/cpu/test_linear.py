@@ -53,16 +53,18 @@ def some_blocks(kind: str, columns: int, depth: int) -> Blocks:
         width = depth // (256 if form.is_super else form.group)
         return (torch.rand(columns, width, generator=generator) / 16).half()
 
-    steps = (
-        [integers(1, 64, depth // form.group) for _ in range(2)] if form.is_super else [None] * 2
-    )
+    steps: list[Tensor | None] = [None, None]
+    if form.is_super:
+        steps = [integers(1, 64, depth // form.group) for _ in range(2)]
+    if form.has_offset:
+        steps = [None, integers(-16, 1, depth // form.group)]
     return Blocks(
         kind,
         integers(form.lowest, form.highest + 1, depth),
         halves(),
         -halves() if form.has_minimum else None,
         steps[0],
-        steps[1] if form.has_minimum else None,
+        steps[1] if form.has_minimum or form.has_offset else None,
     )
 
 

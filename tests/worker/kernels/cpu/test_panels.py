@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.cpu.panels import arranged, panels
-from baton_worker.kernels.quantized import KINDS, quantise
+from baton_worker.kernels.cpu.panels import arranged, pack, panels
+from baton_worker.kernels.quantized import KINDS, Rounding, quantise
 
 WIDTH = 8
 
@@ -44,6 +44,20 @@ def test_packed_blocks_hold_what_the_blocks_hold(kind: str) -> None:
     packed = panels(blocks, WIDTH, False)
     assert packed.dtype is torch.uint8 and packed.shape[0] == 2 and packed.is_contiguous()
     assert packed.nbytes == sum(_bytes(part, name, kind) for name, part in blocks.parts())
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8", "int4_minimum"])
+@pytest.mark.parametrize("size", [1, 20_000, 1 << 20])
+def test_packing_a_few_panels_at_a_time_gives_the_same(kind: str, gated: bool, size: int) -> None:
+    weight = torch.randn(2 * (5 * WIDTH + 3), 64)
+    given = quantise(weight, kind) if kind in KINDS else weight.to(getattr(torch, kind))
+    packed = pack(given, WIDTH, gated, lambda s, d: torch.empty(*s, dtype=d), size)
+    assert torch.equal(packed, panels(given, WIDTH, gated))
+    if kind in KINDS:
+        rounding = Rounding(weight, kind)
+        packed = pack(rounding, WIDTH, gated, lambda s, d: torch.empty(*s, dtype=d), size)
+        assert torch.equal(packed, panels(given, WIDTH, gated))
 
 
 def _bytes(part: Tensor, name: str, kind: str) -> int:

@@ -1,17 +1,70 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from baton_worker.kv.transfer import Exporter
+from baton_worker.config import Config
+from baton_worker.kv import KVCache
+from baton_worker.kv.transfer import Exporter, Importer
+from baton_worker.kv.transfer.nixl import Nixl
+from baton_worker.kv.transfer.relay import host
+from baton_worker.kv.transfer.transport import Transport, UnusableError
+from baton_worker.transports import TRANSPORTS
 from tests.fakes.pages import filled
 
 
+@functools.cache
+def agent(side: str) -> Transport:
+    """NIXL takes a second to start: one per side and process."""
+    return Nixl(Config())
+
+
+def transport(name: str, run_dir: Path, side: str) -> Transport:
+    try:
+        if name == "nixl":
+            return agent(side)
+        made: Transport = TRANSPORTS.load(name)(Config(run_dir=run_dir))
+    except UnusableError as error:
+        pytest.skip(f"{name}: {error.message}")
+    return made
+
+
+@pytest.fixture(params=TRANSPORTS.names())
+def carried_by(request: pytest.FixtureRequest) -> str:
+    """Each transport in turn."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
-def source(run_dir: Path) -> Iterator[Exporter]:
-    made = Exporter(filled(8), f"ipc://{run_dir}/pages.sock")
+def here(run_dir: Path) -> str:
+    return host(Config(run_dir=run_dir))
+
+
+@pytest.fixture
+def source(run_dir: Path, carried_by: str, here: str) -> Iterator[Exporter]:
+    """It has pages of 8 tokens and one transport."""
+    own = transport(carried_by, run_dir, "source")
+    made = Exporter(filled(8), f"ipc://{run_dir}/pages.sock", {carried_by: own}, here)
     made.start()
     yield made
     made.stop()
+    own.close()
+
+
+@pytest.fixture
+def importer(run_dir: Path, carried_by: str, here: str) -> Iterator[Callable[[KVCache], Importer]]:
+    """Makes the target of a cache, with that transport."""
+    own, made = transport(carried_by, run_dir, "target"), list[Importer]()
+
+    def make(cache: KVCache) -> Importer:
+        made.append(Importer(cache, f"w{len(made)}", {carried_by: own}, here))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+    own.close()

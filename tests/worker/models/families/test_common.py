@@ -5,9 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from baton_worker.models.families import DECLARED
-from baton_worker.models.families.common import architecture, gqa, rope, sliding
-from baton_worker.models.spec import Attention
+from baton_worker.models.families.common import (
+    architecture,
+    gqa,
+    rope,
+    rotated,
+    rotating_windows,
+    sliding,
+)
+from baton_worker.models.spec import Attention, DualChunkAttention, FourierRope
 
 
 def config(**fields: Any) -> SimpleNamespace:
@@ -44,6 +53,18 @@ def test_listed_layer_types_win() -> None:
     assert windows(c) == [8, None, 8, None]
 
 
+def test_every_so_many_layers_do_not_rotate() -> None:
+    assert rotated(config()) == [True, True, True, False]
+    assert rotated(config(no_rope_layer_interval=2)) == [True, False, True, False]
+    assert rotated(config(no_rope_layers=[0, 1, 1, 0, 1])) == [False, True, True, False]
+
+
+def test_only_windows_rotate() -> None:
+    mixers = rotating_windows(config(), gqa(config()), 8, 2)
+    found = [(m.window, m.rope is None) for m in mixers if isinstance(m, Attention)]
+    assert found == [(8, False), (None, True)] * 2
+
+
 def test_partial_rotary_factor_and_lists_are_read() -> None:
     settings = SimpleNamespace(rope_type="factors", factors=[1.0, 2.0], partial_rotary_factor=0.25)
     found = rope(config(rope_parameters=settings, rope_theta=500.0), 16)
@@ -68,3 +89,27 @@ def test_declaring_an_architecture_fills_the_table() -> None:
 
 def nobodys(c: Any) -> Any:
     return c
+
+
+def test_a_rope_of_mixed_frequencies_keeps_what_turns_in_the_context() -> None:
+    given = SimpleNamespace(rope_type="default", rope_theta=10_000.0, fope_init_factor=0.5)
+    mixed = gqa(config(num_key_value_heads=2, rope_parameters=given)).rope
+    assert isinstance(mixed, FourierRope)
+    # 10000^(-n / 8) > 2 pi / 128 for n up to 2.
+    assert (mixed.kept, mixed.each_head, mixed.parameters) == (3, False, ())
+    given.num_inv_freq, given.fope_sep_head = 5, True
+    mixed = gqa(config(num_key_value_heads=2, rope_parameters=given)).rope
+    assert isinstance(mixed, FourierRope)
+    assert (mixed.num_heads, mixed.num_kv_heads, mixed.kept) == (4, 2, 5) and mixed.each_head
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_dual_chunks_run_dense_and_say_so(sparse: bool, caplog: pytest.LogCaptureFixture) -> None:
+    given = SimpleNamespace(chunk_size=262_144, local_size=8192)
+    given.original_max_position_embeddings = 262_144
+    if sparse:
+        given.sparse_attention_config = [{}]
+    attention = gqa(config(dual_chunk_attention_config=given), bias=True)
+    assert isinstance(attention, DualChunkAttention) and attention.bias
+    assert (attention.chunk_len, attention.trained) == (253_952, 262_144)
+    assert ("run dense" in caplog.text) == sparse

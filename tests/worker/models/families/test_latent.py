@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from baton_worker.models import load_model
 from baton_worker.models.families.latent import latent
+from tests import tiny
 
 FIELDS: dict[str, Any] = {
     **{"num_attention_heads": 6, "kv_lora_rank": 14, "qk_nope_head_dim": 10},
@@ -29,3 +34,31 @@ def test_yarn_warms_the_scores(weight: float, expected: float) -> None:
     )
     heads = latent(SimpleNamespace(**FIELDS, rope_scaling=scaling))
     assert heads.scale == pytest.approx(0.25 * expected**2)
+
+
+@pytest.mark.row("F05.10")
+@pytest.mark.parametrize("architecture", ["DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"])
+def test_the_scaling_of_deepseek_is_that_of_transformers(
+    tmp_path: Path, driver: Any, architecture: str
+) -> None:
+    """YaRN with both weights, with equal ones, and as the paper has it: three sets of logits."""
+    plain = {
+        "rope_type": "yarn",
+        "rope_theta": 10_000.0,
+        "factor": 16.0,
+        "original_max_position_embeddings": 16,
+    }
+    tokens, found = list(range(2, 60)), list[torch.Tensor]()
+    for weights in ((0.8, 0.5), (0.8, 0.8), None):
+        scaling = dict(zip(("mscale", "mscale_all_dim"), weights, strict=True)) if weights else {}
+        folder = tmp_path / str(len(found))
+        folder.mkdir()
+        oracle = tiny.save_checkpoint(folder, architecture, rope_parameters=plain | scaling)
+        with torch.inference_mode():
+            expected = oracle(torch.tensor([tokens])).logits[0]
+        loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
+        ours = driver(loaded, 1).step({0: tokens})[0]
+        assert (ours - expected).abs().max() < 1e-3
+        found.append(ours)
+    for first, second in itertools.combinations(found, 2):
+        assert (first - second).abs().max() > 0.1

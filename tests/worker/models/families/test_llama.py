@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from baton_worker.models import resolve
+from baton_worker.models.spec import Mlp
 from tests import tiny
 
 
@@ -43,3 +44,16 @@ def test_qwen2_bias_is_on_the_inputs_only() -> None:
 def test_qwen3_norms_each_head() -> None:
     spec = spec_of("Qwen3ForCausalLM")
     assert spec.layers[0][0].qk_norm == spec.norm
+
+
+def test_smollm3_rests_from_positions_every_fourth_layer() -> None:
+    spec = spec_of("SmolLM3ForCausalLM")
+    assert [mixer.rope is None for mixer, _ in spec.layers] == [False, False, False, True]
+    assert spec.layers[0][0].rope.base == 2_000_000.0
+    assert [mixer.window for mixer, _ in spec.layers] == [None] * 4
+
+
+def test_jais2_has_plain_feed_forwards_and_layer_norms() -> None:
+    spec = spec_of("Jais2ForCausalLM")
+    assert spec.layers[0][1] == Mlp(80, "relu2", bias=True)
+    assert spec.norm.kind == "layer" and spec.norm.bias

@@ -63,6 +63,16 @@ def test_layers_may_differ_in_experts_and_top_k() -> None:
     assert [(r.num_experts, r.top_k) for r in routers] == [(2, 1), (4, 2), (4, 2), (8, 3)]
 
 
+def test_afmoe_weighs_as_its_config_says() -> None:
+    _, ffn = spec("AfmoeForCausalLM", route_scale=2.5).layers[-1]
+    assert isinstance(ffn, Moe) and ffn.shared == Glu(48)
+    assert (ffn.router.norm, ffn.router.scale) == (1.0, 2.5)
+    plain = spec("AfmoeForCausalLM", num_shared_experts=0, route_norm=False)
+    _, ffn = plain.layers[-1]
+    assert isinstance(ffn, Moe) and ffn.shared is None and ffn.router.norm is None
+    assert plain.embedding.scale == 1.0 and plain.layers[0][1] == Glu(80)
+
+
 def test_draft_layers_may_stay_unread() -> None:
     c = SimpleNamespace(num_hidden_layers=4, num_nextn_predict_layers=2)
     assert mixtures.draft_layers(c) == ("model.layers.4.", "model.layers.5.")

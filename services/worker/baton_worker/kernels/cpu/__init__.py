@@ -26,6 +26,14 @@ def use(config: Config) -> None:
     library.cache_clear()
 
 
+def prepare() -> None:
+    """Begin to build what this CPU will need and nobody has built yet."""
+    level = best(machine.instructions())
+    if _builder is not None and level is not None:
+        _find_openmp()
+        _builder.prepare(level)
+
+
 @cache
 def library(name: str) -> ctypes.CDLL | None:
     """The kernels of `<name>.cpp`; None, with one line in the log, where they cannot be had.
@@ -47,5 +55,10 @@ def _built(name: str) -> Path:
     level = best(machine.instructions())
     if level is None:
         raise BuildError("they need a CPU with AVX2")
-    torch.get_num_threads()  # The OpenMP runtime is found where torch has mapped it.
+    _find_openmp()
     return _builder.library(name, level)
+
+
+def _find_openmp() -> None:
+    """The runtime that kernels are linked to is found where torch has mapped it."""
+    torch.get_num_threads()

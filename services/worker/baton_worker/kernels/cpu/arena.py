@@ -7,7 +7,11 @@ end and every page costs an entry of the address cache; in pages of 2 MiB both a
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,27 +21,39 @@ _CHUNK = 32 << 20
 _LEAST = 64 << 10
 """Smaller tensors stay where they are."""
 _ALIGNMENT = 64
+_OPEN = 4
+"""Chunks that are still filled up: what is left of a huge page is memory too."""
+
+
+@dataclass
+class _Chunk:
+    """Memory of which the first bytes are handed out."""
+
+    memory: mmap.mmap
+    used: int = 0
 
 
 class Arena:
     """Hands out memory that is never asked back: it goes when the last tensor in it has gone."""
 
     def __init__(self, chunk: int = _CHUNK) -> None:
-        self._chunk, self._used = chunk, 0
-        self._memory: mmap.mmap | None = None
+        self._chunk = chunk
+        self._open = deque[_Chunk](maxlen=_OPEN)
 
-    def settle(self, tensor: Tensor) -> Tensor:
-        """A copy of a contiguous CPU tensor in this memory; a small tensor as it is."""
-        size = tensor.nbytes
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A tensor to be filled, in this memory; a small one anywhere."""
+        size = math.prod(shape) * dtype.itemsize
         if size < _LEAST:
-            return tensor
+            return torch.empty(*shape, dtype=dtype)
         if size > self._chunk:
-            return _copy(tensor, _reserve(size), 0)
-        if self._memory is None or self._used + size > self._chunk:
-            self._memory, self._used = _reserve(self._chunk), 0
-        offset = self._used
-        self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
-        return _copy(tensor, self._memory, offset)
+            return _tensor(_reserve(size), 0, shape, dtype)
+        chunk = next((c for c in self._open if c.used + size <= self._chunk), None)
+        if chunk is None:
+            chunk = _Chunk(_reserve(self._chunk))
+            self._open.append(chunk)
+        offset = chunk.used
+        chunk.used += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return _tensor(chunk.memory, offset, shape, dtype)
 
 
 def _reserve(size: int) -> mmap.mmap:
@@ -51,9 +67,9 @@ def _reserve(size: int) -> mmap.mmap:
     return memory
 
 
-def _copy(tensor: Tensor, memory: mmap.mmap, offset: int) -> Tensor:
-    kept = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=offset)
-    return kept.view(tensor.shape).copy_(tensor)
+def _tensor(memory: mmap.mmap, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    flat = torch.frombuffer(memory, dtype=dtype, count=math.prod(shape), offset=offset)
+    return flat.view(*shape)
 
 
 ARENA = Arena()

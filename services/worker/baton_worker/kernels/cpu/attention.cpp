@@ -1,8 +1,8 @@
 // Attention over pages, for decode and prefill in one call.
 //
-// Layout of the pages of one layer: [num_pages, page_size, 2 (key, value), kv_heads, head_dim], or
-// with codes in place of numbers (pages.h) [..., head_dim + 4]. Codes become numbers as a block is
-// packed, and from there on nothing differs.
+// Pages hold head_dim numbers per key and value_dim per value of a head, or as many codes and 4
+// bytes, in the order that their strides say (pages.h). A block of keys is packed from wherever
+// they are, codes become numbers then, and from there on nothing differs.
 //
 // What a token's output is does not depend on the batch, on how its prompt was cut into chunks, or
 // on the number of threads, to the last bit. That follows from three rules:
@@ -40,7 +40,7 @@ constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
 // The static facts of a layer; mirrored in attention/cpu.py.
 struct Call {
-    int32_t num_heads, num_kv_heads, head_dim;
+    int32_t num_heads, num_kv_heads, head_dim, value_dim;
     int32_t window, chunk;  // 0: none, see AttentionCall
     float scale, softcap;   // softcap 0: none
     const float* slopes;    // per query head; may be null
@@ -52,6 +52,9 @@ struct Call {
 struct Batch {
     int32_t rows, page_size, table_width;
     const int32_t *query_starts, *lengths, *page_table;
+    const int32_t* ranges;     // per row [from, to) of the keys that take part; may be null: all
+    const uint64_t* ancestors;  // per token, see attention/trees.py; may be null: no row is a tree
+    const int32_t* depths;     // per token
 };
 
 // One piece of work: some query tokens of a row, one key head, the keys of some partitions.
@@ -196,32 +199,31 @@ struct Located {
     const P* key[kBlock];
     int count;
 
-    Located(const Call& call, const Batch& batch, const P* pages, int row, int head, int begin,
-            int end)
+    Located(const Batch& batch, const P* pages, const Strides& strides, int row, int head,
+            int begin, int end)
         : count(end - begin) {
         const int32_t* table = batch.page_table + int64_t(row) * batch.table_width;
-        const int64_t width = call.head_dim + kScale<P>, stride = 2 * call.num_kv_heads * width;
+        const P* first = pages + head * strides.head;
         int page = begin / batch.page_size, offset = begin % batch.page_size;
         for (int i = 0; i < count; i++) {
-            const int64_t slot = int64_t(table[page]) * batch.page_size + offset;
-            key[i] = pages + slot * stride + head * width;
+            key[i] = first + table[page] * strides.page + offset * strides.token;
             if (++offset == batch.page_size) offset = 0, page++;
         }
     }
 
     // Ask for some keys, or with their distance for values, before they are needed.
-    void prefetch(int first, int some, int64_t distance, int head_dim) const {
+    void prefetch(int first, int some, int64_t distance, int channels) const {
         for (int i = first; i < std::min(first + some, count); i++)
-            for (int d = 0; d < head_dim + kScale<P>; d += 64 / int(sizeof(P)))
+            for (int d = 0; d < channels + kScale<P>; d += 64 / int(sizeof(P)))
                 __builtin_prefetch(key[i] + distance + d, 0, 2);
     }
 };
 
-// Reads rows of head_dim elements in whole registers, where that would overrun by way of a copy.
+// Reads rows of some channels in whole registers, where that would overrun by way of a copy.
 template <class X, class P>
 class Reader {
    public:
-    explicit Reader(int head_dim) : dim_(head_dim) {}
+    explicit Reader(int channels) : dim_(channels) {}
     Vec operator()(const P* row, int channel) {
         if (channel >= dim_) return zero();
         if (channel + kStep <= dim_) return numbers(row, row + channel);
@@ -245,11 +247,21 @@ class Reader {
     P copy_[kStep] = {};
 };
 
-// A block of keys as [word][key], of values as [key / kPerWord][channel]. Meanwhile the keys and
-// values of the `next` block are on their way: no hardware guesses where its page is.
+// Channels of a key and a value, each also rounded up to whole registers.
+struct Width {
+    int key, value, keys, values;
+
+    explicit Width(const Call& call)
+        : key(call.head_dim),
+          value(call.value_dim),
+          keys(round_up(key, kPadding)),
+          values(round_up(value, kPadding)) {}
+};
+
+// A block of keys, `dim` channels with those that pad them, as [word][key]. Meanwhile the keys of
+// the `next` block are on their way: no hardware guesses where its page is.
 template <class X, class P>
-void pack(const Located<P>& from, const Located<P>& next, int64_t value_distance, int head_dim,
-          int dim, float* keys, float* values) {
+void pack_keys(const Located<P>& from, const Located<P>& next, int head_dim, int dim, float* keys) {
     Reader<X, P> read(head_dim);
     constexpr int step = kWidth * kPerWord<X>;
     for (int first = 0; first < from.count; first += kWidth) {
@@ -264,12 +276,20 @@ void pack(const Located<P>& from, const Located<P>& next, int64_t value_distance
                 store(keys + (channel / kPerWord<X> + i) * kBlock + first, square[i]);
         }
     }
+}
+
+// As `pack_keys` for values, which lie at a `distance` from keys, as [key / kPerWord][channel].
+template <class X, class P>
+void pack_values(const Located<P>& from, const Located<P>& next, int64_t distance, int value_dim,
+                 int dim, float* values) {
+    Reader<X, P> read(value_dim);
+    constexpr int step = kWidth * kPerWord<X>;
     for (int i = 0; i < from.count; i += kPerWord<X>) {
-        next.prefetch(i, kPerWord<X>, value_distance, head_dim);
+        next.prefetch(i, kPerWord<X>, distance, value_dim);
         for (int channel = 0; channel < dim; channel += step) {
             const bool paired = kPerWord<X> == 2 && i + 1 < from.count;
-            const Vec a = read(from.key[i] + value_distance, channel);
-            const Vec b = paired ? read(from.key[i + 1] + value_distance, channel) : zero();
+            const Vec a = read(from.key[i] + distance, channel);
+            const Vec b = paired ? read(from.key[i + 1] + distance, channel) : zero();
             interleave<X>(a, b, values + i / kPerWord<X> * dim + channel);
         }
     }
@@ -330,11 +350,44 @@ void weigh(const float* weights, const float* values, int num_words, int dim, co
 
 // ---- softmax ------------------------------------------------------------------------------------
 
-// A query row: which token it is, the first that it may see, the slope of its head.
+// A query row: its token's position, the first position that it may see, the first and the last
+// slot of its sequence that it may see, which of its row's new tokens, the slope of its head. Slots
+// and positions are the same but for the new tokens of a tree.
 struct Asker {
-    int position, oldest;
+    int position, oldest, first, last;
+    uint64_t ancestors;
     float slope;
+
+    bool sees_none(int begin, int end) const {
+        return last < begin || std::max(first, oldest) >= end;
+    }
 };
+
+// A packed block: `count` keys from slot `begin` on. Where there are new tokens of a tree in it:
+// their depths, the first of them at slot `start`; else null.
+struct Block {
+    const float *keys, *values;
+    int begin, count;
+    const int32_t* depths;
+    int start;
+};
+
+constexpr int kMostBits = 64;      // new tokens that ancestors may leave out
+constexpr float kAhead = 1 << 30;  // a position that nobody may see
+
+// Positions [kBlock] of the keys of a block with new tokens of a tree, counted from its begin: to
+// who does not see a key it lies ahead.
+void place_keys(const Asker& asker, const Block& block, float* places) {
+    for (int i = 0; i < kBlock; i++) {
+        const int slot = block.begin + i, fresh = slot - block.start;
+        const bool hidden = slot < asker.first || slot > asker.last ||
+                            (fresh >= 0 && fresh < kMostBits && !(asker.ancestors >> fresh & 1));
+        if (hidden)
+            places[i] = kAhead;
+        else
+            places[i] = fresh < 0 ? i : block.start + block.depths[fresh] - block.begin;
+    }
+}
 
 // cap * tanh(x / cap).
 Vec bend(Vec x, const Call& call) {
@@ -343,22 +396,38 @@ Vec bend(Vec x, const Call& call) {
     return set1(call.softcap) * (one - set1(2.0f) / (e + one));
 }
 
-// Products [kBlock] to scores, hidden ones at -inf; returns the greatest.
-float finish_scores(const Call& call, const Asker& asker, int begin, float* scores) {
-    const bool whole = asker.oldest <= begin && begin + kBlock <= asker.position + 1;
-    const Vec low = set1(float(asker.oldest - begin));
-    const Vec high = set1(float(asker.position - begin));
+// As `finish_scores` for a token that sees what is in [oldest, newest], counted from the block's
+// begin. So are the `places` of keys; without a tree they are one behind the other.
+template <bool kTree>
+float finish_some(const Call& call, const Asker& asker, const Block& block, int oldest, int newest,
+                  const float* places, float* scores) {
+    const bool whole = !kTree && oldest <= 0 && kBlock <= newest + 1;
+    const Vec low = set1(float(oldest)), high = set1(float(newest));
+    const Vec here = set1(float(asker.position - block.begin));
     Vec most = set1(kHidden);
     for (int i = 0; i < kBlock; i += kWidth) {
-        const Vec key = count_up() + set1(float(i));
+        const Vec key = kTree ? load(places + i) : count_up() + set1(float(i));
         Vec x = load(scores + i) * set1(call.scale);
         if (call.softcap > 0) x = bend(x, call);
-        if (call.slopes) x = fma(set1(asker.slope), key - high, x);
+        if (call.slopes) x = fma(set1(asker.slope), key - here, x);
         if (!whole) x = within(key, low, high, x, set1(kHidden));
         store(scores + i, x);
         most = max(most, x);
     }
     return largest(most);
+}
+
+// Products [kBlock] to scores, hidden ones at -inf; returns the greatest.
+float finish_scores(const Call& call, const Asker& asker, const Block& block, float* scores) {
+    if (block.depths == nullptr) {
+        const int oldest = std::max(asker.oldest, asker.first) - block.begin;
+        return finish_some<false>(call, asker, block, oldest, asker.last - block.begin, nullptr,
+                                  scores);
+    }
+    alignas(64) float places[kBlock];
+    place_keys(asker, block, places);
+    return finish_some<true>(call, asker, block, asker.oldest - block.begin,
+                             asker.position - block.begin, places, scores);
 }
 
 // Scores [kBlock] to weights as words of X, in place; returns their sum as the product sees them.
@@ -379,12 +448,6 @@ float exp_one(float x) {
     return out[0];
 }
 
-// A packed block: `count` keys from position `begin` on.
-struct Block {
-    const float *keys, *values;
-    int begin, count;
-};
-
 // Nothing seen yet is -inf, and -inf - -inf is no number: measured from 0 it weighs 0, as it must.
 float base_of(float most) { return most == kHidden ? 0.0f : most; }
 
@@ -398,7 +461,7 @@ void attend_tile(const Call& call, const Asker* askers, const float* query, int 
     const int num_words = (call.head_dim + kPerWord<X> - 1) / kPerWord<X>;
     score<X, N>(query, block.keys, num_words, stride, scores);
     for (int n = 0; n < N; n++) {
-        const float greatest = finish_scores(call, askers[n], block.begin, scores + n * kBlock);
+        const float greatest = finish_scores(call, askers[n], block, scores + n * kBlock);
         // NaN must win, so that a broken sequence shows.
         most[n] = greatest <= state.most[n] ? state.most[n] : greatest;
         fade[n] = state.most[n] - base_of(most[n]);
@@ -451,16 +514,28 @@ struct Job {
     const T* query;
     int64_t query_stride;
     const P* pages;
+    const Strides& strides;
     const float* sinks;
     int64_t sinks_stride;
     T* out;
-    int group, dim;
+    float* lse;
+    int group;
+    Width width;
 
     int tokens(int row) const { return batch.query_starts[row + 1] - batch.query_starts[row]; }
     int start(int row) const { return batch.lengths[row] - tokens(row); }
     int oldest(int position) const {
         const int windowed = call.window > 0 ? std::max(0, position - call.window + 1) : 0;
         return call.chunk > 0 ? std::max(windowed, position / call.chunk * call.chunk) : windowed;
+    }
+    int first(int row) const { return batch.ranges ? batch.ranges[2 * row] : 0; }
+    int last(int row, int slot) const {
+        return batch.ranges ? std::min(slot, batch.ranges[2 * row + 1] - 1) : slot;
+    }
+    // The first slot that tokens from the one at `slot` on may see. In a tree each of them may be
+    // as near to the context as the first.
+    int lowest(int row, int slot) const {
+        return std::max(first(row), oldest(batch.depths ? start(row) : slot));
     }
     // Element of the query row r of a task: rows go token by token, head by head.
     int64_t token(const Task& task, int r) const {
@@ -472,10 +547,15 @@ struct Job {
 template <class T, class P>
 std::vector<Asker> askers_of(const Job<T, P>& job, const Task& task) {
     std::vector<Asker> askers(size_t(task.tokens) * job.group);
+    const int start = job.start(task.row), first = job.first(task.row);
     for (int r = 0; r < int(askers.size()); r++) {
-        const int position = job.start(task.row) + task.first + r / job.group;
+        const int slot = start + task.first + r / job.group;
+        const int64_t token = job.token(task, r);
+        const int position = job.batch.depths ? start + job.batch.depths[token] : slot;
+        const uint64_t ancestors = job.batch.ancestors ? job.batch.ancestors[token] : ~0ull;
         const float slope = job.call.slopes ? job.call.slopes[job.head(task, r)] : 0.0f;
-        askers[r] = {position, job.oldest(position), slope};
+        const int oldest = job.oldest(position), last = job.last(task.row, slot);
+        askers[r] = {position, oldest, first, last, ancestors, slope};
     }
     return askers;
 }
@@ -483,7 +563,7 @@ std::vector<Asker> askers_of(const Job<T, P>& job, const Task& task) {
 template <class X, class T, class P>
 void copy_query(const Job<T, P>& job, const Task& task, int rows, float* to) {
     Reader<X, T> read(job.call.head_dim);
-    const int stride = job.dim / kPerWord<X>;
+    const int stride = job.width.keys / kPerWord<X>;
     for (int r = 0; r < rows; r++) {
         const T* from = job.query + job.token(task, r) * job.query_stride +
                         int64_t(job.head(task, r)) * job.call.head_dim;
@@ -497,68 +577,85 @@ template <class X, class T, class P>
 void attend_block(const Job<T, P>& job, const Task& task, const std::vector<Asker>& askers,
                   const float* query, float* keys, float* values, int begin, int end,
                   Softmax state) {
-    const Located<P> here(job.call, job.batch, job.pages, task.row, task.head, begin, end);
-    const int64_t distance = job.call.num_kv_heads * int64_t(job.call.head_dim + kScale<P>);
-    const Located<P> next(job.call, job.batch, job.pages, task.row, task.head, end,
+    const Located<P> here(job.batch, job.pages, job.strides, task.row, task.head, begin, end);
+    const Located<P> next(job.batch, job.pages, job.strides, task.row, task.head, end,
                           std::min(end + kBlock, task.end));
-    pack<X>(here, next, distance, job.call.head_dim, job.dim, keys, values);
-    const Block block = {keys, values, begin, end - begin};
-    const int rows = int(askers.size()), stride = job.dim / kPerWord<X>;
+    const int start = job.start(task.row), dim = job.width.values;
+    pack_keys<X>(here, next, job.width.key, job.width.keys, keys);
+    pack_values<X>(here, next, job.strides.value, job.width.value, dim, values);
+    const bool tree = job.batch.depths != nullptr && end > start;
+    const int32_t* depths = tree ? job.batch.depths + job.batch.query_starts[task.row] : nullptr;
+    const Block block = {keys, values, begin, end - begin, depths, start};
+    const int rows = int(askers.size()), stride = job.width.keys / kPerWord<X>;
     for (int r = 0; r < rows; r += kTile) {
         const int n = std::min(kTile, rows - r);
-        if (askers[r + n - 1].position < begin || askers[r].oldest >= end) continue;
-        const Softmax some = {state.most + r, state.total + r, state.sum + int64_t(r) * job.dim};
-        attend_rows<X>(n, job.call, &askers[r], query + int64_t(r) * stride, stride, block,
-                       job.dim, some);
+        const auto blind = [&](const Asker& asker) { return asker.sees_none(begin, end); };
+        if (std::all_of(&askers[r], &askers[r] + n, blind)) continue;
+        const Softmax some = {state.most + r, state.total + r, state.sum + int64_t(r) * dim};
+        attend_rows<X>(n, job.call, &askers[r], query + int64_t(r) * stride, stride, block, dim,
+                       some);
     }
 }
 
-// A sink is one more score, of a key whose value is zero.
+// The scores of a query row as one: the sum of exp(score - most) is total. What was summed up
+// without the sink, which is one more score, of a key whose value is zero, fades by `fade`.
+struct Sum {
+    float most, total, fade;
+};
+
 template <class T, class P>
-float share_of(const Job<T, P>& job, const Task& task, int r, Softmax state) {
-    if (job.sinks == nullptr) return 1.0f / state.total[r];
+Sum sum_of(const Job<T, P>& job, const Task& task, int r, Softmax state) {
+    if (job.sinks == nullptr) return {state.most[r], state.total[r], 1.0f};
     const float sink = job.sinks[job.token(task, r) * job.sinks_stride + job.head(task, r)];
     const float most = std::max(sink, state.most[r]), fade = exp_one(state.most[r] - most);
-    return fade / (state.total[r] * fade + exp_one(sink - most));
+    return {most, state.total[r] * fade + exp_one(sink - most), fade};
 }
 
 template <class T, class P>
 void write(const Job<T, P>& job, const Task& task, int rows, Softmax state) {
     alignas(64) T padded[kWidth];
-    const int head_dim = job.call.head_dim;
+    const int width = job.width.value;
     for (int r = 0; r < rows; r++) {
-        T* to = job.out + (job.token(task, r) * job.call.num_heads + job.head(task, r)) * head_dim;
-        const Vec share = set1(share_of(job, task, r, state));
-        for (int d = 0; d < head_dim; d += kWidth) {
-            store(padded, load(state.sum + int64_t(r) * job.dim + d) * share);
-            std::copy_n(padded, std::min(kWidth, head_dim - d), to + d);
+        const int64_t place = job.token(task, r) * job.call.num_heads + job.head(task, r);
+        const Sum whole = sum_of(job, task, r, state);
+        // Only a range may leave a token nothing to see: then there is nothing, not 0 / 0.
+        const bool nothing = job.batch.ranges != nullptr && whole.most == kHidden;
+        const Vec share = set1(nothing ? 0.0f : whole.fade / whole.total);
+        T* to = job.out + place * width;
+        for (int d = 0; d < width; d += kWidth) {
+            store(padded, load(state.sum + int64_t(r) * job.width.values + d) * share);
+            std::copy_n(padded, std::min(kWidth, width - d), to + d);
         }
+        if (job.lse) job.lse[place] = whole.most + std::log(whole.total);
     }
 }
 
 // All partitions of a task, one after the other. `partials` holds what other tasks merge.
 template <class X, class T, class P>
 void run(const Job<T, P>& job, const Task& task, const std::vector<Softmax>& partials) {
-    const int rows = task.tokens * job.group, stride = job.dim / kPerWord<X>;
-    const size_t state = size_t(rows) * (job.dim + 32) + 64;
-    scratch.reset(size_t(rows) * stride + 2 * size_t(kBlock) * job.dim + 2 * state + 64);
+    const Width& width = job.width;
+    const int rows = task.tokens * job.group, stride = width.keys / kPerWord<X>;
+    const int dim = width.values;
+    const size_t state = size_t(rows) * (dim + 32) + 64;
+    scratch.reset(size_t(rows) * stride + size_t(kBlock) * (width.keys + dim) + 2 * state + 64);
     float* query = scratch.take(size_t(rows) * stride);
-    float* keys = scratch.take(size_t(kBlock) * job.dim);
-    float* values = scratch.take(size_t(kBlock) * job.dim);
-    const Softmax part = task.partial < 0 ? take_softmax(scratch, rows, job.dim)
+    float* keys = scratch.take(size_t(kBlock) * width.keys);
+    float* values = scratch.take(size_t(kBlock) * dim);
+    const Softmax part = task.partial < 0 ? take_softmax(scratch, rows, dim)
                                           : partials[size_t(task.partial)];
-    Softmax whole = take_softmax(scratch, rows, job.dim), current = part;
-    clear(whole, rows, job.dim);
+    Softmax whole = take_softmax(scratch, rows, dim), current = part;
+    clear(whole, rows, dim);
     copy_query<X>(job, task, rows, query);
     const std::vector<Asker> askers = askers_of(job, task);
+    const int oldest =
+        job.lowest(task.row, job.start(task.row) + task.first) / kBlock * kBlock;
     for (int begin = task.begin; begin < task.end; begin += kPartition) {
-        clear(current, rows, job.dim);
+        clear(current, rows, dim);
         const int stop = std::min(begin + kPartition, task.end);
-        const int oldest = askers[0].oldest / kBlock * kBlock;
         for (int b = std::max(begin, oldest); b < stop; b += kBlock)
             attend_block<X>(job, task, askers, query, keys, values, b, std::min(b + kBlock, stop),
                             current);
-        if (task.partial < 0) merge(whole, current, rows, job.dim);
+        if (task.partial < 0) merge(whole, current, rows, dim);
     }
     if (task.partial < 0) write(job, task, rows, whole);
 }
@@ -596,8 +693,9 @@ class Work {
         // The last tokens see the most keys: what takes longest starts first.
         for (int first = (tokens - 1) / most * most; first >= 0; first -= most) {
             const int some = std::min(most, tokens - first), start = job.start(row) + first;
-            const int begin = job.oldest(start) / kPartition * kPartition, end = start + some;
-            products += int64_t(end - begin) * job.dim * (some * job.group + 4);
+            const int begin = job.lowest(row, start) / kPartition * kPartition;
+            const int end = std::max(begin, job.last(row, start + some - 1) + 1);
+            products += int64_t(end - begin) * job.width.keys * (some * job.group + 4);
             // A few tokens over many keys: only keys are left to divide among threads. Rows that
             // are short beside the others are not divided, which bounds the room for partials.
             const bool split = tokens <= most && end - begin > enough_;
@@ -619,13 +717,14 @@ template <class T, class P>
 void finish(const Job<T, P>& job, const Work& work, size_t i) {
     const Task& first = work.tasks[i];
     const int rows = first.tokens * job.group;
-    scratch.reset(size_t(rows) * (job.dim + 32) + 64);
-    Softmax whole = take_softmax(scratch, rows, job.dim);
-    clear(whole, rows, job.dim);
+    const int dim = job.width.values;
+    scratch.reset(size_t(rows) * (dim + 32) + 64);
+    Softmax whole = take_softmax(scratch, rows, dim);
+    clear(whole, rows, dim);
     for (; i < work.tasks.size(); i++) {
         const Task& task = work.tasks[i];
         if (task.row != first.row || task.head != first.head) break;
-        merge(whole, work.partials[size_t(task.partial)], rows, job.dim);
+        merge(whole, work.partials[size_t(task.partial)], rows, dim);
     }
     write(job, first, rows, whole);
 }
@@ -642,12 +741,13 @@ constexpr int64_t kWorthThreads = 1 << 20;  // multiply-adds: some ten microseco
 
 template <class X, class T, class P>
 void attend(const Call& call, const Batch& batch, const T* query, int64_t query_stride,
-            const P* pages, const float* sinks, int64_t sinks_stride, T* out) {
+            const P* pages, const Strides& strides, const float* sinks, int64_t sinks_stride,
+            T* out, float* lse) {
     const int group = call.num_heads / call.num_kv_heads;
-    const Job<T, P> job{call,  batch,        query, query_stride, pages,
-                     sinks, sinks_stride, out,   group,        round_up(call.head_dim, kPadding)};
+    const Job<T, P> job{call,  batch,        query, query_stride, pages, strides,
+                        sinks, sinks_stride, out,   lse,          group, Width(call)};
     Work work(job);
-    work.make_room(shared_scratch, group, job.dim);
+    work.make_room(shared_scratch, group, job.width.values);
     const int count = int(work.tasks.size());
     const bool worth = work.products >= kWorthThreads;
     share(worth, count, [&](int64_t begin, int64_t end) {
@@ -662,17 +762,20 @@ void attend(const Call& call, const Batch& batch, const T* query, int64_t query_
 }  // namespace
 }  // namespace baton
 
-// query [T, num_heads, head_dim] with `query_stride` elements between tokens; out is contiguous;
-// sinks [num_heads] in float, every `sinks_stride` elements those of a token, or null.
+// query [T, num_heads, head_dim] with `query_stride` elements between tokens; out is contiguous,
+// [T, num_heads, value_dim]; sinks [num_heads] in float, every `sinks_stride` elements those of a
+// token, or null; lse [T, num_heads], for the logarithms of what the weights are parts of, or null.
 extern "C" void baton_attend(const baton::Call* call, const baton::Batch* batch, const void* query,
-                             int64_t query_stride, const void* pages, const float* sinks,
-                             int64_t sinks_stride, void* out) {
+                             int64_t query_stride, const void* pages,
+                             const baton::Strides* strides, const float* sinks,
+                             int64_t sinks_stride, void* out, float* lse) {
     const auto run = [&](auto operand, auto element, auto kept) {
         using T = decltype(element);
         using P = decltype(kept);
         baton::attend<decltype(operand)>(
             *call, *batch, static_cast<const T*>(query), query_stride,
-            static_cast<const P*>(pages), sinks, sinks_stride, static_cast<T*>(out));
+            static_cast<const P*>(pages), *strides, sinks, sinks_stride, static_cast<T*>(out),
+            lse);
     };
     const auto choose = [&](auto operand, auto element) {
         if (call->codes == 1)

@@ -14,9 +14,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 
+from baton.logs import logger
 from baton_worker.kernels.cpu.level import Level
 
 SOURCES = Path(__file__).parent
@@ -34,6 +36,10 @@ _OPTIONS = (
     "-ffp-contract=off",
 )
 _TIMEOUT_SECONDS = 300
+_RUNTIME = r"(/\S*/lib(?:gomp|omp|iomp5)[^/\s]*\.so[^/\s]*)$"
+"""A line of /proc/PID/maps that maps an OpenMP library."""
+
+log = logger(__name__)
 
 
 class BuildError(Exception):
@@ -49,12 +55,16 @@ def openmp_runtime(maps: Path = Path("/proc/self/maps")) -> Path | None:
     """The OpenMP library that torch has loaded into this process; None if it has none.
 
     Kernels are linked against this very file: a second runtime would bring a second set of
-    threads, and the two would fight over the cores.
+    threads, and the two would fight over the cores. Other packages, like sentencepiece, bring
+    copies of their own, which a process that does not import them cannot even open.
     """
     if not maps.is_file():
         return None
-    found = re.search(r"(/\S*/lib(?:gomp|omp|iomp5)[^/\s]*\.so[^/\s]*)$", maps.read_text(), re.M)
-    return Path(found[1]) if found else None
+    found = [Path(path) for path in re.findall(_RUNTIME, maps.read_text(), re.M)]
+    torchs = [path for path in found if path.parts[-3:-1] == ("torch", "lib")]
+    torchs += [path for path in found if path.parent.name == "torch.libs"]
+    systems = [path for path in found if path.parent.suffix != ".libs"]
+    return next(iter((*torchs, *systems)), None)
 
 
 class Builder:
@@ -67,6 +77,20 @@ class Builder:
 
     def __init__(self, compiler: str, folder: Path) -> None:
         self._wanted, self._folder = compiler, folder
+        self._under_way: dict[str, Future[Path]] = {}
+
+    def prepare(self, level: Level) -> None:
+        """Begin to build whatever is missing, all of it at once, while the caller does other work.
+
+        `library` waits for what has been begun, and raises what has failed.
+        """
+        missing = [name for name in names() if self._existing(name, level) is None]
+        if not missing or self._compiler is None:
+            return
+        log.info("building the CPU kernels for %s: once, some tens of seconds", level.name)
+        pool = ThreadPoolExecutor(len(missing), "kernels")
+        self._under_way = {name: pool.submit(self._build, name, level) for name in missing}
+        pool.shutdown(wait=False)
 
     def library(self, name: str, level: Level) -> Path:
         """The shared object of one source, built if it does not exist.
@@ -74,6 +98,9 @@ class Builder:
         Raises:
             BuildError: it does not exist, and there is no compiler or the compiler refuses.
         """
+        begun = self._under_way.pop(name, None)
+        if begun is not None:
+            return begun.result()
         found = self._existing(name, level)
         if found is not None:
             return found
@@ -107,7 +134,7 @@ class Builder:
         return next((path for f in folders for path in sorted(f.glob(pattern))), None)
 
     def _target(self, name: str, level: Level) -> Path:
-        made_by = _digest(self._version, str(openmp_runtime()))
+        made_by = _digest(self._version, f"linked to {openmp_runtime()}")
         return self._folder / f"{_stem(name, level)}-{made_by}.so"
 
     def _build(self, name: str, level: Level) -> Path:

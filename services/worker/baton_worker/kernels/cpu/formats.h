@@ -184,6 +184,28 @@ struct Grouped {
     }
 };
 
+// A chunk is a group: half-precision scales, a byte per column that is added to its codes, codes. The
+// minimum that the two make is exact in float.
+template <class Codes>
+struct Shifted {
+    static constexpr int kGroups = 1;
+    static constexpr int kChunk = Codes::kSize;
+    static constexpr bool kScaled = true, kHasMinimum = true;
+    static constexpr int kHalves = 2 * kColumns;
+    static constexpr int kCodes = kHalves + kColumns;
+    static constexpr int kBytes = kCodes + Codes::kBytes;
+
+    static Pair scale(const std::uint8_t* chunk, int) { return load_halves(chunk); }
+    static Pair minimum(const std::uint8_t* chunk, int) {
+        return mul(load_halves(chunk), load_small(chunk + kHalves));
+    }
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* chunk, int, Use&& use) {
+        Codes::template unpack<Arithmetic>(chunk + kCodes, use);
+    }
+};
+
 // A chunk is 256 values of k (the "super-blocks" of GGUF): a half-precision factor of its scales
 // and one of its minima, if any, then the groups, each with one-byte multipliers before its codes.
 template <class Codes, bool HasMinimum>
@@ -218,6 +240,7 @@ struct SuperGrouped {
 using Int8 = Grouped<Bytes<32>, false>;                     // GGUF Q8_0
 using Int4 = Grouped<Nibbles<32, -8>, false>;               // GGUF Q4_0
 using Int4Minimum = Grouped<Nibbles<32, 0>, true>;          // GGUF Q4_1
+using Int4Offset = Shifted<Nibbles<32, 0>>;                 // AWQ, GPTQ; zeros negated
 using Int4Super = SuperGrouped<Nibbles<32, 0>, true>;       // GGUF Q4_K, minima negated
 using Int6Super = SuperGrouped<Bytes<16>, false>;           // GGUF Q6_K, a byte per code
 

@@ -25,6 +25,7 @@ enum Kind : std::int32_t {
     kInt4Minimum = 4,
     kInt4Super = 5,
     kInt6Super = 6,
+    kInt4Offset = 7,
 };
 
 }  // namespace
@@ -342,6 +343,7 @@ void baton_linear(const baton::Weight* weight, const void* x, std::int64_t rows,
         case baton::kInt4Minimum: return baton::run<baton::Int4Minimum>(call, rows);
         case baton::kInt4Super: return baton::run<baton::Int4Super>(call, rows);
         case baton::kInt6Super: return baton::run<baton::Int6Super>(call, rows);
+        case baton::kInt4Offset: return baton::run<baton::Int4Offset>(call, rows);
     }
 }
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.arena import ARENA
-from baton_worker.kernels.cpu.panels import FORMATS, arranged, panels
-from baton_worker.kernels.quantized import KINDS, Blocks
+from baton_worker.kernels.cpu.panels import FORMATS, arranged, pack
+from baton_worker.kernels.quantized import KINDS, Blocks, Rounding
 
 GATES = {"silu": 1, "gelu_tanh": 2}
 """Activations of a fused gate and up product, as `linear.cpp` numbers them."""
@@ -41,7 +42,8 @@ class CpuLinear:
     rounding come after the sum, on float32.
 
     Args:
-        weight: [out, in] float32, bfloat16 or blocks; with a gate [2 * out, in], gate rows first.
+        weight: [out, in] float32, bfloat16, blocks or what becomes blocks; with a gate
+            [2 * out, in], gate rows first.
         bias: one value per row of `weight`.
         gate: return activation(gate) * up, with an activation of `GATES`.
         dtype: of x and residual, float32 or bfloat16; None means the weight's.
@@ -50,7 +52,7 @@ class CpuLinear:
 
     def __init__(
         self,
-        weight: Tensor | Blocks,
+        weight: Tensor | Blocks | Rounding,
         bias: Tensor | None,
         *,
         gate: str | None = None,
@@ -65,8 +67,8 @@ class CpuLinear:
         given = weight.dtype if isinstance(weight, Tensor) else dtype
         assert given in _DTYPES and dtype in (None, given)
         self._dtype, self.out_dtype = given, out_dtype or given
-        self._panels = ARENA.settle(panels(weight, width, gate is not None))
-        self._width, self._is_plain = width, gate is None and not isinstance(weight, Blocks)
+        self._panels = pack(weight, width, gate is not None, ARENA.empty)
+        self._width, self._is_plain = width, gate is None and isinstance(weight, Tensor)
         self._bias = None
         if bias is not None:
             self._bias = arranged(bias.to(torch.float32), width, gate is not None)
@@ -76,7 +78,7 @@ class CpuLinear:
             columns=self.columns,
             depth=self._depth,
             stride=self.columns,
-            kind=FORMATS[weight.kind if isinstance(weight, Blocks) else weight.dtype],
+            kind=FORMATS[weight.dtype if isinstance(weight, Tensor) else weight.kind],
             input_is_float=given is torch.float32,
             output_is_float=self.out_dtype is torch.float32,
             activation=GATES[gate] if gate else 0,
@@ -88,12 +90,12 @@ class CpuLinear:
         self._run.restype = None
 
     @classmethod
-    def refuses(cls, weight: Tensor | Blocks, like: Tensor | None = None) -> str | None:
+    def refuses(cls, weight: Tensor | Blocks | Rounding, like: Tensor | None = None) -> str | None:
         """Why this weight cannot be used, as half a sentence; None if it can.
 
         `like` is a tensor of the model, for blocks: they have neither device nor dtype of x.
         """
-        if isinstance(weight, Blocks) and weight.shape[1] % KINDS[weight.kind].multiple:
+        if not isinstance(weight, Tensor) and weight.shape[1] % KINDS[weight.kind].multiple:
             return f"its rows are not whole groups of {KINDS[weight.kind].multiple}"
         like = weight if isinstance(weight, Tensor) else like
         if like is not None and like.device.type != "cpu":
@@ -153,10 +155,13 @@ class CpuLinear:
 
 
 def join(
-    blocks: list[Blocks], bias: Tensor | None, dtype: torch.dtype, out_dtype: torch.dtype | None
+    blocks: Sequence[Blocks | Rounding],
+    bias: Tensor | None,
+    dtype: torch.dtype,
+    out_dtype: torch.dtype | None,
 ) -> CpuLinear | JoinedLinear:
     """The kernel of a weight whose rows come in several kinds."""
-    rows = [len(some.codes) for some in blocks]
+    rows = [some.shape[0] for some in blocks]
     biases = [None] * len(rows) if bias is None else list(torch.split(bias, rows))
     kernels = [
         CpuLinear(some, part, dtype=dtype, out_dtype=out_dtype)

@@ -1,5 +1,6 @@
 // How a page holds one key or value of one head: as plain numbers, or as a byte per channel, its
-// code, followed by a scale in float that turns codes into numbers: x = scale * code.
+// code, followed by a scale in float that turns codes into numbers: x = scale * code. And where in
+// the page it is.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,12 @@
 #include "lanes.h"
 
 namespace baton {
+
+// Elements of the pages from one page, token, key to value, head to the next: token by token or
+// head by head, see kernels/layout.py, where it is mirrored. Channels lie side by side.
+struct Strides {
+    std::int64_t page, token, value, head;
+};
 
 // The lowest byte of every lane.
 inline void store_bytes(void* p, IntVec x) {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.quantized import KINDS, SUPER, Blocks, Kind
+from baton_worker.kernels.quantized import KINDS, SUPER, Blocks, Kind, Rounding, concatenate
 
 FORMATS = {
     torch.float32: 0,
@@ -16,8 +18,11 @@ FORMATS = {
     "int4_minimum": 4,
     "int4_super": 5,
     "int6_super": 6,
+    "int4_offset": 7,
 }
 """Dtypes and kinds of blocks, as `linear.cpp` numbers them."""
+_AT_ONCE = 1 << 20
+"""Bytes of a weight in float32 that are packed at a time."""
 _CHUNK = {torch.float32: 1, torch.bfloat16: 2}
 """Values of k that lie side by side in a panel of floats."""
 
@@ -38,6 +43,41 @@ def arranged(rows: Tensor, width: int, gated: bool) -> Tensor:
 def _pad(rows: Tensor, missing: int) -> Tensor:
     padding = (0, 0) * (rows.ndim - 1) + (0, missing)
     return F.pad(rows, padding) if missing else rows.contiguous()
+
+
+def pack(
+    weight: Tensor | Blocks | Rounding,
+    width: int,
+    gated: bool,
+    empty: Callable[[Sequence[int], torch.dtype], Tensor],
+    size: int = _AT_ONCE,
+) -> Tensor:
+    """`panels` in a tensor that `empty` makes, about `size` bytes of the weight at a time: at no
+    moment is there a second copy of a large weight."""
+    rows, depth = weight.shape
+    rows, panel = (rows // 2, width) if gated else (rows, 2 * width)
+    count, step = -(-rows // panel), max(1, size // (2 * width * depth * 4))
+    kept: Tensor | None = None
+    for first in range(0, count, step):
+        some = slice(first * panel, (first + step) * panel)
+        made = panels(_some(weight, some, gated), width, gated)
+        if kept is None:
+            kept = empty((count, *made.shape[1:]), made.dtype)
+        kept[first : first + step] = made
+    assert kept is not None
+    return kept
+
+
+def _some(weight: Tensor | Blocks | Rounding, rows: slice, gated: bool) -> Tensor | Blocks:
+    """These rows; if gated, those of each half."""
+    if not gated:
+        return weight[rows]
+    half = weight.shape[0] // 2
+    first, last = rows.start, min(rows.stop, half)
+    both = slice(first, last), slice(half + first, half + last)
+    if isinstance(weight, Tensor):
+        return torch.cat([weight[some] for some in both])
+    return concatenate([weight[some] for some in both])
 
 
 def panels(weight: Tensor | Blocks, width: int, gated: bool) -> Tensor:

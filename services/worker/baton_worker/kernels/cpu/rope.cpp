@@ -17,7 +17,8 @@ constexpr int64_t kWorthThreads = 1 << 16;  // values: some ten microseconds
 struct Heads {
     const float *query_weight, *key_weight;
     int32_t num_heads, num_kv_heads, head_dim;
-    int32_t dim;  // rotated channels of each head, the first ones
+    int32_t value_dim;  // channels of a value that are kept, the first ones
+    int32_t dim;        // rotated channels of each head, the first ones
     int32_t bytes, normed;
     float query_eps, key_eps;
     int32_t codes;  // of the pages: 0 plain numbers, 1 Int8, 2 Fp8
@@ -38,9 +39,10 @@ void rotate(T* x, const T* cos, const T* sin, int dim) {
     }
 }
 
-// One token: heads [num_heads + 2 * num_kv_heads, head_dim], `to` its place in a page.
+// One token: heads [num_heads + 2 * num_kv_heads, head_dim], `to` its first key's place in a page.
 template <class T, class P>
-void place_token(const Heads& how, T* heads, const T* cos, const T* sin, P* to) {
+void place_token(const Heads& how, const Strides& strides, T* heads, const T* cos, const T* sin,
+                 P* to) {
     const int rotated = how.num_heads + how.num_kv_heads, size = how.head_dim;
     for (int h = 0; h < rotated; h++) {
         T* head = heads + int64_t(h) * size;
@@ -51,19 +53,23 @@ void place_token(const Heads& how, T* heads, const T* cos, const T* sin, P* to) 
         rotate(head, cos, sin, how.dim);
     }
     const T* key = heads + int64_t(how.num_heads) * size;
-    for (int h = 0; h < 2 * how.num_kv_heads; h++, key += size, to += size + kScale<P>)
-        keep(key, size, h < how.num_kv_heads ? how.key_scale : how.value_scale, to);
+    const T* value = heads + int64_t(rotated) * size;
+    for (int h = 0; h < how.num_kv_heads; h++, key += size, value += size, to += strides.head) {
+        keep(key, size, how.key_scale, to);
+        keep(value, how.value_dim, how.value_scale, to + strides.value);
+    }
 }
 
 template <class T, class P>
 void place(const Heads& how, T* heads, int64_t tokens, const T* cos, const T* sin,
-           const int64_t* slots, P* pages) {
-    const int64_t kept = int64_t(2) * how.num_kv_heads * (how.head_dim + kScale<P>);
+           const int64_t* slots, P* pages, int64_t page_size, const Strides& strides) {
     const int64_t width = int64_t(2 * how.num_kv_heads + how.num_heads) * how.head_dim;
     share(tokens * width >= kWorthThreads, tokens, [&](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; t++)
-            place_token(how, heads + t * width, cos + t * how.dim, sin + t * how.dim,
-                        pages + slots[t] * kept);
+        for (int64_t t = begin; t < end; t++) {
+            const int64_t page = slots[t] / page_size, offset = slots[t] % page_size;
+            place_token(how, strides, heads + t * width, cos + t * how.dim, sin + t * how.dim,
+                        pages + page * strides.page + offset * strides.token);
+        }
     });
 }
 
@@ -71,15 +77,17 @@ void place(const Heads& how, T* heads, int64_t tokens, const T* cos, const T* si
 }  // namespace baton
 
 // heads [tokens, num_heads + 2 * num_kv_heads, head_dim], changed in place; cos and signed sin
-// [tokens, dim], all of `how->bytes`; slots [tokens]; pages [slots, 2, num_kv_heads, head_dim] of
-// the same, or [slots, 2, num_kv_heads, head_dim + 4] of bytes.
+// [tokens, dim], all of `how->bytes`; slots [tokens], page * page_size + offset; pages of the same,
+// or of codes (pages.h), in the order that `strides` says.
 extern "C" void baton_place(const baton::Heads* how, void* heads, int64_t tokens, const void* cos,
-                            const void* sin, const int64_t* slots, void* pages) {
+                            const void* sin, const int64_t* slots, void* pages,
+                            int64_t page_size, const baton::Strides* strides) {
     const auto run = [&](auto element, auto kept) {
         using T = decltype(element);
         using P = decltype(kept);
         baton::place(*how, static_cast<T*>(heads), tokens, static_cast<const T*>(cos),
-                     static_cast<const T*>(sin), slots, static_cast<P*>(pages));
+                     static_cast<const T*>(sin), slots, static_cast<P*>(pages), page_size,
+                     *strides);
     };
     const auto choose = [&](auto element) {
         if (how->codes == 1)

@@ -6,38 +6,43 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from zlib import crc32
+from functools import partial
 
 from baton.keys import Keys
 from baton.logs import logger
-from baton.protocol import Block, Fetch, Message, Missing, Pull, Pulled
-from baton.tokens import unpack
-from baton.topology import PAGES
-from baton.transport import Client, wait
+from baton.protocol import Pull, Pulled
 from baton_worker.kv.cache import KVCache
-from baton_worker.kv.transfer.extent import Extent, dtype_name, extents, write
+from baton_worker.kv.transfer.extent import Tables, extents, tables, write
+from baton_worker.kv.transfer.lane import Lane
+from baton_worker.kv.transfer.transport import CarriageError, TransferError, Transport
 
-_PATIENCE_SECONDS = 5.0
-"""How long a source may send nothing before the pull has failed."""
-_AGAIN_SECONDS = 0.002
-"""Pause before asking again for what the source has not been granted yet."""
-_IN_FLIGHT = 8
-"""Blocks asked for and not yet there: several layers travel at once."""
 _MOST_PULLS = 4
 """Pulls that run at once; more wait."""
+_LANE_SECONDS = 30.0
+"""How long a lane is kept for the next pull from the same source."""
 
 log = logger(__name__)
 
 
-class TransferError(Exception):
-    """This pull has failed, and says why. The sequence is recomputed: never a wrong token."""
-
-
 class Importer:
-    """Life cycle: `start` per pull, `finished` often, `reset` when the scheduler is a new one."""
+    """Life cycle: `start` per pull, `finished` often, `reset` when the scheduler is a new one,
+    `close`."""
 
-    def __init__(self, cache: KVCache, name: str, keys: Keys | None = None) -> None:
+    def __init__(
+        self,
+        cache: KVCache,
+        name: str,
+        transports: dict[str, Transport],
+        host: str,
+        keys: Keys | None = None,
+    ) -> None:
         self._cache, self._name, self._keys = cache, name, keys
+        self._transports, self._host = transports, host
+        self._spoiled: set[tuple[str, str]] = set()
+        """(address, transport): what has failed there, and is not offered there again."""
+        self._idle: deque[Lane] = deque()
+        """Lanes without a pull, the one that was used last at the right."""
+        self._lock = threading.Lock()
         self._done: deque[Pulled] = deque()
         self._running = 0
         self._stopped = threading.Event()
@@ -61,92 +66,86 @@ class Importer:
 
     def reset(self) -> None:
         """Let every pull end before its pages are given to others, and forget them."""
-        self._stopped.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.close()
         self._pool = ThreadPoolExecutor(_MOST_PULLS, thread_name_prefix="importer")
         self._stopped.clear()
         self._done.clear()
+        self._spoiled.clear()
         self._running = 0
+
+    def close(self) -> None:
+        """End every pull and every lane."""
+        self._stopped.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        while self._idle:
+            self._idle.popleft().close()
 
     def _run(self, pull: Pull) -> None:
         begun, reason, size = time.monotonic(), "", 0
+        lane: Lane | None = None
         try:
-            size = self._pull(pull)
+            pages = self._pages(pull)
+            lane = self._lane(pull.address)
+            size = self._pull(lane, pull, pages)
         except TransferError as error:
             reason = str(error)
         except Exception:
             log.exception("pull %d failed", pull.id)
             reason = "the target failed"
         took = int((time.monotonic() - begun) * 1e6)
-        self._done.append(Pulled(pull.epoch, pull.id, reason, size, took))
+        transport = lane.transport if lane is not None else ""
+        self._leave(lane, reason)
+        self._done.append(Pulled(pull.epoch, pull.id, reason, size, took, transport))
 
-    def _pull(self, pull: Pull) -> int:
-        """Fetch all blocks, some in flight at a time. Returns how many bytes they had."""
-        waiting = deque(self._wanted(pull))
-        pages = unpack(pull.pages, "I").tolist()
-        asked: dict[tuple[int, int], Extent] = {}
-        size = 0
-        identity = f"{self._name}/{pull.id}/{pull.start}".encode()
-        with Client(PAGES, pull.address, identity, self._keys) as client:
-            advanced = time.monotonic()
-            while waiting or asked:
-                self._ask(client, pull, waiting, asked)
-                wait((client,), _AGAIN_SECONDS)
-                for received in client.drain():
-                    taken = self._take(received.message, pages, waiting, asked)
-                    advanced = time.monotonic() if taken else advanced
-                    size += taken
-                if self._stopped.is_set():
-                    raise TransferError("this worker has left")
-                if time.monotonic() - advanced > _PATIENCE_SECONDS:
-                    raise TransferError("the source sends nothing")
-        return size
-
-    def _wanted(self, pull: Pull) -> list[Extent]:
-        pages = unpack(pull.pages, "I").tolist()
-        held = len(pages) * self._cache.page_size
-        if not 0 <= pull.start < pull.end <= held or max(pages) >= self._cache.num_pages:
-            raise TransferError("its pages do not fit this worker")
-        return extents(self._cache, pull.start, pull.end)
-
-    def _ask(
-        self,
-        client: Client,
-        pull: Pull,
-        waiting: deque[Extent],
-        asked: dict[tuple[int, int], Extent],
-    ) -> None:
-        while waiting and len(asked) < _IN_FLIGHT:
-            extent = waiting[0]
-            fetch = Fetch(pull.id, pull.token, extent.layer, extent.start, extent.end)
-            if not client.send(fetch):  # Not connected yet.
-                return
-            asked[extent.layer, extent.start] = waiting.popleft()
-
-    def _take(
-        self,
-        message: Message,
-        pages: list[int],
-        waiting: deque[Extent],
-        asked: dict[tuple[int, int], Extent],
-    ) -> int:
-        """Store a block, or put what is not granted yet back in line. Returns its bytes."""
-        assert isinstance(message, Block | Missing)
-        extent = asked.pop((message.layer, message.start), None)
-        if extent is None:
-            raise TransferError("the source sends what was not asked for")
-        if isinstance(message, Missing):
-            if message.reason == "refused":
-                raise TransferError("the source refuses")
-            waiting.append(extent)
-            time.sleep(_AGAIN_SECONDS)
-            return 0
-        if crc32(message.data) != message.checksum:
-            raise TransferError("a block is corrupt")
-        if message.dtype != dtype_name(self._cache, extent.layer):
-            raise TransferError(f"the source stores {message.dtype}")
+    def _pages(self, pull: Pull) -> Tables:
         try:
-            write(self._cache, pages, extent, message.data)
+            pages = tables(self._cache, pull.pages)
         except ValueError as error:
-            raise TransferError(f"a block has the wrong size: {error}") from error
-        return len(message.data)
+            raise TransferError(f"its pages do not fit this worker: {error}") from error
+        if not 0 <= pull.start < pull.end <= pages.shape[1] * self._cache.page_size:
+            raise TransferError("its pages do not fit this worker")
+        return pages
+
+    def _lane(self, address: str) -> Lane:
+        """One that is there and free, or a new one that is not open yet."""
+        with self._lock:
+            self._expire()
+            for lane in self._idle:
+                if lane.address == address:
+                    self._idle.remove(lane)
+                    return lane
+        return Lane(self._cache, self._name, address, self._stopped, self._keys)
+
+    def _expire(self) -> None:
+        """No lane is kept for ever: its source may be gone, or think that we are."""
+        oldest = time.monotonic() - _LANE_SECONDS
+        while self._idle and self._idle[0].used < oldest:
+            self._idle.popleft().close()
+
+    def _pull(self, lane: Lane, pull: Pull, pages: Tables) -> int:
+        wanted = extents(self._cache, pull.start, pull.end, pages)
+        try:
+            if not lane.transport:
+                lane.open(pull, self._offered(pull.address), self._host)
+            return lane.carry(pull, wanted, partial(write, self._cache, pages))
+        except CarriageError as error:
+            self._spoil(lane, str(error))
+            raise
+
+    def _offered(self, address: str) -> dict[str, Transport]:
+        """All that is not known to fail at this source."""
+        return {n: t for n, t in self._transports.items() if (address, n) not in self._spoiled}
+
+    def _spoil(self, lane: Lane, reason: str) -> None:
+        """Not this transport again at this source. What needs nothing special stays."""
+        if lane.transport != "tcp":
+            self._spoiled.add((lane.address, lane.transport))
+            log.warning("no keys of %s over %s any more: %s", lane.address, lane.transport, reason)
+
+    def _leave(self, lane: Lane | None, reason: str) -> None:
+        """Keep a lane that has done well for the next pull."""
+        if lane is not None and reason:
+            lane.close()
+        elif lane is not None:
+            with self._lock:
+                self._idle.append(lane)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from baton.discovery import bind_address, reachable
 from baton.errors import SettingsError
@@ -14,8 +15,12 @@ from baton.topology import PAGES, Link
 from baton_worker.config import Config
 from baton_worker.kv.cache import KVCache
 from baton_worker.kv.transfer.exporter import Exporter
-from baton_worker.kv.transfer.extent import dtype_name, token_bytes
+from baton_worker.kv.transfer.extent import layout
 from baton_worker.kv.transfer.importer import Importer
+from baton_worker.kv.transfer.transport import Transport, UnusableError
+from baton_worker.transports import TRANSPORTS, split
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 log = logger(__name__)
 
@@ -29,8 +34,16 @@ class Relay:
         # Several workers share a run directory.
         own = Link(f"{PAGES.name}-{os.getpid()}", PAGES.server, PAGES.client, (), ())
         address = bind_address(config, own, config.bind_pages)
-        self._exporter = Exporter(cache, address, trusted_network=config.trusted_network, keys=keys)
-        self._importer = Importer(cache, name, keys)
+        self._transports, here = usable(config), host(config)
+        self._exporter = Exporter(
+            cache,
+            address,
+            self._transports,
+            here,
+            trusted_network=config.trusted_network,
+            keys=keys,
+        )
+        self._importer = Importer(cache, name, self._transports, here, keys)
         self.address = config.advertise_pages or reachable(self._exporter.address)
         """Where other workers find this one's pages."""
         self.layout = layout(cache)
@@ -45,9 +58,11 @@ class Relay:
         self._exporter.start()
 
     def close(self) -> None:
-        """End both threads and their sockets."""
-        self._importer.reset()
+        """End both halves, their sockets and their lanes."""
+        self._importer.close()
         self._exporter.stop()
+        for transport in self._transports.values():
+            transport.close()
 
     def reset(self) -> None:
         """Forget all transfers: the pages belong to other sequences from now on."""
@@ -71,9 +86,31 @@ class Relay:
         return self._importer.finished()
 
 
-def layout(cache: KVCache) -> str:
-    """What a token takes in each layer: only workers of equal layouts pass keys on."""
-    return ",".join(
-        f"{dtype_name(cache, layer)}x{token_bytes(cache, layer)}"
-        for layer in range(len(cache.layers))
-    )
+def usable(config: Config) -> dict[str, Transport]:
+    """The transports that this worker is to use and can, best first.
+
+    Raises:
+        SettingsError: none is left, or one that was asked for in vLLM's way cannot be used.
+    """
+    found, missing = dict[str, Transport](), dict[str, str]()
+    for name in split(config.transports):
+        try:
+            found[name] = TRANSPORTS.load(name)(config)
+        except UnusableError as error:
+            missing[name] = error.message
+            log.info("no keys pass over %s: %s", name, error.message)
+    if missing and (config.kv_transfer_config or not found):
+        raise SettingsError(
+            "; ".join(f"{name} was asked for, but {missing[name]}" for name in missing)
+        )
+    log.info("keys pass to other workers over %s", ", ".join(found))
+    return found
+
+
+def host(config: Config) -> str:
+    """What two workers have in common that can share memory: the machine, as it was booted, and
+    the run directory, which containers see only when they are given it."""
+    config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    where = config.run_dir.stat()
+    boot = _BOOT.read_text().strip() if _BOOT.exists() else "unknown"
+    return f"{boot}/{where.st_dev}/{where.st_ino}"

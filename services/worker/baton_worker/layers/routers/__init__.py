@@ -11,6 +11,7 @@ ROUTERS = Registry(
     "routers",
     {
         "top_k": "baton_worker.layers.routers.top_k:top_k",
+        "each_group": "baton_worker.layers.routers.each_group:each_group",
         "expert_choice": "baton_worker.layers.routers.expert_choice:expert_choice",
         "balanced": "baton_worker.layers.routers.simulated:balanced",
         "skewed": "baton_worker.layers.routers.simulated:skewed",

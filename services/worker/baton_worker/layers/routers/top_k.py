@@ -5,18 +5,29 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from baton_worker.kernels import triton
 from baton_worker.layers.routers.base import SCORES, Routing, largest, weighted
 from baton_worker.models import spec
 
 
 def top_k(logits: Tensor, settings: spec.Router, correction: Tensor | None) -> Routing:
     """The highest scores of each token: plain, corrected, and limited to the best groups."""
+    if _is_plain(settings, correction) and triton.runs(logits.device):
+        from baton_worker.kernels.triton.top_k import top_k_softmax
+
+        scores, experts = top_k_softmax(logits, settings.top_k)
+        return Routing(experts, weighted(scores, settings))
     scores = SCORES[settings.score](logits)
     choice = scores if correction is None else scores + correction
     if settings.num_groups > 1:
         choice = _best_groups(choice, settings)
     experts = largest(choice, settings.top_k)
     return Routing(experts, weighted(scores.gather(-1, experts), settings))
+
+
+def _is_plain(settings: spec.Router, correction: Tensor | None) -> bool:
+    """Whether the highest of a softmax are chosen, and nothing else has a say."""
+    return settings.score == "softmax" and correction is None and settings.num_groups <= 1
 
 
 def _best_groups(choice: Tensor, settings: spec.Router) -> Tensor:

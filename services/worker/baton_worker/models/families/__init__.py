@@ -9,6 +9,7 @@ from baton_worker.models.families import (
     gemma,
     glm,
     gpt,
+    hybrid,
     latent,
     llama,
     mixtures,
@@ -18,6 +19,7 @@ from baton_worker.models.families import (
     phi,
     scaled,
     step,
+    vision_language,
 )
 from baton_worker.models.families.common import DECLARED
 
@@ -29,6 +31,7 @@ __all__ = [
     "gemma",
     "glm",
     "gpt",
+    "hybrid",
     "latent",
     "llama",
     "mixtures",
@@ -38,4 +41,5 @@ __all__ = [
     "phi",
     "scaled",
     "step",
+    "vision_language",
 ]

@@ -6,17 +6,21 @@ take the default of the Hugging Face configuration class.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
+from baton.logs import logger
 from baton_worker.models.names import DEFAULT
 from baton_worker.models.spec import (
     Attention,
     Decoder,
+    DualChunkAttention,
     Ffn,
+    FourierRope,
     Glu,
     Head,
     Mixer,
@@ -32,6 +36,9 @@ Family: TypeAlias = Callable[[Config], Decoder]
 DECLARED: dict[str, str] = {}
 """Architecture name to "module:function", filled by `architecture` as the families are imported."""
 
+log = logger(__name__)
+_FOURIER = ("fope_init_factor", "fope_sep_head", "num_inv_freq")
+"""Parameters of a rope by which checkpoints announce FoPE."""
 QKV = ("query", "key", "value")
 GATE_UP = ("gate", "up")
 
@@ -127,7 +134,7 @@ def gqa(
     head_dim = head_dim or c.hidden_size // c.num_attention_heads
     if "rope" not in changes:
         changes["rope"] = rope(c, head_dim, base=base, partial=partial, interleaved=interleaved)
-    return Attention(
+    attention = Attention(
         **{
             "num_heads": c.num_attention_heads,
             "num_kv_heads": getattr(c, "num_key_value_heads", None) or c.num_attention_heads,
@@ -136,6 +143,50 @@ def gqa(
         }
         | changes
     )
+    return _in_chunks(c, _mixed(attention))
+
+
+def _mixed(attention: Attention) -> Attention:
+    """With a `FourierRope` where the rope has one of its parameters."""
+    rope = attention.rope
+    values: dict[str, Any] = {} if rope is None else dict(rope.parameters)
+    given = {name: values.pop(name, None) for name in _FOURIER}
+    if rope is None or all(value is None for value in given.values()):
+        return attention
+    # What turns less than once in the context has not been learned.
+    floor = 2 * math.pi / rope.max_position
+    turning = sum(rope.base ** (-2 * pair / rope.dim) > floor for pair in range(rope.dim // 2))
+    mixed = FourierRope(
+        **_fields(rope) | {"parameters": tuple(sorted(values.items()))},
+        num_heads=attention.num_heads,
+        num_kv_heads=attention.num_kv_heads,
+        kept=given["num_inv_freq"] or turning,
+        each_head=bool(given["fope_sep_head"]),
+    )
+    return replace(attention, rope=mixed)
+
+
+def _in_chunks(c: Config, attention: Attention) -> Attention:
+    """`DualChunkAttention` where the config has one."""
+    given = getattr(c, "dual_chunk_attention_config", None)
+    if given is None:
+        return attention
+    sparse = getattr(given, "sparse_attention_config", None)
+    if getattr(given, "sparse_attention_enabled", sparse is not None):
+        log.warning(
+            "The checkpoint asks for sparse attention in long prompts; they run dense, which is "
+            "slower and sees more."
+        )
+    return DualChunkAttention(
+        **_fields(attention),
+        chunk_size=getattr(given, "chunk_size", 8192),
+        local_size=getattr(given, "local_size", 1024),
+        trained=getattr(given, "original_max_position_embeddings", 0),
+    )
+
+
+def _fields(part: Attention | Rope) -> dict[str, Any]:
+    return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
 
 
 def alibi(num_heads: int, steepest: float = 8.0) -> tuple[float, ...]:
@@ -170,7 +221,24 @@ def layer_types(c: Config, full_every: int) -> list[str]:
     ]
 
 
-def sliding(c: Config, attention: Attention) -> list[Mixer]:
+def rotated(c: Config) -> list[bool]:
+    """Which layers rotate: `no_rope_layers` holds a 0 for those that do not; by default that is
+    every `no_rope_layer_interval`-th."""
+    every = getattr(c, "no_rope_layer_interval", 4)
+    given = getattr(c, "no_rope_layers", None)
+    layers = range(c.num_hidden_layers)
+    return [bool(given[n]) if given else (n + 1) % every > 0 for n in layers]
+
+
+def rotating_windows(c: Config, heads: Attention, window: int, full_every: int = 4) -> list[Mixer]:
+    """One mixer per layer: those that see a window rotate, those that see everything do not know
+    positions (Yang et al. 2025, arXiv:2501.18795)."""
+    local, whole = replace(heads, window=window), replace(heads, rope=None)
+    kinds = layer_types(c, full_every)
+    return [local if kind == "sliding_attention" else whole for kind in kinds]
+
+
+def sliding(c: Config, attention: Attention) -> list[Attention]:
     """One mixer per layer: the config says which layers see only a window."""
     window = getattr(c, "sliding_window", 4096) if getattr(c, "use_sliding_window", False) else None
     windowed = replace(attention, window=window)

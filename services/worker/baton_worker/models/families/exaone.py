@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from baton_worker.models.families.common import (
     Config,
     architecture,
     decoder,
     glu,
     gqa,
-    layer_types,
     named,
     rms,
+    rotating_windows,
     spelled,
 )
 from baton_worker.models.spec import Decoder
@@ -48,11 +46,8 @@ def exaone4(c: Config) -> Decoder:
     """Layers with a window rotate; those that see everything do not, unless no layer slides."""
     window, norm = getattr(c, "sliding_window", 4096), rms(c, 1e-5)
     heads = gqa(c, qk_norm=norm)
-    full = heads if window is None else replace(heads, rope=None)
     pattern = getattr(c, "sliding_window_pattern", 4)
     if isinstance(pattern, str):  # "LLLG": three local layers, then a global one
         pattern = pattern.index("G") + 1
-    kinds = layer_types(c, pattern) if window else ["full_attention"] * c.num_hidden_layers
-    local = replace(heads, window=window)
-    mixers = [local if kind == "sliding_attention" else full for kind in kinds]
+    mixers = rotating_windows(c, heads, window, pattern) if window else heads
     return decoder(c, mixers, glu(c), norm=norm, style="post")

@@ -15,6 +15,7 @@ from baton_worker.models.families.common import (
     mlp,
     named,
     rms,
+    rotated,
     sliding,
     spelled,
 )
@@ -168,6 +169,25 @@ def fairseq2(c: Config) -> Decoder:
         down="ffn.output_proj",
     )
     return decoder(c, gqa(c, interleaved=True), glu(c), names=names)
+
+
+@architecture("SmolLM3ForCausalLM")
+def smollm3(c: Config) -> Decoder:
+    bias = getattr(c, "attention_bias", False)
+    heads = sliding(c, gqa(c, base=2_000_000.0, bias=bias, output_bias=bias))
+    mixers = [
+        mixer if turns else replace(mixer, rope=None)
+        for mixer, turns in zip(heads, rotated(c), strict=True)
+    ]
+    return decoder(c, mixers, glu(c, bias=getattr(c, "mlp_bias", False)), tied=True)
+
+
+@architecture("Jais2ForCausalLM")
+def jais2(c: Config) -> Decoder:
+    bias = getattr(c, "attention_bias", True)
+    ffn = mlp(c, bias=getattr(c, "mlp_bias", True), activation="relu2")
+    norm = layer_norm(getattr(c, "layer_norm_eps", 1e-5))
+    return decoder(c, gqa(c, bias=bias, output_bias=bias), ffn, norm=norm)
 
 
 @architecture("ArceeForCausalLM")

@@ -17,10 +17,11 @@ from baton_worker.models.families.common import (
     glu,
     gqa,
     layer_norm,
-    layer_types,
     named,
     rms,
     rope,
+    rotated,
+    rotating_windows,
     sliding,
     spelled,
 )
@@ -292,8 +293,11 @@ def ernie_moe(c: Config) -> Decoder:
     heads = gqa(c, bias=bias, output_bias=bias, interleaved=True, base=500_000.0)
     begin, end = first(c, "moe_layer_start_index", default=1), getattr(c, "moe_layer_end_index", -1)
     interval, num_shared = getattr(c, "moe_layer_interval", 1), c.moe_num_shared_experts
+    kinds = getattr(c, "mlp_layer_types", None)
     layers = [
-        (layer + 1) % interval == 0 and begin <= layer <= (count - 1 if end == -1 else end)
+        kinds[layer] == "sparse"
+        if kinds
+        else (layer + 1) % interval == 0 and begin <= layer <= (count - 1 if end == -1 else end)
         for layer in range(count)
     ]
     moe = Moe(
@@ -444,12 +448,8 @@ def _mimo_heads(c: Config, kind: str) -> Attention:
 def exaone_moe(c: Config) -> Decoder:
     norm, window = rms(c, NORM_EPS), getattr(c, "sliding_window", None)
     whole = gqa(c, qk_norm=norm)
-    mixers: list[Mixer] = [whole] * c.num_hidden_layers
-    if window is not None:
-        # Only the layers that see a window know positions.
-        local, everywhere = replace(whole, window=window), replace(whole, rope=None)
-        kinds = layer_types(c, getattr(c, "sliding_window_pattern", 4))
-        mixers = [local if kind == "sliding_attention" else everywhere for kind in kinds]
+    every = getattr(c, "sliding_window_pattern", 4)
+    mixers = whole if window is None else rotating_windows(c, whole, window, every)
     shared = small(c, c.moe_intermediate_size * c.num_shared_experts)
     moe = Moe(no_auxiliary_loss(c), small(c), shared=shared)
     return decoder(
@@ -464,12 +464,43 @@ def exaone_moe(c: Config) -> Decoder:
     )
 
 
+@architecture("AfmoeForCausalLM")
+def afmoe(c: Config) -> Decoder:
+    """Trinity: a gate on every channel of the attention, norms around each half."""
+    norm, every = rms(c, NORM_EPS), getattr(c, "global_attn_every_n_layers", 4)
+    heads = gqa(c, default_head_dim=128, qk_norm=norm, gate="channel")
+    num_shared = first(c, "num_shared_experts", default=2)
+    shared = small(c, c.moe_intermediate_size * num_shared) if num_shared else None
+    chosen = no_auxiliary_loss(
+        c,
+        score=getattr(c, "score_func", "sigmoid"),
+        norm=1.0 if getattr(c, "route_norm", True) else None,
+        scale=first(c, "route_scale", default=1.0),
+    )
+    dense = first(c, "num_dense_layers", default=1)
+    return decoder(
+        c,
+        rotating_windows(c, heads, getattr(c, "sliding_window", 1024), every),
+        after_dense(c, Moe(chosen, small(c), shared=shared), dense),
+        norm=norm,
+        style="sandwich",
+        embedding=Embedding(scale=c.hidden_size**0.5 if getattr(c, "mup_enabled", False) else 1.0),
+        names=named(
+            LAYER,
+            attention_gate="self_attn.gate_proj",
+            ffn_norm="pre_mlp_layernorm",
+            ffn_post_norm="post_mlp_layernorm",
+            router="mlp.router.gate",
+            router_correction="mlp.expert_bias",
+        ),
+        stacked=FUSED,
+    )
+
+
 @architecture("Llama4ForCausalLM")
 def llama4(c: Config) -> Decoder:
     count, bias = c.num_hidden_layers, getattr(c, "attention_bias", False)
     norm = rms(c, NORM_EPS)
-    every = getattr(c, "no_rope_layer_interval", 4)
-    rotated = getattr(c, "no_rope_layers", None) or [(n + 1) % every for n in range(count)]
     step = getattr(c, "interleave_moe_layer_step", 1)
     sparse = getattr(c, "moe_layers", None)
     sparse = range(step - 1, count, step) if sparse is None else sparse
@@ -487,7 +518,7 @@ def llama4(c: Config) -> Decoder:
     moe = Moe(router(c, score="sigmoid"), glu(c), shared=glu(c), weigh_input=True)
     return decoder(
         c,
-        [_llama4_heads(c, heads, bool(rotated[layer])) for layer in range(count)],
+        [_llama4_heads(c, heads, turns) for turns in rotated(c)],
         sparse_where(
             [layer in sparse for layer in range(count)], moe, small(c, c.intermediate_size_mlp)
         ),
@@ -500,9 +531,9 @@ def llama4(c: Config) -> Decoder:
     )
 
 
-def _llama4_heads(c: Config, heads: Attention, rotated: bool) -> Attention:
+def _llama4_heads(c: Config, heads: Attention, turns: bool) -> Attention:
     """Rotated layers see their chunk; the others see everything, at a rising temperature."""
-    if rotated:
+    if turns:
         norm = rms(c, NORM_EPS, scaled=False) if getattr(c, "use_qk_norm", True) else None
         chunk = getattr(c, "attention_chunk_size", 8192)
         return replace(heads, chunk=chunk, qk_norm=norm, qk_norm_after_rope=True)

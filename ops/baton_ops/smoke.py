@@ -1,0 +1,274 @@
+"""`baton smoke URL`: is what a server streams an answer at all?
+
+Asks some questions over the OpenAI API and judges each stream: its events, its language, marks of
+gibberish, its speed. Meant for the minute after a deployment, against Baton or any other server;
+the exit code is 1 when an answer fails. It does not judge whether an answer is right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from textwrap import shorten
+from typing import Any, Literal
+
+import httpx
+from pydantic import Field
+from pydantic_settings import CliPositionalArg
+from rich.console import Console
+from rich.table import Table
+
+from baton.errors import BatonError, Unavailable
+from baton.settings import Settings
+
+Language = Literal["en", "ko"]
+QUESTIONS: dict[Language, tuple[str, ...]] = {
+    "en": (
+        "What is the capital of France? Answer in one sentence.",
+        "Explain in two sentences why the sky is blue.",
+        "Tom has three apples and buys two more. How many has he? Explain briefly.",
+    ),
+    "ko": (
+        "프랑스의 수도는 어디인가요? 한 문장으로 답하세요.",
+        "하늘이 왜 파란지 두 문장으로 설명하세요.",
+        "사과 세 개가 있고 두 개를 더 샀습니다. 모두 몇 개인가요? 짧게 설명하세요.",
+    ),
+}
+_SCRIPTS: dict[Language, str] = {"en": "LATIN", "ko": "HANGUL"}
+_LEAST_SHARE = 0.6
+"""Of the letters of an answer, in the script of its question."""
+_RUN = 8
+"""The same word, or short phrase, so often in a row is a loop and no text."""
+
+
+class Smoke(Settings, prefix="smoke"):
+    """Ask a server some questions and judge the streams."""
+
+    url: CliPositionalArg[str] = "http://127.0.0.1:8000"
+    """Where the OpenAI-compatible server listens."""
+    key: str = ""
+    """API key, if the server wants one."""
+    languages: tuple[Language, ...] = Field(default=("en",), min_length=1)
+    """Languages of the questions: en, ko."""
+    max_tokens: int = Field(default=64, ge=1)
+    """Longest answer."""
+    seconds: float = Field(default=60.0, gt=0)
+    """How long one answer may take."""
+    least_speed: float = Field(default=1.0, ge=0)
+    """Tokens per second after the first that an answer must reach."""
+
+
+@dataclass
+class Answer:
+    """One stream as it came."""
+
+    text: str = ""
+    pieces: int = 0
+    tokens: int = 0
+    finish: list[str] = field(default_factory=list)
+    closed: bool = False
+    """`[DONE]` was its last event."""
+    first: float = 0.0
+    """Clock reading of the first piece of text."""
+    last: float = 0.0
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second after the first; 0 where there is no second."""
+        taken = self.last - self.first
+        return (self.tokens - 1) / taken if self.tokens > 1 and taken > 0 else 0.0
+
+
+class BadStream(Exception):
+    """The stream is none, in one sentence."""
+
+
+def events(lines: Iterable[str]) -> Iterator[dict[str, Any] | None]:
+    """The events of a stream; None for `[DONE]`. Raises `BadStream`."""
+    for line in lines:
+        if not line or line.startswith((":", "id:", "event:", "retry:")):
+            continue
+        data = line.removeprefix("data:").strip()
+        if not line.startswith("data:"):
+            raise BadStream(f"a line is no field of an event: {line[:40]!r}")
+        try:
+            yield None if data == "[DONE]" else json.loads(data)
+        except ValueError as error:
+            raise BadStream(f"an event is no JSON: {data[:40]!r}") from error
+
+
+def follow(lines: Iterable[str], seconds: float) -> Answer:
+    """Read a stream of chat completions to its end. Raises `BadStream`."""
+    answer, begin = Answer(), time.monotonic()
+    for event in events(lines):
+        now = time.monotonic()
+        if now - begin > seconds:
+            raise BadStream(f"it was not at its end after {seconds:g} s")
+        if answer.closed:
+            raise BadStream("something came after [DONE]")
+        if event is None:
+            answer.closed = True
+        elif "error" in event:
+            raise BadStream(str(event["error"].get("message", event["error"])))
+        else:
+            _take(event, now, answer)
+    return answer
+
+
+def _take(event: dict[str, Any], now: float, answer: Answer) -> None:
+    if usage := event.get("usage"):
+        answer.tokens = usage["completion_tokens"]
+    for choice in event.get("choices", []):
+        if text := choice.get("delta", {}).get("content"):
+            answer.first, answer.last = answer.first or now, now
+            answer.text, answer.pieces = answer.text + text, answer.pieces + 1
+        if reason := choice.get("finish_reason"):
+            answer.finish.append(reason)
+
+
+def faults(answer: Answer, language: Language, least_speed: float) -> list[str]:
+    """What is wrong with an answer, a sentence each."""
+    found = [*_of_stream(answer), *gibberish(answer.text)]
+    if (share := script_share(answer.text, language)) < _LEAST_SHARE:
+        found.append(f"{share:.0%} of its letters are {_SCRIPTS[language].title()}")
+    if answer.tokens > 1 and answer.speed < least_speed:
+        found.append(f"{answer.speed:.1f} tokens/s are fewer than {least_speed:g}")
+    return found
+
+
+def _of_stream(answer: Answer) -> Iterator[str]:
+    if not answer.closed:
+        yield "the stream ended without [DONE]"
+    if len(answer.finish) != 1:
+        yield f"it has {len(answer.finish)} finish reasons"
+    if not answer.tokens:
+        yield "it has no usage"
+    if answer.tokens > 4 and answer.pieces < 2:
+        yield "it came in one piece: something on the way holds streams back"
+
+
+def script_share(text: str, language: Language) -> float:
+    """Share of the letters of a text that belong to the script of a language; 0 without any."""
+    letters = [character for character in text if character.isalpha()]
+    own = sum(unicodedata.name(letter, "").startswith(_SCRIPTS[language]) for letter in letters)
+    return own / len(letters) if letters else 0.0
+
+
+def gibberish(text: str) -> list[str]:
+    """Marks of a model that is loaded wrong: broken bytes, leaked tokens, loops, no words."""
+    found = []
+    if "\N{REPLACEMENT CHARACTER}" in text:
+        found.append("it has bytes that are no text")
+    if any(unicodedata.category(c) in ("Cc", "Co", "Cn") and c not in "\n\r\t" for c in text):
+        found.append("it has control or private characters")
+    if leaked := re.search(r"<\|[\w ]+\|>|</?s>|\[/?INST\]", text):
+        found.append(f"it shows the special token {leaked[0]}")
+    if _loops(text.split()):
+        found.append("it says the same again and again")
+    if Counter(map(len, text.split())).get(1, 0) > max(8, len(text.split()) // 2):
+        found.append("most of its words are single characters")
+    return found
+
+
+def _loops(words: list[str]) -> bool:
+    """Whether one, two or three words stand `_RUN` times in a row."""
+    for size in (1, 2, 3):
+        repeated = 0
+        for at in range(size, len(words)):
+            repeated = repeated + 1 if words[at] == words[at - size] else 0
+            if repeated >= size * (_RUN - 1):
+                return True
+    return False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A question, what was answered, and what is wrong with it."""
+
+    question: str
+    answer: Answer
+    faults: list[str]
+
+
+def ask(client: httpx.Client, model: str, question: str, options: Smoke) -> Answer:
+    """Stream one answer. Raises `BadStream`."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": question}],
+        "max_tokens": options.max_tokens,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    try:
+        with client.stream("POST", "/v1/chat/completions", json=body) as response:
+            if response.status_code != 200:
+                text = response.read().decode(errors="replace")
+                raise BadStream(f"status {response.status_code}: {text[:200]}")
+            return follow(response.iter_lines(), options.seconds)
+    except httpx.TimeoutException as error:
+        raise BadStream(f"nothing came for {options.seconds:g} s") from error
+    except httpx.HTTPError as error:
+        raise BadStream(f"{type(error).__name__}: {error}") from error
+
+
+def judge(client: httpx.Client, options: Smoke) -> Iterator[Verdict]:
+    """Every question of every language, one after the other."""
+    model = _first_model(client)
+    for language in options.languages:
+        for question in QUESTIONS[language]:
+            try:
+                answer = ask(client, model, question, options)
+            except BadStream as error:
+                yield Verdict(question, Answer(), [str(error)])
+            else:
+                yield Verdict(question, answer, faults(answer, language, options.least_speed))
+
+
+def _first_model(client: httpx.Client) -> str:
+    try:
+        models = client.get("/v1/models").raise_for_status().json()["data"]
+    except (httpx.HTTPError, ValueError, KeyError) as error:
+        raise Unavailable(f"{client.base_url} does not list its models: {error}") from error
+    if not models:
+        raise Unavailable("The server has no model yet: try again in a moment.")
+    return str(models[0]["id"])
+
+
+def table(verdicts: Iterable[Verdict]) -> Table:
+    """One line per question."""
+    grid = Table("question", "answer", "tokens/s", "verdict")
+    for verdict in verdicts:
+        answer, wrong = verdict.answer, "; ".join(verdict.faults)
+        good = "[green]good[/]" if not wrong else f"[red]{wrong}[/]"
+        text = shorten(answer.text, 80, placeholder=" ...")
+        grid.add_row(verdict.question, text, f"{answer.speed:.1f}", good)
+    return grid
+
+
+def run(options: Smoke, console: Console) -> bool:
+    """Ask, show, and tell whether every answer is good."""
+    headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
+    with httpx.Client(base_url=options.url, headers=headers, timeout=options.seconds) as client:
+        verdicts = list(judge(client, options))
+    console.print(table(verdicts))
+    return not any(verdict.faults for verdict in verdicts)
+
+
+def main() -> None:
+    """Ask, and exit with 1 when an answer is none."""
+    try:
+        good = run(Smoke.load(sys.argv[1:]), Console())
+    except BatonError as error:
+        sys.exit(f"baton smoke: {error.message}")
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Image files of strangers to pixels, as a browser would show them.
+
+The format is what the bytes say, whatever media type they came under. Limits are checked on what
+the head of a file declares, before any pixel is decoded.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from baton.errors import InvalidRequest
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
+MAX_SIDE = 16_384
+"""Pixels."""
+MAX_ASPECT = 200
+"""Longer side by shorter side."""
+MAX_FRAMES = 256
+"""Of an animation, whose first frame is what counts."""
+_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+"""Pillow's modes of one channel with 16 bits."""
+
+_BAND = 1_000_000
+"""Pixels."""
+
+Image.MAX_IMAGE_PIXELS = None  # `decode` has a limit of its own, and raises where Pillow warns.
+
+
+def decode(data: bytes, max_pixels: int) -> Image.Image:
+    """The picture in a file, in RGB: upright, and on white where it is transparent.
+
+    Raises:
+        InvalidRequest: it is not one of `FORMATS`, it is damaged, or too large in some way.
+    """
+    with warnings.catch_warnings():
+        # What Pillow warns of, a damaged note beside the pixels for one, harms nobody.
+        warnings.simplefilter("ignore")
+        with _opened(data) as image:
+            _check(image, max_pixels)
+            return _loaded(image)
+
+
+def _opened(data: bytes) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(data), formats=FORMATS)
+    except Exception as error:  # Whatever a plug-in raises for a file that it cannot make sense of.
+        raise _unreadable(data) from error
+
+
+def _loaded(image: Image.Image) -> Image.Image:
+    try:
+        if getattr(image, "n_frames", 1) > MAX_FRAMES:
+            raise _large(f"has more than {MAX_FRAMES} frames")
+        image.load()
+        return rgb(ImageOps.exif_transpose(image))
+    except InvalidRequest:
+        raise
+    except MemoryError as error:
+        raise _large("needs more memory than this server gives it") from error
+    except Exception as error:  # As above, once its pixels are read.
+        raise _damaged() from error
+
+
+def _check(image: Image.Image, max_pixels: int) -> None:
+    width, height = image.size
+    if width < 1 or height < 1:
+        raise _damaged()
+    if max(width, height) > MAX_SIDE:
+        raise _large(f"has a side of more than {MAX_SIDE} pixels")
+    if width * height > max_pixels:
+        raise _large(f"has more than {max_pixels} pixels")
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        raise _large(f"is more than {MAX_ASPECT} times as long as it is wide")
+
+
+def rgb(image: Image.Image) -> Image.Image:
+    """Three channels of 8 bits. What is transparent lies on white, as in transformers."""
+    if image.mode in _DEEP:
+        return _shallow(image)
+    if "A" in image.getbands() or image.info.get("transparency") is not None:
+        return _on_white(image)
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """Band by band, since four channels of the whole would take more memory than it does."""
+    whole = Image.new("RGB", image.size)
+    rows = max(1, _BAND // image.width)
+    for top in range(0, image.height, rows):
+        band = image.crop((0, top, image.width, min(top + rows, image.height))).convert("RGBA")
+        white = Image.new("RGBA", band.size, (255, 255, 255, 255))
+        whole.paste(Image.alpha_composite(white, band).convert("RGB"), (0, top))
+    return whole
+
+
+def _shallow(image: Image.Image) -> Image.Image:
+    """The upper 8 of 16 bits; Pillow would cut every value off at 255."""
+    upper = (np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)
+    return Image.fromarray(upper).convert("RGB")
+
+
+def _large(how: str) -> InvalidRequest:
+    return InvalidRequest(f"The image {how}. Send a smaller one.", code="image_too_large")
+
+
+def _damaged() -> InvalidRequest:
+    return InvalidRequest(
+        "The image cannot be read: the file is damaged or cut off.", code="image_parse_error"
+    )
+
+
+_MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
+
+
+def _unreadable(data: bytes) -> InvalidRequest:
+    """A damaged file of a known format, or a file of no known format."""
+    if data.startswith(_MAGIC) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
+        return _damaged()
+    return InvalidRequest(
+        "You uploaded an unsupported image. Please make sure your image has one of the following "
+        "formats: ['png', 'jpeg', 'gif', 'webp'].",
+        code="invalid_image_format",
+    )

@@ -1,0 +1,65 @@
+"""From the URL of a media part to the bytes of a file. Only `data:` URLs are read.
+
+https://www.rfc-editor.org/rfc/rfc2397
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from baton.errors import InvalidRequest
+
+_HEAD = 256
+"""Characters within which the comma of a `data:` URL is looked for."""
+
+
+def fetch(url: str, most: int) -> bytes:
+    """The file that a URL holds, of at most `most` bytes.
+
+    Raises:
+        InvalidRequest: it is no `data:` URL in base64, or it holds nothing, or too much.
+    """
+    scheme = url[:_HEAD].partition(":")[0].lower()
+    if scheme in ("http", "https"):
+        raise InvalidRequest(
+            "This server does not fetch media from other servers. Send the file itself, as "
+            "data:image/png;base64,...",
+            code="media_not_allowed",
+        )
+    if scheme != "data":
+        raise InvalidRequest(
+            "Invalid media URL: expected data:image/png;base64,...", code="invalid_image_url"
+        )
+    head, comma, body = url[len("data:") :].partition(",")
+    if not comma or len(head) > _HEAD or not head.lower().endswith(";base64"):
+        raise _no_base64("its head is not like data:image/png;base64,")
+    if not head.lower().startswith("image/"):
+        raise _no_base64("its media type is not one of an image")
+    if len(body) // 4 * 3 > most + 3:
+        raise too_large(most)
+    return _decoded(body, most)
+
+
+def _decoded(body: str, most: int) -> bytes:
+    try:
+        data = base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _no_base64("it is not base64") from error
+    if not data:
+        raise InvalidRequest("The image file is empty.", code="empty_image_file")
+    if len(data) > most:
+        raise too_large(most)
+    return data
+
+
+def too_large(most: int) -> InvalidRequest:
+    """The error of a file with more than so many bytes."""
+    return InvalidRequest(
+        f"The image is larger than the {most} bytes that this server takes. Send a smaller one.",
+        code="image_too_large",
+    )
+
+
+def _no_base64(why: str) -> InvalidRequest:
+    return InvalidRequest(f"Invalid data URL of an image: {why}.", code="invalid_base64_image")

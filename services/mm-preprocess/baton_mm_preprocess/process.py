@@ -1,0 +1,176 @@
+"""Pixels to the tensor that a model was trained on, as its preprocessor_config.json says.
+
+The steps are those of transformers' image processors on Pillow, number for number: resize, crop
+from the centre, rescale, normalise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from baton.errors import ModelError
+
+Size = tuple[int, int]
+"""Height and width."""
+
+
+class Processor(msgspec.Struct, frozen=True):
+    """What is done to every image."""
+
+    edge: int = 0
+    """The shorter side gets so many pixels; 0 where `size` says both."""
+    size: Size | None = None
+    """Without regard to the aspect; None for images that are not resized so."""
+    resample: int = 3
+    """A filter of Pillow's, by its number."""
+    crop: Size | None = None
+    """What is cut from the centre; what is missing is black."""
+    scale: float = 1.0
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+
+    @property
+    def shape(self) -> Size | None:
+        """Of every tensor; None where it follows from the image."""
+        return self.crop or self.size
+
+    def __call__(self, image: Image.Image) -> npt.NDArray[np.float32]:
+        """An image in RGB to float32 [3, height, width]."""
+        if self.edge or self.size:
+            height, width = self.size or _by_edge(image.size, self.edge)
+            image = image.resize((width, height), Image.Resampling(self.resample))
+        pixels = np.asarray(image)
+        if self.crop is not None:
+            pixels = center_crop(pixels, self.crop)
+        scaled = (pixels.astype(np.float64) * self.scale).astype(np.float32)
+        normed = (scaled - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
+        return np.ascontiguousarray(normed.transpose(2, 0, 1), np.float32)
+
+
+def _by_edge(size: tuple[int, int], edge: int) -> Size:
+    """Height and width of an image of this width and height whose shorter side becomes `edge`."""
+    width, height = size
+    if width <= height:
+        return int(edge * height / width), edge
+    return edge, int(edge * width / height)
+
+
+def center_crop(pixels: npt.NDArray[np.uint8], size: Size) -> npt.NDArray[np.uint8]:
+    """[H, W, C] to [*size, C]."""
+    for axis, wanted in enumerate(size):
+        pixels = _cut(pixels, axis, wanted)
+    return pixels
+
+
+def _cut(pixels: npt.NDArray[np.uint8], axis: int, wanted: int) -> npt.NDArray[np.uint8]:
+    missing = wanted - pixels.shape[axis]
+    if missing > 0:
+        around = [(0, 0)] * pixels.ndim
+        around[axis] = (math.ceil(missing / 2), missing // 2)
+        return np.pad(pixels, around)
+    first = -missing // 2
+    return np.take(pixels, range(first, first + wanted), axis)
+
+
+_CLIP: dict[str, Any] = {
+    "size": {"shortest_edge": 224},
+    "crop_size": {"height": 224, "width": 224},
+    "do_center_crop": True,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+_SIGLIP: dict[str, Any] = {
+    "size": {"height": 224, "width": 224},
+    "do_center_crop": False,
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+}
+_COMMON: dict[str, Any] = {
+    "do_resize": True,
+    "resample": 3,
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+}
+KINDS: dict[str, dict[str, Any]] = {
+    name: _COMMON | fields
+    for names, fields in (
+        (("CLIPImageProcessor", "CLIPImageProcessorFast", "CLIPFeatureExtractor"), _CLIP),
+        (("SiglipImageProcessor", "SiglipImageProcessorFast"), _SIGLIP),
+    )
+    for name in names
+}
+"""What transformers takes for fields that a file leaves out."""
+_REFUSED = ("do_pad", "do_reduce_labels", "do_thumbnail", "do_align_long_axis")
+"""Steps of other processors."""
+
+
+def read_processor(given: Mapping[str, Any], kind: str) -> Processor:
+    """The processor that a file asks for, of `kind` if it does not say which.
+
+    Raises:
+        ModelError: it asks for something else than these steps.
+    """
+    named = given.get("image_processor_type") or given.get("feature_extractor_type") or kind
+    if named not in KINDS:
+        raise ModelError(f"its image processor {named} is not supported, only {', '.join(KINDS)}")
+    fields = KINDS[named] | {key: value for key, value in given.items() if value is not None}
+    if asked := [name for name in _REFUSED if fields.get(name)]:
+        raise ModelError(f"its image processor asks for {', '.join(asked)}")
+    try:
+        return _processor(fields, square=KINDS[named] is KINDS["SiglipImageProcessor"])
+    except (TypeError, ValueError, KeyError) as error:
+        raise ModelError(f"its image processor has a field that makes no sense: {error}") from error
+
+
+def _processor(fields: Mapping[str, Any], *, square: bool) -> Processor:
+    edge, size = 0, None
+    if fields["do_resize"]:
+        edge, size = _resized(fields["size"], square=square)
+    normal = bool(fields["do_normalize"])
+    return Processor(
+        edge=edge,
+        size=size,
+        resample=Image.Resampling(fields["resample"]),
+        crop=_both(fields["crop_size"]) if fields["do_center_crop"] else None,
+        scale=float(fields["rescale_factor"]) if fields["do_rescale"] else 1.0,
+        mean=_channels(fields["image_mean"]) if normal else (0.0, 0.0, 0.0),
+        std=_channels(fields["image_std"]) if normal else (1.0, 1.0, 1.0),
+    )
+
+
+def _resized(size: Any, *, square: bool) -> tuple[int, Size | None]:
+    """The shorter edge, or height and width. A plain number is one of them, or both."""
+    if isinstance(size, int):
+        size = {"height": size, "width": size} if square else {"shortest_edge": size}
+    if set(size) == {"shortest_edge"}:
+        return _pixels(size["shortest_edge"]), None
+    if set(size) == {"height", "width"}:
+        return 0, _both(size)
+    raise ValueError(f"size {dict(size)}")
+
+
+def _both(size: Any) -> Size:
+    if isinstance(size, int):
+        return _pixels(size), _pixels(size)
+    return _pixels(size["height"]), _pixels(size["width"])
+
+
+def _pixels(number: Any) -> int:
+    if type(number) is not int or not 1 <= number <= 4096:
+        raise ValueError(f"{number!r} pixels")
+    return number
+
+
+def _channels(numbers: Any) -> tuple[float, ...]:
+    given = [numbers] * 3 if isinstance(numbers, int | float) else list(numbers)
+    if len(given) != 3:
+        raise ValueError(f"{len(given)} channels")
+    return tuple(float(number) for number in given)

@@ -1,0 +1,40 @@
+"""The tokens that every text begins and ends with, as a tokenizer.json writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Token = tuple[str, int]
+"""Name and id."""
+
+
+def frame(before: Sequence[Token], after: Sequence[Token]) -> dict[str, Any] | None:
+    """The post-processor that puts these around a text, and around both of a pair; None if none."""
+    if not before and not after:
+        return None
+
+    def around(name: str, kind: int) -> list[dict[str, Any]]:
+        body = {"Sequence": {"id": name, "type_id": kind}}
+        return [*_special(before, kind), body, *_special(after, kind)]
+
+    return {
+        "type": "TemplateProcessing",
+        "single": around("A", 0),
+        "pair": [*around("A", 0), *around("B", 1)],
+        "special_tokens": {
+            name: {"id": name, "ids": [i], "tokens": [name]} for name, i in (*before, *after)
+        },
+    }
+
+
+def bert_frame(first: Token, last: Token) -> dict[str, Any]:
+    """One text, or a pair, as encoders in the manner of BERT read them: [CLS] A [SEP] B [SEP]."""
+    single = frame([first], [last])
+    assert single is not None
+    second = [{"Sequence": {"id": "B", "type_id": 1}}, *_special([last], 1)]
+    return {**single, "pair": [*single["single"], *second]}
+
+
+def _special(tokens: Sequence[Token], kind: int) -> list[dict[str, Any]]:
+    return [{"SpecialToken": {"id": name, "type_id": kind}} for name, _ in tokens]

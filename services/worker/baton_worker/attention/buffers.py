@@ -1,0 +1,66 @@
+"""Memory for the indices of steps that is made once and written by every step.
+
+A decode step of rows that go on writes the same addresses as the one before: nothing is allocated
+for it, and what has taken down an address, as a captured graph does, finds the new indices there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class _Buffer:
+    """One piece of memory on the host, and of the same size on a device that is no CPU."""
+
+    memory: npt.NDArray[Any]
+    there: Tensor | None
+    used: npt.NDArray[Any]
+    """The front of `memory`, in the shape that was asked for last."""
+
+
+class Buffers:
+    """Named pieces of memory. They grow, to powers of two, and never shrink.
+
+    Args:
+        device: where the indices are read.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_cpu, self._device = device.type == "cpu", device
+        self._buffers: dict[str, _Buffer] = {}
+        self.allocations = 0
+        """How often memory was made: it rests once a step was as large as any that comes."""
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Memory of this name, contiguous, for the host to write. It holds anything."""
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.used.shape != shape:
+            buffer = self._buffers[name] = self._cut(buffer, shape, dtype)
+        return buffer.used
+
+    def tensor(self, name: str) -> Tensor:
+        """What was written to the `array` of this name, on the device: until the next time."""
+        buffer = self._buffers[name]
+        written = torch.from_numpy(buffer.used)
+        if buffer.there is None:
+            return written
+        # From memory that is not pinned: it is free again when this returns.
+        return buffer.there[: written.numel()].view(written.shape).copy_(written)
+
+    def _cut(self, buffer: _Buffer | None, shape: tuple[int, ...], dtype: npt.DTypeLike) -> _Buffer:
+        size = math.prod(shape)
+        if buffer is None or len(buffer.memory) < size:
+            self.allocations += 1
+            memory = np.zeros(1 << max(size - 1, 0).bit_length(), dtype)
+            there = None if self._on_cpu else torch.from_numpy(memory).to(self._device)
+        else:
+            memory, there = buffer.memory, buffer.there
+        return _Buffer(memory, there, memory[:size].reshape(shape))

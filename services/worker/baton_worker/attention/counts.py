@@ -1,0 +1,76 @@
+"""How often attention is planned, and how often plain torch answers, for whoever wants to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from baton_worker.attention.base import AttentionBatch, AttentionCall, Backend
+
+
+@dataclass
+class Counts:
+    """What has happened since the last report."""
+
+    plans: int = 0
+    """Made: in a step one for each kind of layer, and group of pages that has such layers."""
+    replans: int = 0
+    """Of those, for a step whose rows have other numbers of new tokens than in the last one of that
+    kind of layer: a plan that was kept would not do."""
+    fallbacks: int = 0
+    """Layers that plain torch has answered, since no kernel takes them."""
+    _last: dict[AttentionCall, tuple[int, ...]] = field(default_factory=dict)
+
+    def planned(self, batch: AttentionBatch, call: AttentionCall) -> None:
+        """Count a plan."""
+        self.plans += 1
+        self.replans += self._last.get(call, batch.counts) != batch.counts
+        self._last[call] = batch.counts
+
+    def __str__(self) -> str:
+        """One phrase for a log line."""
+        return (
+            f"attention: {self.plans} plans, {self.replans} of them replans, "
+            f"{self.fallbacks} fallbacks to torch"
+        )
+
+    def clear(self) -> None:
+        """Count anew."""
+        self.plans = self.replans = self.fallbacks = 0
+
+
+class Counted:
+    """A backend that counts what it is asked to do.
+
+    Args:
+        backend: which answers.
+        plain: whether it is one in plain torch.
+        counts: where to.
+    """
+
+    def __init__(self, backend: Backend, plain: bool, counts: Counts) -> None:
+        self.backend, self._plain, self._counts = backend, plain, counts
+        self.layouts, self.uncaptured = backend.layouts, backend.uncaptured
+
+    def refuses(self, call: AttentionCall) -> str | None:
+        """See `Backend.refuses`."""
+        return self.backend.refuses(call)
+
+    def plan(self, batch: AttentionBatch, call: AttentionCall) -> Any:
+        """See `Backend.plan`."""
+        self._counts.planned(batch, call)
+        return self.backend.plan(batch, call)
+
+    def forward(
+        self,
+        plan: Any,
+        query: Tensor,
+        pages: Tensor,
+        sinks: Tensor | None = None,
+        lse: Tensor | None = None,
+    ) -> Tensor:
+        """See `Backend.forward`."""
+        self._counts.fallbacks += self._plain
+        return self.backend.forward(plan, query, pages, sinks, lse)

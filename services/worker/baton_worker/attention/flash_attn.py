@@ -1,0 +1,108 @@
+"""FlashAttention-2 (Dao 2023, arXiv:2307.08691) over pages, as the package `flash_attn` has it.
+
+Its kernels read pages of a multiple of 256 tokens in place (`--worker.page-size 256`). Smaller ones
+are copied together first, the keys of one row behind those of the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
+from baton_worker.attention.libraries import Library, lengths, offsets, ragged, split
+from baton_worker.kernels.layout import EVERY
+
+_LIBRARY = Library("flash_attn", "`pip install flash-attn`", (8, 0))
+_PAGE_TOKENS = 256
+_MOST_CHANNELS = 256
+_UNDERSTOOD = {"softcap", "slopes"}
+"""What its kernels compute, see `unknown`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    batch: AttentionBatch
+    call: AttentionCall
+    key_starts: Tensor
+    """int32 [B + 1]"""
+    longest: int
+    """Most keys of a row."""
+    slopes: Tensor | None
+    tokens: tuple[Tensor, Tensor] | None
+    """Page and offset of every key, int64 each, where pages are not read in place."""
+
+
+class FlashAttnBackend:
+    """`flash_attn_varlen_func` for all rows of a step."""
+
+    layouts = EVERY
+    uncaptured = "FlashAttention-2 is told where keys begin by a tensor that each plan makes"
+
+    def refuses(self, call: AttentionCall) -> str | None:
+        """What the installation, the GPU or the kernels cannot do."""
+        if reason := _LIBRARY.refuses(call):
+            return reason
+        if reason := unknown(call, _UNDERSTOOD):
+            return reason
+        if call.head_dim > _MOST_CHANNELS or call.head_dim % 8:
+            return (
+                f"it has heads of {_MOST_CHANNELS} channels at most, in eights, not {call.head_dim}"
+            )
+        return None
+
+    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+        """Where the keys of each row begin."""
+        assert fits(batch, call)
+        device, keys = batch.lengths.device, lengths(batch)
+        slopes = call.slopes
+        return _Plan(
+            batch,
+            call,
+            torch.from_numpy(offsets(keys)).to(device),
+            int(keys.max()),
+            None if slopes is None else torch.tensor(slopes, dtype=torch.float32, device=device),
+            None if batch.page_size % _PAGE_TOKENS == 0 else _tokens(batch),
+        )
+
+    def forward(
+        self,
+        plan: _Plan,
+        query: Tensor,
+        pages: Tensor,
+        sinks: Tensor | None = None,
+        lse: Tensor | None = None,
+    ) -> Tensor:
+        """See `Backend.forward`."""
+        assert sinks is None and lse is None
+        batch, call = plan.batch, plan.call
+        key, value = split(pages, call)
+        if plan.tokens is not None:
+            key, value = key[plan.tokens], value[plan.tokens]
+        out: Tensor = import_module("flash_attn").flash_attn_varlen_func(
+            *(query, key, value),
+            cu_seqlens_q=batch.query_starts,
+            cu_seqlens_k=plan.key_starts,
+            max_seqlen_q=max(batch.counts),
+            max_seqlen_k=plan.longest,
+            softmax_scale=call.scale,
+            causal=True,
+            window_size=(-1, -1) if call.window is None else (call.window - 1, 0),
+            softcap=call.softcap or 0.0,
+            alibi_slopes=plan.slopes,
+            block_table=batch.page_table if plan.tokens is None else None,
+        )
+        return out.flatten(1)
+
+
+def _tokens(batch: AttentionBatch) -> tuple[Tensor, Tensor]:
+    """Page and offset of every key of every row, int64 [sum of lengths] each."""
+    device = batch.page_table.device
+    row, number = ragged(lengths(batch))
+    place, offset = np.divmod(number, batch.page_size)
+    at = (torch.from_numpy(x).to(device) for x in (row, place))
+    return batch.page_table[tuple(at)].long(), torch.from_numpy(offset).to(device)

@@ -1,0 +1,97 @@
+"""FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608) over pages of any size, for Hopper.
+
+Latents go in two parts: the rotated channels are the key, the others both the value and, times
+`qv`, the rest of the score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from torch import Tensor
+
+from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
+from baton_worker.attention.libraries import Library, split
+from baton_worker.kernels.layout import EVERY
+
+_LIBRARY = Library(
+    "flash_attn_interface", "`pip install` the folder hopper of flash-attention", (9, 0)
+)
+_MOST_CHANNELS = 256
+_UNDERSTOOD = {"softcap", "value_dim", "latent"}
+"""What its kernels compute, see `unknown`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    batch: AttentionBatch
+    call: AttentionCall
+
+
+class FlashAttn3Backend:
+    """`flash_attn_with_kvcache` for all rows of a step, whose new keys are in the pages already."""
+
+    layouts = EVERY
+    uncaptured = "nobody has tried yet whether FlashAttention-3 can be captured"
+
+    def refuses(self, call: AttentionCall) -> str | None:
+        """What the installation, the GPU or the kernels cannot do."""
+        if reason := _LIBRARY.refuses(call):
+            return reason
+        if reason := unknown(call, _UNDERSTOOD):
+            return reason
+        if call.head_dim % 8 or call.width % 8:
+            return f"it has channels in eights, not {call.head_dim} and values of {call.width}"
+        return _latents(call) if call.latent else _heads(call)
+
+    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+        """Nothing to prepare."""
+        assert fits(batch, call)
+        return _Plan(batch, call)
+
+    def forward(
+        self,
+        plan: _Plan,
+        query: Tensor,
+        pages: Tensor,
+        sinks: Tensor | None = None,
+        lse: Tensor | None = None,
+    ) -> Tensor:
+        """See `Backend.forward`."""
+        assert sinks is None and lse is None
+        batch, call = plan.batch, plan.call
+        (key, value), absorbed = split(pages, call), None
+        if call.latent:
+            query, absorbed = query[..., call.width :], query[..., : call.width]
+            key = key[..., call.width :]
+        out: Tensor = import_module("flash_attn_interface").flash_attn_with_kvcache(
+            *(query, key, value),
+            qv=absorbed,
+            cache_seqlens=batch.lengths,
+            page_table=batch.page_table,
+            cu_seqlens_q=batch.query_starts,
+            max_seqlen_q=max(batch.counts),
+            softmax_scale=call.scale,
+            causal=True,
+            window_size=(-1, -1) if call.window is None else (call.window - 1, 0),
+            softcap=call.softcap or 0.0,
+        )
+        return out.flatten(1)
+
+
+def _heads(call: AttentionCall) -> str | None:
+    """Widths of keys and values that there is no kernel for."""
+    key, value = call.head_dim, call.width
+    same = key == value <= _MOST_CHANNELS
+    if same or (128 < key <= 192 and 96 < value <= 128) or (key <= 64 and value <= 512):
+        return None
+    return f"it has no kernel for keys of {key} and values of {value} channels"
+
+
+def _latents(call: AttentionCall) -> str | None:
+    """Widths of latents that there is no kernel for."""
+    rest = call.head_dim - call.width
+    if 256 <= call.width <= 512 and 0 < rest <= 64:
+        return None
+    return f"it has no kernel for latents of {call.width} channels and {rest} rotated ones"

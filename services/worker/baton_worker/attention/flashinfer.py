@@ -1,0 +1,166 @@
+"""FlashInfer (Ye et al. 2025, arXiv:2501.01005): a kernel for decode rows, one for prompt chunks.
+
+The rows of a step with one new token go to one wrapper, all others to another. What a wrapper plans
+is shared by all layers of a kind, and kept until their step is over.
+
+    step      row 0 (decode)    row 1 (chunk)    row 2 (decode)
+    decode    row 0, row 2      prefill    row 1
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
+from baton_worker.attention.flashinfer_plan import LIBRARY, Lent, Rows, Wrappers, workspace
+from baton_worker.attention.libraries import split
+from baton_worker.kernels.layout import EVERY, Layout
+
+_WIDTHS = (64, 128, 256)
+_PLAIN_GROUP = 3
+"""Up to so many heads that share a key head, products on tensor cores would be mostly padding. Its
+kernels without them have no others but 4 and 8."""
+_UNDERSTOOD = {"softcap"}
+"""What its kernels compute, see `unknown`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    lent: Lent
+    tokens: Tensor | None
+    """int64, where the new tokens of its rows are; None: it has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    call: AttentionCall
+    parts: tuple[_Part, ...]
+
+
+class FlashInferBackend:
+    """`BatchDecodeWithPagedKVCacheWrapper` and `BatchPrefillWithPagedKVCacheWrapper`."""
+
+    layouts = EVERY
+    uncaptured = "FlashInfer plans each step on the host"
+
+    def __init__(self) -> None:
+        self._wrappers = functools.cache(_wrappers)
+
+    def refuses(self, call: AttentionCall) -> str | None:
+        """What the installation, the GPU or the kernels cannot do."""
+        if reason := LIBRARY.refuses(call):
+            return reason
+        if reason := unknown(call, _UNDERSTOOD):
+            return reason
+        if call.head_dim not in _WIDTHS:
+            return f"it has heads of {', '.join(map(str, _WIDTHS))} channels, not {call.head_dim}"
+        return None
+
+    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+        """Let one wrapper plan for the decode rows and one for all others."""
+        assert fits(batch, call)
+        counts = np.asarray(batch.counts)
+        kinds = ((counts == 1, _plan_decode), (counts > 1, _plan_prefill))
+        return _Plan(
+            call,
+            tuple(
+                self._part(batch, call, np.flatnonzero(chosen), prepare)
+                for chosen, prepare in kinds
+                if chosen.any()
+            ),
+        )
+
+    def _part(
+        self,
+        batch: AttentionBatch,
+        call: AttentionCall,
+        rows: npt.NDArray[np.int64],
+        prepare: Callable[..., None],
+    ) -> _Part:
+        lent = self._wrappers(prepare is _plan_decode, call).lend()
+        prepare(lent.wrapper, Rows.of(batch, rows), batch.page_size, call)
+        if len(rows) == len(batch.counts):
+            return _Part(lent, None)
+        tokens = np.flatnonzero(np.isin(batch.flat()[0], rows))
+        return _Part(lent, torch.from_numpy(tokens).to(batch.slots.device, non_blocking=True))
+
+    def forward(
+        self,
+        plan: _Plan,
+        query: Tensor,
+        pages: Tensor,
+        sinks: Tensor | None = None,
+        lse: Tensor | None = None,
+    ) -> Tensor:
+        """See `Backend.forward`."""
+        assert sinks is None and lse is None
+        held = _ordered(pages, plan.call)
+        if (whole := plan.parts[0]).tokens is None:
+            done: Tensor = whole.lent.wrapper.run(query, held)
+            return done.flatten(1)
+        out = query.new_empty(query.shape)
+        for part in plan.parts:
+            assert part.tokens is not None
+            rows = part.lent.wrapper.run(query.index_select(0, part.tokens), held)
+            out.index_copy_(0, part.tokens, rows)
+        return out.flatten(1)
+
+
+def _wrappers(decode: bool, call: AttentionCall) -> Wrappers:
+    """Of this kind of row and of layer."""
+
+    def make() -> Any:
+        library, layout = import_module("flashinfer"), str(call.layout).upper()
+        if not decode:
+            return library.BatchPrefillWithPagedKVCacheWrapper(workspace(call.device), layout)
+        return library.BatchDecodeWithPagedKVCacheWrapper(
+            workspace(call.device), layout, use_tensor_cores=call.group > _PLAIN_GROUP
+        )
+
+    return Wrappers(make)
+
+
+def _plan_decode(wrapper: Any, rows: Rows, page_size: int, call: AttentionCall) -> None:
+    wrapper.plan(
+        *(rows.page_starts, rows.pages, rows.last(page_size)),
+        *(call.num_heads, call.num_kv_heads, call.head_dim, page_size),
+        **_features(call),
+    )
+
+
+def _plan_prefill(wrapper: Any, rows: Rows, page_size: int, call: AttentionCall) -> None:
+    wrapper.plan(
+        *(rows.query_starts, rows.page_starts, rows.pages, rows.last(page_size)),
+        *(call.num_heads, call.num_kv_heads, call.head_dim, page_size),
+        causal=True,
+        **_features(call),
+    )
+
+
+def _features(call: AttentionCall) -> dict[str, Any]:
+    """What both kinds of wrapper are told of a layer."""
+    return {
+        "pos_encoding_mode": "NONE",
+        "window_left": -1 if call.window is None else call.window - 1,
+        "logits_soft_cap": call.softcap or 0.0,
+        "sm_scale": call.scale,
+        "q_data_type": call.dtype,
+        "kv_data_type": call.dtype,
+    }
+
+
+def _ordered(pages: Tensor, call: AttentionCall) -> tuple[Tensor, Tensor]:
+    """Views of keys and values, the axes in the order of the layout."""
+    key, value = split(pages, call)
+    if call.layout is Layout.NHD:
+        return key, value
+    return key.transpose(1, 2), value.transpose(1, 2)

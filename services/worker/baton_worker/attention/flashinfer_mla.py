@@ -1,0 +1,89 @@
+"""FlashInfer over latents: `BatchMLAPagedAttentionWrapper`, for decode rows and prompt chunks."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from importlib import import_module
+
+import numpy as np
+from torch import Tensor
+
+from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
+from baton_worker.attention.flashinfer_plan import LIBRARY, Lent, Rows, Wrappers, workspace
+from baton_worker.kernels.layout import EVERY
+
+_WIDTHS = (512, 64)
+_UNDERSTOOD = {"latent", "value_dim"}
+"""What its kernels compute, see `unknown`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    call: AttentionCall
+    lent: Lent
+
+
+class FlashInferMlaBackend:
+    """One wrapper for all rows of a step; layers of a kind share its plan."""
+
+    layouts = EVERY
+    uncaptured = "FlashInfer plans each step on the host"
+
+    def __init__(self) -> None:
+        self._wrappers = functools.cache(_wrappers)
+
+    def refuses(self, call: AttentionCall) -> str | None:
+        """What the installation, the GPU or the kernels cannot do."""
+        if reason := LIBRARY.refuses(call):
+            return reason
+        if not call.latent:
+            return "it serves latent attention only"
+        if reason := unknown(call, _UNDERSTOOD):
+            return reason
+        if call.window is not None:
+            return "it has no windows"
+        if (widths := (call.width, call.head_dim - call.width)) != _WIDTHS:
+            return "it has latents of {} channels and {} rotated ones, not {} and {}".format(
+                *_WIDTHS, *widths
+            )
+        return None
+
+    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+        """Let a wrapper plan."""
+        assert fits(batch, call)
+        rows, lent = Rows.of(batch, np.arange(len(batch.counts))), self._wrappers(call).lend()
+        lent.wrapper.plan(
+            *(rows.query_starts, rows.page_starts, rows.pages, rows.lengths),
+            *(call.num_heads, call.width, call.head_dim - call.width, batch.page_size),
+            causal=True,
+            sm_scale=call.scale,
+            q_data_type=call.dtype,
+            kv_data_type=call.dtype,
+        )
+        return _Plan(call, lent)
+
+    def forward(
+        self,
+        plan: _Plan,
+        query: Tensor,
+        pages: Tensor,
+        sinks: Tensor | None = None,
+        lse: Tensor | None = None,
+    ) -> Tensor:
+        """See `Backend.forward`."""
+        assert sinks is None and lse is None
+        width, latents = plan.call.width, pages[:, :, 0, 0]
+        out: Tensor = plan.lent.wrapper.run(
+            *(query[..., :width], query[..., width:]),
+            *(latents[..., :width], latents[..., width:]),
+        )
+        return out.flatten(1)
+
+
+def _wrappers(call: AttentionCall) -> Wrappers:
+    """Of this kind of layer."""
+    device = call.device
+    return Wrappers(
+        lambda: import_module("flashinfer.mla").BatchMLAPagedAttentionWrapper(workspace(device))
+    )

@@ -1,0 +1,83 @@
+"""What FlashInfer is told of a step, and the wrappers that plan with it."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from baton_worker.attention.base import AttentionBatch
+from baton_worker.attention.libraries import Library, lengths, offsets, ragged
+
+LIBRARY = Library("flashinfer", "`pip install flashinfer-python`", (8, 0))
+_WORKSPACE_BYTES = 128 << 20
+
+
+@functools.cache
+def workspace(device: torch.device) -> Tensor:
+    """Where kernels put what they merge. One for all wrappers: they run one after the other."""
+    return torch.zeros(_WORKSPACE_BYTES, dtype=torch.uint8, device=device)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Lent:
+    """A wrapper that has planned, and is planned anew only when this is gone."""
+
+    wrapper: Any
+
+
+class Wrappers:
+    """Wrappers of one kind. Steps are planned in turn, so there are few, and none is made twice.
+
+    Args:
+        make: one of them.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make, self._free = make, list[Any]()
+
+    def lend(self) -> Lent:
+        """One that no plan needs."""
+        lent = Lent(self._free.pop() if self._free else self._make())
+        weakref.finalize(lent, self._free.append, lent.wrapper).atexit = False
+        return lent
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The keys of some rows of a step, as FlashInfer wants to be told: on the host what it plans
+    with."""
+
+    query_starts: Tensor
+    """int32 [B + 1] on the host."""
+    page_starts: Tensor
+    """int32 [B + 1] on the host."""
+    pages: Tensor
+    """int32 [pages of all of them] on the device."""
+    lengths: Tensor
+    """int32 [B] on the host."""
+
+    @classmethod
+    def of(cls, batch: AttentionBatch, rows: npt.NDArray[np.int64]) -> Rows:
+        """These rows of a step."""
+        keys, counts = lengths(batch)[rows], np.asarray(batch.counts)[rows]
+        used, device = -(-keys // batch.page_size), batch.page_table.device
+        owner, place = ragged(used)
+        at = (torch.from_numpy(x).to(device, non_blocking=True) for x in (rows[owner], place))
+        return cls(
+            torch.from_numpy(offsets(counts)),
+            torch.from_numpy(offsets(used)),
+            batch.page_table[tuple(at)],
+            torch.from_numpy(keys.astype(np.int32)),
+        )
+
+    def last(self, page_size: int) -> Tensor:
+        """Tokens in the last page of each, int32 [B]."""
+        return (self.lengths - 1) % page_size + 1

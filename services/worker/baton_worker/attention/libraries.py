@@ -1,0 +1,70 @@
+"""What backends have in common whose kernels are in packages of others, for NVIDIA's GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from baton_worker.attention.base import AttentionBatch, AttentionCall
+
+_DTYPES = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A package of kernels.
+
+    Attributes:
+        module: what is imported.
+        install: how it comes here.
+        capability: the oldest GPUs that it knows.
+    """
+
+    module: str
+    install: str
+    capability: tuple[int, int]
+
+    def refuses(self, call: AttentionCall) -> str | None:
+        """Why nothing of it runs here, as half a sentence; None if it does."""
+        if find_spec(self.module) is None:
+            return f"{self.module} is not installed: {self.install}, or take triton"
+        if call.device.type != "cuda" or torch.version.hip is not None:
+            return "it needs an NVIDIA GPU"
+        if (found := torch.cuda.get_device_capability(call.device)) < self.capability:
+            wanted, own = (".".join(map(str, pair)) for pair in (self.capability, found))
+            return f"it needs a GPU of compute capability {wanted}, this one has {own}"
+        if call.dtype not in _DTYPES:
+            return f"it has no kernel for {call.dtype}"
+        return None
+
+
+def split(pages: Tensor, call: AttentionCall) -> tuple[Tensor, Tensor]:
+    """Views of the keys and the values in the pages of a call: [num_pages, page_size, num_kv_heads,
+    width] each, whatever the layout."""
+    if call.latent or call.value_dim is not None:
+        start = 0 if call.latent else call.head_dim
+        plane = pages[:, :, 0]
+        return plane[..., : call.head_dim], plane[..., start : start + call.width]
+    return pages[:, :, 0], pages[:, :, 1]
+
+
+def lengths(batch: AttentionBatch) -> npt.NDArray[np.int64]:
+    """Keys of each row, int64 [B]."""
+    return np.asarray(batch.starts, np.int64) + np.asarray(batch.counts, np.int64)
+
+
+def ragged(counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Of each of `counts` things that lie one behind the other: whose it is, and the how manyth
+    there."""
+    owner = np.repeat(np.arange(len(counts)), counts)
+    return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def offsets(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Where each of them begins, and the end: int32 [B + 1]."""
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)

@@ -1,0 +1,48 @@
+"""Attention over disjoint sets of keys, put together to attention over all of them.
+
+What a softmax over some keys has left out of the denominator is known from the log-sum-exp of their
+scores: each part weighs exp(lse - the lse of all) (cascade inference, Ye et al. 2024; context
+parallelism, Liu et al. 2023, arXiv:2310.01889).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What `Backend.forward` says of a `partial` call."""
+
+    out: Tensor
+    """[T, num_heads * width], any float dtype; zeros where nothing was seen."""
+    lse: Tensor
+    """float32 [T, num_heads]; -inf where nothing was seen."""
+
+
+def merge(parts: Sequence[Partial], sinks: Tensor | None = None) -> Partial:
+    """The parts, in their order, as one.
+
+    Args:
+        parts: at least one; no key in more than one of them.
+        sinks: float, broadcast to [T, num_heads]: a score that no part has had yet, of a key whose
+            value is zero.
+
+    Returns:
+        Of the dtype of the first part. What sees nothing in any part is 0, its `lse` -inf; what is
+        no number in one part is none in all.
+    """
+    first = parts[0]
+    seen = torch.stack([part.lse for part in parts])
+    if sinks is not None:
+        seen = torch.cat((seen, sinks.float().expand_as(first.lse)[None]))
+    lse = seen.logsumexp(0)
+    shares = (seen - lse.masked_fill(lse.isneginf(), 0.0)).exp()
+    out = torch.zeros_like(first.out, dtype=torch.float32).view(*lse.shape, -1)
+    for part, share in zip(parts, shares, strict=False):  # A sink has a share and no part.
+        out += share[..., None] * part.out.float().view_as(out)
+    return Partial(out.flatten(1).to(first.out.dtype), lse)

@@ -1,0 +1,135 @@
+"""Paged attention on a GPU in one launch for decode rows and prompt chunks, pages read in place.
+
+Grouped heads, windows, chunks, soft caps, ALiBi, sinks, latents, pages of codes and both layouts.
+The kernel is `kernels/triton/attention.py`; its twin in torch is `attention.reference`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
+from baton_worker.kernels import triton
+from baton_worker.kernels.layout import EVERY
+from baton_worker.kernels.pages import row_width
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_MOST_CHANNELS = 256
+_MOST_LATENT_CHANNELS = 512
+_UNDERSTOOD = {
+    *("softcap", "slopes", "chunk", "sinks", "token_sinks"),
+    *("codes", "value_dim", "partial", "tree", "latent"),
+}
+"""What its kernels compute, see `unknown`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    batch: AttentionBatch
+    call: AttentionCall
+    slopes: Tensor | None
+    places: Tensor
+    split_tokens: int
+    partitions: int
+    ranges: Tensor | None
+
+
+class TritonBackend:
+    """One kernel for every kind of row; rows of few new tokens cut their keys into partitions."""
+
+    layouts = EVERY
+    uncaptured = None
+
+    def refuses(self, call: AttentionCall) -> str | None:
+        """What the device, the installation or the tiles of the kernel cannot do."""
+        if reason := triton.refuses(call.device):
+            return reason
+        if call.device.type == "cpu" and call.dtype is torch.bfloat16:
+            return "Triton's interpreter does not multiply bfloat16"
+        if call.dtype not in _DTYPES:
+            return f"it has no product for {call.dtype}"
+        if reason := unknown(call, _UNDERSTOOD):
+            return reason
+        return _too_much(call)
+
+    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+        """Which rows are cut into partitions, and how many there are."""
+        from baton_worker.kernels.triton.attention import PARTITION, few, shared
+
+        assert fits(batch, call)
+        counts, starts = np.asarray(batch.counts), np.asarray(batch.starts)
+        short = counts <= few(shared(call.group, call.latent))
+        partitions = -(-int(((starts + counts) * short).max()) // PARTITION)
+        # One partition is the whole row: there is nothing to merge.
+        split = short & (partitions > 1)
+        places = np.where(split, np.cumsum(counts * split) - counts * split, -1)
+        device = batch.lengths.device
+        return _Plan(
+            batch,
+            call,
+            None if call.slopes is None else torch.tensor(call.slopes, device=device),
+            torch.from_numpy(places.astype(np.int32)).to(device, non_blocking=True),
+            int((counts * split).sum()),
+            partitions if split.any() else 1,
+            None
+            if batch.ranges is None
+            else torch.tensor(batch.ranges, dtype=torch.int32, device=device),
+        )
+
+    def forward(
+        self,
+        plan: _Plan,
+        query: Tensor,
+        pages: Tensor,
+        sinks: Tensor | None = None,
+        lse: Tensor | None = None,
+    ) -> Tensor:
+        """See `Backend.forward`."""
+        from baton_worker.kernels.triton.attention import attend
+
+        batch, call = plan.batch, plan.call
+        apart = call.latent or call.value_dim is None
+        beside = None if apart else row_width(call.head_dim, call.codes)
+        return attend(
+            query,
+            pages,
+            page_table=batch.page_table,
+            lengths=batch.lengths,
+            query_starts=batch.query_starts,
+            places=plan.places,
+            split_tokens=plan.split_tokens,
+            partitions=plan.partitions,
+            longest=max(batch.counts),
+            scale=call.scale,
+            softcap=call.softcap,
+            slopes=plan.slopes,
+            window=call.window,
+            chunk=call.chunk,
+            sinks=sinks,
+            code=call.codes.number if call.codes else 0,
+            value_dim=call.value_dim,
+            value_offset=beside,
+            latent=call.latent,
+            ranges=plan.ranges,
+            ancestors=None if batch.trees is None else batch.trees.ancestors,
+            depths=None if batch.trees is None else batch.trees.depths,
+            lse=lse,
+        )
+
+
+def _too_much(call: AttentionCall) -> str | None:
+    """What a tile has no room for."""
+    if not call.latent:
+        widest, most = max(call.head_dim, call.width), _MOST_CHANNELS
+        return f"a tile holds {most} channels of a head, not {widest}" if widest > most else None
+    if call.codes:
+        return f"it reads no {call.codes} latents"
+    if call.width > (most := _MOST_LATENT_CHANNELS):
+        return f"a tile holds {most} channels of a latent, not {call.width}"
+    if (rest := call.head_dim - call.width) > _MOST_CHANNELS:
+        return f"a tile holds {_MOST_CHANNELS} channels behind a latent, not {rest}"
+    return None

@@ -1,0 +1,201 @@
+"""`baton bench engine [MODEL]`: how fast one worker's engine is, without the services around it.
+
+For each length: a prompt of so many tokens, in chunks of the step's budget, then an answer behind
+it. All numbers are tokens per second of the engine's own time, a step after the other, for one
+sequence or for several at once (`--rows`). Lengths take turns, so that a noisy machine is noisy for
+all.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+from pydantic_settings import CliPositionalArg
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from baton.errors import BatonError, SettingsError
+from baton.protocol import NewSequence, Plan, Sampling
+from baton.settings import DEFAULT_MODEL
+from baton.tokens import pack
+from baton_worker.config import Config
+from baton_worker.engine import Engine
+from baton_worker.resolution import Resolved
+
+
+class Bench(Config, prefix="worker"):
+    """Measure the engine: prefill and generation at several lengths."""
+
+    model: CliPositionalArg[str] = DEFAULT_MODEL
+    """Model to load: a directory, .gguf file, org/name[@revision], or pypi://package/file."""
+    lengths: tuple[Annotated[int, Field(ge=2)], ...] = Field(default=(256, 512, 1024), min_length=1)
+    """Tokens of a prompt, in turn."""
+    generate: int = Field(default=64, ge=1)
+    """Tokens of the answer behind each prompt."""
+    rows: int = Field(default=1, ge=1, le=1024)
+    """Sequences that run at once."""
+    rounds: int = Field(default=3, ge=1)
+    """How often each length is measured; the median counts."""
+    out: Path | None = None
+    """File for the figures as JSON."""
+
+
+@dataclass
+class Figures:
+    """Tokens per second at one length, one entry per round."""
+
+    length: int
+    prefill: list[float] = field(default_factory=list)
+    generate: list[float] = field(default_factory=list)
+
+
+class Load:
+    """Plans for `rows` sequences of one length, in an engine that holds no others."""
+
+    def __init__(self, resolved: Resolved, length: int, rows: int, generate: int) -> None:
+        if resolved.pooling is not None and not resolved.pooling.generates:
+            raise SettingsError(
+                "This model makes vectors, not text: measure it with `baton bench`."
+            )
+        self._resolved, self._length, self._rows = resolved, length, rows
+        pages = -(-(length + generate) // resolved.page_size)
+        taken = rows * pages * len(resolved.groups.windows)
+        if length + generate > resolved.max_length:
+            raise SettingsError(
+                f"{length} tokens and {generate} more are over the model's {resolved.max_length}; "
+                "give smaller --lengths."
+            )
+        if taken > resolved.num_pages or rows > resolved.max_rows:
+            raise SettingsError(
+                f"{rows} sequences of {length + generate} tokens do not fit; give smaller "
+                "--lengths or --rows, or more --num-pages."
+            )
+        self._pages, self._generate = pages, generate
+
+    def prefill(self, step: int, tokens: bytes) -> Iterator[Plan]:
+        """All prompts, one sequence after the other; each ends in its first token."""
+        for slot in range(self._rows):
+            for start in range(0, self._length, self._resolved.max_batch_tokens):
+                yield self._chunk(step, slot, start, tokens)
+                step += 1
+
+    def _chunk(self, step: int, slot: int, start: int, tokens: bytes) -> Plan:
+        count = min(self._resolved.max_batch_tokens, self._length - start)
+        how = Sampling(self._generate + 1, temperature=0.0)
+        new, groups = not start, len(self._resolved.groups.windows)
+        first = slot * self._pages * groups
+        return Plan(
+            epoch=0,
+            step=step,
+            rows=pack([slot], "I"),
+            starts=pack([start], "I"),
+            counts=pack([count], "I"),
+            samples=pack([start + count == self._length], "B"),
+            enter=(NewSequence(slot, tokens, self._length, how),) if new else (),
+            page_rows=pack([slot] * groups, "I") if new else b"",
+            page_counts=pack([self._pages] * groups, "I") if new else b"",
+            pages=pack(range(first, first + self._pages * groups), "I") if new else b"",
+            page_groups=bytes(range(groups)) if new else b"",
+        )
+
+    def decode(self, step: int) -> Iterator[Plan]:
+        """One token of every sequence per plan."""
+        rows = pack(range(self._rows), "I")
+        for made in range(self._generate):
+            starts = pack([self._length + made] * self._rows, "I")
+            counts, samples = pack([1] * self._rows, "I"), pack([1] * self._rows, "B")
+            yield Plan(0, step + made, rows, starts, counts, samples)
+
+
+def measure(engine: Engine, options: Bench) -> list[Figures]:
+    """Every length, `rounds` times, in turn.
+
+    Raises:
+        SettingsError: a length does not fit this engine.
+    """
+    loads = {n: Load(engine.resolved, n, options.rows, options.generate) for n in options.lengths}
+    found = {length: Figures(length) for length in loads}
+    turns = [length for _ in range(options.rounds) for length in loads]
+    chance = np.random.default_rng(0)
+    console = Console(stderr=True)
+    for length in track(turns, "measuring", console=console, transient=True):
+        vocabulary = engine.resolved.vocab_size
+        tokens = pack(chance.integers(0, vocabulary, length).tolist())
+        _round(engine, loads[length], tokens, options, found[length])
+    return list(found.values())
+
+
+def _round(engine: Engine, load: Load, tokens: bytes, options: Bench, into: Figures) -> None:
+    engine.reset()
+    plans = list(load.prefill(0, tokens))
+    into.prefill.append(into.length * options.rows / _seconds(engine, plans))
+    after = list(load.decode(len(plans)))
+    into.generate.append(options.generate * options.rows / _seconds(engine, after))
+    engine.reset()
+
+
+def _seconds(engine: Engine, plans: list[Plan]) -> float:
+    begin = time.perf_counter()
+    for plan in plans:
+        engine.step(plan)
+    return time.perf_counter() - begin
+
+
+def table(found: list[Figures], title: str) -> Table:
+    """Medians, with what the rounds lie between."""
+    grid = Table("tokens", "prefill, tokens/s", "generate, tokens/s", title=title)
+    for figures in found:
+        grid.add_row(str(figures.length), _shown(figures.prefill), _shown(figures.generate))
+    return grid
+
+
+def _shown(values: list[float]) -> str:
+    return f"{statistics.median(values):,.1f}  ({min(values):,.1f} to {max(values):,.1f})"
+
+
+def report(engine: Engine, found: list[Figures], options: Bench) -> str:
+    """The figures as JSON, with what is needed to read them later."""
+    facts = {
+        "model": options.model,
+        "engine": str(engine.resolved),
+        "rows": options.rows,
+        "generate": options.generate,
+        "lengths": [
+            {"length": f.length, "prefill": f.prefill, "generate": f.generate} for f in found
+        ],
+    }
+    return json.dumps(facts, indent=1) + "\n"
+
+
+def run(options: Bench, console: Console) -> list[Figures]:
+    """Load, measure, show and write."""
+    engine = Engine.build(options)
+    found = measure(engine, options)
+    sequences = "one sequence" if options.rows == 1 else f"{options.rows} sequences"
+    console.print(table(found, f"{engine.resolved.dtype_name}, {sequences}"))
+    if options.out is not None:
+        options.out.write_text(report(engine, found, options))
+        console.print(f"wrote {options.out}", highlight=False)
+    return found
+
+
+def main() -> None:
+    """Measure, or say why not."""
+    try:
+        run(Bench.load(sys.argv[1:]), Console())
+    except BatonError as error:
+        sys.exit(f"baton bench engine: {error.message}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Functions over memory that stays where it is, made to run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+import torch
+
+from baton.errors import ModelError
+
+Run: TypeAlias = Callable[[], None]
+"""Reads and writes memory that is there before and after; what it allocates besides is its own."""
+
+_TRIALS = 2
+"""Runs before a capture: libraries choose, compile and load their kernels in the first, and
+nothing of that may happen while a stream is captured."""
+
+
+class Recording(Protocol):
+    """A function that was captured."""
+
+    def replay(self) -> None:
+        """Run it again, on what its memory holds now; queued on the current stream."""
+        ...
+
+
+class Recorder(Protocol):
+    """Captures functions, of which only one runs at a time."""
+
+    def capture(self, run: Run) -> Recording:
+        """Run a function and take down what it does."""
+        ...
+
+
+class CudaRecorder:
+    """CUDA graphs that share one pool of memory: the largest is captured first, for what it
+    allocates the others find there.
+
+    Args:
+        device: a GPU, the current one.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def capture(self, run: Run) -> Recording:
+        """See `Recorder`.
+
+        Raises:
+            ModelError: the function waits for the host, or there is no memory for it.
+        """
+        graph = torch.cuda.CUDAGraph()
+        try:
+            self._try(run)
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                run()
+        except RuntimeError as error:
+            raise ModelError(
+                f"The decode steps of this model cannot be captured as CUDA graphs: {error}. Start "
+                "the worker with --no-cuda-graphs, or with a smaller --cuda-graph-rows if memory "
+                "is short."
+            ) from error
+        return graph
+
+    def _try(self, run: Run) -> None:
+        """On the stream of the capture, so that workspaces of libraries belong to it."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            for _ in range(_TRIALS):
+                run()
+        current.wait_stream(self._stream)
+
+
+class Repeater:
+    """The twin, on any device: a replay calls the function. It costs what the padding costs and
+    saves nothing, so no worker chooses it; what tests compare is everything but the graph."""
+
+    def capture(self, run: Run) -> Recording:
+        """See `Recorder`."""
+        run()
+        return _Repeated(run)
+
+
+class _Repeated:
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def replay(self) -> None:
+        self._run()

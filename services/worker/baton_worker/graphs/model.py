@@ -1,0 +1,115 @@
+"""A model whose decode steps are replayed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from baton_worker.attention import AttentionBatch
+from baton_worker.graphs.capture import Recorder, Recording
+from baton_worker.graphs.choice import Sizes
+from baton_worker.graphs.inputs import Inputs
+from baton_worker.kv import KVCache
+from baton_worker.layers.texts import Texts
+from baton_worker.models.decoder import Model, Plans
+
+
+class GraphedModel:
+    """Replays steps in which every row has one new token, up to its logits, and runs all others as
+    the model does. Before `capture` it is the model.
+
+    Sampling is not part of a graph: what is done to logits, grammars and penalties among it, does
+    not know whether they were replayed.
+
+    Args:
+        model: nothing in it is `uncaptured`.
+        cache: that of every step, with a spare page.
+        sizes: what is captured.
+        recorder: what captures it.
+        device: of the model.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        cache: KVCache,
+        sizes: Sizes,
+        recorder: Recorder,
+        device: torch.device,
+    ) -> None:
+        self._model, self._cache, self._sizes, self._recorder = model, cache, sizes, recorder
+        self.dtype = model.dtype
+        self._inputs = Inputs(cache, sizes, device)
+        self._recordings: dict[int, Recording] = {}
+        self._hidden, self._logits = torch.empty(0), torch.empty(0)
+        self._replayed: Tensor | None = None
+        """Hidden states that were handed out and whose logits are in `_logits`."""
+
+    @torch.inference_mode()
+    def capture(self) -> None:
+        """Capture every size, the largest first. The rows are padding, so pages stay as they are.
+
+        Raises:
+            ModelError: the recorder cannot.
+        """
+        for rows in reversed(self._sizes.rows):
+            batch = self._inputs.batch(rows)
+            plans = self._model.plan(batch, self._cache.groups)
+            if not self._recordings:
+                self._hidden, self._logits = map(torch.empty_like, self._answer(batch, plans))
+            self._recordings[rows] = self._recorder.capture(partial(self._run, batch, plans))
+
+    def _run(self, batch: AttentionBatch, plans: Plans) -> None:
+        """Captured. All sizes answer in the same memory: logits of each would not fit."""
+        hidden, logits = self._answer(batch, plans)
+        self._hidden[: len(hidden)].copy_(hidden)
+        self._logits[: len(logits)].copy_(logits)
+
+    def _answer(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor, Tensor]:
+        rows, inputs = len(batch.counts), self._inputs
+        hidden = self._model.run(
+            inputs.tokens[:rows], inputs.positions[:rows], batch, self._cache, plans
+        )
+        return hidden, self._model.logits(hidden)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: KVCache,
+        texts: tuple[Texts, ...] = (),
+    ) -> Tensor:
+        """See `models.decoder.Model.forward`."""
+        assert cache is self._cache
+        self._replayed, size = None, None if texts else self._size(batch)
+        if size is None:
+            return self._model.forward(tokens, positions, batch, cache, texts)
+        cache.begin(batch)
+        self._inputs.write(tokens, positions, batch)
+        self._recordings[size].replay()
+        # A copy: whoever keeps it for longer than a step finds what was there.
+        self._replayed = self._hidden[: len(tokens)].clone()
+        return self._replayed
+
+    __call__ = forward
+
+    def _size(self, batch: AttentionBatch) -> int | None:
+        """What the step is padded to; None if it is no decode step, or none that is captured."""
+        rows = len(batch.counts)
+        special = batch.ranges is not None or batch.trees is not None
+        if not self._recordings or special or max(batch.counts) > 1:
+            return None
+        return self._sizes.fitting(rows, max(batch.starts) + 1)
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `models.decoder.Model.logits`. Those of a replayed step are there already; they are
+        overwritten by the next one, and by whoever asked for them."""
+        replayed, self._replayed = self._replayed, None
+        if replayed is None or hidden is not replayed:
+            return self._model.logits(hidden)
+        return self._logits[: len(hidden)]

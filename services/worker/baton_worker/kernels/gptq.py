@@ -1,0 +1,156 @@
+"""Weights as GPTQ stores them: small integers in 32-bit words, scaled and shifted in groups.
+
+    w[n, k] = scale[g, n] * (code[k, n] - zero[g, n])        g = groups[k]
+
+(Frantar et al. 2022, arXiv:2210.17323.) Groups are runs of the inner dimension, or with "act-order"
+any share of it. AWQ and the packed integers of compressed-tensors mean the same and are brought
+into this layout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from baton_worker.kernels.quantized import KINDS, Blocks, concatenate
+
+BITS = (2, 3, 4, 8)
+"""Of a code."""
+_PLAIN, _SHIFTED = ("int4", "int8"), "int4_offset"
+"""Kinds of blocks whose codes have their zeros subtracted, and the one that keeps both."""
+_AT_ONCE = 4 << 20
+"""Codes that become blocks at one time."""
+
+
+def unpack(stream: Tensor, bits: int) -> Tensor:
+    """uint8 [..., n * bits / 8] to codes uint8 [..., n]: code i begins at bit i * bits of its row,
+    lowest bits first; n is a multiple of 8."""
+    cells = torch.unflatten(stream, -1, (-1, bits))
+    codes = torch.empty((*cells.shape[:-1], 8), dtype=torch.uint8, device=stream.device)
+    for i in range(8):
+        byte, shift = divmod(i * bits, 8)
+        code = cells[..., byte].to(torch.int16) >> shift
+        if shift + bits > 8:
+            code |= cells[..., byte + 1].to(torch.int16) << (8 - shift)
+        codes[..., i] = code & ((1 << bits) - 1)
+    return codes.flatten(-2)
+
+
+def pack(codes: Tensor, bits: int) -> Tensor:
+    """The inverse of `unpack`."""
+    cells = torch.unflatten(codes, -1, (-1, 8))
+    joined = torch.zeros_like(cells[..., 0], dtype=torch.int64)
+    for i in range(8):
+        joined |= cells[..., i].to(torch.int64) << (i * bits)
+    return torch.stack([joined >> 8 * byte & 255 for byte in range(bits)], -1).byte().flatten(-2)
+
+
+@dataclass(frozen=True, slots=True)
+class GptqWeight:
+    """A weight [N, K] of `bits` per code; transient where a kernel packs it otherwise."""
+
+    bits: int
+    words: Tensor
+    """int32 [K * bits / 32, N]: a column is one stream of codes, see `unpack`."""
+    scales: Tensor
+    """float16, bfloat16 or float32 [G, N]."""
+    zeros: Tensor
+    """int16 [G, N]: the code that stands for 0; it may be one more than the greatest code."""
+    groups: Tensor
+    """int32 [K]: which row of scales and zeros is that of k."""
+
+    @staticmethod
+    def of(codes: Tensor, bits: int, scales: Tensor, zeros: Tensor) -> GptqWeight:
+        """From codes uint8 [N, K] whose groups are runs of one length; scales and zeros [G, N]."""
+        words = pack(codes, bits).view(torch.int32).T.contiguous()
+        runs = torch.arange(codes.shape[1], dtype=torch.int32) // (codes.shape[1] // len(scales))
+        return GptqWeight(bits, words, scales.contiguous(), zeros.contiguous(), runs).checked()
+
+    def checked(self) -> GptqWeight:
+        """Itself. Kernels trust the numbers of groups: they would read beyond the last one.
+
+        Raises:
+            ValueError: the tensors do not fit one another.
+        """
+        columns, depth = self.shape
+        first, last = (int(limit) for limit in self.groups.aminmax())
+        fits = self.scales.shape == self.zeros.shape == (len(self.scales), columns)
+        if not fits or len(self.words) * 32 != depth * self.bits:
+            raise ValueError("scales, zeros and groups are not those of the codes")
+        if first < 0 or last >= len(self.scales):
+            raise ValueError("there are fewer scales than groups")
+        return self
+
+    @property
+    def shape(self) -> torch.Size:
+        """[N, K]."""
+        return torch.Size((self.words.shape[1], len(self.groups)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(t.nbytes for t in (self.words, self.scales, self.zeros, self.groups))
+
+    def to(self, device: torch.device) -> GptqWeight:
+        """On another device."""
+        parts = (self.words, self.scales, self.zeros, self.groups)
+        return GptqWeight(self.bits, *(part.to(device) for part in parts))
+
+    def codes(self) -> Tensor:
+        """uint8 [N, K]."""
+        return unpack(self.words.T.contiguous().view(torch.uint8), self.bits)
+
+    def dequantise(self) -> Tensor:
+        """float32 [N, K]: the twin of `kernels.triton.gptq`."""
+        return self._shifted().float().mul_(self._by_column(self.scales).float())
+
+    def blocks(self) -> Blocks | None:
+        """The same numbers as the CPU kernels run them; None where these have no such kind: groups
+        that are no runs of whole blocks, or scales that are no half-precision numbers."""
+        count, depth = len(self.scales), self.shape[1]
+        scales, kind = self.scales.half(), self._kind()
+        run, rest = divmod(depth, count)
+        runs = torch.arange(depth, device=self.groups.device) // max(run, 1)
+        if kind is None or rest or run % KINDS[kind].group:
+            return None
+        if not torch.equal(runs, self.groups.long()):
+            return None
+        if not torch.equal(scales.float(), self.scales.float()):
+            return None
+        rows = max(1, _AT_ONCE // depth)
+        pieces = (self._rows(first, rows) for first in range(0, self.shape[0], rows))
+        return concatenate([piece._as_kind(kind, run // KINDS[kind].group) for piece in pieces])
+
+    def _kind(self) -> str | None:
+        """That of `KINDS` which holds all codes that these zeros allow."""
+        lowest, highest = (int(limit) for limit in self.zeros.aminmax())
+        lowest, highest = -highest, (1 << self.bits) - 1 - lowest
+        fits = [k for k in _PLAIN if lowest >= KINDS[k].lowest and highest <= KINDS[k].highest]
+        return _SHIFTED if self.bits == 4 and "int4" not in fits else next(iter(fits), None)
+
+    def _rows(self, first: int, count: int) -> GptqWeight:
+        some = slice(first, first + count)
+        parts = (self.words[:, some], self.scales[:, some], self.zeros[:, some])
+        return GptqWeight(self.bits, *parts, self.groups)
+
+    def _as_kind(self, kind: str, repeats: int) -> Blocks:
+        scales = _repeated(self.scales.half(), repeats)
+        if kind != _SHIFTED:
+            return Blocks(kind, self._shifted().to(torch.int8), scales)
+        steps = _repeated(-self.zeros, repeats).to(torch.int8)
+        return Blocks(kind, self.codes().view(torch.int8), scales, minimum_steps=steps)
+
+    def _shifted(self) -> Tensor:
+        """int16 [N, K]: codes from which zeros are subtracted."""
+        return self.codes().to(torch.int16).sub_(self._by_column(self.zeros))
+
+    def _by_column(self, values: Tensor) -> Tensor:
+        """[G, N] to [N, K]."""
+        return values.T.index_select(1, self.groups.long())
+
+
+def _repeated(values: Tensor, repeats: int) -> Tensor:
+    """[G, N] to [N, G * repeats]."""
+    return values.T.repeat_interleave(repeats, 1)

@@ -1,0 +1,44 @@
+"""NVFP4 (NVIDIA 2025, arXiv:2509.25149): 4-bit floats in blocks of 16 whose scale is an E4M3
+number, with one float32 factor for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from baton_worker.kernels.quantized import Blocks
+
+_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+E2M1 = (*_VALUES, *(-value for value in _VALUES))
+"""What a nibble stands for; the OCP's MXFP4 has the same numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nvfp4Weight:
+    """A weight [N, K]."""
+
+    codes: Tensor
+    """uint8 [N, K / 2]: two numbers per byte, the first in its low half."""
+    scales: Tensor
+    """float8_e4m3fn [N, K / 16]."""
+    factor: Tensor
+    """float32 []: of all scales."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """[N, K]."""
+        rows, half = self.codes.shape
+        return torch.Size((rows, 2 * half))
+
+    def dequantise(self) -> Tensor:
+        """float32 [N, K]."""
+        table = torch.tensor(E2M1, device=self.codes.device)
+        nibbles = torch.stack((self.codes & 0x0F, self.codes >> 4), dim=-1).flatten(-2)
+        groups = torch.unflatten(table[nibbles.int()], -1, (self.scales.shape[-1], -1))
+        return (groups * (self.scales.float() * self.factor)[..., None]).flatten(-2)
+
+    def blocks(self) -> Blocks | None:
+        """The CPU kernels have no product of 4-bit floats."""
+        return None

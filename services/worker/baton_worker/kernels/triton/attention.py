@@ -1,0 +1,528 @@
+"""Paged attention for decode rows and prompt chunks in one launch.
+
+The rows of a tile are (token, query head) pairs that share a key head, so a key is read once for
+all of them. Prompt chunks run one program per tile, keys in blocks with an online softmax (Dao
+2023, arXiv:2307.08691). A row of few new tokens would leave most of a GPU idle: its keys are cut
+into partitions, counted from position 0, which run beside each other and are merged in their order
+(flash decoding; vLLM's paged attention v2).
+
+    query block -> row     programs are numbered so that row r owns starts[r] // Q + r and the
+                           following ones; a program finds its row by bisection, none waits for
+                           the host to count
+
+Of latents (DeepSeek-V2, arXiv:2405.04434), whose first channels are the value, a tile is read once
+and serves as key and as value. They are wide and shared by all heads of a layer, more than a tile
+has rows for: programs divide the heads of a group among each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton_worker.kernels.triton import codes, power
+
+PARTITION = 512
+"""Keys of one program where rows have few new tokens; a multiple of every key block."""
+_FEWEST_ROWS = 16
+"""Rows of the smallest product of a tensor core."""
+_TILE_ROWS = 64
+_MOST_HEADS = 64
+"""Query heads of one program; those that share a key head are dealt out evenly."""
+_MOST_LATENT_HEADS = 16
+"""As much as a tile of 512 channels leaves room for."""
+
+_HIDDEN = tl.constexpr(float("-inf"))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _row_of(block, query_starts, num_rows, QUERIES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The row that owns a query block: the last r with starts[r] // QUERIES + r <= block."""
+    low, high = 0, num_rows
+    while high - low > 1:
+        middle = (low + high) // 2
+        first = tl.load(query_starts + middle) // QUERIES + middle
+        if first <= block:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _part(at, where, seen, CODES: tl.constexpr, NUMBER: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A tile of pages at `at` + `where`, in NUMBER; a code without its scale."""
+    x = tl.load(at + where, mask=seen, other=0)
+    if CODES != 0:
+        x = codes.number(x, CODES)
+    return x.to(NUMBER)
+
+
+@triton.jit
+def _with_sink(most, total, sink):  # type: ignore[no-untyped-def]
+    """The greatest score, the sum of weights and the factor on what was weighed, after one more
+    score without a value."""
+    above = tl.maximum(most, sink)
+    fade = tl.exp(most - above)
+    return above, total * fade + tl.exp(sink - above), fade
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _bounds(  # type: ignore[no-untyped-def]
+    earliest,
+    stop,
+    window,
+    chunk,
+    ranges,
+    row,
+    partition,
+    split,
+    WINDOWED: tl.constexpr,
+    CHUNKED: tl.constexpr,
+    RANGED: tl.constexpr,
+    SPAN: tl.constexpr,
+):
+    """From which key to which (`stop` at most) a tile looks whose first query is at `earliest`."""
+    start = 0
+    if WINDOWED:
+        start = tl.maximum(start, earliest - window + 1)
+    if CHUNKED:
+        start = tl.maximum(start, earliest // chunk * chunk)
+    if RANGED:
+        start = tl.maximum(start, tl.load(ranges + row * 2))
+        stop = tl.minimum(stop, tl.load(ranges + row * 2 + 1))
+    if split:
+        start = tl.maximum(start, partition * SPAN)
+        stop = tl.minimum(stop, partition * SPAN + SPAN)
+    return start, stop
+
+
+@triton.jit
+def _in_tree(n, there, begin, context, bits, depths):  # type: ignore[no-untyped-def]
+    """Which of the keys `n` a query with these ancestors sees, and where they are: those of this
+    step at their depth behind the `context`, not at their place."""
+    fresh = n - context
+    depth = tl.load(depths + begin + fresh, mask=there & (fresh >= 0), other=0)
+    number = tl.minimum(tl.maximum(fresh, 0), 63)
+    related = ((bits[:, None] >> number[None, :].to(tl.int64)) & 1) != 0
+    seen = related | ((fresh < 0) | (fresh > 63))[None, :]
+    return seen, tl.where(fresh >= 0, context + depth, n)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _attend(  # type: ignore[no-untyped-def]
+    query,
+    pages,
+    sinks,
+    slopes,
+    page_table,
+    lengths,
+    query_starts,
+    places,
+    ranges,
+    ancestors,
+    depths,
+    out,
+    lse,
+    sums,
+    states,
+    num_rows,
+    table_width,
+    num_partitions,
+    query_stride,
+    page_stride,
+    token_stride,
+    value_stride,
+    head_stride,
+    sinks_stride,
+    scale,
+    softcap,
+    window,
+    chunk,
+    NUM_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    SHARED: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    VALUES: tl.constexpr,
+    LATENT: tl.constexpr,
+    REST: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    CODES: tl.constexpr,
+    CAPPED: tl.constexpr,
+    SLOPED: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    CHUNKED: tl.constexpr,
+    SINKS: tl.constexpr,
+    RANGED: tl.constexpr,
+    TREE: tl.constexpr,
+    LSE: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    SPAN: tl.constexpr,
+):
+    """One tile of queries over all of its keys, or over one partition of them.
+
+    Of the heads of a group, a program has SHARED. LATENT says that the first VALUE_DIM channels of
+    a key are its value; those behind them have a tile of REST, 0 where there are none.
+    """
+    QUERIES: tl.constexpr = ROWS // SHARED
+    DEALS: tl.constexpr = (GROUP + SHARED - 1) // SHARED
+    KEY_DIM: tl.constexpr = VALUE_DIM if LATENT else HEAD_DIM
+    block, deal, partition = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    kv_head = deal // DEALS
+    row = _row_of(block, query_starts, num_rows, QUERIES)
+    begin = tl.load(query_starts + row)
+    count = tl.load(query_starts + row + 1) - begin
+    first = (block - begin // QUERIES - row) * QUERIES
+    if first >= count:
+        return
+    length = tl.load(lengths + row)
+    place = tl.load(places + row)
+    split = place >= 0
+    if (place < 0) & (partition > 0):
+        return
+    if split & (partition * SPAN >= length):  # It has no keys, and nobody merges it.
+        return
+
+    r, d, channel = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, VALUES)
+    member = deal % DEALS * SHARED + r % SHARED
+    token, head = first + r // SHARED, kv_head * GROUP + member
+    real = (r // SHARED < QUERIES) & (token < count) & (member < GROUP)
+    position = length - count + token
+    # Of the tokens of the tile, the first may be at this position, the last in this place. A token
+    # of a tree may be as near to the context as the first of them, whatever its own place.
+    earliest, newest = length - count + first, length - count + first + QUERIES
+    if TREE:
+        position = length - count + tl.load(depths + begin + token, mask=real, other=0)
+        bits = tl.load(ancestors + begin + token, mask=real, other=0)
+        earliest = length - count
+    from_query = (begin + token).to(tl.int64) * query_stride + head * HEAD_DIM
+    inside, kept = d < KEY_DIM, channel < VALUE_DIM
+    q = tl.load(
+        query + from_query[:, None] + d[None, :], mask=real[:, None] & inside[None, :], other=0.0
+    )
+    if REST:
+        other = VALUE_DIM + tl.arange(0, REST)
+        behind = other < HEAD_DIM
+        q_rest = tl.load(
+            query + from_query[:, None] + other[None, :],
+            mask=real[:, None] & behind[None, :],
+            other=0.0,
+        )
+    oldest = tl.full((ROWS,), 0, tl.int32)
+    if WINDOWED:
+        oldest = tl.maximum(oldest, position - window + 1)
+    if CHUNKED:
+        oldest = tl.maximum(oldest, position // chunk * chunk)
+    slope = tl.full((ROWS,), 0.0, tl.float32)
+    if SLOPED:
+        slope = tl.load(slopes + head, mask=real, other=0.0)
+
+    if RANGED:
+        from_key = tl.load(ranges + row * 2)
+    # The first token of the tile sees the oldest key, its last token the newest.
+    start, stop = _bounds(
+        earliest,
+        tl.minimum(length, newest),
+        window,
+        chunk,
+        ranges,
+        row,
+        partition,
+        split,
+        WINDOWED,
+        CHUNKED,
+        RANGED,
+        SPAN,
+    )
+
+    most = tl.full((ROWS,), _HIDDEN, tl.float32)
+    total = tl.full((ROWS,), 0.0, tl.float32)
+    weighted = tl.full((ROWS, VALUES), 0.0, tl.float32)
+    table = page_table + row.to(tl.int64) * table_width
+    here = pages + kv_head * head_stride
+    for key in range(start // KEYS * KEYS, stop, KEYS):
+        n = key + tl.arange(0, KEYS)
+        there = n < stop
+        page = tl.load(table + n // PAGE_SIZE, mask=there, other=0).to(tl.int64)
+        at = page * page_stride + n % PAGE_SIZE * token_stride
+        if LATENT:
+            v = tl.load(
+                here + at[:, None] + channel[None, :],
+                mask=there[:, None] & kept[None, :],
+                other=0.0,
+            )
+            score = tl.dot(q, tl.trans(v), input_precision="ieee")
+            if REST:
+                k = tl.load(
+                    here + at[None, :] + other[:, None],
+                    mask=there[None, :] & behind[:, None],
+                    other=0.0,
+                )
+                score = tl.dot(q_rest, k, score, input_precision="ieee")
+            score *= scale
+        else:
+            k = _part(
+                here,
+                at[None, :] + d[:, None],
+                there[None, :] & inside[:, None],
+                CODES,
+                query.dtype.element_ty,
+            )
+            score = tl.dot(q, k, input_precision="ieee") * scale
+        if CODES != 0:
+            score *= codes.scale(here + at + HEAD_DIM, there)[None, :]
+        if CAPPED:
+            score = softcap * (1.0 - 2.0 / (tl.exp(score * (2.0 / softcap)) + 1.0))
+        at_key = n[None, :]
+        seen = there[None, :]
+        if RANGED:
+            seen &= at_key >= from_key
+        if TREE:
+            related, where = _in_tree(n, there, begin, length - count, bits, depths)
+            seen &= related
+            at_key = where[None, :]
+        if SLOPED:
+            score += slope[:, None] * (at_key - position[:, None]).to(tl.float32)
+        seen &= (at_key <= position[:, None]) & (at_key >= oldest[:, None])
+        score = tl.where(seen, score, _HIDDEN)
+        above = tl.maximum(most, tl.max(score, 1))
+        # Nothing seen yet is -inf, and -inf - -inf is no number: measured from 0 it weighs 0.
+        base = tl.where(above == _HIDDEN, 0.0, above)
+        fade, weight = tl.exp(most - base), tl.exp(score - base[:, None])
+        total = total * fade + tl.sum(weight, 1)
+        if CODES != 0:
+            weight *= codes.scale(here + value_stride + at + VALUE_DIM, there)[None, :]
+        if not LATENT:
+            v = _part(
+                here + value_stride,
+                at[:, None] + channel[None, :],
+                there[:, None] & kept[None, :],
+                CODES,
+                query.dtype.element_ty,
+            )
+        weighted = tl.dot(weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee")
+        most = above
+
+    if split:
+        # [split token, head, partition]
+        mine = ((place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions + partition
+        tl.store(states + mine * 2, most, mask=real)
+        tl.store(states + mine * 2 + 1, total, mask=real)
+        tl.store(sums + mine[:, None] * VALUES + channel[None, :], weighted, mask=real[:, None])
+        return
+    if SINKS:
+        sink = tl.load(sinks + (begin + token) * sinks_stride + head, mask=real, other=0.0)
+        most, total, fade = _with_sink(most, total, sink)
+        weighted *= fade[:, None]
+    target = (begin + token).to(tl.int64) * NUM_HEADS + head
+    if LSE:
+        tl.store(lse + target, most + tl.log(tl.where(most == _HIDDEN, 1.0, total)), mask=real)
+    some = real
+    if RANGED:  # Nothing seen is nothing, not 0 / 0.
+        some &= most != _HIDDEN
+    result = weighted / tl.where(some, total, 1.0)[:, None]
+    tl.store(
+        out + target[:, None] * VALUE_DIM + channel[None, :],
+        result.to(out.dtype.element_ty),
+        mask=real[:, None] & kept[None, :],
+    )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _merge(  # type: ignore[no-untyped-def]
+    sinks,
+    query_starts,
+    lengths,
+    places,
+    out,
+    lse,
+    sums,
+    states,
+    num_partitions,
+    sinks_stride,
+    NUM_HEADS: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    VALUES: tl.constexpr,
+    SINKS: tl.constexpr,
+    RANGED: tl.constexpr,
+    LSE: tl.constexpr,
+    SPAN: tl.constexpr,
+):
+    """The partitions of one head of a row's tokens, in their order."""
+    row, head = tl.program_id(0), tl.program_id(1)
+    place = tl.load(places + row)
+    if place < 0:
+        return
+    channel = tl.arange(0, VALUES)
+    begin = tl.load(query_starts + row)
+    count = tl.load(query_starts + row + 1) - begin
+    used = tl.cdiv(tl.load(lengths + row), SPAN)
+    for token in range(0, count):
+        mine = ((place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions
+        most, total = tl.load(states + mine * 2), tl.load(states + mine * 2 + 1)
+        weighted = tl.load(sums + mine * VALUES + channel)
+        for partition in range(1, used):
+            one = tl.load(states + (mine + partition) * 2)
+            added = tl.load(states + (mine + partition) * 2 + 1)
+            above = tl.maximum(most, one)
+            base = tl.where(above == _HIDDEN, 0.0, above)
+            fade, share = tl.exp(most - base), tl.exp(one - base)
+            more = tl.load(sums + (mine + partition) * VALUES + channel)
+            weighted = weighted * fade + more * share
+            total = total * fade + added * share
+            most = above
+        if SINKS:
+            sink = tl.load(sinks + (begin + token) * sinks_stride + head)
+            most, total, fade = _with_sink(most, total, sink)
+            weighted *= fade
+        target = (begin + token).to(tl.int64) * NUM_HEADS + head
+        if LSE:
+            tl.store(lse + target, most + tl.log(tl.where(most == _HIDDEN, 1.0, total)))
+        if RANGED:
+            total = tl.where(most == _HIDDEN, 1.0, total)
+        result = (weighted / total).to(out.dtype.element_ty)
+        tl.store(out + target * VALUE_DIM + channel, result, mask=channel < VALUE_DIM)
+
+
+def shared(group: int, latent: bool = False) -> int:
+    """Query heads of one program, of `group` that share a key head."""
+    return -(-group // -(-group // (_MOST_LATENT_HEADS if latent else _MOST_HEADS)))
+
+
+def few(heads: int) -> int:
+    """New tokens up to which a row's keys are cut into partitions: those of the smallest tile, with
+    so many `heads` each. It depends on the layer alone, so that a row's neighbours do not decide
+    how it is computed."""
+    return max(_FEWEST_ROWS, power(heads)) // heads
+
+
+def _tile(channels: int) -> int:
+    """Channels of the tile that has room for so many."""
+    return max(16, power(channels))
+
+
+def attend(
+    query: Tensor,
+    pages: Tensor,
+    *,
+    page_table: Tensor,
+    lengths: Tensor,
+    query_starts: Tensor,
+    places: Tensor,
+    split_tokens: int,
+    partitions: int,
+    longest: int,
+    scale: float,
+    softcap: float | None,
+    slopes: Tensor | None,
+    window: int | None,
+    chunk: int | None,
+    sinks: Tensor | None,
+    code: int,
+    value_dim: int | None = None,
+    value_offset: int | None = None,
+    latent: bool = False,
+    ranges: Tensor | None = None,
+    ancestors: Tensor | None = None,
+    depths: Tensor | None = None,
+    lse: Tensor | None = None,
+) -> Tensor:
+    """Attention of a ragged step; the twin is `attention.reference`.
+
+    Args:
+        query: [T, num_heads, head_dim], any row stride.
+        pages: [num_pages, page_size, 1 if `latent` else 2, num_kv_heads, head_dim], in either
+            layout; with a `code` uint8, the last axis `row_width`.
+        page_table, lengths, query_starts: see `AttentionBatch`.
+        places: int32 [B], the first of a split row's tokens among all that are split, -1 for a
+            row that is not.
+        split_tokens, partitions: how many tokens are split, into how many partitions at most.
+        longest: most new tokens of a row.
+        slopes: float32 [num_heads], ALiBi.
+        sinks: [num_heads] or [T, num_heads].
+        code: `Codes.number` of the pages, 0 for plain numbers.
+        value_dim: channels of a value, where not those of a key.
+        value_offset: how far behind its key a value is, where both are in one plane of the pages.
+        latent: the first `value_dim` channels of a key are its value. Then there are no codes.
+        ranges: int32 [B, 2], see `AttentionBatch.ranges`.
+        ancestors, depths: see `attention.trees.Trees`.
+        lse: float32 [T, num_heads], filled; see `attention.Backend.forward`.
+
+    Returns:
+        [T, num_heads * value_dim].
+    """
+    tokens, num_heads, head_dim = query.shape
+    num_kv_heads = pages.shape[3]
+    group = num_heads // num_kv_heads
+    width = head_dim if value_dim is None else value_dim
+    values, rest = _tile(width), head_dim - width if latent else 0
+    dim, heads = values if latent else _tile(head_dim), shared(group, latent)
+    out = query.new_empty((tokens, num_heads * width))
+    sums = query.new_empty((split_tokens, num_heads, partitions, values), dtype=torch.float32)
+    states = query.new_empty((split_tokens, num_heads, partitions, 2), dtype=torch.float32)
+    sinks = None if sinks is None else sinks.float().contiguous()
+    sinks_stride = 0 if sinks is None or sinks.ndim == 1 else num_heads
+    least = max(_FEWEST_ROWS, power(heads))
+    # What a program holds in registers and in shared memory, whatever the type and the width.
+    widest = max(dim, values) * query.element_size()
+    narrow = widest <= 256
+    rows = least if longest <= few(heads) else max(least, _TILE_ROWS if narrow else 32)
+    num_rows = len(lengths)
+    deals = num_kv_heads * -(-group // heads)
+    grid = (tokens // (rows // heads) + num_rows, deals, max(1, partitions))
+    page, token, plane, head = pages.stride()[:4]
+    plane = plane if value_offset is None else value_offset
+    launch: Any = _attend[grid]
+    launch(
+        *(query, pages, sinks, slopes, page_table, lengths, query_starts, places),
+        *(ranges, ancestors, depths),
+        *(out, lse, sums, states, num_rows, page_table.shape[1], partitions),
+        *(query.stride(0), page, token, plane, head, sinks_stride),
+        *(scale, softcap or 0.0, window or 0, chunk or 0),
+        NUM_HEADS=num_heads,
+        GROUP=group,
+        SHARED=heads,
+        HEAD_DIM=head_dim,
+        DIM=dim,
+        VALUE_DIM=width,
+        VALUES=values,
+        LATENT=latent,
+        REST=_tile(rest) if rest else 0,
+        PAGE_SIZE=pages.shape[1],
+        CODES=code,
+        CAPPED=softcap is not None,
+        SLOPED=slopes is not None,
+        WINDOWED=window is not None,
+        CHUNKED=chunk is not None,
+        SINKS=sinks is not None,
+        RANGED=ranges is not None,
+        TREE=ancestors is not None,
+        LSE=lse is not None,
+        ROWS=rows,
+        KEYS=64 if narrow else 32 if widest <= 1024 else 16,
+        SPAN=PARTITION,
+        num_warps=4 if max(dim, values) <= 128 else 8,
+        num_stages=2,
+    )
+    if split_tokens:
+        launch = _merge[num_rows, num_heads]
+        launch(
+            *(sinks, query_starts, lengths, places, out, lse, sums, states),
+            *(partitions, sinks_stride),
+            NUM_HEADS=num_heads,
+            VALUE_DIM=width,
+            VALUES=values,
+            SINKS=sinks is not None,
+            RANGED=ranges is not None,
+            LSE=lse is not None,
+            SPAN=PARTITION,
+            num_warps=1,
+        )
+    return out

@@ -1,0 +1,55 @@
+"""Reading and making codes of one byte (`kernels.pages.Codes`) inside of a kernel.
+
+Codes are taken apart by their bits, so that a GPU without such a number format reads them too.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+INT8 = tl.constexpr(1)
+FP8 = tl.constexpr(2)
+"""`Codes.number`; 0 is plain numbers."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def number(code, CODES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The float32 that a uint8 stands for, before its scale."""
+    if CODES == INT8:
+        return code.to(tl.int8, bitcast=True).to(tl.float32)
+    # Shifted into place, an e4m3 number is a half-precision one of a 256th of its size.
+    bits = code.to(tl.uint16)
+    half = ((bits & 0x80) << 8) | ((bits & 0x7F) << 7)
+    return half.to(tl.float16, bitcast=True).to(tl.float32) * 256.0
+
+
+@triton.jit
+def scale(at, seen):  # type: ignore[no-untyped-def]
+    """The float32 in four bytes, which need not be aligned; 0 where it is not `seen`."""
+    bits = tl.load(at, mask=seen, other=0).to(tl.uint32)
+    for byte in tl.static_range(1, 4):
+        bits |= tl.load(at + byte, mask=seen, other=0).to(tl.uint32) << (8 * byte)
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def even(x):  # type: ignore[no-untyped-def]
+    """To the nearest whole number, ties to even, for |x| below 2^22."""
+    shifted = x + 12582912.0  # 1.5 * 2^23: no room is left for a fraction.
+    return shifted - 12582912.0
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def code(x, CODES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """uint8 of float32 x, already divided by its scale and within the greatest code."""
+    if CODES == INT8:
+        return even(x).to(tl.int32).to(tl.int8).to(tl.uint8, bitcast=True)
+    bits = x.to(tl.uint32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    odd = (size >> 20) & 1
+    normal = ((size + odd + 0x7FFFF) >> 20) - (120 << 3)
+    # Below 2^-6 codes count multiples of 2^-9.
+    small = even(tl.abs(x) * 512.0).to(tl.uint32)
+    chosen = tl.where(tl.abs(x) < 0.015625, small, normal)
+    return (chosen | ((bits >> 24) & 0x80)).to(tl.uint8)

@@ -1,0 +1,121 @@
+"""Products of 8-bit floats with scales of blocks; the twin is `kernels.fp8.product`.
+
+Tensor cores multiply E4M3 codes as they are, from compute capability 8.9 on. In the interpreter,
+whose numpy has no such numbers, a code becomes the half-precision number that it stands for: every
+one of them has one, and products of two are exact in float32. So both ways multiply the same
+numbers and differ in how sums are rounded alone.
+
+On 8.9 the compiled product is one of E4M3. On 9.0, whose own instruction takes 64 rows, Triton 3.9
+widens tiles of 16 rows to half precision, which is the same numbers again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton_worker.kernels.fp8 import Fp8Weight
+from baton_worker.kernels.triton.codes import FP8, number
+
+NATIVE = (8, 9)
+"""The compute capability from which on tensor cores take the codes."""
+_ROWS, _COLUMNS = 16, 64
+_INNER = (128, 64, 32)
+"""Channels of a tile, which lie in one block of scales: the first that divides all blocks."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _as_operand(codes, IS_NATIVE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """uint8 codes to what a product takes."""
+    if IS_NATIVE:
+        operand = codes.to(tl.float8e4nv, bitcast=True)
+    else:
+        operand = number(codes, FP8).to(tl.float16)
+    return operand
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _product(  # type: ignore[no-untyped-def]
+    x,
+    x_scales,
+    weight,
+    w_scales,
+    out,
+    rows,
+    columns,
+    inner,
+    x_group,
+    x_groups,
+    block_rows,
+    block_columns,
+    w_groups,
+    IS_NATIVE: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    INNER: tl.constexpr,
+):
+    """out [rows, columns]: a tile of it. A tile of the inner axis is summed over codes, then scaled
+    by row and column and added to the rest, in float32."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    here, there = row < rows, column < columns
+    total = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
+    for start in range(0, inner, INNER):
+        k = start + tl.arange(0, INNER)
+        inside = k < inner
+        a = x + row[:, None].to(tl.int64) * inner + k[None, :]
+        a = _as_operand(tl.load(a, mask=here[:, None] & inside[None, :], other=0), IS_NATIVE)
+        b = weight + column[None, :].to(tl.int64) * inner + k[:, None]
+        b = _as_operand(tl.load(b, mask=inside[:, None] & there[None, :], other=0), IS_NATIVE)
+        part = tl.dot(a, b)
+        x_at = x_scales + row * x_groups + start // x_group
+        w_at = w_scales + (column // block_rows) * w_groups + start // block_columns
+        x_scale = tl.load(x_at, mask=here, other=0.0)
+        w_scale = tl.load(w_at, mask=there, other=0.0)
+        total += part * x_scale[:, None] * w_scale[None, :]
+    target = out + row[:, None].to(tl.int64) * columns + column[None, :]
+    tl.store(target, total.to(out.dtype.element_ty), mask=here[:, None] & there[None, :])
+
+
+def refuses(weight: Fp8Weight, device: torch.device) -> str | None:
+    """Why there is no product with this weight, as half a sentence; None if there is."""
+    if device.type == "cuda" and not _is_native(device):
+        return "tensor cores take 8-bit floats from compute capability 8.9 on"
+    return None if _inner(weight) else "its blocks are no multiples of 32 channels"
+
+
+def product(x: Tensor, weight: Fp8Weight) -> Tensor:
+    """x [T, K] of any float dtype, rounded as the weight says, to [T, N] of that dtype."""
+    columns, inner = weight.shape
+    out = x.new_empty(len(x), columns)
+    codes, scales = weight.inputs.quantise(x)
+    size = _inner(weight)
+    assert size is not None
+    grid = (triton.cdiv(len(x), _ROWS), triton.cdiv(columns, _COLUMNS))
+    if grid[0]:
+        launch: Any = _product[grid]
+        launch(
+            *(codes.view(torch.uint8), scales, weight.codes.view(torch.uint8), weight.scales, out),
+            *(len(x), columns, inner, weight.inputs.group or inner, scales.shape[1]),
+            *(*weight.block, weight.scales.shape[1]),
+            IS_NATIVE=_is_native(x.device),
+            ROWS=_ROWS,
+            COLUMNS=_COLUMNS,
+            INNER=size,
+        )
+    return out
+
+
+def _is_native(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= NATIVE
+
+
+def _inner(weight: Fp8Weight) -> int | None:
+    """Channels of a tile. A block that is as long as a row may be of any size: it has no end."""
+    depth = weight.shape[1]
+    limits = [size for size in (weight.block[1], weight.inputs.group or depth) if size < depth]
+    return next((size for size in _INNER if all(limit % size == 0 for limit in limits)), None)

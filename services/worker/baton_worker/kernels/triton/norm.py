@@ -1,0 +1,77 @@
+"""RMS norm of rows, with the sum before it in the same pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton_worker.kernels.triton import power
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _rms_norm(  # type: ignore[no-untyped-def]
+    x,
+    residual,
+    weight,
+    out,
+    total,
+    row_stride,
+    size,
+    eps,
+    SUMMED: tl.constexpr,
+    SCALED: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """One row: out = x / rms(x) * weight, where x is first x + residual if SUMMED."""
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, WIDTH)
+    inside = i < size
+    value = tl.load(x + row * row_stride + i, mask=inside, other=0.0).to(tl.float32)
+    if SUMMED:
+        value += tl.load(residual + row * size + i, mask=inside, other=0.0).to(tl.float32)
+        rounded = value.to(total.dtype.element_ty)
+        tl.store(total + row * size + i, rounded, mask=inside)
+        # What later layers will see is the rounded sum, so that is what is normed.
+        value = rounded.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(value * value, 0) / size + eps)
+    value *= scale
+    if SCALED:
+        value *= tl.load(weight + i, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row * size + i, value.to(out.dtype.element_ty), mask=inside)
+
+
+def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """x [..., size] / rms(x) * weight [size] (Zhang and Sennrich 2019, arXiv:1910.07467); the twin
+    is `F.rms_norm` in float32."""
+    return _launch(x, None, weight, eps)[0]
+
+
+def add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor]:
+    """The norm of x + residual, and that sum, both [..., size]."""
+    return _launch(x, residual, weight, eps)
+
+
+def _launch(
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor]:
+    rows, size = x.reshape(-1, x.shape[-1]), x.shape[-1]
+    assert rows.stride(1) == 1 and (residual is None or residual.is_contiguous())
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    total = out if residual is None else torch.empty_like(out)
+    width = power(size)
+    launch: Any = _rms_norm[(max(1, len(rows)),)]
+    if len(rows):
+        launch(
+            *(rows, residual, weight, out, total, rows.stride(0), size, eps),
+            SUMMED=residual is not None,
+            SCALED=weight is not None,
+            WIDTH=width,
+            num_warps=min(16, max(1, width // 256)),
+        )
+    return out, total

@@ -1,0 +1,251 @@
+"""Logits to tokens: random numbers, temperature, truncation and the choice, without waiting for
+the host.
+
+Two launches. The first finds each row's maximum and turns logits into weights, exp((x - max) / T);
+the second finds the least weight that top-k, min-p and top-p keep, by bisecting the bits of floats
+as `sampling.truncation` does, then inverts the distribution function at the row's uniform. No sort,
+no host: a wide nucleus costs what a narrow one does.
+
+Random numbers have the bits of `sampling.uniform`. Weights are those of the CPU to the last bits of
+an exponential, so a token could differ only where the uniform falls between two such roundings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton_worker.kernels.triton import power
+
+_BLOCK = tl.constexpr(128)
+"""Weights of one sum in float32; the sums are added in float64, as in `sampling.blocks`."""
+_WIDEST = 2048
+_ONE = tl.constexpr(0x3F800000)
+"""The bits of 1.0, the greatest weight."""
+
+
+@triton.jit
+def uniform(key_low, key_high, index):  # type: ignore[no-untyped-def]
+    """float64 in (0, 1) of int64 keys and positions: Philox4x32-10, see `sampling.uniform`."""
+    k0, k1 = key_low.to(tl.uint32), key_high.to(tl.uint32)
+    c0, c1 = index.to(tl.uint32), (index >> 32).to(tl.uint32)
+    c2, c3 = c0 ^ c0, c0 ^ c0
+    for _ in tl.static_range(10):
+        first, second = c0.to(tl.uint64) * 0xD2511F53, c2.to(tl.uint64) * 0xCD9E8D57
+        c0 = (second >> 32).to(tl.uint32) ^ c1 ^ k0
+        c2 = (first >> 32).to(tl.uint32) ^ c3 ^ k1
+        c1, c3 = second.to(tl.uint32), first.to(tl.uint32)
+        k0 = (k0.to(tl.uint64) + 0x9E3779B9).to(tl.uint32)
+        k1 = (k1.to(tl.uint64) + 0xBB67AE85).to(tl.uint32)
+    odd = (c0.to(tl.uint64) << 21) | ((c1 >> 12).to(tl.uint64) << 1) | 1
+    return odd.to(tl.int64).to(tl.float64) * 1.1102230246251565e-16  # 2^-53
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weigh(  # type: ignore[no-untyped-def]
+    logits,
+    warmth,
+    weights,
+    tokens,
+    num_rows,
+    vocab,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """The first maximum of each row to `tokens`, and weights, of which it has 1."""
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    real = row < num_rows
+    i = tl.arange(0, TILE)
+    most = tl.full((ROWS,), float("-inf"), tl.float32)
+    best = tl.full((ROWS,), 0, tl.int32)
+    for start in range(0, vocab, TILE):
+        seen = real[:, None] & (start + i < vocab)[None, :]
+        at = logits + row[:, None] * vocab + start + i[None, :]
+        x = tl.load(at, mask=seen, other=float("-inf"))
+        here, index = tl.max(x, 1, return_indices=True, return_indices_tie_break_left=True)
+        best = tl.where(here > most, start + index, best)
+        most = tl.maximum(most, here)
+    tl.store(tokens + row, best, mask=real)
+    warm = tl.load(warmth + row, mask=real, other=1.0)
+    most = tl.where(real, most, 0.0)
+    for start in range(0, vocab, TILE):
+        seen = real[:, None] & (start + i < vocab)[None, :]
+        at = row[:, None] * vocab + start + i[None, :]
+        x = tl.load(logits + at, mask=seen, other=float("-inf"))
+        # The maximum goes first, so that no temperature can overflow.
+        tl.store(weights + at, tl.exp((x - most[:, None]) * warm[:, None]), mask=seen)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _kept(  # type: ignore[no-untyped-def]
+    weights, row, real, start, vocab, least, ROWS: tl.constexpr, TILE: tl.constexpr
+):
+    """A tile [ROWS, TILE] of weights, 0 below `least`."""
+    i = start + tl.arange(0, TILE)
+    seen = real[:, None] & (i < vocab)[None, :]
+    weight = tl.load(weights + row[:, None] * vocab + i[None, :], mask=seen, other=0.0)
+    return tl.where(weight >= least[:, None], weight, 0.0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _sums(  # type: ignore[no-untyped-def]
+    weights, row, real, start, vocab, least, before, ROWS: tl.constexpr, TILE: tl.constexpr
+):
+    """Running sums up to each block of a tile, float64 [ROWS, TILE / BLOCK]; see
+    `_BLOCK`."""
+    weight = _kept(weights, row, real, start, vocab, least, ROWS, TILE)
+    sums = tl.sum(tl.reshape(weight, (ROWS, TILE // _BLOCK, _BLOCK)), 2).to(tl.float64)
+    return tl.cumsum(sums, 1) + before[:, None]
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _mass(  # type: ignore[no-untyped-def]
+    weights, row, real, vocab, least, ROWS: tl.constexpr, TILE: tl.constexpr
+):
+    """What the weights from `least` on add up to, float64 [ROWS]."""
+    total = tl.full((ROWS,), 0.0, tl.float64)
+    for start in range(0, vocab, TILE):
+        # The last running sum is the greatest.
+        total = tl.max(_sums(weights, row, real, start, vocab, least, total, ROWS, TILE), 1)
+    return total
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _count(  # type: ignore[no-untyped-def]
+    weights, row, real, vocab, least, ROWS: tl.constexpr, TILE: tl.constexpr
+):
+    """How many weights are not below `least`, int32 [ROWS]."""
+    total = tl.full((ROWS,), 0, tl.int32)
+    i = tl.arange(0, TILE)
+    for start in range(0, vocab, TILE):
+        seen = real[:, None] & (start + i < vocab)[None, :]
+        at = weights + row[:, None] * vocab + start + i[None, :]
+        weight = tl.load(at, mask=seen, other=-1.0)
+        total += tl.sum((weight >= least[:, None]).to(tl.int32), 1)
+    return total
+
+
+@triton.jit
+def _below(x):  # type: ignore[no-untyped-def]
+    """The float64 before a positive one."""
+    return (x.to(tl.int64, bitcast=True) - 1).to(tl.float64, bitcast=True)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _choose(  # type: ignore[no-untyped-def]
+    weights,
+    key_low,
+    key_high,
+    index,
+    top_k,
+    top_p,
+    min_p,
+    greedy,
+    tokens,
+    num_rows,
+    vocab,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Each row's token by the inverse of its distribution function, unless it is greedy."""
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    real = row < num_rows
+    real = real & (tl.load(greedy + row, mask=real, other=1) == 0)
+    if tl.max(real.to(tl.int32), 0) == 0:
+        return
+    least = tl.load(min_p + row, mask=real, other=0.0).to(tl.float32)
+    most_k = tl.load(top_k + row, mask=real, other=0)
+    share = tl.load(top_p + row, mask=real, other=1.0)
+
+    # Weights are not negative, so they are ordered as their bits are.
+    limited = (most_k > 0) & (most_k < vocab)
+    if tl.max(limited.to(tl.int32), 0) > 0:
+        low, high = tl.full((ROWS,), 0, tl.int32), tl.full((ROWS,), _ONE + 1, tl.int32)
+        for _ in range(0, 30):
+            middle = low + (high - low) // 2
+            value = middle.to(tl.float32, bitcast=True)
+            enough = _count(weights, row, real, vocab, value, ROWS, TILE) >= most_k
+            low, high = tl.where(enough, middle, low), tl.where(enough, high, middle)
+        kth = low.to(tl.float32, bitcast=True)
+        least = tl.where(limited, tl.maximum(least, kth), least)
+    if tl.min(share, 0) < 1.0:
+        target = share * _mass(weights, row, real, vocab, least, ROWS, TILE)
+        low, high = tl.full((ROWS,), 0, tl.int32), tl.full((ROWS,), _ONE + 1, tl.int32)
+        for _ in range(0, 30):
+            middle = low + (high - low) // 2
+            value = tl.maximum(middle.to(tl.float32, bitcast=True), least)
+            enough = _mass(weights, row, real, vocab, value, ROWS, TILE) >= target
+            low, high = tl.where(enough, middle, low), tl.where(enough, high, middle)
+        nucleus = tl.maximum(low.to(tl.float32, bitcast=True), least)
+        least = tl.where(share < 1.0, nucleus, least)
+
+    total = _mass(weights, row, real, vocab, least, ROWS, TILE)
+    total = tl.where(real, total, 1.0)
+    drawn = uniform(
+        tl.load(key_low + row, mask=real, other=0),
+        tl.load(key_high + row, mask=real, other=0),
+        tl.load(index + row, mask=real, other=0),
+    )
+    target = drawn * total
+    # Whatever the rounding, the last block exceeds.
+    limit = tl.minimum(target, _below(total))
+    block, before = tl.full((ROWS,), 0, tl.int32), tl.full((ROWS,), 0.0, tl.float64)
+    running = before
+    for start in range(0, vocab, TILE):
+        sums = _sums(weights, row, real, start, vocab, least, running, ROWS, TILE)
+        passed = (sums <= limit[:, None]) & (start + tl.arange(0, TILE // _BLOCK) * _BLOCK < vocab)
+        block += tl.sum(passed.to(tl.int32), 1)
+        before = tl.maximum(before, tl.max(tl.where(passed, sums, 0.0), 1))
+        running = tl.max(sums, 1)
+
+    i = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
+    at = weights + row[:, None] * vocab + i
+    weight = tl.load(at, mask=real[:, None] & (i < vocab), other=0.0)
+    weight = tl.where(weight >= least[:, None], weight, 0.0)
+    inner = tl.cumsum(weight.to(tl.float64), 1)
+    limit = tl.minimum(target - before, _below(tl.where(real, tl.max(inner, 1), 1.0)))
+    place = tl.sum((inner <= limit[:, None]).to(tl.int32), 1)
+    tl.store(tokens + row, block * _BLOCK + place, mask=real)
+
+
+def sample(
+    logits: Tensor,
+    *,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    greedy: Tensor,
+    key_low: Tensor,
+    key_high: Tensor,
+    index: Tensor,
+    rows: int = 1,
+) -> Tensor:
+    """One token per row, int32 [R]; the twin is `sampling.sampler.sample`.
+
+    Args:
+        logits: float32 [R, V], finite or -inf, at least one finite in each row.
+        temperature, top_p, min_p: float64 [R].
+        top_k, key_low, key_high, index: int64 [R].
+        greedy: bool [R].
+        rows: rows of one program; a GPU wants as many programs as it can get.
+    """
+    count, vocab = logits.shape
+    tokens = torch.empty(count, dtype=torch.int32, device=logits.device)
+    weights = torch.empty_like(logits)
+    grid = (triton.cdiv(count, rows),)
+    size: Any = {"ROWS": rows, "TILE": min(_WIDEST, max(128, power(vocab))), "num_warps": 8}
+    warmth = (1.0 / temperature.where(~greedy, 1.0)).float()
+    first: Any = _weigh[grid]
+    first(logits.contiguous(), warmth, weights, tokens, count, vocab, **size)
+    second: Any = _choose[grid]
+    second(
+        *(weights, key_low, key_high, index, top_k, top_p, min_p, greedy.to(torch.int8), tokens),
+        *(count, vocab),
+        **size,
+    )
+    return tokens

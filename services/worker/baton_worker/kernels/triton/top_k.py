@@ -1,0 +1,63 @@
+"""Top-k of a router's softmax: each token's experts and their weights in one pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton_worker.kernels.triton import power
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _top_k(  # type: ignore[no-untyped-def]
+    logits,
+    weights,
+    experts,
+    num_tokens,
+    NUM_EXPERTS: tl.constexpr,
+    COUNT: tl.constexpr,
+    TOKENS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """The COUNT largest of some rows, the lowest expert first among equals."""
+    token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
+    expert = tl.arange(0, WIDTH)
+    real = token < num_tokens
+    seen = real[:, None] & (expert < NUM_EXPERTS)[None, :]
+    at = token[:, None] * NUM_EXPERTS + expert[None, :]
+    x = tl.load(logits + at, mask=seen, other=float("-inf"))
+    most = tl.where(real, tl.max(x, 1), 0.0)
+    score = tl.exp(x - most[:, None])
+    score = score / tl.where(real, tl.sum(score, 1), 1.0)[:, None]
+    # Scores are not negative: what is taken, or is no expert, comes after all others.
+    left = tl.where(seen, score, -1.0)
+    for slot in tl.static_range(COUNT):
+        best, chosen = tl.max(left, 1, return_indices=True, return_indices_tie_break_left=True)
+        tl.store(weights + token * COUNT + slot, best, mask=real)
+        tl.store(experts + token * COUNT + slot, chosen.to(tl.int64), mask=real)
+        left = tl.where(expert[None, :] == chosen[:, None], -1.0, left)
+
+
+def top_k_softmax(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """float32 logits [T, E] to the `count` largest of each row's softmax, float32 [T, count], and
+    their experts, int64 [T, count]; the twin is `layers.routers.top_k`."""
+    tokens, num_experts = logits.shape
+    weights = torch.empty((tokens, count), dtype=torch.float32, device=logits.device)
+    experts = torch.empty((tokens, count), dtype=torch.int64, device=logits.device)
+    width = power(num_experts)
+    each = max(1, min(16, 2048 // width))
+    if tokens:
+        launch: Any = _top_k[(triton.cdiv(tokens, each),)]
+        launch(
+            *(logits.contiguous(), weights, experts, tokens),
+            NUM_EXPERTS=num_experts,
+            COUNT=count,
+            TOKENS=each,
+            WIDTH=width,
+            num_warps=4,
+        )
+    return weights, experts

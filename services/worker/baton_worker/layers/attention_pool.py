@@ -1,0 +1,59 @@
+"""One vector of many states, by attention: see `spec.AttentionPool`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from baton_worker.layers.layer import Site
+from baton_worker.layers.learned import Learned
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.mlp import Mlp
+from baton_worker.layers.norm import norm
+from baton_worker.models import spec
+
+
+class AttentionPool(nn.Module):
+    """x + ffn(norm(x)), where x is what one learned query finds in the states."""
+
+    def __init__(self, settings: spec.AttentionPool, hidden: int, site: Site) -> None:
+        super().__init__()
+        self._num_heads = settings.num_heads
+        self.probe = Learned((1, 1, hidden), "probe", site)
+        self.project = _Input(hidden, site)
+        self.output = Linear(hidden, {"pool_output": hidden}, site, bias=True)
+        self.norm = norm(settings.norm, hidden, "pool_norm", site)
+        self.ffn = Mlp(settings.ffn, hidden, site)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """[R, N, hidden] to [R, hidden]."""
+        asked, _, _ = self._heads(self.probe())
+        _, keys, values = self._heads(states)
+        query = asked.expand(states.shape[0], -1, -1, -1)
+        found = F.scaled_dot_product_attention(query, keys, values)
+        x: Tensor = self.output(found.flatten(1))
+        out: Tensor = self.ffn(self.norm(x), x)
+        return out
+
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[R, N, hidden] to query, key and value, [R, heads, N, dim] each."""
+        projected: Tensor = self.project(x.flatten(0, 1))
+        heads = projected.view(*x.shape[:2], 3, self._num_heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = torch.unbind(heads)
+        return query, key, value
+
+
+class _Input(Linear):
+    """Query, key and value as `torch.nn.MultiheadAttention` names them: one weight, one bias."""
+
+    def __init__(self, hidden: int, site: Site) -> None:
+        super().__init__(hidden, {"pool_input": 3 * hidden}, site, bias=True)
+        self._source = site.name("pool_input")
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """in_proj_weight and in_proj_bias."""
+        for name, rows in super().destinations():
+            yield f"{self._source}_{name.rpartition('.')[2]}", rows

@@ -1,0 +1,196 @@
+"""Decoders that mix attention with layers of bounded memory: LFM2, MiniMax-01."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from baton.errors import ModelError
+from baton_worker.models.families.common import (
+    Config,
+    alibi,
+    architecture,
+    decoder,
+    glu,
+    gqa,
+    named,
+    rms,
+    spelled,
+)
+from baton_worker.models.families.mixtures import (
+    LAYER,
+    NORM_EPS,
+    router,
+    small,
+    sparse_where,
+    stacked,
+)
+from baton_worker.models.spec import (
+    Blend,
+    Decoder,
+    Ffn,
+    Fused,
+    Glu,
+    LinearAttention,
+    Mixer,
+    Moe,
+    Norm,
+    ShortConv,
+)
+
+LFM2_NAMES = named(
+    LAYER,
+    norm="model.embedding_norm",
+    mixer_norm="operator_norm",
+    ffn_norm="ffn_norm",
+    output="self_attn.out_proj",
+    query_norm="self_attn.q_layernorm",
+    key_norm="self_attn.k_layernorm",
+    gate="feed_forward.w1",
+    up="feed_forward.w3",
+    down="feed_forward.w2",
+    router="feed_forward.gate",
+    router_correction="feed_forward.expert_bias",
+    expert_gate="feed_forward.experts.{expert}.w1",
+    expert_up="feed_forward.experts.{expert}.w3",
+    expert_down="feed_forward.experts.{expert}.w2",
+)
+
+
+def lfm2_body(c: Config, ffns: Ffn | list[Ffn]) -> Decoder:
+    """Short convolutions, and attention with normed heads where `layer_types` says so."""
+    c = spelled(c, tie_word_embeddings="tie_embedding")
+    norm = Norm(getattr(c, "norm_eps", 1e-5))
+    heads = gqa(c, qk_norm=norm, base=1e6)
+    bias = getattr(c, "conv_bias", False)
+    conv = ShortConv(c.hidden_size, getattr(c, "conv_L_cache", 3), bias)
+    full = getattr(c, "full_attn_idxs", None)
+    full = range(c.num_hidden_layers) if full is None else full
+    kinds = getattr(c, "layer_types", None) or [
+        "full_attention" if layer in full else "conv" for layer in range(c.num_hidden_layers)
+    ]
+    return decoder(
+        c,
+        [conv if kind == "conv" else heads for kind in kinds],
+        ffns,
+        norm=norm,
+        tied=True,
+        names=LFM2_NAMES,
+        fused=(Fused(f"{LAYER}.conv.in_proj", ("conv_before", "conv_after", "conv_input")),),
+    )
+
+
+@architecture("Lfm2ForCausalLM")
+def lfm2(c: Config) -> Decoder:
+    """Unless told otherwise, the feed-forward is two thirds as wide as the config says, rounded up
+    to a multiple."""
+    size = getattr(c, "block_ff_dim", None) or c.intermediate_size
+    if getattr(c, "block_auto_adjust_ff_dim", True):
+        factor = getattr(c, "block_ffn_dim_multiplier", None) or 1.0
+        size = int(factor * int(2 * size / 3))
+        size += -size % getattr(c, "block_multiple_of", 256)
+    return lfm2_body(c, Glu(size))
+
+
+@architecture("Lfm2MoeForCausalLM")
+def lfm2_moe(c: Config) -> Decoder:
+    sigmoid = router(
+        c,
+        score="sigmoid",
+        correction=getattr(c, "use_expert_bias", True),
+        norm=1.0 if getattr(c, "norm_topk_prob", True) else None,
+        norm_floor=1e-6,
+        scale=getattr(c, "routed_scaling_factor", 1.0),
+    )
+    dense = getattr(c, "num_dense_layers", 2)
+    layers = [layer >= dense for layer in range(c.num_hidden_layers)]
+    moe = Moe(sigmoid, replace(small(c), activation="silu"))
+    body = lfm2_body(c, sparse_where(layers, moe, Glu(c.intermediate_size)))
+    return replace(body, stacked=stacked(f"{LAYER}.feed_forward.experts"))
+
+
+MINIMAX_NAMES = named(
+    f"{LAYER}.block_sparse_moe",
+    router="gate",
+    expert_gate="experts.{expert}.w1",
+    expert_down="experts.{expert}.w2",
+    expert_up="experts.{expert}.w3",
+)
+DECAYS = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")
+"""Buffers of the Hugging Face class that follow from the configuration."""
+
+
+def lightning(c: Config, layer: int, slopes: Sequence[float]) -> LinearAttention:
+    """The linear attention of a layer: the deeper, the slower it forgets."""
+    last = max(c.num_hidden_layers - 1, 1)
+    factor = 1 - layer / last + 1e-5
+    head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    decays = tuple(slope * factor for slope in slopes)
+    activation = getattr(c, "hidden_act", "silu")
+    return LinearAttention(c.num_attention_heads, head_dim, decays, Norm(1e-6), activation)
+
+
+def minimax_body(c: Config, full: Sequence[bool], slopes: Sequence[float], blend: Blend) -> Decoder:
+    """Attention in the layers that are `full`, linear attention in the others, experts in all."""
+    head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    partial = (getattr(c, "rotary_dim", None) or head_dim) / head_dim
+    heads = gqa(c, window=getattr(c, "sliding_window", None), base=1e6, partial=partial)
+    mixers: list[Mixer] = [
+        heads if sees_all else lightning(c, layer, slopes) for layer, sees_all in enumerate(full)
+    ]
+    return decoder(
+        c,
+        mixers,
+        Moe(router(c, norm=1.0), glu(c)),
+        norm=rms(c, NORM_EPS),
+        style="blended",
+        blend=blend,
+        names=MINIMAX_NAMES,
+        fused=(
+            Fused(f"{LAYER}.self_attn.qkv_proj", ("query", "key", "value"), c.num_attention_heads),
+        ),
+        stacked=stacked(f"{LAYER}.block_sparse_moe.experts"),
+        renames=((r"\.mlp\.(gate|experts)\.", r".block_sparse_moe.\1."),),
+        unused=tuple(
+            f"{LAYER}.self_attn.{name}".format(layer=layer)
+            for layer in range(c.num_hidden_layers)
+            for name in DECAYS
+        ),
+    )
+
+
+@architecture("MiniMaxForCausalLM")
+def minimax(c: Config) -> Decoder:
+    """As transformers has it; unless told otherwise, every other layer is linear."""
+    kinds = getattr(c, "layer_types", None)
+    full = [
+        kinds[layer] == "full_attention" if kinds else layer % 2 == 0
+        for layer in range(c.num_hidden_layers)
+    ]
+    slopes = [
+        2.0 ** (-8 * (head + 1) / c.num_attention_heads) for head in range(c.num_attention_heads)
+    ]
+    blend = Blend(
+        *(
+            (getattr(c, f"{part}_alpha_factor", 1.0), getattr(c, f"{part}_beta_factor", 1.0))
+            for part in ("full_attn", "linear_attn", "mlp")
+        )
+    )
+    return minimax_body(c, full, slopes, blend)
+
+
+@architecture("MiniMaxText01ForCausalLM")
+def minimax_text_01(c: Config) -> Decoder:
+    """As the model's authors have it: `attn_type_list` has a 1 for every layer that sees all."""
+    if getattr(c, "shared_intermediate_size", 0):
+        raise ModelError("Baton cannot serve MiniMax-01 checkpoints with a shared expert yet.")
+    if not getattr(c, "postnorm", False):
+        raise ModelError("Baton cannot serve MiniMax-01 checkpoints without postnorm yet.")
+    blend = Blend(
+        *(
+            (getattr(c, f"layernorm_{part}_alpha", 1), getattr(c, f"layernorm_{part}_beta", 1))
+            for part in ("full_attention", "linear_attention", "mlp")
+        )
+    )
+    full = [kind == 1 for kind in c.attn_type_list]
+    return minimax_body(c, full, alibi(c.num_attention_heads), blend)

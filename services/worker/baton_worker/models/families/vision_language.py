@@ -1,0 +1,146 @@
+"""The language models of checkpoints that see: they serve texts.
+
+Their encoders of images stay unread. The gateway refuses a request with an image (400): no message
+may hold one, and what is no message can only be text. Ropes keep the axes of images all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from baton.logs import logger
+from baton_worker.models.families.common import Config, Family, architecture, spelled
+from baton_worker.models.families.llama import hunyuan, qwen2, qwen3
+from baton_worker.models.families.mixtures import LAYER, ernie_moe, of_layer, qwen3_moe
+from baton_worker.models.spec import Attention, Decoder, Ffn, Fused, Mixer, Moe, Sections
+
+log = logger(__name__)
+ENCODERS = (
+    *("visual.", "model.visual."),
+    *("vit.", "model.vit.", "model.vision_tower."),
+    *("vision_model.", "model.vision_model.", "model.resampler_model."),
+)
+"""Prefixes of what sees."""
+RENAMES = (
+    (r"^model\.language_model\.", "model."),
+    (r"^language_model\.(model|lm_head)\.", r"\1."),
+)
+"""Where the language model lies in a checkpoint."""
+_UNSEEN = "vision_experts"
+"""Prefix of experts that no text goes to."""
+
+
+@architecture("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
+def qwen2_vl(c: Config) -> Decoder:
+    return language_model(c, qwen2, Sections((16, 24, 24)), base=1_000_000.0)
+
+
+@architecture("Qwen3VLForConditionalGeneration")
+def qwen3_vl(c: Config) -> Decoder:
+    return language_model(c, qwen3, Sections((24, 20, 20), "cycled"), base=500_000.0)
+
+
+@architecture("HunYuanVLForConditionalGeneration")
+def hunyuan_vl(c: Config) -> Decoder:
+    """Four axes: position, width, height, number of the image. Tencent's own code has one run of
+    pairs for each, which its checkpoints call `xdrope_section`; transformers, which says
+    `mrope_section`, has one run of channels."""
+    c = spelled(text_of(c), head_dim="attention_head_dim")
+    own = hasattr(_rope_of(c), "xdrope_section")
+    return language_model(c, hunyuan, Sections((16,) * 4, "runs" if own else "doubled"))
+
+
+@architecture(
+    "Ernie4_5_VLMoeForConditionalGeneration",
+    "Ernie4_5_VL_MoeForConditionalGeneration",
+    "Ernie4_5_VLForConditionalGeneration",
+)
+def ernie_vl(c: Config) -> Decoder:
+    """Images have experts of their own, which come behind those of texts, and a router."""
+    c = text_of(c)
+    count = c.moe_num_experts
+    seen, unseen = (count, count) if isinstance(count, int) else count
+    sizes = {name: of_layer(value, 0) for name, value in vars(c).items() if name.startswith("moe_")}
+    text = SimpleNamespace(**vars(c) | sizes)
+    spec = language_model(text, ernie_moe, Sections((22, 22, 20), "grid"), base=500_000.0)
+    numbers, stem = "|".join(map(str, range(seen, seen + unseen))), r"^model\.layers\.(\d+)\.mlp\."
+    renames = (
+        (rf"{stem}experts\.({numbers})\.", rf"{_UNSEEN}.\1.\2."),
+        (rf"{stem}gate\.weight_1$", rf"{_UNSEEN}.\1.gate"),
+    )
+    return replace(
+        spec,
+        head=replace(spec.head, bias=False),
+        renames=(*spec.renames, *renames),
+        unused=(*spec.unused, f"{_UNSEEN}."),
+        fused=(Fused(f"{LAYER}.mlp.gate", ("router",), transposed=True),),
+    )
+
+
+@architecture("InternS1ProForConditionalGeneration")
+def interns1_pro(c: Config) -> Decoder:
+    """Qwen3's experts, as many of each group, stored as [in, out]; a rope of mixed frequencies."""
+    c = text_of(c)
+    spec = language_model(c, qwen3_moe, None, base=5_000_000.0)
+    groups = getattr(c, "router_n_groups", 0)
+    layers = spec.layers
+    if groups > 0:
+        layers = tuple((mixer, _grouped(ffn, groups)) for mixer, ffn in layers)
+    stacked = tuple(replace(rule, transposed=True) for rule in spec.stacked)
+    unused = (*spec.unused, "time_series.", "model.time_series.")
+    return replace(spec, layers=layers, stacked=stacked, unused=unused)
+
+
+def _grouped(ffn: Ffn | None, groups: int) -> Ffn | None:
+    if not isinstance(ffn, Moe):
+        return ffn
+    return replace(ffn, router=replace(ffn.router, kind="each_group", num_groups=groups))
+
+
+def language_model(
+    c: Config, family: Family, sections: Sections | None, *, base: float = 10_000.0
+) -> Decoder:
+    """A family's model of the texts of a config, whose rope has `sections`, if any: of the sizes
+    that the config says, or else of these. `base` is the architecture's default."""
+    text = text_of(c)
+    values: dict[str, Any] = dict(vars(_rope_of(text)))
+    said = [values.pop(name, None) for name in ("mrope_section", "xdrope_section")]
+    if sections is not None and any(said):
+        sizes: Sequence[int] = said[0] or said[1]
+        sections = replace(sections, sizes=tuple(sizes))
+    kinds = [values.pop(name, None) for name in ("rope_type", "type", "mrope_interleaved")]
+    kind = next((some for some in kinds[:2] if some), "default")
+    values["rope_type"] = {"mrope": "default", "xdrope": "dynamic"}.get(kind, kind)
+    values.setdefault("rope_theta", getattr(text, "rope_theta", None) or base)
+    spec = family(SimpleNamespace(**vars(text) | {"rope_parameters": SimpleNamespace(**values)}))
+    log.warning("The encoder of images stays unread: texts are served, images are refused.")
+    return replace(
+        spec,
+        layers=tuple((_sectioned(mixer, sections), ffn) for mixer, ffn in spec.layers),
+        renames=(*RENAMES, *spec.renames),
+        unused=(*spec.unused, *ENCODERS),
+    )
+
+
+def text_of(c: Config) -> Config:
+    """The config of the language model: what `text_config` says, or the config itself has. Whether
+    the head is tied is said by the whole."""
+    part = getattr(c, "text_config", None)
+    if part is None:
+        return c
+    outer = {name: value for name, value in vars(c).items() if name != "text_config"}
+    tied = {name: value for name, value in outer.items() if name == "tie_word_embeddings"}
+    return SimpleNamespace(**outer | vars(part) | tied)
+
+
+def _rope_of(c: Config) -> Any:
+    given = getattr(c, "rope_parameters", None) or getattr(c, "rope_scaling", None)
+    return given or SimpleNamespace()
+
+
+def _sectioned(mixer: Mixer | None, sections: Sections | None) -> Mixer | None:
+    assert isinstance(mixer, Attention) and mixer.rope is not None
+    return replace(mixer, rope=replace(mixer.rope, sections=sections))

@@ -1,0 +1,34 @@
+"""Names that other servers have for what is here, or is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from baton.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Of the values of one flag, all in small letters."""
+
+    flag: str
+    """As it is written: "--attention-backend"."""
+    aliases: Mapping[str, str]
+    """What others call something that is here, to its name here."""
+    elsewhere: Mapping[str, str]
+    """What is not here, which may be a pattern ("rocm*"), to what to do instead, in half a
+    sentence."""
+
+    def ours(self, name: str) -> str:
+        """The name that something has here; it need not exist.
+
+        Raises:
+            SettingsError: it is one that others have, and that nothing here is called by.
+        """
+        name = name.lower()
+        for pattern, instead in self.elsewhere.items():
+            if fnmatchcase(name, pattern):
+                raise SettingsError(f"{self.flag} {name}: {instead}.")
+        return self.aliases.get(name, name)

@@ -1,0 +1,129 @@
+"""Process groups of torch.distributed: gloo between CPUs, NCCL between GPUs."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from baton.settings import default_environment
+
+_PATIENCE = timedelta(days=30)
+"""A rank that computes may take its time, and one that has died closes its connections: whoever
+waits for it is told at once. So this is no bound on anything."""
+
+
+class _Group:
+    """What both kinds have in common: one process group of torch."""
+
+    def __init__(self, group: Any, rank: int, size: int) -> None:
+        self._group, self.rank, self.size = group, rank, size
+
+    def broadcast(self, tensor: Tensor, source: int) -> None:
+        """See `Communicator`."""
+        self._group.broadcast(tensor, source).wait()
+
+    def send(self, tensor: Tensor, to: int) -> None:
+        """See `Communicator`."""
+        self._group.send([tensor.contiguous()], to, 0).wait()
+
+    def receive(self, tensor: Tensor, source: int) -> None:
+        """See `Communicator`."""
+        self._group.recv([tensor], source, 0).wait()
+
+
+class Gloo(_Group):
+    """Ranks on CPUs, joined over loopback by a file in a private directory.
+
+    A sum is taken in the order of ranks, in float32, from whole parts: gloo's own all-reduce adds
+    up each stretch of a tensor in another order, so that with three ranks and more the numbers of
+    a row would depend on its place in the batch. Between two ranks both move as many bytes.
+    """
+
+    def __init__(self, meeting: Path, rank: int, size: int) -> None:
+        if sys.platform == "linux":
+            default_environment("GLOO_SOCKET_IFNAME", "lo")
+        store = _store(meeting, size)
+        super().__init__(dist.ProcessGroupGloo(store, rank, size, _PATIENCE), rank, size)
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """See `Communicator`."""
+        return _in_order(self.all_gather(tensor))
+
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        """See `Communicator`. Straight from each to each: gloo's own would copy twice more."""
+        return self._passed([tensor.contiguous()] * self.size)
+
+    def reduce_scatter(self, parts: list[Tensor]) -> Tensor:
+        """See `Communicator`."""
+        return _in_order(self._passed([part.contiguous() for part in parts]))
+
+    def _passed(self, given: list[Tensor]) -> list[Tensor]:
+        """What each rank gives this one; `given` is what this one gives each."""
+        mine = given[self.rank]
+        parts = [mine if r == self.rank else torch.empty_like(mine) for r in range(self.size)]
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        works = [self._group.send([given[rank]], rank, 0) for rank in others]
+        works += [self._group.recv([parts[rank]], rank, 0) for rank in others]
+        for work in works:
+            work.wait()
+        return parts
+
+
+class Nccl(_Group):
+    """Ranks on the GPUs of one machine, rank r on device r."""
+
+    def __init__(self, meeting: Path, rank: int, size: int) -> None:
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = _PATIENCE
+        store = _store(meeting, size)
+        super().__init__(dist.ProcessGroupNCCL(store, rank, size, options), rank, size)
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """See `Communicator`."""
+        tensor = tensor.contiguous()
+        self._group.allreduce([tensor]).wait()
+        return tensor
+
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        """See `Communicator`."""
+        tensor = tensor.contiguous()
+        parts = [torch.empty_like(tensor) for _ in range(self.size)]
+        self._group.allgather([parts], [tensor]).wait()
+        return parts
+
+    def reduce_scatter(self, parts: list[Tensor]) -> Tensor:
+        """See `Communicator`."""
+        parts = [part.contiguous() for part in parts]
+        total = torch.empty_like(parts[self.rank])
+        self._group.reduce_scatter([total], [parts]).wait()
+        return total
+
+
+def _in_order(parts: list[Tensor]) -> Tensor:
+    total = parts[0].float()
+    for part in parts[1:]:
+        total = total + part
+    return total.to(parts[0].dtype)
+
+
+def _store(meeting: Path, size: int) -> Any:
+    return dist.FileStore(str(meeting), size)  # type: ignore[attr-defined]
+
+
+def join(meeting: Path, rank: int, size: int, device: torch.device) -> Gloo | Nccl:
+    """Meet the other ranks; returns when all are there.
+
+    Args:
+        meeting: a file that does not exist yet, in a directory that only this user can enter.
+        rank: this process, counted from 0.
+        size: how many there are.
+        device: where this rank computes.
+    """
+    kind = Nccl if device.type == "cuda" else Gloo
+    return kind(meeting, rank, size)

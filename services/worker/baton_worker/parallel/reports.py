@@ -1,0 +1,54 @@
+"""What a follower tells its leader, on a pipe of its own: frames of MessagePack, as orders are."""
+
+from __future__ import annotations
+
+import struct
+from typing import BinaryIO, TypeAlias
+
+import msgspec
+
+from baton.protocol import Pulled
+
+_LENGTH = struct.Struct("<Q")
+
+
+class Serving(msgspec.Struct, tag="serving", array_like=True, frozen=True):
+    """The first report: where the pages of this rank are served."""
+
+    address: str
+
+
+class Ended(msgspec.Struct, tag="ended", array_like=True, frozen=True):
+    """A pull of this rank's part has ended."""
+
+    pulled: Pulled
+
+
+Report: TypeAlias = Serving | Ended
+
+
+def send(file: BinaryIO, report: Report) -> None:
+    """Write one report.
+
+    Raises:
+        OSError: the leader is gone.
+    """
+    data = msgspec.msgpack.encode(report)
+    file.write(_LENGTH.pack(len(data)) + data)
+    file.flush()
+
+
+class Reports:
+    """Reports of one follower."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._decoder = msgspec.msgpack.Decoder(Report)
+
+    def next(self) -> Report | None:
+        """Wait for the next one; None when the follower is gone."""
+        head = self._file.read(_LENGTH.size)
+        if len(head) < _LENGTH.size:
+            return None
+        report: Report = self._decoder.decode(self._file.read(*_LENGTH.unpack(head)))
+        return report

@@ -1,0 +1,21 @@
+"""JSON files beside a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from baton.errors import ModelError
+
+
+def read_json(path: Path, owner: str = "") -> dict[str, Any]:
+    """A JSON object from a file. Raises `ModelError`, which names the owner, when there is none."""
+    name = f"{path.name} of {owner}" if owner else path.name
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{name} cannot be read: {error}.") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{name} must hold a JSON object.")
+    return content

@@ -1,0 +1,63 @@
+"""Ranks that are threads of one process: for what needs no processes to be tested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+class Threaded:
+    """A `Communicator` over memory that all ranks see."""
+
+    def __init__(self, rank: int, size: int, shared: list[Any], barrier: Barrier) -> None:
+        self.rank, self.size = rank, size
+        self._shared, self._barrier = shared, barrier
+
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        self._shared[self.rank] = tensor.clone()
+        self._barrier.wait()
+        parts = list(self._shared)
+        self._barrier.wait()
+        return parts
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        return torch.stack(self.all_gather(tensor)).sum(0)
+
+    def reduce_scatter(self, parts: list[Tensor]) -> Tensor:
+        self._shared[self.rank] = [part.clone() for part in parts]
+        self._barrier.wait()
+        total = torch.stack([given[self.rank] for given in self._shared]).sum(0)
+        self._barrier.wait()
+        return total
+
+    def broadcast(self, tensor: Tensor, source: int) -> None:
+        tensor.copy_(self.all_gather(tensor)[source])
+
+    def send(self, tensor: Tensor, to: int) -> None:
+        raise NotImplementedError
+
+    def receive(self, tensor: Tensor, source: int) -> None:
+        raise NotImplementedError
+
+
+def together(size: int, part: Callable[[Threaded], T]) -> list[T]:
+    """What each rank returns, in the order of ranks."""
+    shared, barrier = [None] * size, Barrier(size, timeout=20)
+
+    def run(rank: int) -> T:
+        try:
+            with torch.inference_mode():
+                return part(Threaded(rank, size, shared, barrier))
+        except BaseException:
+            barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(run, range(size)))

@@ -1,0 +1,45 @@
+"""How much memory loading a checkpoint takes: `python -m tests.peak PATH DTYPE QUANTIZE`.
+
+Prints the bytes that the process held at most while it loaded, beyond what it held before, and the
+bytes of the weights that it then has.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import torch
+
+from baton_worker.allocator import keep_freed_memory
+from baton_worker.kernels.cpu import library
+from baton_worker.models.gguf import GgufFile
+from baton_worker.models.load import load_model
+
+
+def resident(field: str) -> int:
+    """Bytes of this process now (VmRSS) or at most (VmHWM)."""
+    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def main(path: Path, dtype: str, quantize: str) -> None:
+    """Load once what is loaded lazily, then measure."""
+    assert library("linear") is not None and GgufFile is not None
+    keep_freed_memory()  # as a worker does
+    torch.nn.functional.linear(torch.ones(2, 64), torch.ones(2, 64))
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    before = resident("VmRSS")
+    model = load_model(
+        path,
+        device=torch.device("cpu"),
+        dtype=getattr(torch, dtype),
+        quantize=quantize,  # type: ignore[arg-type]
+    )
+    print(resident("VmHWM") - before, model.weight_bytes)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -1,0 +1,106 @@
+"""`baton serve MODEL --data-parallel 2 --enable-expert-parallel`: two workers, one model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from tests.served import PATIENCE, Served, until
+from tests.system.test_supervision import alive, works
+from tests.system.test_tensor_parallel import Story
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads the process table in /proc"),
+]
+FLAGS = ("--worker.threads", "1", "--worker.dtype", "float32", "--worker.max-kv-bytes", "16777216")
+NAMES = {"worker-1", "worker-2"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "hf"
+    return tiny.save_model(folder, "Qwen3MoeForCausalLM", max_position_embeddings=2048)
+
+
+@pytest.fixture(scope="module")
+def alone(model: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What one worker with all experts answers."""
+    server = Served(tmp_path_factory.mktemp("alone"), model, *FLAGS)
+    try:
+        return Story(server.ready().url).whole()
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    group = ("--data-parallel", "2", "--enable-expert-parallel", "--run-dir", "run")
+    server = Served(tmp_path_factory.mktemp("two"), model, *group, *FLAGS)
+    try:
+        server.ready()
+        yield server
+    finally:
+        server.close()
+
+
+def workers(served: Served) -> dict[str, int]:
+    """Process ids by name."""
+    return {name: pid for name, pid in served.pids().items() if name in NAMES}
+
+
+def all_there(served: Served) -> bool:
+    return len(served.fleet()["workers"]) == 2 and works(served.url)
+
+
+@pytest.mark.row("F13.09")
+@pytest.mark.row("F14.07")
+@pytest.mark.row("F14.11")
+def test_workers_with_half_of_the_experts_each_answer_as_one(served: Served, alone: str) -> None:
+    """One stream, while the other worker lends its experts; then one on each."""
+    until(lambda: all_there(served), "both are there")
+    assert Story(served.url).whole() == alone
+    both = [Story(served.url) for _ in range(2)]
+    until(
+        lambda: (
+            sum(bool(w["running"]) for w in served.fleet()["workers"]) == 2
+            or all(story.ended for story in both)
+        ),
+        "each worker has one",
+    )
+    assert [story.whole() for story in both] == [alone, alone]
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_killed_worker_takes_its_group_along_and_the_streams_go_on(
+    served: Served, alone: str, name: str
+) -> None:
+    until(lambda: all_there(served), "the system works before")
+    before = workers(served)
+    assert before.keys() == NAMES
+    stories = [Story(served.url) for _ in range(2)]
+    assert all(story.begun.wait(PATIENCE) for story in stories)
+    os.kill(before[name], signal.SIGKILL)
+    assert all(len(story.text) < len(alone) for story in stories)
+    assert [story.whole() for story in stories] == [alone, alone]
+    until(lambda: all_there(served), "the group is whole again")
+    assert not any(alive(pid) for pid in before.values())
+    rank = int(name[-1]) - 1
+    assert f"rank {rank} of this group of workers ended" in served.log.read_text()
+
+
+def test_a_group_ends_in_order(served: Served) -> None:
+    """Both drain, and neither takes the end of the other for a fault."""
+    until(lambda: all_there(served), "the system works before")
+    begin = len(served.log.read_text())
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.wait(PATIENCE) == 0
+    said = served.log.read_text()[begin:]
+    assert "killing it" not in said and "ended: this one ends too" not in said
+    assert not list((served.log.parent / "run").glob("group*"))

@@ -1,0 +1,109 @@
+"""Workers change their roles and number under load: no token is lost, doubled or different."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from baton.protocol import Role
+from baton_ops.role import Options as RoleOptions
+from baton_ops.role import assign
+from baton_ops.scale import Options as ScaleOptions
+from baton_ops.scale import scale
+from tests.served import PATIENCE, Served, until
+
+pytestmark = pytest.mark.slow
+EXACT = ("--worker.dtype", "float32", "--worker.threads", "1")
+PROMPT = "Once upon a time there was a little girl who loved to run with her friends. " * 6
+ASKED = [{"temperature": 0.9, "seed": seed, "max_tokens": 200} for seed in range(12)]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, stories: Path) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("elastic")
+    served = Served(folder, stories, *EXACT, "--workers", "2", "--run-dir", "run").ready()
+    until(lambda: len(roles(served)) == 2, "everybody is there")
+    yield served
+    served.close()
+
+
+@pytest.fixture(scope="module")
+def wanted(served: Served) -> list[Any]:
+    """What is answered while nothing changes."""
+    return [answer(served, fields) for fields in ASKED]
+
+
+def answer(served: Served, fields: dict[str, Any]) -> Any:
+    body = served.complete(prompt=PROMPT, **fields).json()
+    return [(c["text"], c["finish_reason"]) for c in body["choices"]]
+
+
+def roles(served: Served) -> dict[str, str]:
+    return {w["name"]: w["role"] for w in served.fleet()["workers"] if w["state"] == "ready"}
+
+
+def ask(served: Served, clients: ThreadPoolExecutor) -> list[Future[Any]]:
+    return [clients.submit(answer, served, fields) for fields in ASKED]
+
+
+def run_dir(served: Served) -> Path:
+    return served.log.parent / "run"
+
+
+def turn(served: Served, worker: str, role: Role) -> None:
+    argv = [worker, role, "--run-dir", str(run_dir(served))]
+    assert assign(RoleOptions.load(argv)) == ""
+
+
+def metric(served: Served, name: str) -> float:
+    page = httpx.get(f"{served.url}/metrics", timeout=PATIENCE).text
+    return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name))
+
+
+def test_roles_that_change_under_load_change_no_token(served: Served, wanted: list[Any]) -> None:
+    with ThreadPoolExecutor(4) as clients:
+        found = ask(served, clients)
+        for one, other in (("prefill", "decode"), ("decode", "prefill"), ("both", "both")):
+            until(lambda: served.fleet()["running"] > 0 or found[-1].done(), "something runs")
+            turn(served, "worker-1", one)  # type: ignore[arg-type]
+            turn(served, "worker-2", other)  # type: ignore[arg-type]
+            now = {"worker-1": one, "worker-2": other}
+            until(lambda now=now: roles(served) == now, "the gateway shows it")  # type: ignore[misc]
+        assert [future.result(timeout=PATIENCE) for future in found] == wanted
+    assert metric(served, "baton_handoffs_total") > 0
+    assert "restarting" not in served.log.read_text(), "nobody had to start again"
+
+
+def test_a_restarted_process_keeps_its_role(served: Served) -> None:
+    turn(served, "worker-2", "decode")
+    before = served.pids()["worker-2"]
+    os.kill(before, signal.SIGKILL)
+    until(lambda: "worker-2" not in roles(served), "it is missed")
+    until(lambda: roles(served) == {"worker-1": "both", "worker-2": "decode"}, "it is back")
+    turn(served, "worker-2", "both")
+
+
+def test_more_and_fewer_workers_under_load_change_no_token(
+    served: Served, wanted: list[Any]
+) -> None:
+    with ThreadPoolExecutor(4) as clients:
+        found = ask(served, clients)
+        for word in ("both=3", "both=1"):
+            argv = [word, "--run-dir", str(run_dir(served))]
+            workers = scale(ScaleOptions.load(argv))
+            until(lambda now=workers: roles(served) == now, "the gateway shows it")  # type: ignore[misc]
+        assert [future.result(timeout=PATIENCE) for future in found] == wanted
+    assert roles(served) == {"worker-1": "both"}
+    until(lambda: not {"worker-2", "worker-3"} & served.pids().keys(), "their processes end")
+
+
+def test_what_an_autoscaler_follows_is_there(served: Served) -> None:
+    assert metric(served, "baton_scale_desired_workers") >= 1
+    assert metric(served, 'baton_scale_ready_workers{role="both"}') == 1

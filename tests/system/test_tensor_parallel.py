@@ -1,0 +1,147 @@
+"""`baton serve MODEL --tensor-parallel 2`: one worker of two processes, killed in every way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from baton.service import EXIT_SETTINGS
+from tests.served import PATIENCE, Served, until
+from tests.system.test_supervision import alive, works
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads the process table in /proc"),
+]
+PROMPT = "Once upon a time there was a little girl who loved to run with her friends. " * 2
+FLAGS = ("--worker.threads", "2", "--worker.dtype", "float32", "--no-spares")
+
+
+class Story(threading.Thread):
+    """A long greedy stream in the background, and its text so far."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self.begun = threading.Event()
+        self.text, self.ended = "", False
+        self._url = url
+        self.start()
+
+    def run(self) -> None:
+        body = {"model": "hf", "prompt": PROMPT, "max_tokens": 400, "temperature": 0}
+        asked = {"ignore_eos": True, "stream": True}
+        url = f"{self._url}/v1/completions"
+        with httpx.stream("POST", url, json=body | asked, timeout=PATIENCE) as answer:
+            for line in answer.iter_lines():
+                data = line.removeprefix("data: ")
+                if data == "[DONE]":
+                    self.ended = True
+                elif line.startswith("data: "):
+                    self.text += json.loads(data)["choices"][0]["text"]
+                    self.begun.set()
+
+    def whole(self) -> str:
+        """The text, once all of it is there."""
+        self.join(PATIENCE)
+        assert self.ended, "the stream hangs, or broke off"
+        return self.text
+
+
+class Served2(Served):
+    """A server whose one worker is two processes."""
+
+    def followers(self) -> list[int]:
+        """Process ids of the other ranks."""
+        worker = self.pids().get("worker")
+        listed = Path(f"/proc/{worker}/task/{worker}/children")
+        return [int(pid) for pid in listed.read_text().split()] if listed.exists() else []
+
+
+@pytest.fixture(scope="module")
+def alone(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What one process answers."""
+    server = Served(tmp_path_factory.mktemp("alone"), stories, *FLAGS)
+    try:
+        return Story(server.ready().url).whole()
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def served(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served2]:
+    folder = tmp_path_factory.mktemp("two")
+    server = Served2(folder, stories, "--tensor-parallel", "2", *FLAGS)
+    try:
+        server.ready()
+        yield server
+    finally:
+        server.close()
+
+
+def test_two_ranks_give_the_tokens_of_one(served: Served2, alone: str) -> None:
+    assert len(served.followers()) == 1
+    assert Story(served.url).whole() == alone
+
+
+def test_a_killed_follower_takes_its_worker_along_and_the_stream_goes_on(
+    served: Served2, alone: str
+) -> None:
+    until(lambda: works(served.url), "the system works before")
+    worker, (follower,) = served.pids()["worker"], served.followers()
+    story = Story(served.url)
+    assert story.begun.wait(PATIENCE)
+    os.kill(follower, signal.SIGKILL)
+    assert len(story.text) < len(alone)
+    assert story.whole() == alone
+    assert served.pids()["worker"] != worker and not alive(worker)
+    assert "rank 1 of this worker ended with code -9" in served.log.read_text()
+
+
+def test_nothing_is_left_of_a_worker_that_was_killed(served: Served2) -> None:
+    until(lambda: works(served.url), "the system works before")
+    worker, (follower,) = served.pids()["worker"], served.followers()
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: not alive(follower), "the follower ends with its leader")
+    until(lambda: works(served.url), "the system works again")
+
+
+def test_prefill_and_decode_of_two_ranks_each_pass_keys_rank_to_rank(
+    stories: Path, tmp_path: Path, alone: str
+) -> None:
+    server = Served2(
+        tmp_path, stories, "--tensor-parallel", "2", "--prefill", "1", "--decode", "1",
+        "--scheduler.local-prefill", "0", "--worker.transports", "shm", *FLAGS,
+    )  # fmt: skip
+    try:
+        server.ready()
+        until(lambda: len(server.fleet()["workers"]) == 2, "both are there")
+        assert Story(server.url).whole() == alone
+        fleet = server.fleet()
+        assert fleet["handoffs"] == 1 and fleet["failed_transfers"] == 0
+        assert len(re.findall("keys of .* come over shm", server.log.read_text())) == 2
+    finally:
+        server.close()
+
+
+def test_a_number_of_ranks_that_cannot_be_is_refused_at_once(stories: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "baton", "serve", str(stories), "--port", "0", *FLAGS]
+    done = subprocess.run(
+        [*command, "--tensor-parallel-size", "3"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == EXIT_SETTINGS
+    assert "--tensor-parallel 3: 8 query heads cannot be dealt out evenly" in done.stderr

@@ -1,0 +1,72 @@
+"""The memory that captured steps read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from baton_worker.attention import AttentionBatch
+from baton_worker.graphs.choice import Sizes
+from baton_worker.graphs.inputs import Inputs
+from baton_worker.kv import KVCache, LayerGroups
+from baton_worker.models import load_model
+
+CPU, PAGES, PAGE = torch.device("cpu"), 20, 4
+
+
+@pytest.fixture
+def cache(stories: Path) -> KVCache:
+    spec = load_model(stories, device=CPU, dtype=torch.float32).spec
+    groups = LayerGroups((0, 8), (0, 0, 1, 1, 1), (0, 1, 0, 1, 2))
+    return KVCache(spec, PAGES, PAGE, dtype=torch.float32, device=CPU, groups=groups, spare=1)
+
+
+def step(*starts: int) -> tuple[torch.Tensor, torch.Tensor, AttentionBatch]:
+    """Row r has the pages 2 r, 2 r + 1 in one group and 10 + 2 r, ... in the other."""
+    tables = np.arange(20, dtype=np.int32).reshape(2, 5, 2)
+    counts = [1] * len(starts)
+    batch = AttentionBatch.build_all(counts, starts, tables, PAGE, CPU)
+    positions = torch.tensor(starts)
+    return positions + 100, positions, batch
+
+
+def test_a_step_and_its_padding(cache: KVCache) -> None:
+    inputs = Inputs(cache, Sizes((2, 4), 12), CPU)
+    for starts in ((5, 0, 3), (2,)):
+        tokens, positions, batch = step(*starts)
+        inputs.write(tokens, positions, batch)
+        rows, padding = len(starts), 4 - len(starts)
+        whole = inputs.batch(4)
+        assert inputs.tokens.tolist() == [*tokens.tolist(), *[0] * padding]
+        assert inputs.positions.tolist() == [*starts, *[0] * padding]
+        assert whole.query_starts.tolist() == [0, 1, 2, 3, 4]
+        assert whole.lengths.tolist() == [*(start + 1 for start in starts), *[1] * padding]
+        for group in range(2):
+            ours, theirs = whole.of(group), batch.of(group)
+            slots = theirs.slots.tolist()
+            assert ours.slots.tolist() == [*slots, *[PAGES * PAGE] * padding]
+            width = theirs.page_table.shape[1]
+            assert torch.equal(ours.page_table[:rows, :width], theirs.page_table)
+            assert (ours.page_table[rows:, 0] == PAGES).all()
+
+
+def test_every_size_reads_the_same_memory_at_the_same_place(cache: KVCache) -> None:
+    inputs = Inputs(cache, Sizes((1, 2, 4), 12), CPU)
+    found = []
+    for rows in (1, 2, 4):
+        batch = inputs.batch(rows)
+        each = (batch, batch.of(1))
+        found.append([x.data_ptr() for b in each for x in (b.lengths, b.slots, b.page_table)])
+        assert batch.lengths.shape == (rows,) and batch.page_table.shape == (rows, 3)
+        assert all(b.page_table.is_contiguous() and b.page_table.dtype is torch.int32 for b in each)
+        assert batch.slots.dtype is torch.int64
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_plan_is_made_for_the_longest_rows(cache: KVCache) -> None:
+    batch = Inputs(cache, Sizes((2,), 12), CPU).batch(2)
+    assert (batch.counts, batch.starts) == ((1, 1), (11, 11))
+    assert batch.of(1).starts == (11, 11)

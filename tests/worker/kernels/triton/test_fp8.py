@@ -1,0 +1,76 @@
+"""Products of 8-bit floats against their twin, in Triton's interpreter or on a GPU."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+import torch
+
+from baton_worker.kernels.fp8 import Fp8Weight, Inputs, product
+from tests import quantised
+
+CASES = [
+    ("tensor", None, Inputs()),
+    ("tensor", None, Inputs(per_tensor=True)),
+    ("tensor", None, Inputs(scale=torch.tensor(0.02))),
+    ("row", (1, 160), Inputs()),
+    ("row", (1, 160), Inputs(scale=torch.tensor(0.02))),
+    ("block", (32, 32), Inputs(32)),
+    ("block", (64, 64), Inputs(64)),
+    ("block", (128, 128), Inputs(128)),
+]
+
+
+@pytest.fixture(scope="module")
+def kernel(interpreted: None) -> ModuleType:
+    return import_module("baton_worker.kernels.triton.fp8")
+
+
+def weight(block: tuple[int, int] | None, inputs: Inputs, rows: int = 70) -> Fp8Weight:
+    values = torch.randn(rows, 160, generator=torch.Generator().manual_seed(0))
+    stored, _ = quantised.fp8(block)(values)
+    scales = stored["weight_scale"].reshape(-(-rows // (block or (rows, 0))[0]), -1)
+    return Fp8Weight(stored["weight"], scales, block or (rows, 160), inputs)
+
+
+@pytest.mark.row("F21.06")
+@pytest.mark.parametrize(("kind", "block", "inputs"), CASES)
+@pytest.mark.parametrize("rows", [0, 1, 37])
+def test_products_are_those_of_the_twin(
+    kernel: ModuleType,
+    device: torch.device,
+    kind: str,
+    block: tuple[int, int] | None,
+    inputs: Inputs,
+    rows: int,
+) -> None:
+    stored = weight(block, inputs).to(device)
+    assert kernel.refuses(stored, device) is None
+    x = torch.randn(rows, 160, device=device)
+    found = kernel.product(x, stored)
+    torch.testing.assert_close(found, product(x, stored), rtol=1e-4, atol=1e-4)
+    assert kernel.product(x.bfloat16(), stored).dtype is torch.bfloat16
+
+
+def test_a_row_gets_the_same_bits_beside_any_others(
+    kernel: ModuleType, device: torch.device
+) -> None:
+    stored = weight((32, 32), Inputs(32)).to(device)
+    x = torch.randn(20, 160, device=device)
+    together = kernel.product(x, stored)
+    for row in range(20):
+        one = slice(row, row + 1)
+        assert torch.equal(kernel.product(x[one], stored), together[one])
+
+
+def test_blocks_that_no_tile_lies_in_are_refused(kernel: ModuleType, device: torch.device) -> None:
+    assert "multiples of 32 channels" in kernel.refuses(weight((16, 16), Inputs(16)), device)
+    old = torch.device("cuda")
+    kernel_is_native = kernel._is_native
+    try:
+        kernel._is_native = lambda device: False
+        assert "from compute capability 8.9 on" in kernel.refuses(weight(None, Inputs()), old)
+    finally:
+        kernel._is_native = kernel_is_native

@@ -1,0 +1,100 @@
+"""Whole models on the kernels for GPUs, in Triton's interpreter or on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from baton_worker.attention import choose, cpu
+from baton_worker.attention.triton import TritonBackend
+from baton_worker.kernels import triton
+from baton_worker.kernels.layout import Layout
+from baton_worker.kernels.norm import CpuNorm, TritonNorm
+from baton_worker.kernels.pages import CODES
+from baton_worker.kernels.rope import CpuHeads
+from baton_worker.layers.attention import Attention
+from baton_worker.layers.latent import LatentAttention
+from baton_worker.layers.norm import RmsNorm
+from baton_worker.models import load_model
+from tests import tiny
+from tests.fakes.interpreter import interpreter
+
+pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be tested")
+pytestmark = pytest.mark.slow
+CPU = torch.device("cpu")
+TEXT = torch.randint(2, 60, (21,), generator=torch.Generator().manual_seed(0)).tolist()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def interpreted() -> Iterator[None]:
+    with interpreter():
+        yield
+
+
+@pytest.fixture
+def on_triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose CPU passes for a GPU: no kernels in C++, all those in Triton."""
+    monkeypatch.setattr(cpu, "library", lambda name: None)
+    for kernel in (CpuNorm, CpuHeads):
+        monkeypatch.setattr(kernel, "refuses", lambda *_: "not today")
+    monkeypatch.setattr(triton, "runs", lambda device: True)
+    choose.cache_clear()
+    yield
+    choose.cache_clear()
+
+
+def in_chunks(driver: Any, loaded: Any, **fields: Any) -> torch.Tensor:
+    """Logits of a text run in two chunks beside another, and of its last token decoded."""
+    run = driver(loaded, 2, page_size=8, **fields)
+    first = run.step({0: TEXT[:9], 1: TEXT[5:]})[0]
+    return torch.cat((first, run.step({0: TEXT[9:-1]})[0], run.step({0: TEXT[-1:]})[0]))
+
+
+@pytest.mark.row("F04.10")
+def test_sinks_of_gpt_oss_are_those_of_transformers(
+    tmp_path: Path, driver: Any, on_triton: None
+) -> None:
+    model = tiny.save_checkpoint(tmp_path, "GptOssForCausalLM")
+    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    layers = [m for m in loaded.model.modules() if isinstance(m, Attention)]
+    assert all(isinstance(m.backend, TritonBackend) and m.call.sinks for m in layers)
+    with torch.inference_mode():
+        expected = model(torch.tensor([TEXT]), use_cache=False).logits[0]
+    torch.testing.assert_close(in_chunks(driver, loaded), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.row("F04.22")
+def test_latents_of_deepseek_are_those_of_transformers(
+    tmp_path: Path, driver: Any, on_triton: None
+) -> None:
+    model = tiny.save_checkpoint(tmp_path, "DeepseekV3ForCausalLM")
+    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    layers = [m for m in loaded.model.modules() if isinstance(m, LatentAttention)]
+    assert layers and all(isinstance(m.backend, TritonBackend) for m in layers)
+    with torch.inference_mode():
+        expected = model(torch.tensor([TEXT]), use_cache=False).logits[0]
+    torch.testing.assert_close(in_chunks(driver, loaded), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["auto", "fp8"])
+@pytest.mark.parametrize("layout", Layout)
+def test_norms_rotation_pages_attention_and_router_are_those_of_the_twins(
+    tmp_path: Path, driver: Any, on_triton: None, monkeypatch: Any, kind: str, layout: Layout
+) -> None:
+    tiny.save_checkpoint(tmp_path, "Qwen3MoeForCausalLM")
+    codes = CODES.get(kind)
+    pages: dict[str, Any] = {"codes": codes, "layout": layout}
+    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32, **pages)
+    norms = [m for m in loaded.model.modules() if isinstance(m, RmsNorm)]
+    assert norms and all(isinstance(m._kernel, TritonNorm) for m in norms)
+    found = in_chunks(driver, loaded, **pages)
+    monkeypatch.setattr(triton, "runs", lambda device: False)
+    monkeypatch.setattr(TritonBackend, "refuses", lambda *_: "not today")
+    choose.cache_clear()
+    plain = load_model(tmp_path, device=CPU, dtype=torch.float32, **pages)
+    expected = in_chunks(driver, plain, **pages)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,146 @@
+"""The spec of a part, and what has none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from baton.errors import SettingsError
+from baton_worker.models import spec
+from baton_worker.models.expert_map import ExpertMap
+from baton_worker.parallel.cut import Share, cut, deal
+
+HEADS = spec.Attention(8, 4, 16, 0.25, rope=None)
+MLP = spec.Mlp(48)
+EXPERT = spec.Glu(24)
+ROUTER = spec.Router(8, 2, zero_experts=2)
+NORM = spec.Norm(1e-5)
+
+
+def decoder(mixer: Any = HEADS, ffn: Any = MLP, vocab: int = 96) -> spec.Decoder:
+    return spec.Decoder(64, vocab, ((mixer, ffn), (None, None)), NORM, spec.Head())
+
+
+def part(whole: spec.Decoder, rank: int = 0, size: int = 2) -> Any:
+    return cut(whole, Share(rank, size))
+
+
+@pytest.mark.parametrize(("size", "kept"), [(2, 2), (4, 1), (8, 1)])
+def test_key_heads_are_dealt_out_and_then_repeated(size: int, kept: int) -> None:
+    mixer, ffn = part(decoder(), size=size).layers[0]
+    assert (mixer.num_heads, mixer.num_kv_heads, mixer.head_dim) == (8 // size, kept, 16)
+    assert ffn == spec.Mlp(48 // size)
+
+
+def test_a_part_knows_which_heads_of_the_checkpoint_it_has() -> None:
+    whole = decoder(replace(HEADS, num_kv_heads=2))
+    found = [part(whole, rank, 4).layers[0][0].first_heads for rank in range(4)]
+    assert found == [(0, 0), (2, 0), (4, 1), (6, 1)]
+
+
+def test_nothing_is_cut_off_nothing() -> None:
+    assert part(decoder()).layers[1] == (None, None)
+
+
+def test_slopes_go_with_their_heads() -> None:
+    slopes = tuple(float(head) for head in range(8))
+    whole = decoder(replace(HEADS, slopes=slopes))
+    found = [part(whole, rank, 4).layers[0][0].slopes for rank in range(4)]
+    assert found == [(0.0, 1.0), (2.0, 3.0), (4.0, 5.0), (6.0, 7.0)]
+
+
+def test_latents_stay_whole() -> None:
+    rope = spec.Rope(4, 1e4, 64)
+    latent = spec.LatentAttention(8, 12, 8, 4, 8, 1.0, rope, NORM, query_rank=6)
+    assert part(decoder(latent)).layers[0][0] == replace(latent, num_heads=4)
+
+
+def test_every_expert_is_cut_and_zero_experts_answer_once() -> None:
+    moe = spec.Moe(ROUTER, EXPERT, shared=spec.Glu(32))
+    first, second = (part(decoder(ffn=moe), rank).layers[0][1] for rank in range(2))
+    assert first == spec.Moe(ROUTER, spec.Glu(12), shared=spec.Glu(16))
+    assert second == replace(first, passes=False)
+    forked = part(decoder(ffn=spec.Forked(spec.Glu(32), moe)), 1).layers[0][1]
+    assert forked == spec.Forked(spec.Glu(16), second)
+
+
+@pytest.mark.row("F06.20")
+def test_experts_may_be_dealt_out_whole() -> None:
+    """What every token visits is cut all the same; with `deal` nothing else is."""
+    moe = spec.Moe(ROUTER, EXPERT, shared=spec.Glu(32))
+    whole, share = decoder(ffn=spec.Forked(spec.Glu(32), moe)), Share(1, 2, "round_robin")
+    dealt = ExpertMap((0, 1) * 4, 1)
+    mixer, ffn = cut(whole, share).layers[0]
+    branch = replace(moe, shared=spec.Glu(16), dealt=dealt, passes=False)
+    assert mixer.num_heads == 4 and ffn == spec.Forked(spec.Glu(16), branch)
+    branch = replace(moe, dealt=dealt, passes=False)
+    layers = ((HEADS, spec.Forked(spec.Glu(32), branch)), (None, None))
+    assert deal(whole, share) == replace(whole, layers=layers)
+    assert deal(decoder(ffn=moe), Share(0, 2, "linear")).layers[0][1].passes  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("divide", [cut, deal])
+def test_experts_that_cannot_be_dealt_out_are_refused(divide: Any) -> None:
+    with pytest.raises(SettingsError, match="this model has no experts"):
+        divide(decoder(), Share(0, 2, "linear"))
+    few = spec.Moe(spec.Router(3, 2), spec.Glu(24))
+    with pytest.raises(SettingsError, match="3 experts cannot be dealt out to 4 ranks"):
+        divide(decoder(ffn=few), Share(0, 4, "linear"))
+
+
+@pytest.mark.parametrize(("vocab", "size", "rows"), [(96, 2, 48), (97, 2, 49), (50257, 4, 12565)])
+def test_the_last_part_of_a_vocabulary_is_padded(vocab: int, size: int, rows: int) -> None:
+    assert part(decoder(vocab=vocab), size - 1, size).vocab == rows
+
+
+def test_a_share_begins_where_the_one_before_it_ends() -> None:
+    assert [Share(rank, 4).first(2, 8) for rank in range(4)] == [0, 2, 4, 6]
+    assert [Share(rank, 4).first(5, 10) for rank in range(4)] == [0, 0, 5, 5]
+    assert [Share(rank, 3).first(4, 10) for rank in range(3)] == [0, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("whole", "size", "why"),
+    [
+        (decoder(), 3, "8 query heads cannot be dealt out evenly"),
+        (decoder(replace(HEADS, num_heads=12, num_kv_heads=4)), 6, "4 key heads can neither be"),
+        (decoder(ffn=spec.Mlp(50)), 4, "50 channels of a feed-forward cannot"),
+        (decoder(ffn=spec.Moe(ROUTER, spec.Glu(25))), 2, "25 channels of a feed-forward cannot"),
+        (decoder(vocab=5), 4, "a vocabulary of 5 has not enough rows"),
+        (
+            decoder(replace(HEADS, qk_norm=spec.Norm(1e-5, "layer"), qk_norm_over="full")),
+            2,
+            "a norm over all heads is cut for root mean squares only",
+        ),
+        (
+            spec.Encoder(64, 96, ((HEADS, MLP),), NORM, spec.Head()),
+            2,
+            "encoders are not cut; run more workers instead",
+        ),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(whole: spec.Decoder, size: int, why: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        part(whole, size=size)
+    assert error.value.message.startswith(f"--tensor-parallel {size}: {why}")
+    assert error.value.message.endswith("Choose another number of ranks, or 1.")
+
+
+def test_channels_of_a_convolution_are_dealt_out() -> None:
+    mixer, _ = part(decoder(spec.ShortConv(48, 3, bias=True)), rank=1).layers[0]
+    assert mixer == spec.ShortConv(24, 3, bias=True)
+    with pytest.raises(SettingsError, match="50 channels of a convolution cannot be dealt out"):
+        part(decoder(spec.ShortConv(50, 3)), size=4)
+
+
+def test_heads_of_linear_attention_keep_their_decays() -> None:
+    whole = spec.LinearAttention(4, 8, (0.4, 0.3, 0.2, 0.1), NORM)
+    found = [part(decoder(whole), rank).layers[0][0] for rank in range(2)]
+    assert [(mixer.num_heads, mixer.decays) for mixer in found] == [
+        (2, (0.4, 0.3)),
+        (2, (0.2, 0.1)),
+    ]
+    with pytest.raises(SettingsError, match="4 heads cannot be dealt out evenly"):
+        part(decoder(whole), size=3)
