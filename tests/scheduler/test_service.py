@@ -201,6 +201,25 @@ def test_a_worker_that_dies_is_replaced_and_no_token_differs(run_dir: Path) -> N
         assert (g.tokens[handle], g.ends[handle]) == expected_tokens(prompt, sampling)
 
 
+@pytest.mark.row("F13.09")
+def test_workers_that_end_together_are_given_up_together(run_dir: Path) -> None:
+    """Were one of them still given what the other lost, that would be lost twice, and refused."""
+    config = Config(run_dir=run_dir)
+    info = structs.replace(worker_info(), team="experts")
+    wanted = requests(8, max_tokens=60)
+    with scheduler(config), gateway(config) as g, FakeWorker(config, info, name="b", step_ms=5.0):
+        with FakeWorker(config, info, name="a", step_ms=5.0):
+            g.until(lambda: g.worker_states() == {"a": "ready", "b": "ready"})
+            for handle, (prompt, sampling) in wanted.items():
+                g.submit(handle, prompt, sampling)
+            g.until(lambda: len(g.tokens) == len(wanted))
+        assert not g.ends
+        g.until(lambda: g.stats is not None and g.stats.lost_workers == 2)
+        g.until(lambda: len(g.ends) == len(wanted))  # The other one has begun anew.
+    for handle, (prompt, sampling) in wanted.items():
+        assert (g.tokens[handle], g.ends[handle]) == expected_tokens(prompt, sampling)
+
+
 def test_a_worker_that_hangs_is_taken_out_and_comes_back(run_dir: Path) -> None:
     config = Config(run_dir=run_dir, hang_seconds=0.4)
     with scheduler(config), gateway(config) as g, FakeWorker(config, step_ms=2.0) as worker:

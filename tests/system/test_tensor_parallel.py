@@ -33,7 +33,7 @@ class Story(threading.Thread):
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
         self.begun = threading.Event()
-        self.text, self.ended = "", False
+        self.text, self.ended, self.last = "", False, "nothing"
         self._url = url
         self.start()
 
@@ -43,6 +43,7 @@ class Story(threading.Thread):
         url = f"{self._url}/v1/completions"
         with httpx.stream("POST", url, json=body | asked, timeout=PATIENCE) as answer:
             for line in answer.iter_lines():
+                self.last = line or self.last
                 data = line.removeprefix("data: ")
                 if data == "[DONE]":
                     self.ended = True
@@ -53,7 +54,8 @@ class Story(threading.Thread):
     def whole(self) -> str:
         """The text, once all of it is there."""
         self.join(PATIENCE)
-        assert self.ended, "the stream hangs, or broke off"
+        how = "hangs" if self.is_alive() else "broke off"
+        assert self.ended, f"the stream {how}; its last line: {self.last}"
         return self.text
 
 

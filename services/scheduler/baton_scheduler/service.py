@@ -306,6 +306,20 @@ class Service:
         self._fleet.send(peer, self._workers.beat(beat, now))
 
     def _give_up(self, worker: Peer, why: str) -> None:
+        """Nor is anything placed on those that end with it: it would be lost twice, and refused."""
+        mates = self._mates(worker)
+        self._leave(worker, why)
+        for mate in mates:
+            self._leave(mate, f"it ends with {worker.hello.name}")
+
+    def _mates(self, worker: Peer) -> list[Peer]:
+        info = worker.hello.worker
+        if info is None or not info.team:
+            return []
+        others = (peer for peer in self._workers.peers.values() if peer is not worker)
+        return [o for o in others if o.hello.worker and o.hello.worker.team == info.team]
+
+    def _leave(self, worker: Peer, why: str) -> None:
         name = worker.hello.name
         if self._workers.peers.get(name) is worker:
             del self._workers.peers[name]
@@ -341,8 +355,11 @@ class Service:
     def _probe(self) -> None:
         """A worker whose process is gone cannot be reached: nobody waits for it to be silent."""
         me = self._workers.me
-        for worker in list(self._workers.peers.values()):
-            if not self._fleet.send(worker.identity, Beat(me.name, me.incarnation)):
+        beat = Beat(me.name, me.incarnation)
+        peers = self._workers.peers
+        gone = [w for w in peers.values() if not self._fleet.send(w.identity, beat)]
+        for worker in gone:
+            if peers.get(worker.hello.name) is worker:  # It has not ended with another one.
                 self._give_up(worker, "its connection is gone")
 
     def _hangs(self, peer: Peer, now: float) -> bool:

@@ -155,6 +155,11 @@ class Engine:
         """Whether other workers wait for this one before each of their steps."""
         return self._team.lockstep is not None
 
+    @property
+    def team(self) -> str:
+        """What the workers that end with this one are called, while they live."""
+        return self._team.name
+
     def lend(self) -> bool:
         """There is no plan: take part in the step that other workers take. Returns whether they
         take one."""

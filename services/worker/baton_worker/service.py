@@ -241,6 +241,7 @@ def worker_info(engine: Engine, model: str, role: str, relay: Relay | LedRelay) 
         role=role,
         pages_address=relay.address,
         kv_layout=relay.layout,
+        team=engine.team,
     )
 
 

@@ -48,6 +48,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     windows: tuple[int, ...] = ()
     """The same for each group of layers with block tables of its own; see `baton.groups`. Empty is
     one group, which sees `window`."""
+    team: str = ""
+    """Workers that say the same end together: they share the experts of one model."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):

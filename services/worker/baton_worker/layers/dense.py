@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton.errors import ModelError
+from baton_worker.layers.lanes import GELU, GELU_TANH, SILU, sigmoid, tanh
 from baton_worker.layers.layer import Site
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
@@ -18,12 +17,12 @@ from baton_worker.models import spec
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,
-    "tanh": torch.tanh,
+    "tanh": tanh,
     "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
-    "silu": F.silu,
-    "sigmoid": torch.sigmoid,
+    "gelu": GELU,
+    "gelu_pytorch_tanh": GELU_TANH,
+    "silu": SILU,
+    "sigmoid": sigmoid,
 }
 
 

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker.kernels.linear import Stored
+from baton_worker.layers.lanes import tanh
 from baton_worker.layers.layer import Site
 from baton_worker.layers.linear import LanguageHead, Shared
 from baton_worker.models import spec
@@ -54,4 +55,4 @@ class Head(LanguageHead):
         if self._settings.scale != 1.0:
             logits = logits * self._settings.scale
         softcap = self._settings.softcap
-        return logits if softcap is None else softcap * (logits / softcap).tanh()
+        return logits if softcap is None else softcap * tanh(logits / softcap)

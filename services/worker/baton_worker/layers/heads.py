@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from baton_worker.layers.lanes import sigmoid
 from baton_worker.layers.layer import Site
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
@@ -79,5 +80,5 @@ class HeadGate(nn.Module):
 
     def forward(self, attended: Tensor, x: Tensor) -> Tensor:
         """attended [T, num_heads * dim] and x [T, hidden] to the shape of `attended`."""
-        gate: Tensor = self.project(x).sigmoid().view(x.shape[0], self._num_heads, -1)
+        gate: Tensor = sigmoid(self.project(x)).view(x.shape[0], self._num_heads, -1)
         return (attended.view(x.shape[0], self._num_heads, -1) * gate).flatten(1)

@@ -17,6 +17,7 @@ from baton.errors import ModelError
 from baton_worker.attention import AttentionBatch
 from baton_worker.kernels.pages import scatter
 from baton_worker.kv.cache import Snapshots
+from baton_worker.layers.lanes import sigmoid
 from baton_worker.layers.layer import Site
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import activation
@@ -151,7 +152,7 @@ class LinearAttention(nn.Module):
         for turn in segments.turns:
             _carry(turn, pages, decays)
         attended = _attend(heads[:, 0].float(), segments, pages, decays).to(x.dtype)
-        gated = self.gate(x).sigmoid() * self.norm(attended.flatten(1))
+        gated = sigmoid(self.gate(x)) * self.norm(attended.flatten(1))
         out: Tensor = self.output(gated, residual)
         return out
 

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from baton.errors import ModelError
+from baton_worker.layers.lanes import GELU, GELU_TANH, SILU, sigmoid
 from baton_worker.layers.layer import Bare, Site
 from baton_worker.layers.linear import GatedLinear, Linear
 from baton_worker.models import spec
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "swish": F.silu,
-    "gelu": F.gelu,
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
-    "gelu_fast": partial(F.gelu, approximate="tanh"),
+    "silu": SILU,
+    "swish": SILU,
+    "gelu": GELU,
+    "gelu_new": GELU_TANH,
+    "gelu_pytorch_tanh": GELU_TANH,
+    "gelu_fast": GELU_TANH,
     "relu": F.relu,
     "relu2": lambda x: F.relu(x).square(),
-    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "quick_gelu": lambda x: x * sigmoid(1.702 * x),
 }
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker.kernels import moe as kernels
+from baton_worker.layers.lanes import sigmoid
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Glu, fused_gate, gating
@@ -133,7 +134,6 @@ class Moe(nn.Module):
             if self.shared_gate is None:
                 out = self.shared(x, out)
             else:
-                # By way of float64, as the scores of a router.
-                gate = self.shared_gate(x).double().sigmoid().to(x.dtype)
+                gate = sigmoid(self.shared_gate(x))
                 out = torch.addcmul(out, self.shared(x, None), gate)
         return out if residual is None else residual + out

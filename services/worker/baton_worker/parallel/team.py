@@ -31,6 +31,8 @@ class Team:
     """Who has the other parts of the model."""
     lockstep: Lockstep | None = None
     """The workers that take every step together, if this is one of such a group."""
+    name = ""
+    """What only the workers of such a group are called, while they live."""
 
     def cache(self, **settings: Any) -> KVCache:
         """Pages; `settings` are the arguments of `KVCache`."""
@@ -96,6 +98,7 @@ class Bound(Team):
         rank, size = config.data_parallel_rank, config.data_parallel
         self._device = device
         self._bond = Bond.tied(config.run_dir, rank, size)
+        self.name = self._bond.meeting.name
         group = join(self._bond.meeting, rank, size, device)
         self.lockstep: Lockstep = Lockstep(group, config.all2all_backend, device)
 
