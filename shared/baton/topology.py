@@ -24,6 +24,7 @@ from baton.protocol import (
     Fetch,
     Grant,
     Hello,
+    Kept,
     Message,
     Missing,
     Open,
@@ -92,7 +93,7 @@ FLEET = Link(
     server="scheduler",
     client="worker",
     requests=(*_LIFE, Result, Pulled, Drain, Retire, Assign),
-    replies=(*_LIFE, Who, Plan, Cut, Grant, Revoke, Pull, Drain, Assign, Stats),
+    replies=(*_LIFE, Who, Plan, Cut, Kept, Grant, Revoke, Pull, Drain, Assign, Stats),
 )
 
 PAGES = Link(

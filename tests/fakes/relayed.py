@@ -22,6 +22,7 @@ from baton.hub import resolve
 from baton.protocol import (
     Cut,
     Grant,
+    Kept,
     Plan,
     Pull,
     Pulled,
@@ -165,8 +166,9 @@ class Team:
                 self.desks[decision.worker].inbox.append(decision.message)  # type: ignore[arg-type]
             else:
                 assert isinstance(decision, Tell)
-                assert isinstance(decision.message, Grant | Pull | Revoke)
-                self._run_all(decision.worker, decision.message)
+                if not isinstance(decision.message, Kept):
+                    assert isinstance(decision.message, Grant | Pull | Revoke)
+                    self._run_all(decision.worker, decision.message)
 
     def _run_all(self, name: str, message: Grant | Pull | Revoke) -> None:
         """Plans that are on the way may still write to pages that have changed hands: they first,

@@ -26,11 +26,13 @@ import msgspec
 
 from baton import __version__
 from baton.discovery import StaticDirectory
+from baton.names import Held
 from baton.peers import Greeting, incarnation
 from baton.protocol import (
     Assign,
     Cut,
     Hello,
+    Kept,
     Message,
     NewSequence,
     Plan,
@@ -353,6 +355,9 @@ class FakeWorker:
         self.error: Exception | None = None
         self._settings = settings
         self._plans = Plans()
+        self._held = Held()
+        self._cache: dict[int, list[bytes]] = {}
+        """What the pages hold outlives an epoch."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
 
@@ -386,8 +391,10 @@ class FakeWorker:
                 self._epoch(client, where)
 
     def _epoch(self, client: Client, where: StaticDirectory) -> None:
-        hello = Hello("worker", self.name, incarnation(), __version__, worker=self.info)
+        who = ("worker", self.name, incarnation(), __version__)
+        hello = Hello(*who, worker=self.info, held=self._held.names())
         greeting, engine = Greeting(hello), FakeEngine(self.info, fail_on=self.fail_on)
+        engine.cache = self._cache
         heart = Heart(FLEET, where, hello, lambda: (self.steps, bool(self._plans)))
         self._plans.clear()
         try:
@@ -429,6 +436,8 @@ class FakeWorker:
             self._plans.add(message)
         elif isinstance(message, Cut) and message.epoch == epoch:
             self._plans.cut(message.step)
+        elif isinstance(message, Kept) and message.epoch == epoch:
+            self._held.take(message)
 
     def _execute(self, client: Client, engine: FakeEngine) -> None:
         if self.step_ms:

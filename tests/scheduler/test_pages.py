@@ -165,3 +165,20 @@ def test_a_disowned_page_is_not_found_and_not_kept() -> None:
     pool.disown(pages)
     pool.give(pages)
     assert (len(pool.index), pool.num_cached) == (0, 0)
+
+
+def test_pages_that_hold_something_from_before_are_cached() -> None:
+    pool = PagePool(4)
+    pool.adopt({2: b"a", 0: b"b"})
+    pool.check()
+    assert (pool.num_cached, pool.num_free) == (2, 4)
+    assert sorted(pool.take(3)) == [1, 2, 3]
+    assert pool.index.name(2) is None and pool.index.name(0) == b"b", "the longest known goes first"
+
+
+@pytest.mark.parametrize("page", [4, 1])
+def test_a_page_that_cannot_hold_it(page: int) -> None:
+    pool = PagePool(4)
+    pool.take(4)
+    with pytest.raises(ValueError, match="a name that is not there"):
+        pool.adopt({page: b"a"})

@@ -158,6 +158,11 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.peers)
     @rule(data=st.data())
+    def rejoin(self, data: st.DataObject) -> None:
+        self.world.rejoin(data.draw(st.sampled_from(list(self.world.peers))))
+
+    @precondition(lambda self: self.world.peers)
+    @rule(data=st.data())
     def drain(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(list(self.world.peers)))
         self.world.apply(WorkerDraining(name))
@@ -381,6 +386,45 @@ def test_after_a_loss_sequences_go_on_from_their_logs_in_front_of_later_ones() -
     world.finish()
     for request in first:
         assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
+
+
+@pytest.mark.row("F12.01")
+def test_what_a_worker_still_holds_when_it_joins_anew_is_found() -> None:
+    world = World()
+    world.join("w")
+    prompt = list(range(64))
+    world.submit(prompt, Sampling(9, seed=1))
+    world.finish()
+    world.tick(1.0)
+    world.round()
+    world.rejoin("w")
+    again = world.submit([*prompt, 7], Sampling(9, seed=2))
+    world.finish()
+    assert again.cached == 64
+    world.clear_cache()
+    world.tick()
+    world.hurry("w")
+    world.rejoin("w")
+    assert not world.state.fleet.get("w").pool.num_cached  # type: ignore[union-attr]
+
+
+def test_what_a_page_held_before_it_was_written_anew_is_not_found() -> None:
+    world = World(Limits(max_batch_tokens=32))
+    world.join("w", worker_info(num_pages=8, max_length=128, max_batch_tokens=32))
+    first = list(range(64))
+    world.submit(first, Sampling(1, seed=1))
+    world.finish()
+    world.tick(1.0)
+    world.hurry("w")
+    other = world.submit(list(range(100, 210)), Sampling(9, seed=2))
+    for _ in range(4):  # It has all pages, and has written to most, but few have their names yet.
+        world.round()
+    assert not other.tokens
+    world.abort("g", 2)
+    world.rejoin("w")
+    again = world.submit([*first, 7], Sampling(9, seed=3))
+    world.finish()
+    assert again.cached is not None and again.cached < 64
 
 
 def test_a_sequence_that_was_there_at_two_losses_is_quarantined() -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import msgspec
 
+from baton.names import Held
 from baton.protocol import (
     CacheReset,
     Cut,
     Failed,
     Grant,
+    Kept,
     Note,
     Plan,
     Pooling,
@@ -89,6 +91,9 @@ class Peer:
     engine: FakeEngine
     epoch: int
     inbox: deque[Plan | Cut] = field(default_factory=deque)
+    names: deque[Kept] = field(default_factory=deque)
+    """These too: they arrive with the next of the others, at the latest."""
+    held: Held = field(default_factory=Held)
     plans: Plans = field(default_factory=Plans)
     sent: list[Plan] = field(default_factory=list)
     """Every plan that it was sent."""
@@ -148,9 +153,11 @@ class World:
         assert waiting <= self.state.limits.depth
         self.plans.append(plan)
 
-    def _tell(self, peer: Peer, message: Grant | Revoke | Pull | Cut) -> None:
+    def _tell(self, peer: Peer, message: Grant | Revoke | Pull | Cut | Kept) -> None:
         assert message.epoch == peer.epoch
-        if isinstance(message, Cut):
+        if isinstance(message, Kept):
+            peer.names.append(message)
+        elif isinstance(message, Cut):
             peer.inbox.append(message)
             self.cuts += 1
         elif isinstance(message, Grant):
@@ -300,6 +307,23 @@ class World:
         self.apply(WorkerJoined(name, peer.epoch, engine.info))
         return peer
 
+    def hurry(self, name: str = "w") -> None:
+        """All that was sent to a worker arrives."""
+        _arrive(self.peers[name], 0)
+        _learn(self.peers[name])
+
+    def rejoin(self, name: str = "w") -> Peer:
+        """A worker and the scheduler have lost touch: what was on the way is gone, but its pages
+        hold what they held."""
+        old = self.peers.pop(name)
+        self.late += [Settled(name, result) for result in old.results]
+        self._epochs += 1
+        engine = FakeEngine(old.engine.info, fail_on=old.engine.fail_on)
+        engine.cache = old.engine.cache
+        peer = self.peers[name] = Peer(engine, self._epochs, held=old.held)
+        self.apply(WorkerJoined(name, peer.epoch, engine.info, peer.held.names()))
+        return peer
+
     def lose_worker(self, name: str = "w", tell: bool = True) -> None:
         """A worker is gone, with what it was sent; its last results may still arrive."""
         peer = self.peers.pop(name, None)
@@ -350,6 +374,7 @@ class World:
         if not peer.pulls:
             return False
         pull = peer.pulls.popleft()
+        _learn(peer)
         while peer.plans.ended < peer.behind[pull.id]:
             assert self.run(name)
         source = next((p for n, p in self.peers.items() if n == pull.address), None)
@@ -399,10 +424,16 @@ def _copy(source: FakeEngine, grant: Grant, target: FakeEngine, pull: Pull) -> N
 def _arrive(peer: Peer, late: int) -> None:
     while len(peer.inbox) > late:
         message = peer.inbox.popleft()
+        _learn(peer)
         if isinstance(message, Plan):
             peer.plans.add(message)
         else:
             peer.plans.cut(message.step)
+
+
+def _learn(peer: Peer) -> None:
+    while peer.names:
+        peer.held.take(peer.names.popleft())
 
 
 class Recorded(World):

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +18,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.served import PATIENCE, Served, until
+from tests.system.test_supervision import works
 
 pytestmark = pytest.mark.slow
 EXACT = ("--worker.dtype", "float32", "--worker.threads", "1")
@@ -192,6 +194,22 @@ def test_kill_9_of_the_scheduler_is_a_pause_too(served: Served, fields: dict[str
     after = served.pids()
     assert after.pop("scheduler") != before.pop("scheduler") and after == before
     until(lambda: served.pages_held() == 0, "all pages free after")
+
+
+def test_what_was_computed_is_found_by_the_next_scheduler(served: Served) -> None:
+    ask = {"prompt": "There was a cat who liked to sit in the sun. " * 4, "temperature": 0}
+
+    def run() -> tuple[str, int]:
+        answer = served.complete(**ask, max_tokens=8).json()
+        details = answer["usage"]["prompt_tokens_details"]
+        return answer["choices"][0]["text"], details["cached_tokens"]
+
+    cold, _ = run()
+    time.sleep(1.0)  # The names of its last pages are told with a delay.
+    os.kill(served.pids()["scheduler"], signal.SIGKILL)
+    until(lambda: works(served.url), "the next one is there")
+    warm, cached = run()
+    assert warm == cold and cached >= 48
 
 
 def test_a_scheduler_that_is_stopped_for_a_while_is_a_pause(served: Served) -> None:

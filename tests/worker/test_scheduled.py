@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from baton.protocol import Cut, Plan, Result, Sampling, Submit, Tokens, WorkerInfo
+from baton.protocol import Cut, Kept, Plan, Result, Sampling, Submit, Tokens, WorkerInfo
 from baton.tokens import pack, unpack
 from baton_scheduler.events import (
     Aborted,
@@ -137,8 +137,9 @@ class House:
                 self.inbox.append(decision.message)
                 self.sent.append(decision.message)
             elif isinstance(decision, Tell):
-                assert isinstance(decision.message, Cut)
-                self.inbox.append(decision.message)
+                if not isinstance(decision.message, Kept):
+                    assert isinstance(decision.message, Cut)
+                    self.inbox.append(decision.message)
             else:
                 assert isinstance(decision.message, Tokens)
                 self._hear(decision.message)

@@ -11,6 +11,8 @@ from baton.protocol import (
     Cut,
     Failed,
     Grant,
+    Kept,
+    PageNames,
     Plan,
     Pull,
     Pulled,
@@ -33,6 +35,8 @@ class WorkerJoined(_Event, frozen=True, tag="worker_joined"):
     name: str
     epoch: int
     info: WorkerInfo
+    held: PageNames | None = None
+    """What its pages hold of an earlier epoch; well formed, see `baton.names`."""
 
 
 class WorkerLeft(_Event, frozen=True, tag="worker_left"):
@@ -152,10 +156,10 @@ class Dispatch(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """Tell a worker what concerns the keys that it passes on or gets, or the end of a plan."""
+    """Tell a worker what concerns the keys that it has, passes on or gets, or the end of a plan."""
 
     worker: str
-    message: Grant | Revoke | Pull | Cut
+    message: Grant | Revoke | Pull | Cut | Kept
 
 
 Decision: TypeAlias = Reply | Dispatch | Tell

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from baton.protocol import WorkerInfo
+from baton.names import split
+from baton.protocol import PageNames, WorkerInfo
 from baton_scheduler.request import Sequence
 from baton_scheduler.worker import Worker
 
@@ -39,11 +40,18 @@ class Fleet:
         info: WorkerInfo,
         max_batch_tokens: int,
         *,
+        held: PageNames | None = None,
         caching: bool = True,
     ) -> None:
-        """Take a worker in, with an epoch that `refuses` does not name."""
+        """Take a worker in, with an epoch that `refuses` does not name.
+
+        Raises `ValueError` when it cannot have the pages that it holds.
+        """
         assert name not in self._workers and not self.refuses(name, epoch)
-        self._workers[name] = Worker(name, epoch, info, max_batch_tokens, caching=caching)
+        names = split(held) if held is not None else {}
+        self._workers[name] = Worker(
+            name, epoch, info, max_batch_tokens, caching=caching, names=names
+        )
 
     def leave(self, name: str) -> Worker | None:
         """Forget a worker and return it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from baton_scheduler.host import Host
 from baton_scheduler.prefix import PrefixIndex
@@ -21,6 +21,9 @@ class PagePool:
         take ------> held -----> give, named -----> cached --share--> held
         free          |                               |
          ^            +-- give, not named --> free    +-- evicted, reset --> free, or taken
+
+    A worker that joins again may say what its pages still hold: those are cached from the start
+    (`adopt`).
 
     The pages of a sequence that ended are free at once, although a plan in flight may still
     write to them: the worker runs that plan before any later one that hands them out again. No
@@ -122,6 +125,19 @@ class PagePool:
             self._cached[page] = None
         else:
             self._free.append(page)
+
+    def adopt(self, names: Mapping[int, bytes]) -> None:
+        """These pages, of which none has an owner yet, hold what earlier sequences left there.
+
+        Raises `ValueError` when there is no such page.
+        """
+        if not names.keys() <= set(self._free):
+            raise ValueError("a page has a name that is not there")
+        self._free = [page for page in self._free if page not in names]
+        for page, name in names.items():
+            self.index.add(page, name)
+            self._cached[page] = None
+        self._balance()
 
     def references(self, page: int) -> int:
         """How many owners a page has."""

@@ -129,6 +129,8 @@ class PrefixIndex:
         """Prefix -> page -> the tokens whose keys the page begins with."""
         self._parents: dict[int, bytes] = {}
         self._evicted: dict[bytes, None] = {}
+        self.changed: dict[int, None] = {}
+        """Pages that have got a name, or lost one, since this was last cleared."""
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -167,6 +169,10 @@ class PrefixIndex:
             for group, first in enumerate(firsts)
         ]
 
+    def name(self, page: int) -> bytes | None:
+        """The name of a page, if it has one."""
+        return self._hashes.get(page)
+
     def knows(self, name: bytes) -> bool:
         """Whether a page has this name."""
         return name in self._pages
@@ -181,6 +187,7 @@ class PrefixIndex:
         self._pages[hash] = page
         self._hashes[page] = hash
         self._evicted.pop(hash, None)
+        self.changed[page] = None
         return True
 
     def fill(self, page: int, hash: bytes, prefix: bytes, tokens: bytes) -> None:
@@ -193,6 +200,7 @@ class PrefixIndex:
         assert old is None or old == prefix, "a page's content changed under its name"
         self._pages[hash], self._hashes[page] = page, hash
         self._evicted.pop(hash, None)
+        self.changed[page] = None
         self._parents[page] = prefix
         self._forks.setdefault(prefix, {})[page] = tokens
 
@@ -240,6 +248,7 @@ class PrefixIndex:
         hash = self._hashes.pop(page, None)
         if hash is not None:
             del self._pages[hash]
+            self.changed[page] = None
         self._leave(page)
 
     def _leave(self, page: int) -> None:

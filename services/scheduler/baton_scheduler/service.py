@@ -12,6 +12,7 @@ from baton.discovery import Directory, bind_address, directory
 from baton.errors import WireError
 from baton.keys import own_keys
 from baton.logs import logger
+from baton.names import split
 from baton.peers import (
     BEAT_SECONDS,
     LOST_SECONDS,
@@ -27,6 +28,7 @@ from baton.protocol import (
     Beat,
     Drain,
     Hello,
+    PageNames,
     Pulled,
     ResetCache,
     Result,
@@ -271,7 +273,7 @@ class Service:
         log.info("worker %s joined", name)
         self._compare(name, info)
         self._next_stats = 0.0  # Gateways may wait for it.
-        self._apply(WorkerJoined(name, hello.incarnation, info))
+        self._apply(WorkerJoined(name, hello.incarnation, info, hello.held))
 
     def _compare(self, name: str, info: WorkerInfo) -> None:
         """Say once that keys do not pass between a worker that joins and another one."""
@@ -291,6 +293,8 @@ class Service:
             return "it does not say what it can do"
         if not _sensible(hello.worker):
             return "its sizes are not positive, or too large"
+        if not _can_hold(hello.worker, hello.held):
+            return "it cannot have the pages that it says it holds"
         if self.state.fleet.refuses(hello.name, hello.incarnation):
             return "this epoch was given up"
         for other in self.state.fleet:
@@ -394,6 +398,13 @@ class Service:
 def _sensible(info: WorkerInfo) -> bool:
     sizes = (info.num_pages, info.page_size, info.max_batch_tokens, info.max_length)
     return all(1 <= size < _MOST_PAGES for size in sizes) and 1 <= info.max_rows <= _MOST_ROWS
+
+
+def _can_hold(info: WorkerInfo, held: PageNames | None) -> bool:
+    try:
+        return held is None or all(page < info.num_pages for page in split(held))
+    except ValueError:
+        return False
 
 
 def _mismatch(hello: Hello) -> str:

@@ -279,6 +279,7 @@ class State:
             event.epoch,
             event.info,
             limits.max_batch_tokens,
+            held=event.held,
             caching=limits.prefix_caching,
         )
         return decisions
@@ -406,7 +407,12 @@ class State:
         for worker in self.fleet:
             worker.tick(self.now)
             decisions += self._planned(worker)
-        return decisions
+        return self._names() + decisions
+
+    def _names(self) -> list[Decision]:
+        """What workers are told of the names of their pages, before anything is written there."""
+        news = ((worker.name, worker.news(self.now)) for worker in self.fleet)
+        return [Tell(name, kept) for name, kept in news if kept is not None]
 
     def _expire(self) -> list[Decision]:
         """End those whose time is over, wherever they are."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
 
 from baton.groups import PageGroups
-from baton.protocol import Result, Role, WorkerInfo
+from baton.protocol import Kept, Result, Role, WorkerInfo
 from baton_scheduler.batch import Batch, Ints
 from baton_scheduler.flights import Flight, Flights
 from baton_scheduler.host import Host
@@ -22,9 +23,11 @@ from baton_scheduler.pulse import Pulse
 from baton_scheduler.request import Sequence
 from baton_scheduler.starts import Starts
 from baton_scheduler.tables import flat
+from baton_scheduler.told import Told
 
 _WIDEST_PAGE = 256
 """Tokens: no worker has larger pages."""
+_NOTHING: Mapping[int, bytes] = MappingProxyType({})
 
 
 def _average(before: float, latest: float) -> float:
@@ -34,13 +37,21 @@ def _average(before: float, latest: float) -> float:
 class Worker:
     """Its pages, its slots, its steps in flight.
 
-    `max_batch_tokens` is the scheduler's bound on the new tokens of a step. One that runs whole
-    texts and nothing else has its own: no prefix is of use to another text, and no decode row waits
-    for a long step.
+    `names` are those of pages that it still holds from an earlier epoch; `ValueError` says that it
+    has no such pages. `max_batch_tokens` is the scheduler's bound on the new tokens of a step. One
+    that runs whole texts and nothing else has its own: no prefix is of use to another text, and no
+    decode row waits for a long step.
     """
 
     def __init__(
-        self, name: str, epoch: int, info: WorkerInfo, max_batch_tokens: int, *, caching: bool
+        self,
+        name: str,
+        epoch: int,
+        info: WorkerInfo,
+        max_batch_tokens: int,
+        *,
+        caching: bool,
+        names: Mapping[int, bytes] = _NOTHING,
     ) -> None:
         encodes = _only_encodes(info)
         self.name, self.epoch, self.info = name, epoch, info
@@ -52,6 +63,10 @@ class Worker:
         """Longest sequence that fits here when it is alone."""
         self.caching = caching and not encodes
         self.pool = PagePool(info.num_pages, _host(info) if self.caching else None)
+        self._told = Told()
+        if self.caching:
+            self.pool.adopt(names)
+            self._told.assume(self.pool.index)
         self.batch = Batch(info.max_rows, len(self.groups))
         self.keys = Keys(self.pool, self.batch, self.groups, caching=self.caching)
         self.starts = Starts(self.keys, self._worth)
@@ -209,6 +224,10 @@ class Worker:
         """
         passing = self.draining or self.info.role == "prefill"
         self.keys.shed(_WIDEST_PAGE - 1 if passing and slack else 0)
+
+    def news(self, now: float) -> Kept | None:
+        """What to tell it of names that its pages have got or lost."""
+        return self._told.news(self.pool.index, self.epoch, now)
 
     # Steps.
 

@@ -13,6 +13,7 @@ from baton.discovery import Directory, directory
 from baton.hub import served_name
 from baton.keys import own_keys
 from baton.logs import logger
+from baton.names import Held
 from baton.peers import Greeting, incarnation
 from baton.protocol import (
     Assign,
@@ -21,6 +22,7 @@ from baton.protocol import (
     Envelope,
     Grant,
     Hello,
+    Kept,
     Message,
     Plan,
     Pull,
@@ -70,6 +72,7 @@ class Service:
         self._pulls: deque[tuple[int, Pull]] = deque()
         """Behind how many plans each of them may begin."""
         self._pulled: deque[Pulled] = deque()
+        self._held = Held()
         self._drained = self._forgotten = self._lending = False
         self._heart: Heart | None = None
         self._greeting = self._new_greeting()
@@ -120,6 +123,8 @@ class Service:
                 self._take(message)
             elif isinstance(message, Cut):
                 self._cut(message)
+            elif isinstance(message, Kept):
+                self._keep(message)
             elif isinstance(message, Grant | Revoke | Pull):
                 self._transfer(message)
             elif isinstance(message, Assign):
@@ -146,6 +151,14 @@ class Service:
     def _cut(self, cut: Cut) -> None:
         if cut.epoch == self._greeting.hello.incarnation:
             self._plans.cut(cut.step)
+
+    def _keep(self, kept: Kept) -> None:
+        if kept.epoch != self._greeting.hello.incarnation:
+            return
+        try:
+            self._held.take(kept)
+        except ValueError as error:
+            log.warning("the names of the pages are forgotten: %s", error)
 
     def _transfer(self, message: Grant | Revoke | Pull) -> None:
         """A plan that is here already may still write to pages that have changed hands since: a
@@ -180,8 +193,8 @@ class Service:
         self._heart.start()
 
     def _left(self) -> None:
-        """The scheduler does not know this worker, or what it sent may be gone: forget everything
-        and say Hello anew."""
+        """The scheduler does not know this worker, or what it sent may be gone: forget all
+        sequences and say Hello anew, and what the pages hold."""
         log.warning("lost touch with the scheduler: dropping all sequences, joining again")
         self._stop_heart()
         self._plans.clear()
@@ -211,7 +224,8 @@ class Service:
         return message is not None and self._client.send(message)
 
     def _new_greeting(self) -> Greeting:
-        return Greeting(Hello("worker", self._name, incarnation(), __version__, worker=self._info))
+        who = ("worker", self._name, incarnation(), __version__)
+        return Greeting(Hello(*who, worker=self._info, held=self._held.names()))
 
     def _stop_heart(self) -> None:
         if self._heart is not None:

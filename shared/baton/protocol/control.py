@@ -73,6 +73,15 @@ class MediaInfo(msgspec.Struct, frozen=True, array_like=True):
     """Some of "image", "video", "audio"; empty for a text-only model."""
 
 
+class PageNames(msgspec.Struct, frozen=True, array_like=True):
+    """Pages of a worker and the names of what they hold; see `baton.names`."""
+
+    pages: bytes = b""
+    """uint32"""
+    names: bytes = b""
+    """17 bytes for each page"""
+
+
 class Hello(Message, tag="hello", frozen=True):
     """First message of a peer, and its answer. Sent again when the other side has restarted."""
 
@@ -85,6 +94,8 @@ class Hello(Message, tag="hello", frozen=True):
     worker: WorkerInfo | None = None
     tokenizer: TokenizerInfo | None = None
     media: MediaInfo | None = None
+    held: PageNames | None = None
+    """What a worker's pages still hold of earlier sequences, by the names that were `Kept`."""
 
 
 class Beat(Message, tag="beat", frozen=True):

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from baton.protocol.base import Message
+from baton.protocol.control import PageNames
 from baton.protocol.media import Blob
 from baton.protocol.pooling import Pooled, Pooling
 from baton.protocol.sampling import Sampling
@@ -265,6 +266,16 @@ class Cut(Message, tag="cut", frozen=True):
     epoch: int
     step: int
     """First step of the plan."""
+
+
+class Kept(Message, tag="kept", frozen=True):
+    """What pages hold for later sequences: scheduler -> worker, which says it again with its next
+    Hello. Comes before every plan or pull that writes to a page which is forgotten in it."""
+
+    epoch: int
+    named: PageNames
+    forgotten: bytes = b""
+    """uint32 pages that have lost the name of which the worker was told"""
 
 
 class Result(Message, tag="result", frozen=True):
