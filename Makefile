@@ -43,13 +43,14 @@ test: $(VENV)/dev.stamp ## every test that this machine can run; says what it sk
 soak: $(VENV)/dev.stamp ## random histories of the scheduler, for about an hour
 	$(BIN)/python -m pytest tests/scheduler/test_state.py --hypothesis-profile=soak --timeout=0 -k history $(ARGS)
 
-check: $(VENV)/dev.stamp ## format, lint, types, import rules, generated files, no torch where it is banned
+check: $(VENV)/dev.stamp ## format, lint, types, import rules, generated files, manifests, no torch where it is banned
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/baton settings --check
 	$(BIN)/python tests/no_torch.py
+	$(BIN)/python -m pytest -q tests/ops/test_k8s.py
 
 bench: $(VENV)/serve.stamp ## a load run against a server that it starts: table, JSON, plot (MODEL= ARGS=)
 	$(BIN)/baton bench $(ARGS)

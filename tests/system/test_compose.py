@@ -190,6 +190,21 @@ def test_a_killed_worker_container_comes_back(system: System) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_nothing_in_flight_notices_that_redis_restarts(system: System) -> None:
+    def tokens(events: list[dict[str, Any]]) -> list[int]:
+        return [token for event in events for token in event["choices"][0]["token_ids"]]
+
+    undisturbed = tokens(list(system.stream(max_tokens=300)))
+    streamed = system.stream(max_tokens=300)
+    events = [next(streamed)]
+    compose("restart", "--timeout", "1", "redis")
+    events += streamed
+    assert tokens(events) == undisturbed and len(undisturbed) == 300
+    assert system.chat().status_code == 200
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_prefill_and_decode_scale_apart_and_a_killed_decode_worker_costs_no_token(
     system: System,
