@@ -29,6 +29,8 @@ def take_part(ranks: Communicator) -> list[Tensor]:
     found.append(ranks.all_reduce(mine(ranks.rank, torch.bfloat16)).float())
     found.append(ranks.reduce_scatter([mine(ranks.rank) + to for to in range(ranks.size)]))
     found += ranks.all_gather(mine(ranks.rank).T)
+    coming = ranks.begin_all_gather(mine(ranks.rank))
+    found += [2 * mine(ranks.rank), *coming()]
     for source in range(ranks.size):
         given = mine(ranks.rank)
         ranks.broadcast(given, source)

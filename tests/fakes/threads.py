@@ -27,6 +27,9 @@ class Threaded:
         self._barrier.wait()
         return parts
 
+    def begin_all_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        return lambda: self.all_gather(tensor)
+
     def all_reduce(self, tensor: Tensor) -> Tensor:
         return torch.stack(self.all_gather(tensor)).sum(0)
 

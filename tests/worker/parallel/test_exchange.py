@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -11,13 +14,13 @@ import torch
 from torch import Tensor
 
 from baton.errors import SettingsError
-from baton_worker.layers.moe import Experts
+from baton_worker.layers.moe import Experts, Moe
 from baton_worker.models import load_model
 from baton_worker.models.decoder import Model
 from baton_worker.parallel.exchange import Exchanged, LockstepModel
 from baton_worker.parallel.lockstep import Lockstep
 from tests import tiny
-from tests.fakes.threads import together
+from tests.fakes.threads import Threaded, together
 from tests.worker.models.conftest import Driver
 
 CPU = torch.device("cpu")
@@ -88,6 +91,45 @@ def test_a_token_does_not_see_who_else_is_there(tmp_path: Path) -> None:
 
     (alone, crowded), _ = together(2, part)
     assert torch.equal(alone, crowded)
+
+
+@pytest.mark.row("F06.04")
+@pytest.mark.parametrize("architecture", ["DeepseekV3ForCausalLM", "Qwen2MoeForCausalLM"])
+def test_shared_experts_run_while_tokens_travel(
+    tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain ones, and ones that a gate weighs: the same answers, and what a rank's own tokens need
+    is computed between the two halves of a gather."""
+    tiny.save_checkpoint(tmp_path, architecture)
+    whole, compute = loaded(tmp_path), Moe._shared
+    seen = defaultdict[int, list[str]](list)
+
+    class Watched(Threaded):
+        def begin_all_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+            seen[get_ident()].append("begin")
+            coming = super().begin_all_gather(tensor)
+
+            def ended() -> list[Tensor]:
+                seen[get_ident()].append("end")
+                return coming()
+
+            return ended
+
+    def shared(moe: Moe, x: Tensor) -> Tensor:
+        seen[get_ident()].append("shared")
+        return compute(moe, x)
+
+    def part(ranks: Any) -> tuple[list[list[int]], list[str]]:
+        ranks.__class__ = Watched
+        tokens, _ = served(ranks, tmp_path)
+        return tokens, seen[get_ident()]
+
+    monkeypatch.setattr(Moe, "_shared", shared)
+    for rank, (tokens, order) in enumerate(together(2, part)):
+        said = " ".join(order)
+        assert said.count("begin shared end") == said.count("shared") > 0
+        monkeypatch.undo()
+        assert tokens == Driver(whole, len(PROMPTS[rank])).greedy(PROMPTS[rank], LENGTHS[rank])
 
 
 def test_only_the_experts_are_dealt_out(tmp_path: Path) -> None:

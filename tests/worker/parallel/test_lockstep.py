@@ -33,7 +33,7 @@ def test_rows_are_exchanged_as_was_agreed() -> None:
         for counts in ([1, 2], [0, 3]):
             lockstep.agree(counts[ranks.rank])
             mine = torch.full((counts[ranks.rank], 2), float(ranks.rank + 1))
-            found += [whole := lockstep.gather(mine), lockstep.scatter(whole)]
+            found += [whole := lockstep.begin_gather(mine)(), lockstep.scatter(whole)]
         return found
 
     first, second = together(2, part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -26,6 +26,8 @@ class Experts(Layer):
 
     gate_up: nn.Parameter | None
     down: nn.Parameter | None
+    begin: Callable[[Tensor, Routing], Callable[[], Tensor]] | None = None
+    """Where tokens travel to their experts: `forward` in two halves, between which they do."""
     quantised_as: str | None = None
     """The kind of `baton_worker.kernels.quantized.KINDS` to which weights are rounded; None is
     not at all."""
@@ -129,11 +131,20 @@ class Moe(nn.Module):
 
     def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
         """[T, hidden] to [T, hidden], plus `residual`."""
-        out: Tensor = self.experts(x, self.router(x))
-        if self.shared is not None:
-            if self.shared_gate is None:
-                out = self.shared(x, out)
-            else:
-                gate = sigmoid(self.shared_gate(x))
-                out = torch.addcmul(out, self.shared(x, None), gate)
+        routing = self.router(x)
+        if self.shared is None:
+            out: Tensor = self.experts(x, routing)
+        elif self.experts.begin is not None:
+            coming = self.experts.begin(x, routing)
+            shared = self._shared(x)
+            out = coming() + shared
+        elif self.shared_gate is None:
+            out = self.shared(x, self.experts(x, routing))
+        else:
+            out = self.experts(x, routing) + self._shared(x)
         return out if residual is None else residual + out
+
+    def _shared(self, x: Tensor) -> Tensor:
+        assert self.shared is not None
+        out: Tensor = self.shared(x, None)
+        return out if self.shared_gate is None else out * sigmoid(self.shared_gate(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -27,6 +28,11 @@ class Communicator(Protocol):
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """What each rank has given, in the order of ranks."""
+        ...
+
+    def begin_all_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        """`all_gather` that goes on while this rank computes; ends when what is returned is called,
+        and `tensor` is not to change until then. No other operation begins before that."""
         ...
 
     def reduce_scatter(self, parts: list[Tensor]) -> Tensor:
@@ -58,6 +64,10 @@ class Alone:
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """See `Communicator`."""
         return [tensor]
+
+    def begin_all_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        """See `Communicator`."""
+        return lambda: [tensor]
 
     def reduce_scatter(self, parts: list[Tensor]) -> Tensor:
         """See `Communicator`."""

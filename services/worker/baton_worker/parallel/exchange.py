@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +21,8 @@ from baton_worker.parallel.lockstep import Lockstep
 class Exchanged(Bare):
     """Experts of which every rank has some, for tokens of which every rank has some.
 
+    While these are on their way, a rank computes what its own tokens visit besides (`Moe`).
+
     Args:
         experts: those that are here.
         slots: experts that a token visits.
@@ -31,11 +35,19 @@ class Exchanged(Bare):
         self.experts, self._lockstep = experts, lockstep
         self._slots, self._hidden = slots, hidden
 
-    def forward(self, x: Tensor, routing: Routing) -> Tensor:
-        """As `Experts.forward`, for this rank's tokens, which may be none."""
+    def begin(self, x: Tensor, routing: Routing) -> Callable[[], Tensor]:
+        """See `Experts.begin`: for this rank's tokens, which may be none."""
         assert routing.experts.shape[1] == self._slots, "rows of all ranks are of one width"
-        x, routing = self._unpacked(self._lockstep.gather(_packed(x, routing)), x.dtype)
-        return self._lockstep.scatter(self.experts(x, routing))
+        coming = self._lockstep.begin_gather(_packed(x, routing))
+
+        def ended() -> Tensor:
+            return self._lockstep.scatter(self.experts(*self._unpacked(coming(), x.dtype)))
+
+        return ended
+
+    def forward(self, x: Tensor, routing: Routing) -> Tensor:
+        """`begin`, and the end of it."""
+        return self.begin(x, routing)()
 
     def lend(self, dtype: torch.dtype, device: torch.device) -> None:
         """Run the experts in a step in which this rank has no token."""

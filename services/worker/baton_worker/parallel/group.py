@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -56,23 +57,31 @@ class Gloo(_Group):
         return _in_order(self.all_gather(tensor))
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        """See `Communicator`."""
+        return self.begin_all_gather(tensor)()
+
+    def begin_all_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
         """See `Communicator`. Straight from each to each: gloo's own would copy twice more."""
         return self._passed([tensor.contiguous()] * self.size)
 
     def reduce_scatter(self, parts: list[Tensor]) -> Tensor:
         """See `Communicator`."""
-        return _in_order(self._passed([part.contiguous() for part in parts]))
+        return _in_order(self._passed([part.contiguous() for part in parts])())
 
-    def _passed(self, given: list[Tensor]) -> list[Tensor]:
-        """What each rank gives this one; `given` is what this one gives each."""
+    def _passed(self, given: list[Tensor]) -> Callable[[], list[Tensor]]:
+        """What each rank gives this one, once it is called; `given` is what this one gives each."""
         mine = given[self.rank]
         parts = [mine if r == self.rank else torch.empty_like(mine) for r in range(self.size)]
         others = [rank for rank in range(self.size) if rank != self.rank]
         works = [self._group.send([given[rank]], rank, 0) for rank in others]
         works += [self._group.recv([parts[rank]], rank, 0) for rank in others]
-        for work in works:
-            work.wait()
-        return parts
+
+        def ended() -> list[Tensor]:
+            for work in works:
+                work.wait()
+            return parts
+
+        return ended
 
 
 class Nccl(_Group):
@@ -92,10 +101,19 @@ class Nccl(_Group):
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """See `Communicator`."""
+        return self.begin_all_gather(tensor)()
+
+    def begin_all_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        """See `Communicator`."""
         tensor = tensor.contiguous()
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
-        self._group.allgather([parts], [tensor]).wait()
-        return parts
+        work = self._group.allgather([parts], [tensor])
+
+        def ended() -> list[Tensor]:
+            work.wait()
+            return parts
+
+        return ended
 
     def reduce_scatter(self, parts: list[Tensor]) -> Tensor:
         """See `Communicator`."""

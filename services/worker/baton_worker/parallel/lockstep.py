@@ -8,6 +8,8 @@ A rank that has nothing to run lends its experts to the others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -43,9 +45,9 @@ class Lockstep:
         self._counts, self.all_over = told[0], all(told[1])
         return any(self._counts)
 
-    def gather(self, rows: Tensor) -> Tensor:
+    def begin_gather(self, rows: Tensor) -> Callable[[], Tensor]:
         """Rows of this step's own tokens [T, n] to those of all ranks; see `AllToAll`."""
-        return self._exchange.gather(rows, self._counts)
+        return self._exchange.begin_gather(rows, self._counts)
 
     def scatter(self, summands: Tensor) -> Tensor:
         """The summands of all ranks' tokens to the sums of the own ones; see `AllToAll`."""

@@ -32,7 +32,7 @@ def test_what_is_gathered_comes_back_as_sums(way: str, counts: list[int]) -> Non
     def part(ranks: Any) -> tuple[Tensor, Tensor]:
         exchange = ALL2ALL.load(way)(ranks)
         mine = rows(ranks.rank, counts[ranks.rank])
-        return exchange.gather(mine, counts), exchange.scatter(summands[ranks.rank], counts)
+        return exchange.begin_gather(mine, counts)(), exchange.scatter(summands[ranks.rank], counts)
 
     totals = torch.stack(summands).sum(0).split(counts)
     for rank, (gathered, scattered) in enumerate(together(size, part)):
@@ -44,6 +44,6 @@ def test_what_is_gathered_comes_back_as_sums(way: str, counts: list[int]) -> Non
 def test_bytes_pass_too(way: str) -> None:
     given = [torch.arange(8, dtype=torch.uint8).view(2, 4), torch.ones((1, 4), dtype=torch.uint8)]
     for found in together(
-        2, lambda ranks: ALL2ALL.load(way)(ranks).gather(given[ranks.rank], [2, 1])
+        2, lambda ranks: ALL2ALL.load(way)(ranks).begin_gather(given[ranks.rank], [2, 1])()
     ):
         assert torch.equal(found, torch.cat(given)) and found.dtype == torch.uint8

@@ -9,7 +9,7 @@ each rank is a summand: it is added up, in the order of ranks, where the token c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -23,8 +23,9 @@ class AllToAll(Protocol):
     """The contract of what a row of `ALL2ALL` returns, when it is called with the ranks. All ranks
     make the same calls; `counts` are the tokens of each of them, some of which may be none."""
 
-    def gather(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
-        """Rows [counts[rank], n] to those of all ranks [sum(counts), n], in the order of ranks."""
+    def begin_gather(self, rows: Tensor, counts: Sequence[int]) -> Callable[[], Tensor]:
+        """Rows [counts[rank], n] to those of all ranks [sum(counts), n], in the order of ranks.
+        They are there when what is returned is called. This rank may compute until then."""
         ...
 
     def scatter(self, summands: Tensor, counts: Sequence[int]) -> Tensor:
@@ -38,15 +39,15 @@ class Naive:
     def __init__(self, ranks: Communicator) -> None:
         self._ranks = ranks
 
-    def gather(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
-        """See `AllToAll`."""
+    def begin_gather(self, rows: Tensor, counts: Sequence[int]) -> Callable[[], Tensor]:
+        """See `AllToAll`. All of it happens here and now."""
         parts = list[Tensor]()
         for source, count in enumerate(counts):
             mine = source == self._ranks.rank
             parts.append(rows.contiguous() if mine else rows.new_empty((count, *rows.shape[1:])))
             if count:
                 self._ranks.broadcast(parts[-1], source)
-        return torch.cat(parts)
+        return lambda: torch.cat(parts)
 
     def scatter(self, summands: Tensor, counts: Sequence[int]) -> Tensor:
         """See `AllToAll`."""
@@ -60,10 +61,10 @@ class GatherScatter:
     def __init__(self, ranks: Communicator) -> None:
         self._ranks = ranks
 
-    def gather(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
+    def begin_gather(self, rows: Tensor, counts: Sequence[int]) -> Callable[[], Tensor]:
         """See `AllToAll`."""
-        parts = self._ranks.all_gather(_padded(rows, max(counts)))
-        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+        parts = self._ranks.begin_all_gather(_padded(rows, max(counts)))
+        return lambda: torch.cat([p[:count] for p, count in zip(parts(), counts, strict=True)])
 
     def scatter(self, summands: Tensor, counts: Sequence[int]) -> Tensor:
         """See `AllToAll`."""
