@@ -93,7 +93,7 @@ class Service:
     """Feeds the state machine with events and sends what it decides.
 
     A worker that is given up, for silence or for a hang, is a stranger from then on: its beats are
-    answered with Who until it says Hello in a new epoch, holding nothing.
+    answered with Who until it says Hello in a new epoch, without sequences.
     """
 
     def __init__(
