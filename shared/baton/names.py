@@ -7,6 +7,7 @@ for the group of layers where there are several. It says nothing of the process 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 from baton.protocol import Kept, PageNames
 from baton.tokens import pack, unpack
@@ -14,6 +15,8 @@ from baton.tokens import pack, unpack
 _HASH = 16
 _BYTES = _HASH + 1
 """On the wire every name ends with its group; that of the first group is not part of it."""
+MOST_HELD = 2**15
+"""So many names fit into a Hello, which is sent again and again until it is answered."""
 
 
 def join(names: Mapping[int, bytes]) -> PageNames:
@@ -60,5 +63,6 @@ class Held:
         self._names = names
 
     def names(self) -> PageNames | None:
-        """All of them, the longest known first; None when there are none."""
-        return join(self._names) if self._names else None
+        """The latest of them, the longest known first; None when there are none."""
+        late = islice(self._names.items(), max(0, len(self._names) - MOST_HELD), None)
+        return join(dict(late)) if self._names else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from baton.names import Held, join, split
+from baton.names import MOST_HELD, Held, join, split
 from baton.protocol import Kept, PageNames
 from baton.tokens import block_hash, pack
 
@@ -37,6 +37,13 @@ def test_a_worker_keeps_what_it_is_told() -> None:
     held.take(Kept(1, join({1: ONE, 2: TWO})))
     held.take(Kept(1, join({3: ONE}), pack([1, 9], "I")))
     assert held.names() == join({2: TWO, 3: ONE})
+
+
+def test_the_latest_names_fit_into_a_hello() -> None:
+    held = Held()
+    held.take(Kept(1, join({n: block_hash(b"", pack([n])) for n in range(MOST_HELD + 3)})))
+    names = held.names()
+    assert names is not None and list(split(names)) == list(range(3, MOST_HELD + 3))
 
 
 def test_nothing_is_kept_of_a_message_that_makes_no_sense() -> None:
