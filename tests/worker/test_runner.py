@@ -15,7 +15,15 @@ from torch import Tensor
 
 from baton.protocol import NewSequence, Plan, Sampling, Submit, Tokens, WorkerInfo
 from baton.tokens import pack, unpack
-from baton_scheduler.events import Arrived, Decision, Dispatch, Settled, Tick, WorkerJoined
+from baton_scheduler.events import (
+    Arrived,
+    Decision,
+    Dispatch,
+    Reply,
+    Settled,
+    Tick,
+    WorkerJoined,
+)
 from baton_scheduler.limits import Limits
 from baton_scheduler.state import State
 from baton_worker.attention import AttentionBatch
@@ -346,7 +354,7 @@ class Scheduled:
         for decision in decisions:
             if isinstance(decision, Dispatch):
                 self.plans.append(decision.message)
-            else:
+            elif isinstance(decision, Reply):
                 assert isinstance(decision.message, Tokens)
                 self.cached |= decision.message.cached
                 rows = zip(
