@@ -1,7 +1,8 @@
 """How much memory loading a checkpoint takes: `python -m tests.peak PATH DTYPE QUANTIZE`.
 
 Prints the bytes that the process held at most while it loaded, beyond what it held before, and the
-bytes of the weights that it then has.
+bytes of the weights that it then has. What loading runs has been run once before: the code of torch
+is mapped from its file as it is first called, and ten megabytes of that would count as weights.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import torch
 
 from baton_worker.allocator import keep_freed_memory
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu.linear import CpuLinear
+from baton_worker.kernels.linear import fastest
+from baton_worker.kernels.quantized import Rounding
 from baton_worker.models.gguf import GgufFile
 from baton_worker.models.load import load_model
 
@@ -25,11 +29,24 @@ def resident(field: str) -> int:
     return int(found[1]) * 1024
 
 
+def call_once() -> None:
+    """Round, pack and multiply weights of a few kilobytes."""
+    assert library("linear") is not None
+    weight = torch.ones(64, 64)
+    for kind in ("int8", "int4_minimum"):
+        rounding = Rounding(weight, kind)
+        for gate in (None, "silu"):
+            CpuLinear(rounding, None, gate=gate, dtype=torch.bfloat16)
+        rounding.into(weight)
+    for dtype in (torch.float32, torch.bfloat16):
+        fastest(weight.to(dtype), None)(torch.ones(2, 64, dtype=dtype))
+
+
 def main(path: Path, dtype: str, quantize: str) -> None:
     """Load once what is loaded lazily, then measure."""
-    assert library("linear") is not None and GgufFile is not None
+    assert GgufFile is not None
     keep_freed_memory()  # as a worker does
-    torch.nn.functional.linear(torch.ones(2, 64), torch.ones(2, 64))
+    call_once()
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     before = resident("VmRSS")
     model = load_model(

@@ -26,9 +26,9 @@ class _Counted:
     def __init__(self, recording: Recording, counts: Counting) -> None:
         self._recording, self._counts = recording, counts
 
-    def replay(self) -> None:
+    def replay(self, rows: int) -> None:
         self._counts.replays += 1
-        self._recording.replay()
+        self._recording.replay(rows)
 
 
 def replaying(

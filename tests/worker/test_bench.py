@@ -12,7 +12,7 @@ from rich.console import Console
 from baton.errors import SettingsError
 from baton.protocol import Plan, Result
 from baton_worker import bench
-from baton_worker.bench import Bench, run
+from baton_worker.bench.engine import Bench, run
 from baton_worker.engine import Engine
 
 SMALL = ("--device", "cpu", "--dtype", "float32", "--max-batch-tokens", "200", "--threads", "1")

@@ -21,7 +21,7 @@ from baton_worker.grammar.constraints import Constraints
 from baton_worker.grammar.constraints import Engine as Grammars
 from baton_worker.grammar.spelling import Spelling, encoder
 from baton_worker.grammar.vocabulary import Vocabulary
-from baton_worker.graphs import CudaRecorder, GraphedModel, Recorder
+from baton_worker.graphs import CudaRecorder, GraphedModel, Recorder, Sizes, TapeRecorder, Untaped
 from baton_worker.kv import KVCache
 from baton_worker.kv.transfer import Relay
 from baton_worker.layers.moe import watch
@@ -53,7 +53,7 @@ class Engine:
         team: Team | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        """`recorder` captures decode steps where `resolved` says so; None: as CUDA graphs."""
+        """`recorder` captures decode steps where `resolved` says so; None: as the device can."""
         self.resolved = resolved
         self._model, self._team = loaded.model, team or Team()
         self._cache = self._team.cache(**page_settings(loaded, resolved))
@@ -182,10 +182,23 @@ class Engine:
         for plan in warmup.plans(self.resolved):
             self.step(plan)
         if self._graphed is not None:
-            begin = time.perf_counter()
-            self._graphed.capture()
-            log.info("captured decode steps in %.1f s", time.perf_counter() - begin)
+            self._capture(self._graphed)
         self.reset()
+
+    def _capture(self, graphed: GraphedModel) -> None:
+        begin = time.perf_counter()
+        try:
+            graphed.capture()
+            trusted = not isinstance(graphed.recorder, TapeRecorder) or graphed.holds()
+        except Untaped as untaped:
+            log.info("decode steps run kernel by kernel: %s", untaped.message)
+            self._graphed = None
+            return
+        if trusted:
+            log.info("captured decode steps in %.1f s", time.perf_counter() - begin)
+            return
+        log.warning("decode steps run kernel by kernel: replayed ones had other answers")
+        self._graphed = None
 
     def _graphs(self, resolved: Resolved, recorder: Recorder | None) -> GraphedModel | None:
         """What replays decode steps, once it has captured them."""
@@ -193,7 +206,8 @@ class Engine:
             return None
         assert isinstance(self._model, Model), "others are not captured"
         device = resolved.placement.device
-        recorder = CudaRecorder(device) if recorder is None else recorder
+        if recorder is None:
+            recorder = _recorder(resolved, resolved.graphs)
         return GraphedModel(self._model, self._cache, resolved.graphs, recorder, device)
 
     def _new_runner(self) -> Runner:
@@ -218,6 +232,12 @@ class Engine:
         made = (MixedRunner if whole else Runner)(model, self._cache, batch, device, pools)
         made.host, made.budget = self._host, resolved.max_batch_tokens
         return made
+
+
+def _recorder(resolved: Resolved, sizes: Sizes) -> Recorder:
+    """What captures as the device can."""
+    device = resolved.placement.device
+    return CudaRecorder(device) if device.type == "cuda" else TapeRecorder(sizes.rows[-1])
 
 
 def _constraints(config: Config, path: Path, vocab_size: int) -> Constraints | None:

@@ -91,11 +91,11 @@ class Resolved:
 
     @property
     def _decode_steps(self) -> str:
-        if self.graphs is not None:
+        if self.graphs is None:
+            return f"decode steps run kernel by kernel: {self.eager}"
+        if self.placement.device.type == "cuda":
             return f"decode steps replayed as {self.graphs}"
-        # Nobody expects CUDA graphs of a CPU.
-        on_gpu = self.placement.device.type == "cuda"
-        return f"decode steps run kernel by kernel: {self.eager}" if on_gpu else ""
+        return f"decode steps of at most {self.graphs.rows[-1]} rows replayed"
 
 
 def place(config: Config, rank: int = 0) -> Placement:
@@ -166,7 +166,7 @@ def resolve(
     taken = PageGroups(groups.windows, config.page_size, max_batch_tokens)
     budget = choose_pages(config, page_bytes, wanted, free, on_cpu, taken)
     eager = refuses(config, device, loaded, ranks.size)
-    graphs = None if eager else _graphs(config, budget.max_length)
+    graphs = None if eager else _graphs(config, device, budget.max_length)
     if budget.max_length < wanted:
         log.warning(
             "%d KV pages hold sequences of at most %d tokens, not %d",
@@ -194,7 +194,10 @@ def resolve(
     )
 
 
-def _graphs(config: Config, max_length: int) -> Sizes:
+def _graphs(config: Config, device: torch.device, max_length: int) -> Sizes:
+    if device.type != "cuda":
+        # One size: a tape runs as many of its rows as it is told, of any length.
+        return Sizes((min(config.replay_rows, config.max_rows),), max_length)
     rows = min(config.cuda_graph_rows, config.max_rows)
     return Sizes.up_to(rows, min(config.cuda_graph_length, max_length))
 

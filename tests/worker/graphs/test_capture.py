@@ -21,7 +21,7 @@ def test_the_twin_runs_a_function_on_what_its_memory_holds_now() -> None:
     assert answer.tolist() == [2, 2, 2]
     given.fill_(5)
     assert answer.tolist() == [2, 2, 2]
-    recording.replay()
+    recording.replay(1)
     assert answer.tolist() == [10, 10, 10]
 
 

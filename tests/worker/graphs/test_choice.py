@@ -70,7 +70,7 @@ def test_settings_that_need_every_kernel(
 
 
 def test_what_has_no_decode_steps_of_its_own(loaded: LoadedModel) -> None:
-    assert refuses(Config(), CPU, loaded, 1) == "CUDA graphs need a GPU"
+    assert refuses(Config(replay_rows=0), CPU, loaded, 1) == "--replay-rows 0"
     assert "2 followers" in str(refuses(Config(), GPU, loaded, 3))
     assert refuses(Config(), GPU, replace(loaded, generates=False), 1) == "the model has none"
 
@@ -106,12 +106,13 @@ def test_attention_in_plain_torch_is_not_captured(stories: Path, backend: str, s
 
 
 def test_the_choice_is_a_part_of_the_line_at_the_start(loaded: LoadedModel) -> None:
-    config = Config(num_pages=100, page_size=8, max_rows=12, cuda_graph_length=64)
+    config = Config(num_pages=100, page_size=8, max_rows=12, replay_rows=0)
     on_cpu = resolve(config, Placement(CPU, torch.float32, 1), loaded)
-    assert on_cpu.graphs is None and "decode steps" not in str(on_cpu)
-    there = replace(on_cpu, placement=Placement(GPU, torch.float32, 1))
-    assert str(there).endswith("; decode steps run kernel by kernel: CUDA graphs need a GPU")
-    captured = replace(there, graphs=Sizes((1, 2), 64))
+    assert on_cpu.graphs is None
+    assert str(on_cpu).endswith("; decode steps run kernel by kernel: --replay-rows 0")
+    taped = replace(on_cpu, graphs=Sizes((12,), 512))
+    assert str(taped).endswith("; decode steps of at most 12 rows replayed")
+    captured = replace(taped, placement=Placement(GPU, torch.float32, 1), graphs=Sizes((1, 2), 64))
     assert str(captured).endswith(
         "; decode steps replayed as graphs of 1, 2 rows of at most 64 tokens"
     )
@@ -121,10 +122,14 @@ def test_sizes_are_bounded_by_settings_and_batch(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("baton_worker.resolution.refuses", lambda *_: None)
-    place = Placement(CPU, torch.float32, 1)
-    for changes, rows, length in (
-        ({"max_rows": 12, "cuda_graph_length": 64}, (1, 2, 4, 8, 12), 64),
-        ({"max_rows": 12, "cuda_graph_rows": 2}, (1, 2), 512),
+    monkeypatch.setattr("baton_worker.resolution.free_for_all", lambda *_: 1 << 30)
+    for device, changes, rows, length in (
+        (GPU, {"max_rows": 12, "cuda_graph_length": 64}, (1, 2, 4, 8, 12), 64),
+        (GPU, {"max_rows": 12, "cuda_graph_rows": 2}, (1, 2), 512),
+        (CPU, {"max_rows": 12, "cuda_graph_length": 64}, (12,), 512),
+        (CPU, {"max_rows": 12, "replay_rows": 2}, (2,), 512),
     ):
+        place = Placement(device, torch.float32, 1)
+        monkeypatch.setattr("baton_worker.resolution.numbers", lambda *_: [1])
         resolved = resolve(Config(num_pages=1000, page_size=8, **changes), place, loaded)
         assert resolved.graphs == Sizes(rows, length)

@@ -6,7 +6,7 @@ capture itself, for which see `test_gpu.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,9 +56,10 @@ class Texts:
     lengths: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        groups = page_groups(self.loaded.spec, PAGE, torch.float32)
+        dtype = self.loaded.model.dtype
+        groups = page_groups(self.loaded.spec, PAGE, dtype)
         number = len(groups.windows) * self.num_rows * BLOCKS
-        kind: dict[str, Any] = {"dtype": torch.float32, "device": CPU, "groups": groups}
+        kind: dict[str, Any] = {"dtype": dtype, "device": CPU, "groups": groups}
         self.cache = KVCache(self.loaded.spec, number, PAGE, **kind, spare=1)
         order = np.random.default_rng(0).permutation(number).astype(np.int32)
         self.tables = order.reshape(len(groups.windows), self.num_rows, BLOCKS)
@@ -105,11 +106,15 @@ WHO = [range(11), range(11), [3], range(11), [0, 10], [7, 2, 5], range(9), [4], 
 """Rows of each step: others join and leave, and what was a row is padding in the next."""
 
 
-def check(loaded: LoadedModel, close: Any) -> Texts:
+def check(
+    loaded: LoadedModel,
+    close: Any,
+    make: Callable[[Texts], tuple[GraphedModel, Counting]] = graphed,
+) -> Texts:
     """Prompts, then decode steps over several pages, beside an eager twin; every step compared.
     Returns the texts that were replayed."""
     eager, replayed = Texts(loaded, 11), Texts(loaded, 11)
-    model, counts = graphed(replayed)
+    model, counts = make(replayed)
     prompts = [3 + 2 * row for row in range(11)]
     for rows, new in [(range(11), prompts), *((rows, [1] * len(rows)) for rows in WHO * 2)]:
         wanted, found = eager.step(loaded.model, rows, new), replayed.step(model, rows, new)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from baton_worker.kernels.quantized import KINDS, Blocks, Rounding, concatenate, merge, quantise
+from baton_worker.kernels.quantized import (
+    KINDS,
+    Blocks,
+    Rounding,
+    Unread,
+    concatenate,
+    merge,
+    quantise,
+)
 
 
 def noise(rows: int, depth: int, seed: int = 0) -> torch.Tensor:
@@ -97,3 +105,24 @@ def test_rounding_while_reading_gives_the_same_blocks(kind: str) -> None:
     expected = whole.dequantise().bfloat16()
     rounding.into(weight)
     assert torch.equal(weight, expected)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4_minimum"])
+def test_unread_rows_are_read_when_they_are_asked_for(kind: str) -> None:
+    asked, whole = list[slice](), quantise(noise(12, 64), kind)
+
+    def read(rows: slice) -> Blocks:
+        asked.append(rows)
+        return whole[rows]
+
+    unread = Unread(kind, whole.shape, read)
+    both = merge([unread, quantise(noise(5, 64, 1), kind)])[0]
+    assert unread.shape == (12, 64) and both.shape == (17, 64) and not asked
+    expected = torch.cat([whole.dequantise(), quantise(noise(5, 64, 1), kind).dequantise()])
+    for first, last in ((2, 5), (10, 14), (13, 17), (16, 30), (0, 17)):
+        assert torch.equal(both[first:last].dequantise(), expected[first:last])
+    assert [rows.indices(12)[:2] for rows in asked] == [(2, 5), (10, 12), (0, 12)]
+    assert torch.equal(unread.codes, whole.codes) and (unread.minima is None) == (kind == "int8")
+    assert torch.equal(unread[torch.tensor([3, 1])].scales, whole.scales[[3, 1]])
+    assert [name for name, _ in unread.parts()] == [name for name, _ in whole.parts()]
+    assert torch.equal(unread.dequantise(), expected[:12])

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.layout import Layout
-from baton_worker.kernels.rope import CpuHeads, HeadNorm
+from baton_worker.kernels.rope import CpuAngles, CpuHeads, HeadNorm, refuses
 from baton_worker.layers.rope import Rotary, rotate_
 from baton_worker.models.spec import Rope
 
@@ -80,6 +80,39 @@ def test_a_token_has_the_same_bits_in_every_batch() -> None:
 
 
 def test_what_it_cannot_do_is_refused_with_a_reason() -> None:
-    assert "float64" in str(CpuHeads.refuses(torch.float64, CPU))
-    assert "not on the CPU" in str(CpuHeads.refuses(torch.float32, torch.device("cuda")))
-    assert CpuHeads.refuses(torch.bfloat16, CPU) is None
+    assert "float64" in str(refuses(torch.float64, CPU))
+    assert "not on the CPU" in str(refuses(torch.float32, torch.device("cuda")))
+    assert refuses(torch.bfloat16, CPU) is None
+
+
+@pytest.mark.row("F05.01")
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("factor", [1.0, 1.3])
+def test_angles_equal_their_definition(
+    dtype: torch.dtype, interleaved: bool, factor: float
+) -> None:
+    frequencies = 10_000.0 ** -(torch.arange(20) / 20)
+    positions = torch.tensor([0, 1, 77, 131_071, 5_000_000])
+    kernel = CpuAngles(frequencies, factor, interleaved=interleaved, dtype=dtype)
+    phases = (positions.float()[:, None] * frequencies).double()
+    order = (-1, 2) if interleaved else (2, -1)
+    for found, of, signs in zip(
+        kernel(positions), (phases.cos(), phases.sin()), ([1, 1], [-1, 1]), strict=True
+    ):
+        assert found.shape == (5, 1, 40) and found.dtype is dtype
+        pairs = found[:, 0].unflatten(1, order).float()
+        for half, sign in enumerate(signs):
+            ours = pairs.select(2 if interleaved else 1, half)
+            wanted = (sign * factor * of).to(dtype).float()
+            # One bit apart at most: of a float and of a bfloat16.
+            bit = 2.0**-22 if dtype is torch.float32 else 2.0**-7
+            torch.testing.assert_close(ours, wanted, rtol=bit, atol=2.0**-22)
+
+
+def test_angles_of_a_token_do_not_depend_on_the_others() -> None:
+    kernel = CpuAngles(torch.rand(12), 1.0, interleaved=False, dtype=torch.float32)
+    positions = torch.arange(1000) * 37
+    together = torch.stack(kernel(positions))
+    for at in (0, 1, 499, 999):
+        assert torch.equal(torch.stack(kernel(positions[at : at + 1]))[:, 0], together[:, at])

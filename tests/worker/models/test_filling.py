@@ -19,9 +19,8 @@ from baton_worker.layers.layer import Layer
 from baton_worker.models.filling import Filling
 
 HIDDEN, WIDE, KEYS, VOCAB, LAYERS = 512, 2048, 128, 8000, 28
-BUFFERS = 64 << 20
-"""One layer as it is stored, as codes of a byte each and as it is packed, and what the heap keeps
-of that."""
+MOST = 1.15
+"""Times the weights that a worker then holds."""
 ROWS = {
     "self_attn.q_proj": (HIDDEN, HIDDEN),
     "self_attn.k_proj": (KEYS, HIDDEN),
@@ -131,30 +130,34 @@ linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="n
 )
 def test_loading_takes_little_more_than_the_weights(dtype: str, tied: bool, tmp_path: Path) -> None:
     peak, weights = measure(save(tmp_path, getattr(torch, dtype), tied=tied), dtype)
-    assert weights > 400e6
-    assert peak < 1.15 * weights
+    assert weights > 300e6
+    assert peak < MOST * weights
 
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize("quantize", ["int8", "int4"])
-def test_rounding_takes_some_buffers_more(quantize: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("quantize", "tied"), [("int8", False), ("int4", False), ("int4", True)])
+def test_rounding_takes_little_more_than_the_weights(
+    quantize: str, tied: bool, tmp_path: Path
+) -> None:
     """What is rounded is read as it is stored, one layer at a time, and never all of it."""
-    peak, weights = measure(save(tmp_path, torch.bfloat16, tied=False), "bfloat16", quantize)
+    peak, weights = measure(save(tmp_path, torch.bfloat16, tied=tied), "bfloat16", quantize)
     assert weights < 260e6
-    assert peak < 1.15 * weights + BUFFERS / 4
+    assert peak < MOST * weights
 
 
 @linux
 @pytest.mark.slow
-def test_gguf_blocks_take_little_more_than_the_weights(tmp_path: Path) -> None:
-    peak, weights = measure(write_gguf(tmp_path / "x.gguf", 2 * LAYERS), "bfloat16")
-    assert weights > 200e6
-    assert peak < 1.15 * weights + BUFFERS
+@pytest.mark.parametrize(("kind", "layers"), [("Q8_0", 2 * LAYERS), ("BF16", LAYERS)])
+def test_gguf_takes_little_more_than_the_weights(kind: str, layers: int, tmp_path: Path) -> None:
+    """Blocks, and floats of which no block is made, are both read a few rows at a time."""
+    peak, weights = measure(write_gguf(tmp_path / "x.gguf", layers, kind), "bfloat16")
+    assert weights > 150e6
+    assert peak < MOST * weights
 
 
-def write_gguf(path: Path, layers: int) -> Path:
-    """A Llama in blocks of Q8_0."""
+def write_gguf(path: Path, layers: int, kind: str) -> Path:
+    """A Llama whose matrices are of a GGUF type."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_embedding_length(HIDDEN)
     writer.add_feed_forward_length(WIDE)
@@ -165,13 +168,14 @@ def write_gguf(path: Path, layers: int) -> Path:
     writer.add_layer_norm_rms_eps(1e-5)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, layers)
     shapes = {f"model.layers.{i}.{n}": s for i in range(layers) for n, s in ROWS.items()} | OUTER
-    q8 = gguf.GGMLQuantizationType.Q8_0
+    stored_as = gguf.GGMLQuantizationType[kind]
     for name, shape in shapes.items():
         values, stored = np.ones(shape, np.float32), f"{names.get_name(name)}.weight"
         if len(shape) == 1:
             writer.add_tensor(stored, values)
         else:
-            writer.add_tensor(stored, gguf.quants.quantize(values, q8), raw_dtype=q8)
+            data = gguf.quants.quantize(values, stored_as)
+            writer.add_tensor(stored, data, raw_dtype=stored_as)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from baton.errors import ModelError
 from baton_worker.kernels.pages import CODES, SCALE_BYTES
-from baton_worker.layers.attention import CpuHeads
+from baton_worker.layers import attention
 from baton_worker.models import load_model
 from tests import tiny
 
@@ -70,7 +70,7 @@ def test_every_layer_stores_with_the_scales_of_the_checkpoint(
     tmp_path: Path, driver: Any, monkeypatch: pytest.MonkeyPatch, name: str, with_kernels: bool
 ) -> None:
     if not with_kernels:
-        monkeypatch.setattr(CpuHeads, "refuses", lambda *_: "not today")
+        monkeypatch.setattr(attention, "refuses", lambda *_: "not today")
     made, _ = run(calibrated(tmp_path, name), driver, "fp8")
     for layer, pages in enumerate(made.cache.layers):
         found = stored_scales(pages, made.tables[0])
@@ -101,7 +101,7 @@ def test_what_is_too_large_for_a_scale_is_cut_off(
     tmp_path: Path, driver: Any, monkeypatch: pytest.MonkeyPatch, with_kernels: bool
 ) -> None:
     if not with_kernels:
-        monkeypatch.setattr(CpuHeads, "refuses", lambda *_: "not today")
+        monkeypatch.setattr(attention, "refuses", lambda *_: "not today")
     made, _ = run(calibrated(tmp_path, k0=1e-4), driver, "fp8")
     rows = made.cache.layers[0][made.tables[0]].flatten(0, 1)[: len(TEXT)]
     keys = CODES["fp8"].decode(rows[:, 0], torch.float32)

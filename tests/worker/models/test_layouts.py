@@ -54,7 +54,7 @@ def test_pages_of_codes_too(
     tmp_path: Path, driver: Any, kind: str, with_kernels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not with_kernels:
-        monkeypatch.setattr(attention.CpuHeads, "refuses", lambda *_: "not today")
+        monkeypatch.setattr(attention, "refuses", lambda *_: "not today")
     tiny.save_checkpoint(tmp_path, "Qwen3ForCausalLM")
     first, second = (logits(driver, tmp_path, layout, kind) for layout in Layout)
     assert torch.equal(first, second)

@@ -15,6 +15,8 @@ from safetensors.torch import load_file, save_file
 from baton.errors import ModelError
 from baton_worker.layers.linear import Linear
 from baton_worker.models import LoadedModel, load_model
+from baton_worker.models.load import SafetensorsFolder
+from baton_worker.models.resolve import resolve
 from tests import tiny
 
 CPU = torch.device("cpu")
@@ -55,6 +57,21 @@ def test_shards_equal_a_single_file(folder: Path, tmp_path: Path, driver: Any) -
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
     assert torch.equal(driver(load(folder), 1).step({0: [3, 4, 5]})[0], whole)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_larger_layer_that_packs_comes_first(tmp_path: Path, tied: bool) -> None:
+    """An embedding table that is the head too is in the first shard, a head of its own the last."""
+    tiny.save_checkpoint(tmp_path, "Qwen2ForCausalLM", tie_word_embeddings=tied)
+    (tmp_path / "model.safetensors").unlink()
+    names = {f"part-{number}": f"part-{number}.safetensors" for number in range(3)}
+    for name, file in names.items():
+        save_file({name: torch.zeros(1)}, tmp_path / file)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": names}))
+    folder = SafetensorsFolder(tmp_path)
+    found = [name for name, _ in folder.tensors(resolve(folder.config))]
+    assert found == sorted(names, reverse=not tied)
 
 
 def test_an_index_cannot_leave_its_folder(folder: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from baton.errors import SettingsError
 from baton.protocol import Sampling
 from baton_worker.config import Config
+from baton_worker.kernels import sampling as kernels
 from baton_worker.kernels import triton
 from baton_worker.sampling import PARAMETERS, fill, sample, samplers
 from baton_worker.startup import prepare
@@ -42,6 +43,24 @@ def test_names(gpu: None, name: str, on_cpu: bool, on_gpu: bool) -> None:
     assert (samplers.in_triton(CPU), samplers.in_triton(GPU)) == (on_cpu, on_gpu)
 
 
+@pytest.mark.skipif(kernels.refuses(CPU) is not None, reason="the kernels cannot be built here")
+def test_a_cpu_has_a_kernel_of_its_own() -> None:
+    assert samplers.in_cpp(CPU) and not samplers.in_cpp(GPU)
+    samplers.prefer("torch", CPU)
+    assert not samplers.in_cpp(CPU)
+    samplers.prefer("cpu", CPU)
+    assert samplers.in_cpp(CPU)
+    with pytest.raises(SettingsError, match=r"--sampler cpu: the CPU kernels do not run there\."):
+        samplers.prefer("cpu", GPU)
+
+
+def test_without_a_compiler_torch_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "library", lambda name: None)
+    assert not samplers.in_cpp(CPU)
+    with pytest.raises(SettingsError, match=r"--sampler cpu: the CPU kernels could not be built\."):
+        samplers.prefer("cpu", CPU)
+
+
 def test_triton_is_taken_where_it_runs_and_refused_where_not(gpu: None) -> None:
     samplers.prefer("Triton", GPU)
     assert samplers.in_triton(GPU)
@@ -55,7 +74,7 @@ def test_without_a_gpu_triton_is_refused_when_a_worker_starts() -> None:
 
 
 def test_a_name_that_nobody_has_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(SettingsError, match="it is not one of auto, torch, triton"):
+    with pytest.raises(SettingsError, match="it is not one of auto, torch, cpu, triton"):
         samplers.prefer("other", CPU)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from torch import Tensor
 from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
 from baton_worker.attention.trees import Trees
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu.tape import Kernel
 from baton_worker.kernels.layout import EVERY, strides
 from baton_worker.kernels.pages import row_width
 
@@ -85,7 +85,7 @@ class CpuBackend:
 
     def __init__(self, kernels: ctypes.CDLL | None = None) -> None:
         self._given = kernels
-        self._attend: Any = None
+        self._attend: Kernel | None = None
 
     def refuses(self, call: AttentionCall) -> str | None:
         """What is not on a CPU, not in two or four bytes, or not understood."""
@@ -98,11 +98,7 @@ class CpuBackend:
         kernels = library("attention") if self._given is None else self._given
         if kernels is None:
             return "its kernels cannot be built here"
-        self._attend = kernels.baton_attend
-        pointer, stride = ctypes.c_void_p, ctypes.c_int64
-        inputs = (pointer, stride, pointer, pointer, pointer, stride)
-        self._attend.argtypes = (pointer, pointer, *inputs, pointer, pointer)
-        self._attend.restype = None
+        self._attend = Kernel(kernels.baton_attend, 11, rows=10)
         return None
 
     def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
@@ -137,16 +133,17 @@ class CpuBackend:
             sinks = sinks.to(torch.float32).contiguous()
         out = query.new_empty((query.shape[0], query.shape[1] * plan.width))
         self._attend(
-            ctypes.byref(plan.call),
-            ctypes.byref(plan.step),
-            query.data_ptr(),
+            ctypes.addressof(plan.call),
+            ctypes.addressof(plan.step),
+            query,
             query.stride(0),
-            pages.data_ptr(),
-            ctypes.byref(strides(pages, plan.value_offset)),
-            None if sinks is None else sinks.data_ptr(),
+            pages,
+            ctypes.addressof(strides(pages, plan.value_offset)),
+            sinks,
             0 if sinks is None or sinks.ndim == 1 else sinks.stride(0),
-            out.data_ptr(),
-            None if lse is None else lse.data_ptr(),
+            out,
+            lse,
+            plan.step.rows,
         )
         return out
 

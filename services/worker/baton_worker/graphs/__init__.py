@@ -2,13 +2,16 @@
 
 A decode step of a small model is a few hundred kernels of some microseconds each, and a host that
 launches them one by one is the slower of the two. Captured on a GPU they are one launch (CUDA
-graphs). What a graph reads and writes stays at the addresses of the capture, and its shapes are
-those of the capture: so a step of R rows is written into memory of its own (`inputs`), padded to
-the next size that was captured (`choice`), and replayed (`model`, `capture`).
+graphs), on a CPU one loop over the calls of kernels (a tape). What a graph reads and writes stays
+at the addresses of the capture, and its shapes are those of the capture: so a step of R rows is
+written into memory of its own (`inputs`), padded to the next size that was captured (`choice`),
+and replayed (`model`, `capture`).
 
     choice.py    which sizes are captured, or why none are
     inputs.py    the memory that captured steps read
     capture.py   a function that runs again: on a GPU, and the twin in Python
+    tape.py      a function that runs again on a CPU
+    liveness.py  which memory its kernels can share
     model.py     a model whose decode steps are replayed; a runner cannot tell it apart
 """
 
@@ -17,5 +20,15 @@ from __future__ import annotations
 from baton_worker.graphs.capture import CudaRecorder, Recorder, Repeater
 from baton_worker.graphs.choice import Sizes, refuses
 from baton_worker.graphs.model import GraphedModel
+from baton_worker.graphs.tape import TapeRecorder, Untaped
 
-__all__ = ["CudaRecorder", "GraphedModel", "Recorder", "Repeater", "Sizes", "refuses"]
+__all__ = [
+    "CudaRecorder",
+    "GraphedModel",
+    "Recorder",
+    "Repeater",
+    "Sizes",
+    "TapeRecorder",
+    "Untaped",
+    "refuses",
+]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import torch
+from torch import Tensor
 
 from baton.errors import ModelError
 
-Run: TypeAlias = Callable[[], None]
-"""Reads and writes memory that is there before and after; what it allocates besides is its own."""
+Run: TypeAlias = Callable[[], Sequence[Tensor]]
+"""Reads and writes memory that is there before and after. What it allocates besides is its own, but
+for what it returns: that is read after each replay."""
 
 _TRIALS = 2
 """Runs before a capture: libraries choose, compile and load their kernels in the first, and
@@ -20,8 +22,9 @@ nothing of that may happen while a stream is captured."""
 class Recording(Protocol):
     """A function that was captured."""
 
-    def replay(self) -> None:
-        """Run it again, on what its memory holds now; queued on the current stream."""
+    def replay(self, rows: int) -> None:
+        """Run it again, on what its memory holds now, for the first `rows` rows at least; queued on
+        the current stream."""
         ...
 
 
@@ -63,7 +66,7 @@ class CudaRecorder:
                 "the worker with --no-cuda-graphs, or with a smaller --cuda-graph-rows if memory "
                 "is short."
             ) from error
-        return graph
+        return _Graph(graph)
 
     def _try(self, run: Run) -> None:
         """On the stream of the capture, so that workspaces of libraries belong to it."""
@@ -73,6 +76,17 @@ class CudaRecorder:
             for _ in range(_TRIALS):
                 run()
         current.wait_stream(self._stream)
+
+
+class _Graph:
+    """Runs all of its rows, whoever they belong to."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
+        self._graph = graph
+
+    def replay(self, rows: int) -> None:
+        """See `Recording`."""
+        self._graph.replay()
 
 
 class Repeater:
@@ -89,5 +103,6 @@ class _Repeated:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def replay(self) -> None:
+    def replay(self, rows: int) -> None:
+        """See `Recording`."""
         self._run()

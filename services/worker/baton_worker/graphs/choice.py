@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from baton_worker.config import Config
+from baton_worker.kernels.cpu.tape import Tape
 from baton_worker.models import LoadedModel
 from baton_worker.models.decoder import Model
 
@@ -46,10 +47,8 @@ class Sizes:
 
 def refuses(config: Config, device: torch.device, loaded: LoadedModel, ranks: int) -> str | None:
     """Why decode steps run kernel by kernel, as half a sentence; None if they are captured."""
-    if device.type != "cuda":
-        return "CUDA graphs need a GPU"
-    if not config.cuda_graphs:
-        return "--no-cuda-graphs"
+    if reason := _refused(config, device):
+        return reason
     if ranks > 1:
         return f"the leader tells each step to its {ranks - 1} followers, and they replay none"
     if config.data_parallel > 1:
@@ -63,3 +62,10 @@ def refuses(config: Config, device: torch.device, loaded: LoadedModel, ranks: in
     if not isinstance(loaded.model, Model):
         return "transformers' own code runs this model"
     return loaded.model.uncaptured
+
+
+def _refused(config: Config, device: torch.device) -> str | None:
+    """Why nothing is captured on such a device."""
+    if device.type == "cuda":
+        return None if config.cuda_graphs else "--no-cuda-graphs"
+    return Tape.refuses() if config.replay_rows else "--replay-rows 0"

@@ -72,6 +72,17 @@ class Inputs:
             table[:rows, : part.page_table.shape[1]].copy_(part.page_table)
         self._pad(rows)
 
+    def try_out(self, size: int) -> int:
+        """Put in rows of several lengths, at most `size`, that write to the spare page alone, each
+        at a place of its own. Returns how many."""
+        rows, first = min(size, self._cache.page_size), self._page * self._cache.page_size
+        order = torch.arange(rows, device=self.positions.device).flip(0)
+        self.tokens[:rows] = order % 2
+        self.positions[:rows], self._lengths[:rows] = order, order + 1
+        self._slots[:, :rows], self._tables[:, :rows, 0] = first + order, self._page
+        self._filled = self._sizes.rows[-1]
+        return rows
+
     def _pad(self, rows: int) -> None:
         """Make padding of the rows that the last step had and this one has not."""
         if rows < self._filled:

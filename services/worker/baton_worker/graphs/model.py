@@ -39,7 +39,7 @@ class GraphedModel:
         recorder: Recorder,
         device: torch.device,
     ) -> None:
-        self._model, self._cache, self._sizes, self._recorder = model, cache, sizes, recorder
+        self._model, self._cache, self._sizes, self.recorder = model, cache, sizes, recorder
         self.dtype = model.dtype
         self._inputs = Inputs(cache, sizes, device)
         self._recordings: dict[int, Recording] = {}
@@ -57,15 +57,40 @@ class GraphedModel:
         for rows in reversed(self._sizes.rows):
             batch = self._inputs.batch(rows)
             plans = self._model.plan(batch, self._cache.groups)
-            if not self._recordings:
+            several = len(self._sizes.rows) > 1
+            if several and not self._recordings:
                 self._hidden, self._logits = map(torch.empty_like, self._answer(batch, plans))
-            self._recordings[rows] = self._recorder.capture(partial(self._run, batch, plans))
+            run = partial(self._run_into if several else self._run, batch, plans)
+            self._recordings[rows] = self.recorder.capture(run)
 
-    def _run(self, batch: AttentionBatch, plans: Plans) -> None:
+    def _run(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor, ...]:
+        """Captured, where there is one size."""
+        self._hidden, self._logits = self._answer(batch, plans)
+        return self._hidden, self._logits
+
+    def _run_into(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor, ...]:
         """Captured. All sizes answer in the same memory: logits of each would not fit."""
         hidden, logits = self._answer(batch, plans)
         self._hidden[: len(hidden)].copy_(hidden)
         self._logits[: len(logits)].copy_(logits)
+        return ()
+
+    @torch.inference_mode()
+    def holds(self) -> bool:
+        """Whether replays have the bits of the model, on rows that no capture has seen.
+
+        What a capture cannot see is a model that decides on the host what to compute.
+        """
+        for size, recording in self._recordings.items():
+            rows = self._inputs.try_out(size)
+            batch = self._inputs.batch(rows)
+            hidden, logits = self._answer(batch, self._model.plan(batch, self._cache.groups))
+            recording.replay(rows)
+            if not torch.equal(self._hidden[:rows], hidden):
+                return False
+            if not torch.equal(self._logits[:rows], logits):
+                return False
+        return True
 
     def _answer(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor, Tensor]:
         rows, inputs = len(batch.counts), self._inputs
@@ -90,7 +115,7 @@ class GraphedModel:
             return self._model.forward(tokens, positions, batch, cache, texts)
         cache.begin(batch)
         self._inputs.write(tokens, positions, batch)
-        self._recordings[size].replay()
+        self._recordings[size].replay(len(tokens))
         # A copy: whoever keeps it for longer than a step finds what was there.
         self._replayed = self._hidden[: len(tokens)].clone()
         return self._replayed

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from baton_worker.kernels import triton
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu.tape import Kernel
 
 
 class _Norm(ctypes.Structure):
@@ -54,10 +55,7 @@ class CpuNorm:
         self._address = ctypes.addressof(self._norm)
         kernels = library("norm")
         assert kernels is not None, "refuses() was not asked"
-        self._run = kernels.baton_norm
-        pointer = ctypes.c_void_p
-        self._run.argtypes = (pointer, pointer, ctypes.c_int64, pointer)
-        self._run.restype = None
+        self._run = Kernel(kernels.baton_norm, 4, rows=2)
 
     @classmethod
     def refuses(cls, weight: Tensor | None, dtype: torch.dtype, device: torch.device) -> str | None:
@@ -77,7 +75,7 @@ class CpuNorm:
         assert x.dtype is self._dtype and x.shape[-1] == self._size, "x does not fit the norm"
         x = x.contiguous()
         y = torch.empty_like(x)
-        self._run(self._address, x.data_ptr(), x.numel() // self._size, y.data_ptr())
+        self._run(self._address, x, x.numel() // self._size, y)
         return y
 
 

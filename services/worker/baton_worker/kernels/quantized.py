@@ -15,8 +15,10 @@ whose minima are whole multiples of the scale:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from itertools import accumulate, groupby
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,12 +86,12 @@ class Blocks:
     def dequantise(self) -> Tensor:
         """float32 [N, K]: the plain twin of every kernel that takes blocks."""
         group = KINDS[self.kind].group
-        codes = self.codes.to(torch.float32).view(len(self.codes), -1, group)
-        weight = codes * _expanded(self.scales, self.scale_steps)
+        weight = self.codes.to(torch.float32).view(len(self.codes), -1, group)
+        weight.mul_(_expanded(self.scales, self.scale_steps))
         if KINDS[self.kind].has_offset:
-            weight = weight + _expanded(self.scales, self.minimum_steps)
+            weight.add_(_expanded(self.scales, self.minimum_steps))
         elif self.minima is not None:
-            weight = weight + _expanded(self.minima, self.minimum_steps)
+            weight.add_(_expanded(self.minima, self.minimum_steps))
         return weight.flatten(1)
 
     def blocks(self) -> Blocks:
@@ -117,23 +119,77 @@ def _expanded(values: Tensor, steps: Tensor | None) -> Tensor:
     return values[..., None]
 
 
+class Unread(Blocks):
+    """Blocks that stay where they are stored: rows are read when they are asked for, by their
+    numbers or all of them by a field.
+
+    Args:
+        kind: that of all rows.
+        shape: [N, K].
+        read: some of the rows.
+    """
+
+    __slots__ = ("_read", "_shape")
+    _read: Callable[[slice], Blocks]
+    _shape: torch.Size
+
+    def __init__(self, kind: str, shape: torch.Size, read: Callable[[slice], Blocks]) -> None:
+        for name, value in (("kind", kind), ("_shape", shape), ("_read", read)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def shape(self) -> torch.Size:
+        """[N, K]."""
+        return self._shape
+
+    def __getattr__(self, field: str) -> Any:
+        # Python asks here for what a slot lacks: for every field of `Blocks` but the kind.
+        return getattr(self[:], field)
+
+    def dequantise(self) -> Tensor:
+        """See `Blocks`."""
+        return self[:].dequantise()
+
+    def __getitem__(self, rows: slice | Tensor) -> Blocks:
+        """Some rows, in memory."""
+        return self._read(rows) if isinstance(rows, slice) else self[:][rows]
+
+    def parts(self) -> Iterator[tuple[str, Tensor]]:
+        """See `Blocks`; all rows."""
+        return self[:].parts()
+
+
 def concatenate(blocks: list[Blocks]) -> Blocks:
     """The rows of all; they are of one kind."""
     assert len({some.kind for some in blocks}) == 1
+    if len(blocks) == 1:
+        return blocks[0]
     columns = zip(*(some.parts() for some in blocks), strict=True)
     merged = {parts[0][0]: torch.cat([part for _, part in parts]) for parts in columns}
     return Blocks(blocks[0].kind, **merged)
 
 
 def merge(blocks: list[Blocks]) -> list[Blocks]:
-    """Neighbours of one kind become one; the rows keep their order."""
-    merged = list[Blocks]()
-    for some in blocks:
-        if merged and merged[-1].kind == some.kind:
-            merged.append(concatenate([merged.pop(), some]))
-        else:
-            merged.append(some)
-    return merged
+    """Neighbours of one kind become one, without a copy of them; the rows keep their order."""
+    runs = [list(run) for _, run in groupby(blocks, lambda some: some.kind)]
+    return [run[0] if len(run) == 1 else _stacked(run) for run in runs]
+
+
+def _stacked(blocks: list[Blocks]) -> Unread:
+    """The rows of all, which lie where they lay."""
+    ends = list(accumulate(some.shape[0] for some in blocks))
+
+    def read(rows: slice) -> Blocks:
+        first, last, _ = rows.indices(ends[-1])
+        return concatenate(
+            [
+                some[max(0, first - (end - some.shape[0])) : last - (end - some.shape[0])]
+                for some, end in zip(blocks, ends, strict=True)
+                if first < end and last > end - some.shape[0]
+            ]
+        )
+
+    return Unread(blocks[0].kind, torch.Size((ends[-1], blocks[0].shape[1])), read)
 
 
 def quantise(weight: Tensor, kind: str) -> Blocks:
@@ -173,8 +229,9 @@ class Rounding:
 
 
 def _nearest(groups: Tensor) -> Blocks:
-    scales = (groups.abs().amax(-1) / 127).to(torch.float16)
-    codes = _divide(groups, scales[..., None].float()).round().clamp(-127, 127)
+    codes = groups.abs()
+    scales = (codes.amax(-1) / 127).to(torch.float16)
+    _divide_(codes.copy_(groups), scales[..., None].float()).round_().clamp_(-127, 127)
     return Blocks("int8", codes.to(torch.int8).flatten(1), scales)
 
 
@@ -187,39 +244,43 @@ def _least_squares(groups: Tensor) -> Blocks:
     """
     low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
     best = torch.full_like(low, torch.inf)
-    chosen = [torch.zeros_like(groups), torch.zeros_like(low), torch.zeros_like(low)]
+    chosen = [torch.zeros_like(groups, dtype=torch.int8), *torch.zeros(2, *low.shape)]
+    # All large tensors are made once: a search leaves no trail of them in the heap.
+    codes, room, more = (torch.empty_like(groups) for _ in range(3))
     for shrink in torch.linspace(1.0, 0.7, 6).tolist():
         middle, half = (low + high) / 2, (high - low) / 2 * shrink
-        codes = _codes(groups, half / 7.5, middle - half)
-        scale, minimum = _refit(groups, codes)
-        codes = _codes(groups, scale, minimum)
-        error = (codes * scale + minimum - groups).square().sum(-1, keepdim=True)
+        _codes(groups, half / 7.5, middle - half, out=codes)
+        scale, minimum = _refit(groups, codes, room, more)
+        _codes(groups, scale, minimum, out=codes)
+        torch.mul(codes, scale, out=room).add_(minimum).sub_(groups).square_()
+        error = room.sum(-1, keepdim=True)
         better = error < best
-        best = torch.where(better, error, best)
-        candidates = (codes, scale, minimum)
-        chosen = [
-            torch.where(better, new, old) for new, old in zip(candidates, chosen, strict=True)
-        ]
-    codes, scale, minimum = chosen
+        torch.where(better, error, best, out=best)
+        for old, new in zip(chosen, (codes.to(torch.int8), scale, minimum), strict=True):
+            torch.where(better, new, old, out=old)
+    found, scale, minimum = chosen
     scales, minima = scale[..., 0].to(torch.float16), minimum[..., 0].to(torch.float16)
-    return Blocks("int4_minimum", codes.to(torch.int8).flatten(1), scales, minima)
+    return Blocks("int4_minimum", found.flatten(1), scales, minima)
 
 
-def _codes(groups: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
+def _codes(groups: Tensor, scale: Tensor, minimum: Tensor, out: Tensor) -> None:
     """Nearest codes, for scale and minimum as they will be stored."""
     scale, minimum = scale.half().float(), minimum.half().float()
-    return _divide(groups - minimum, scale).round().clamp(0, 15)
+    _divide_(torch.sub(groups, minimum, out=out), scale).round_().clamp_(0, 15)
 
 
-def _refit(groups: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """The straight line from codes to values, by least squares."""
+def _refit(groups: Tensor, codes: Tensor, room: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
+    """The straight line from codes to values, by least squares; two tensors like them are
+    overwritten."""
     mean_code, mean = codes.mean(-1, keepdim=True), groups.mean(-1, keepdim=True)
-    spread = (codes - mean_code).square().sum(-1, keepdim=True)
-    scale = _divide(((codes - mean_code) * (groups - mean)).sum(-1, keepdim=True), spread)
-    scale, minimum = scale.half().float(), mean - scale * mean_code
-    return scale, minimum.half().float()
+    torch.sub(codes, mean_code, out=room)
+    spread = torch.square(room, out=more).sum(-1, keepdim=True)
+    product = torch.sub(groups, mean, out=more).mul_(room).sum(-1, keepdim=True)
+    scale = _divide_(product, spread)
+    minimum = mean - scale * mean_code
+    return scale.half().float(), minimum.half().float()
 
 
-def _divide(values: Tensor, scale: Tensor) -> Tensor:
-    """Zero where the scale is: such a group has one value."""
-    return torch.where(scale == 0, 0.0, values / scale)
+def _divide_(values: Tensor, scale: Tensor) -> Tensor:
+    """In place; zero where the scale is: such a group has one value."""
+    return values.div_(scale.masked_fill(scale == 0, torch.inf))

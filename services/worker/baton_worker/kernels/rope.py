@@ -1,6 +1,7 @@
-"""From the projection to the cache in C++: head norms, rotation, keys and values to their pages.
+"""In C++: by how much positions turn heads, and what happens to heads between the projection and
+the cache: norms, rotation, keys and values to their pages.
 
-The twins are `F.rms_norm`, `layers.rope.rotate_` and `kernels.pages.put`.
+The twins are `layers.rope.Rotary`, `F.rms_norm`, `layers.rope.rotate_` and `kernels.pages.put`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu.tape import Kernel
 from baton_worker.kernels.layout import strides
 from baton_worker.kernels.pages import Codes, row_width
 
@@ -35,6 +37,64 @@ class _Heads(ctypes.Structure):
         ("key_scale", ctypes.c_float),
         ("value_scale", ctypes.c_float),
     )
+
+
+class _Rope(ctypes.Structure):
+    """`baton::Rope` of rope.cpp."""
+
+    _fields_ = (
+        ("frequencies", ctypes.c_void_p),
+        ("dim", ctypes.c_int32),
+        ("interleaved", ctypes.c_int32),
+        ("bytes", ctypes.c_int32),
+        ("factor", ctypes.c_float),
+    )
+
+
+def refuses(dtype: torch.dtype, device: torch.device) -> str | None:
+    """Why angles and heads of this kind are not for these kernels, as half a sentence; None if they
+    are."""
+    if device.type != "cpu":
+        return "they are not on the CPU"
+    if dtype not in (torch.float32, torch.bfloat16):
+        return f"the CPU kernels have no {dtype}"
+    if library("rope") is None:
+        return "the CPU kernels could not be built"
+    return None
+
+
+class CpuAngles:
+    """Cosines and signed sines of positions.
+
+    Args:
+        frequencies: float32 [dim / 2], in radians per token.
+        factor: on both.
+        interleaved: neighbouring channels make a pair; otherwise those of the two halves.
+        dtype: of the result, float32 or bfloat16; all is computed in float32.
+    """
+
+    def __init__(
+        self, frequencies: Tensor, factor: float, *, interleaved: bool, dtype: torch.dtype
+    ) -> None:
+        assert frequencies.dtype is torch.float32
+        self._frequencies, self._dtype = frequencies.contiguous(), dtype
+        self._dim = 2 * len(frequencies)
+        self._rope = _Rope(
+            self._frequencies.data_ptr(), self._dim, interleaved, dtype.itemsize, factor
+        )
+        self._address = ctypes.addressof(self._rope)
+        kernels = library("rope")
+        assert kernels is not None, "refuses() was not asked"
+        self._run = Kernel(kernels.baton_turn, 5, rows=2)
+
+    def __call__(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """int64 [T] to [T, 1, dim] twice."""
+        positions = positions.contiguous()
+        cos, sin = (
+            torch.empty((len(positions), 1, self._dim), dtype=self._dtype) for _ in range(2)
+        )
+        self._run(self._address, positions, len(positions), cos, sin)
+        return cos, sin
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +144,7 @@ class CpuHeads:
         self._address = ctypes.addressof(self._heads)
         kernels = library("rope")
         assert kernels is not None, "refuses() was not asked"
-        self._run = kernels.baton_place
-        pointer = ctypes.c_void_p
-        counted = (pointer, ctypes.c_int64)
-        self._run.argtypes = (pointer, *counted, *(pointer,) * 4, ctypes.c_int64, pointer)
-        self._run.restype = None
-
-    @classmethod
-    def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
-        """Why heads of this kind cannot be placed, as half a sentence; None if they can."""
-        if device.type != "cpu":
-            return "they are not on the CPU"
-        if dtype not in (torch.float32, torch.bfloat16):
-            return f"the CPU kernels have no {dtype}"
-        if library("rope") is None:
-            return "the CPU kernels could not be built"
-        return None
+        self._run = Kernel(kernels.baton_place, 9, rows=2)
 
     def __call__(
         self, heads: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, pages: Tensor
@@ -117,12 +162,12 @@ class CpuHeads:
         assert pages.dtype is self._kept
         self._run(
             self._address,
-            heads.data_ptr(),
+            heads,
             heads.shape[0],
-            cos.data_ptr(),
-            sin.data_ptr(),
-            slots.data_ptr(),
-            pages.data_ptr(),
+            cos,
+            sin,
+            slots,
+            pages,
             pages.shape[1],
-            ctypes.byref(strides(pages, self._behind)),
+            ctypes.addressof(strides(pages, self._behind)),
         )

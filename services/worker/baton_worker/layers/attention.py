@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from baton_worker.attention import AttentionCall, choose
 from baton_worker.kernels.pages import put
-from baton_worker.kernels.rope import CpuHeads, HeadNorm
+from baton_worker.kernels.rope import CpuHeads, HeadNorm, refuses
 from baton_worker.layers.bidirectional import attend
 from baton_worker.layers.heads import HeadGate, projection
 from baton_worker.layers.layer import Site
@@ -101,7 +101,7 @@ class Attention(nn.Module):
     def _in_one_pass(self) -> CpuHeads | None:
         """A kernel for all of `_place`, if there is one. Made at first use: it copies weights."""
         call, norms = self.call, (self.query_norm, self.key_norm)
-        if not self._is_common or CpuHeads.refuses(call.dtype, call.device) is not None:
+        if not self._is_common or refuses(call.dtype, call.device) is not None:
             return None
         assert self.rope is not None
         return CpuHeads(

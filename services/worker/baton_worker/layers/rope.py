@@ -16,6 +16,7 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton_worker.kernels import triton
+from baton_worker.kernels.rope import CpuAngles, refuses
 from baton_worker.layers.sections import axes_of
 from baton_worker.models import spec
 
@@ -46,6 +47,7 @@ class Rotary:
         frequencies, self._factor = FREQUENCIES[settings.kind](settings)
         self._interleaved = settings.interleaved
         self._frequencies = frequencies.to(device)
+        self._kernels: dict[torch.dtype, CpuAngles | None] = {}
         self._axes: list[Tensor] | None = None
         if settings.sections is not None:
             self._axes = [axes.to(device) for axes in axes_of(settings.sections, settings.dim)]
@@ -56,6 +58,9 @@ class Rotary:
 
         Once per step, so a table over all positions would save nothing.
         """
+        # With sections a text has the same bits whether or not images are in its batch.
+        if self._axes is None and (kernel := self._kernel(dtype)) is not None:
+            return Angles(*kernel(positions), self._interleaved)
         phases = self._phases(positions.to(torch.float32))
         cos, sin = [phase.cos() for phase in phases], [phase.sin() for phase in phases]
         if self._factor != 1.0:
@@ -65,6 +70,18 @@ class Rotary:
             self._paired(-sin[0], sin[-1]).to(dtype)[:, None],
             self._interleaved,
         )
+
+    def _kernel(self, dtype: torch.dtype) -> CpuAngles | None:
+        if dtype not in self._kernels:
+            refused = refuses(dtype, self._frequencies.device)
+            self._kernels[dtype] = (
+                None
+                if refused
+                else CpuAngles(
+                    self._frequencies, self._factor, interleaved=self._interleaved, dtype=dtype
+                )
+            )
+        return self._kernels[dtype]
 
     def _phases(self, positions: Tensor) -> list[Tensor]:
         """[T, dim / 2] for either channel of each pair, or once where they are the same."""

@@ -5,8 +5,6 @@ Follows the GGUF specification and `convert_hf_to_gguf.py` of llama.cpp, whose s
 
 from __future__ import annotations
 
-import math
-import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,31 +20,31 @@ from baton.errors import ModelError
 from baton.gguf import TensorEntry, read_head
 from baton_worker.kernels.quantized import Blocks
 from baton_worker.models.config import as_ids
-from baton_worker.models.gguf_blocks import BLOCK_TYPES, open_blocks
+from baton_worker.models.gguf_blocks import BLOCK_TYPES
+from baton_worker.models.gguf_data import GgufData, unpermute
 from baton_worker.models.gguf_families import FAMILIES, REFUSED
 from baton_worker.models.gguf_metadata import ABSENT, each
 from baton_worker.models.gguf_roles import ROLES, Place, Roles, place, wanted
+from baton_worker.models.rows import Rows
 from baton_worker.models.spec import Decoder
 
 _ROPE_FACTORS = "rope_freqs.weight"
 _LONG_FACTORS, _SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 _KEYS_UP, _VALUES_UP = "attn_k_b", "attn_v_b"
-_FLOATS = {
-    gguf.GGMLQuantizationType.F32: np.float32,
-    gguf.GGMLQuantizationType.F16: np.float16,
-    gguf.GGMLQuantizationType.F64: np.float64,
-}
-"""Types that are not stored in blocks."""
 
 
 class GgufFile:
     """One GGUF file, memory-mapped; tensors are read one at a time."""
 
     def __init__(self, path: Path) -> None:
-        self._metadata, tensors = read_head(path)
-        with path.open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._data = np.frombuffer(self._map, np.uint8)
+        metadata, tensors = read_head(path)
+        # Vocabularies are megabytes of strings, and the tokenizer reads its own.
+        self._metadata = {
+            key: field
+            for key, field in metadata.items()
+            if not (key.startswith("tokenizer.") and isinstance(field, list))
+        }
+        self._data = GgufData(path)
         self._stored = {tensor.name: tensor for tensor in tensors}
         if self._field("split.count", 1) > 1:
             raise ModelError(
@@ -65,9 +63,10 @@ class GgufFile:
             )
         )
 
-    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Blocks]]:
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Blocks | Rows]]:
         """Every tensor under its Hugging Face name, in its Hugging Face layout: as blocks where
-        it is stored in blocks that kernels know, else as float32."""
+        it is stored in blocks that kernels know, else as float32. Matrices are read by whoever
+        wants their rows."""
         roles = Roles(spec, self._known(spec))
         for stored, tensor in self._stored.items():
             at = place(stored)
@@ -79,18 +78,19 @@ class GgufFile:
                 yield roles.of("kv_up", at), self._keys_and_values_up(tensor)
             elif at.part != _VALUES_UP:
                 yield from self._pieces(tensor, roles)
-            # What has been read of a map counts as memory of this process until it is let go.
-            self._map.madvise(mmap.MADV_DONTNEED)
+            self._data.release()
 
     def _is_draft(self, at: Place) -> bool:
         """Layers past the last predict further tokens; without a draft they stay unread."""
         return at.layer is not None and at.layer >= self.config.num_hidden_layers
 
-    def _pieces(self, tensor: TensorEntry, roles: Roles) -> Iterator[tuple[str, Tensor | Blocks]]:
+    def _pieces(
+        self, tensor: TensorEntry, roles: Roles
+    ) -> Iterator[tuple[str, Tensor | Blocks | Rows]]:
         first = 0
         for name, rows, heads in roles.pieces(tensor.name, tensor.shape):
             count = tensor.shape[0] if rows is None else rows
-            yield name, self._read(self._rows(tensor, first, count), heads)
+            yield name, self._read(self._data.part(tensor, first, count), heads)
             first += count
         if first != tensor.shape[0]:
             raise ModelError(
@@ -98,50 +98,36 @@ class GgufFile:
                 f"but its metadata asks for {first}."
             )
 
-    def _rows(self, tensor: TensorEntry, first: int, count: int) -> TensorEntry:
-        """Some rows of a tensor, or some experts of one that holds them all."""
-        size = math.prod(self._byte_shape(tensor)[1:])
-        if len(tensor.shape) == 1:
-            size = self._byte_shape(tensor)[0] // tensor.shape[0]
-        offset = tensor.offset + first * size
-        return tensor._replace(shape=(count, *tensor.shape[1:]), offset=offset)
-
-    def _experts(self, tensor: TensorEntry, name: str) -> Iterator[tuple[str, Tensor]]:
+    def _experts(self, tensor: TensorEntry, name: str) -> Iterator[tuple[str, Tensor | Rows]]:
         """One expert after the other of a tensor [E, rows, columns] or [E, rows]."""
         for expert in range(tensor.shape[0]):
-            part = self._rows(tensor, expert, 1)
+            part = self._data.part(tensor, expert, 1)
             part = part._replace(shape=tensor.shape[1:])
-            yield name.format(expert=expert), self._floats(part)
+            yield name.format(expert=expert), self._values(part, None)
 
     def _keys_and_values_up(self, keys: TensorEntry) -> Tensor:
         """The projection from latents to the keys and values of each head, which newer files
         store in two tensors: keys [H, rank, nope], values [H, v, rank]."""
         values = self._stored[keys.name.replace(_KEYS_UP, _VALUES_UP)]
-        both = self._floats(keys).transpose(1, 2), self._floats(values)
-        return torch.cat(both, dim=1).flatten(0, 1)
+        both = _writable(self._data.floats(keys)), _writable(self._data.floats(values))
+        return torch.cat([both[0].transpose(1, 2), both[1]], dim=1).flatten(0, 1)
 
-    def _byte_shape(self, tensor: TensorEntry) -> tuple[int, ...]:
-        kind = gguf.GGMLQuantizationType(tensor.kind)
-        shape = tuple(gguf.quant_shape_to_byte_shape(tensor.shape, kind))
-        itemsize = np.dtype(_FLOATS[kind]).itemsize if kind in _FLOATS else 1
-        return shape if itemsize == 1 else (*tensor.shape[:-1], tensor.shape[-1] * itemsize)
-
-    def _read(self, tensor: TensorEntry, heads: int | None) -> Tensor | Blocks:
+    def _read(self, tensor: TensorEntry, heads: int | None) -> Tensor | Blocks | Rows:
         if not self._family.permuted:
             heads = None
         if len(tensor.shape) == 2 and tensor.kind in BLOCK_TYPES:
-            rows = self._blocks(tensor, gguf.GGMLQuantizationType(tensor.kind))
-            rows = rows.copy() if heads is None else _unpermute(rows, heads)
-            return open_blocks(tensor.kind, rows.view(np.uint8))
-        return self._floats(tensor, heads)
+            return self._data.blocks(tensor, heads)
+        return self._values(tensor, heads)
 
-    def _floats(self, tensor: TensorEntry, heads: int | None = None) -> Tensor:
-        values = self._dequantise(tensor)
+    def _values(self, tensor: TensorEntry, heads: int | None) -> Tensor | Rows:
+        """A tensor as floats."""
+        plus_one = self._family.norms_plus_one and tensor.name.endswith("norm.weight")
+        if len(tensor.shape) == 2 and not plus_one:
+            return self._data.rows(tensor, heads)
+        values = self._data.floats(tensor)
         if heads is not None:
-            values = _unpermute(values, heads)
-        if self._family.norms_plus_one and tensor.name.endswith("norm.weight"):
-            values = values - 1
-        return torch.from_numpy(np.require(values, requirements=["C", "W"]))
+            values = unpermute(values, heads)
+        return _writable(values - 1 if plus_one else values)
 
     def _known(self, spec: Decoder) -> dict[str, str]:
         """GGUF module name to Hugging Face module name, for every role of every layer."""
@@ -220,7 +206,7 @@ class GgufFile:
         """Rotary settings. Llama 3's scaling is not metadata but a tensor of factors."""
         base = self.own("rope.freq_base", 10_000.0)
         if _ROPE_FACTORS in self._stored:
-            factors = self._dequantise(self._stored[_ROPE_FACTORS]).tolist()
+            factors = self._data.floats(self._stored[_ROPE_FACTORS]).tolist()
             return SimpleNamespace(rope_type="factors", rope_theta=base, factors=factors)
         kind = self.own("rope.scaling.type", "none")
         if _LONG_FACTORS in self._stored:
@@ -237,7 +223,7 @@ class GgufFile:
     def _long_rope(self, base: float) -> SimpleNamespace:
         """LongRoPE has a tensor of factors for short and one for long sequences."""
         long, short = (
-            self._dequantise(self._stored[name]).tolist()
+            self._data.floats(self._stored[name]).tolist()
             for name in (_LONG_FACTORS, _SHORT_FACTORS)
         )
         return SimpleNamespace(
@@ -261,40 +247,11 @@ class GgufFile:
     def _field(self, key: str, default: Any = None) -> Any:
         return self._metadata.get(key, default)
 
-    def _dequantise(self, tensor: TensorEntry) -> npt.NDArray[np.float32]:
-        """The values of a tensor as float32, in its Hugging Face shape."""
-        try:
-            kind = gguf.GGMLQuantizationType(tensor.kind)
-            values = gguf.quants.dequantize(self._blocks(tensor, kind), kind)
-        except (NotImplementedError, ValueError) as error:
-            raise ModelError(
-                f"Tensor {tensor.name} has GGUF type {_type_name(tensor.kind)}, which cannot be "
-                "read. Requantise the file, for example to Q8_0 or Q4_K."
-            ) from error
-        return np.asarray(values, np.float32)
-
-    def _blocks(
-        self, tensor: TensorEntry, kind: gguf.GGMLQuantizationType
-    ) -> npt.NDArray[np.generic]:
-        """The bytes of a tensor as `gguf.quants` takes them: floats, or uint8 blocks by row."""
-        shape = gguf.quant_shape_to_byte_shape(tensor.shape, kind)
-        end = tensor.offset + math.prod(shape)
-        if end > len(self._data):
-            raise ModelError(f"The GGUF file ends before tensor {tensor.name}: fetch it again.")
-        blocks = self._data[tensor.offset : end].reshape(shape)
-        return blocks.view(_FLOATS[kind]) if kind in _FLOATS else blocks
-
 
 def _gguf_architecture(kind: str) -> Any:
     return next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == kind)
 
 
-def _type_name(kind: int) -> str:
-    known = {member.value: member.name for member in gguf.GGMLQuantizationType}
-    return str(known.get(kind, f"number {kind}"))
-
-
-def _unpermute(rows: npt.NDArray[Any], num_heads: int) -> npt.NDArray[Any]:
-    """Back from interleaved to half-split rotary rows: the inverse of llama.cpp's `permute`."""
-    split = rows.reshape(num_heads, rows.shape[0] // num_heads // 2, 2, *rows.shape[1:])
-    return split.swapaxes(1, 2).reshape(rows.shape)
+def _writable(values: npt.NDArray[np.float32]) -> Tensor:
+    """A copy where they are a view of the file."""
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from baton.errors import ModelError
@@ -20,7 +20,7 @@ from baton.logs import logger
 from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.linear import Stored
 from baton_worker.kernels.pages import Codes
-from baton_worker.kernels.quantized import KINDS
+from baton_worker.kernels.quantized import KINDS, Blocks
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.models import fallback
 from baton_worker.models.build import build
@@ -31,11 +31,13 @@ from baton_worker.models.fallback import Fallback
 from baton_worker.models.filling import Filling
 from baton_worker.models.fused import Unfuse
 from baton_worker.models.gathered import Gathered
+from baton_worker.models.mapping import opened
 from baton_worker.models.names import Names, is_recomputed
 from baton_worker.models.packed import Quantize, Taking, choose_precision, kinds
 from baton_worker.models.quantised import formats
 from baton_worker.models.ranked import RankedFolder
 from baton_worker.models.resolve import unsupported
+from baton_worker.models.rows import Rows, copy_rows
 from baton_worker.models.serving import Serving, is_listed, serving
 from baton_worker.models.spec import Decoder, Encoder, Ffn, Forked, Moe, Towers
 from baton_worker.models.stacked import Unstack
@@ -52,7 +54,7 @@ from baton_worker.pooling.recipes import Task
 
 log = logger(__name__)
 _MAPPED = 2 << 20
-"""Bytes of a shard that are mapped at a time, or a 256th of it, or one tensor."""
+"""Bytes of a shard that are read of one map, or a 256th of it, or one tensor."""
 _LISTED = 8
 """Tensor names that an error spells out before it counts the rest."""
 
@@ -82,7 +84,7 @@ class Checkpoint(Protocol):
     config: SimpleNamespace
     eos_token_ids: tuple[int, ...]
 
-    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Stored]]:
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
         """Every tensor once, under its Hugging Face name; quantised as it is stored."""
         ...
 
@@ -286,15 +288,17 @@ class SafetensorsFolder:
     def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Stored]]:
         """Every tensor of every shard, memory-mapped until it is copied or packed."""
         if (how := formats(self.config)) is None:
-            yield from self._stored()
+            yield from self._stored(spec)
             return
         gathered = Gathered(how)
-        for name, tensor in self._stored():
+        for name, tensor in self._stored(spec):
             yield from gathered(name, tensor)
         gathered.end()
 
-    def _stored(self) -> Iterator[tuple[str, Tensor]]:
-        for shard in self._shards():
+    def _stored(self, spec: Decoder) -> Iterator[tuple[str, Tensor]]:
+        # Embedding tables lie in the first shard, heads in the last. The larger layer that packs
+        # goes first: packed last, its floats would lie on top of everything else.
+        for shard in self._shards() if spec.head.tied else reversed(self._shards()):
             try:
                 yield from _tensors(shard)
             except (SafetensorError, OSError) as error:
@@ -321,7 +325,7 @@ def _tensors(shard: Path) -> Iterator[tuple[str, Tensor]]:
     a map counts as memory of this process until the map is gone."""
     first, last, most = 0, 1, max(_MAPPED, shard.stat().st_size // 256)
     while first < last:
-        with safe_open(shard, framework="pt") as file:
+        with opened(shard) as file:
             names = list(file.keys())
             last, read = len(names), 0
             while first < last and read < most:
@@ -333,7 +337,7 @@ def _tensors(shard: Path) -> Iterator[tuple[str, Tensor]]:
 
 def fill(
     model: Model | EncoderModel,
-    tensors: Iterator[tuple[str, Tensor | Stored]],
+    tensors: Iterator[tuple[str, Tensor | Stored | Rows]],
     spec: Decoder,
     quantize: Quantize = "none",
     parts: Parts | None = None,
@@ -365,13 +369,13 @@ def fill(
 def _copy_all(
     filling: Filling,
     layers: list[Layer],
-    tensors: Iterator[tuple[str, Tensor | Stored]],
+    tensors: Iterator[tuple[str, Tensor | Stored | Rows]],
     spec: Decoder,
 ) -> list[str]:
     """Fill what is wanted; returns the names of what nobody wants."""
     wanted, leftover = filling.wanted, list[str]()
     unstack, unfuse = Unstack(spec), Unfuse(spec, wanted)
-    taking = Taking(layers, partial(sliced, wanted), filling.done)
+    taking = Taking(layers, partial(sliced, wanted), filling.done, partial(_fills, wanted))
     here = _wanted_here(tensors, filling)
     whole = (part for stored in taking(here) for part in unstack(*stored))
     for name, tensor in (part for stored in whole for part in unfuse(*stored)):
@@ -384,8 +388,8 @@ def _copy_all(
 
 
 def _wanted_here(
-    tensors: Iterator[tuple[str, Tensor | Stored]], filling: Filling
-) -> Iterator[tuple[str, Tensor | Stored]]:
+    tensors: Iterator[tuple[str, Tensor | Stored | Rows]], filling: Filling
+) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
     """Without what other ranks alone want, such as their experts: no need to widen it."""
     for name, tensor in tensors:
         if _is_elsewhere(filling.wanted.get(name)):
@@ -418,7 +422,17 @@ def _copy(name: str, tensor: Tensor, wanted: Mapping[str, Destination]) -> None:
             f"Tensor {name} is {tensor.dtype}, but the config says nothing of quantised weights. "
             "Its quantization_config names the method."
         )
-    wanted[name].copy_(tensor)
+    copy_rows(wanted[name], tensor)
+
+
+def _fills(wanted: Mapping[str, Destination], name: str, weight: Stored | Rows) -> bool:
+    """Fill the destination of a weight that can be read by rows. False if it has none, or not
+    yet: then it goes on, to be taken apart or refused."""
+    fits = name in wanted and wanted[name].shape == weight.shape
+    if fits and isinstance(weight, Blocks | Rows):
+        copy_rows(wanted[name], weight)
+        return True
+    return False
 
 
 def _listed(what: str, names: set[str] | list[str]) -> str:

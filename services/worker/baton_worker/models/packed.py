@@ -13,6 +13,7 @@ from baton_worker.kernels.quantized import Blocks
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import GatedLinear, Linear
 from baton_worker.layers.moe import Experts
+from baton_worker.models.rows import Rows
 
 log = logger(__name__)
 Quantize: TypeAlias = Literal["none", "int8", "int4"]
@@ -47,7 +48,9 @@ def choose_precision(layers: Iterable[Layer], quantize: Quantize) -> None:
             layer.quantised_as = other
 
 
-def as_floats(tensors: Iterable[tuple[str, Tensor | Stored]]) -> Iterator[tuple[str, Tensor]]:
+def as_floats(
+    tensors: Iterable[tuple[str, Tensor | Stored | Rows]],
+) -> Iterator[tuple[str, Tensor]]:
     """Everything dequantised, for who wants to compute with the plain weights."""
     for name, tensor in tensors:
         yield name, tensor if isinstance(tensor, Tensor) else tensor.dequantise()
@@ -61,6 +64,7 @@ class Taking:
         layers: who may take them.
         cut: the blocks of a name to what the layers want of them.
         took: told the names whose destinations need not be filled any more.
+        fills: fills the destination of a weight that nobody takes; False if it cannot.
     """
 
     def __init__(
@@ -68,31 +72,40 @@ class Taking:
         layers: Iterable[Layer],
         cut: Callable[[str, Blocks], Blocks] = lambda name, blocks: blocks,
         took: Callable[[str], None] = lambda name: None,
+        fills: Callable[[str, Stored | Rows], bool] = lambda name, weight: False,
     ) -> None:
         self._layers, self._cut = list(layers), cut
         self._owners = {name: layer for layer in self._layers for name, _ in layer.destinations()}
-        self._took = took
+        self._took, self._fills = took, fills
         first = next((tensor for layer in self._layers for _, tensor in layer.destinations()), None)
         self._on_cpu = first is not None and first.device.type == "cpu"
         self._packed, self._widened = 0, list[str]()
 
     def __call__(
-        self, tensors: Iterable[tuple[str, Tensor | Stored]]
+        self, tensors: Iterable[tuple[str, Tensor | Stored | Rows]]
     ) -> Iterator[tuple[str, Tensor]]:
         """The tensors that are left, all of them floats."""
         for name, tensor in tensors:
             if isinstance(tensor, Tensor):
                 yield name, tensor
-                continue
-            part = self._offered(name, tensor)
-            takers = [layer for layer in self._layers if layer.take(name, part)]
-            if name in self._owners and self._owners[name] in takers:
-                self._packed += 1
+            elif self._taken(name, tensor) or self._fills(name, tensor):
                 self._took(name)
             else:
-                self._widened.append(name)
                 yield name, tensor.dequantise()
         self._report()
+
+    def _taken(self, name: str, weight: Stored | Rows) -> bool:
+        """Whether the layer whose weight it is takes it; others may all the same."""
+        if isinstance(weight, Rows):
+            return False
+        part = self._offered(name, weight)
+        takers = [layer for layer in self._layers if layer.take(name, part)]
+        taken = name in self._owners and self._owners[name] in takers
+        if taken:
+            self._packed += 1
+        else:
+            self._widened.append(name)
+        return taken
 
     def _offered(self, name: str, weight: Stored) -> Stored:
         """The part of a weight that the layers want, in the form that they may run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,14 +11,20 @@ import torch
 from torch import Tensor
 
 from baton_worker.grammar.mask import Mask
+from baton_worker.kernels.sampling import draw
 from baton_worker.sampling.blocks import BLOCK, blocks
 from baton_worker.sampling.parameters import Parameters
 from baton_worker.sampling.penalties import Entries, History
 from baton_worker.sampling.rules import Rules
-from baton_worker.sampling.samplers import in_triton
+from baton_worker.sampling.samplers import in_cpp, in_triton
 from baton_worker.sampling.truncation import drop, threshold
 from baton_worker.sampling.typical import keep_typical
 from baton_worker.sampling.uniform import uniform
+
+Column: TypeAlias = npt.NDArray[np.int64]
+"""[R]"""
+Tokens: TypeAlias = npt.NDArray[np.int32]
+"""[R]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +51,7 @@ class Adjustments:
             self.mask.apply(logits)
 
 
-def sample(
-    logits: Tensor, parameters: Parameters, index: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int32]:
+def sample(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
     """Choose one token per row.
 
     A row's choice is a function of its own logits, parameters and index: which other rows are in
@@ -60,22 +65,38 @@ def sample(
     Returns:
         int32 [R].
     """
-    if in_triton(logits.device) and not parameters["typical"].any():
+    if not in_triton(logits.device):
+        return _each(logits, parameters, index)
+    # Locally typical sampling is left to torch; a greedy row is sampled alike by both.
+    typical = parameters["typical"]
+    if not typical.any():
         return _host(_fused(logits, parameters, index))
-    greedy = parameters["greedy"]
-    if not greedy.any():
-        return _host(_draw(logits, parameters, index))
-    tokens = _most_probable(logits)
-    if not greedy.all():
-        random = np.flatnonzero(~greedy)
-        rows = logits.index_select(0, torch.from_numpy(random).to(logits.device))
-        tokens[random] = _host(_draw(rows, parameters[random], index[random]))
+    tokens = np.empty(len(logits), np.int32)
+    for chosen, how in ((~typical, lambda *part: _host(_fused(*part))), (typical, _each)):
+        if chosen.any():
+            tokens[chosen] = how(*_some(chosen, logits, parameters, index))
     return tokens
 
 
-def _fused(
-    logits: Tensor, parameters: Parameters, index: npt.NDArray[np.int64], rows: int = 1
-) -> Tensor:
+def _each(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
+    """As `sample`, without Triton."""
+    greedy = parameters["greedy"]
+    if not greedy.any():
+        return _draw(logits, parameters, index)
+    tokens = _most_probable(logits)
+    if not greedy.all():
+        tokens[~greedy] = _draw(*_some(~greedy, logits, parameters, index))
+    return tokens
+
+
+def _some(
+    chosen: npt.NDArray[np.bool_], logits: Tensor, parameters: Parameters, index: Column
+) -> tuple[Tensor, Parameters, Column]:
+    rows = torch.from_numpy(np.flatnonzero(chosen)).to(logits.device)
+    return logits.index_select(0, rows), parameters[chosen], index[chosen]
+
+
+def _fused(logits: Tensor, parameters: Parameters, index: Column, rows: int = 1) -> Tensor:
     """All of it on the device, int32 [R]; locally typical rows are left to `_draw`."""
     from baton_worker.kernels.triton import sampling
 
@@ -85,19 +106,42 @@ def _fused(
     return sampling.sample(logits, index=there, rows=rows, **columns)
 
 
-def _most_probable(logits: Tensor) -> npt.NDArray[np.int32]:
+def _most_probable(logits: Tensor) -> Tokens:
     """The first maximum of each row."""
     if logits.device.type == "cpu":
         # An order of magnitude faster than torch's on a CPU.
-        best: npt.NDArray[np.int32] = logits.numpy().argmax(1).astype(np.int32)
+        best: Tokens = logits.numpy().argmax(1).astype(np.int32)
         return best
     return _host(logits.argmax(1))
 
 
-def _draw(logits: Tensor, parameters: Parameters, index: npt.NDArray[np.int64]) -> Tensor:
-    """Tokens int64 [R] by the inverse of each row's distribution function at its uniform."""
-    device = logits.device
-    warmth = (1.0 / parameters["temperature"]).astype(np.float32)
+def _draw(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
+    """Tokens by the inverse of each row's distribution function at its uniform. Which code draws
+    a row depends on that row alone."""
+    typical = parameters["typical"]
+    if not in_cpp(logits.device) or typical.all():
+        return _host(_draw_in_torch(logits, parameters, index))
+    if not typical.any():
+        return _draw_in_cpp(logits, parameters, index)
+    tokens = np.empty(len(logits), np.int32)
+    tokens[~typical] = _draw_in_cpp(*_some(~typical, logits, parameters, index))
+    tokens[typical] = _host(_draw_in_torch(*_some(typical, logits, parameters, index)))
+    return tokens
+
+
+def _warmth(parameters: Parameters) -> npt.NDArray[np.float32]:
+    return (1.0 / parameters["temperature"]).astype(np.float32)
+
+
+def _draw_in_cpp(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
+    uniforms = uniform(parameters["key_low"], parameters["key_high"], index)
+    columns = {name: parameters[name] for name in ("top_k", "top_p", "min_p")}
+    return draw(logits.contiguous(), warmth=_warmth(parameters), uniform=uniforms, **columns)
+
+
+def _draw_in_torch(logits: Tensor, parameters: Parameters, index: Column) -> Tensor:
+    """int64 [R]"""
+    device, warmth = logits.device, _warmth(parameters)
     # The maximum goes first, so that no temperature can overflow.
     scaled = logits.sub_(logits.amax(1, keepdim=True))
     weights = scaled.mul_(torch.from_numpy(warmth).to(device)[:, None]).softmax(1)
@@ -158,5 +202,5 @@ def _first_above(cumulative: Tensor, target: Tensor) -> Tensor:
     return (cumulative <= torch.minimum(target, below)[:, None]).sum(1)
 
 
-def _host(tokens: Tensor) -> npt.NDArray[np.int32]:
+def _host(tokens: Tensor) -> Tokens:
     return tokens.to("cpu", torch.int32).numpy()

@@ -1,15 +1,16 @@
-"""Which code turns logits into tokens: operators of torch, or two launches of Triton. The tokens
-are the same."""
+"""Which code turns logits into tokens: operators of torch, a kernel in C++, or two launches of
+Triton. The tokens are the same."""
 
 from __future__ import annotations
 
 import torch
 
 from baton.errors import SettingsError
+from baton_worker.kernels import sampling as kernels
 from baton_worker.kernels import triton
 
-SAMPLERS = ("auto", "torch", "triton")
-"""auto is triton on a GPU that has it."""
+SAMPLERS = ("auto", "torch", "cpu", "triton")
+"""auto is triton on a GPU that has it, and cpu on a CPU for which that could be built."""
 ALIASES = {"torchsampler": "torch"}
 """Names that TensorRT-LLM has for one of them, in small letters."""
 ELSEWHERE = {
@@ -38,7 +39,8 @@ def prefer(name: str, device: torch.device) -> None:
         raise SettingsError(f"--sampler {name}: {why}.")
     if known not in SAMPLERS:
         raise SettingsError(f"--sampler {name}: it is not one of {', '.join(SAMPLERS)}.")
-    if known == "triton" and (reason := triton.refuses(device)) is not None:
+    refusing = {"triton": triton.refuses, "cpu": kernels.refuses}.get(known)
+    if refusing is not None and (reason := refusing(device)) is not None:
         raise SettingsError(f"--sampler {name}: {reason}. Use torch, or leave it at auto.")
     _wanted = known
 
@@ -46,3 +48,8 @@ def prefer(name: str, device: torch.device) -> None:
 def in_triton(device: torch.device) -> bool:
     """Whether logits there are sampled in Triton."""
     return triton.runs(device) if _wanted == "auto" else _wanted == "triton"
+
+
+def in_cpp(device: torch.device) -> bool:
+    """Whether logits there are sampled in C++."""
+    return kernels.refuses(device) is None if _wanted == "auto" else _wanted == "cpu"

@@ -764,16 +764,19 @@ void attend(const Call& call, const Batch& batch, const T* query, int64_t query_
 
 // query [T, num_heads, head_dim] with `query_stride` elements between tokens; out is contiguous,
 // [T, num_heads, value_dim]; sinks [num_heads] in float, every `sinks_stride` elements those of a
-// token, or null; lse [T, num_heads], for the logarithms of what the weights are parts of, or null.
+// token, or null; lse [T, num_heads], for the logarithms of what the weights are parts of, or null;
+// `rows` in place of the batch's own.
 extern "C" void baton_attend(const baton::Call* call, const baton::Batch* batch, const void* query,
                              int64_t query_stride, const void* pages,
                              const baton::Strides* strides, const float* sinks,
-                             int64_t sinks_stride, void* out, float* lse) {
+                             int64_t sinks_stride, void* out, float* lse, int64_t rows) {
+    baton::Batch some = *batch;
+    some.rows = int32_t(rows);
     const auto run = [&](auto operand, auto element, auto kept) {
         using T = decltype(element);
         using P = decltype(kept);
         baton::attend<decltype(operand)>(
-            *call, *batch, static_cast<const T*>(query), query_stride,
+            *call, some, static_cast<const T*>(query), query_stride,
             static_cast<const P*>(pages), *strides, sinks, sinks_stride, static_cast<T*>(out),
             lse);
     };

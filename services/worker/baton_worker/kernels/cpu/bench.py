@@ -23,7 +23,7 @@ SHAPES = ((960, 576), (576, 576), (3072, 576), (576, 1536))
 """[out, in] of the products of a layer of SmolLM2-135M."""
 LAYERS = 12
 """Enough of them that the weights of all forms, which take turns, are larger than the caches."""
-_ROWS = (1, 8, 64)
+_ROWS = (1, 8, 32, 64, 128)
 _REPEATS = 7
 _SECONDS = 1.0
 """No further repeat of one number of rows begins after so long: a busy machine takes longer."""
@@ -37,6 +37,10 @@ def candidates(dtype: torch.dtype) -> dict[str, list[LinearKernel]]:
         found["oneDNN"] = [PackedLinear(w.to(dtype), None) for _ in range(LAYERS) for w in weights]
     if CpuLinear.refuses(weights[0].to(dtype)) is None:
         found["baton"] = [CpuLinear(w.to(dtype), None) for _ in range(LAYERS) for w in weights]
+        if dtype is torch.bfloat16:
+            found["plain"] = [
+                CpuLinear(w.to(dtype), None, compact=False) for _ in range(LAYERS) for w in weights
+            ]
         for kind in ("int8", "int4_minimum"):
             blocks = [quantise(w, kind) for w in weights]
             found[kind] = [CpuLinear(b, None, dtype=dtype) for _ in range(LAYERS) for b in blocks]

@@ -44,7 +44,11 @@ struct Bfloat16 : Plain {
 
     template <class Arithmetic, class Use>
     static void unpack(const std::uint8_t* bytes, int, Use&& use) {
-        const IntVec left = load_bytes(bytes), right = load_bytes(bytes + kBytes / 2);
+        steps<Arithmetic>(load_bytes(bytes), load_bytes(bytes + kBytes / 2), use);
+    }
+
+    template <class Arithmetic, class Use>
+    static void steps(IntVec left, IntVec right, Use&& use) {
         if constexpr (Arithmetic::kStep == 2) {
             use(0, left, right);
         } else {

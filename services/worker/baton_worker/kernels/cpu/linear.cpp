@@ -8,8 +8,11 @@
 #include <array>
 #include <cstdlib>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
+#include "compact.h"
+#include "compacting.h"
 #include "formats.h"
 #include "team.h"
 
@@ -26,6 +29,7 @@ enum Kind : std::int32_t {
     kInt4Super = 5,
     kInt6Super = 6,
     kInt4Offset = 7,
+    kCompact = 8,
 };
 
 }  // namespace
@@ -41,6 +45,12 @@ struct Weight {
     std::int32_t input_is_float;  // x and residual are float32, not bfloat16
     std::int32_t output_is_float;
     std::int32_t activation;      // not none: a panel holds kWidth columns of gate, then of up
+    // Of a compact weight, see CompactPanels.
+    const std::int32_t* bases;
+    const std::uint32_t* starts;
+    const Exception* exceptions;
+
+    CompactPanels compact() const { return {panels, bases, starts, exceptions, depth}; }
 };
 
 namespace {
@@ -60,8 +70,11 @@ struct Call {
     }
 };
 
-// Memory that grows to the largest request and stays with its thread; a new request ends the last.
-inline std::uint8_t* workspace(std::size_t wanted) {
+// Memory that grows to the largest request and stays with its thread; a new request for the same
+// use ends the last.
+enum Use { kRows, kPanel };
+template <Use>
+std::uint8_t* workspace(std::size_t wanted) {
     struct Free {
         void operator()(void* p) const { std::free(p); }
     };
@@ -111,13 +124,12 @@ void finish(const Call& call, std::int64_t row, std::int64_t panel, Vec left, Ve
 
 // ---- The product
 
-constexpr std::size_t kPrefetch = 2048;  // bytes ahead: past the reach of the core's own prefetcher
-
-inline void prefetch(const std::uint8_t* p, int bytes) {
-    for (int i = 0; i < bytes; i += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetch + i), _MM_HINT_T0);
-    }
-}
+template <class Format>
+constexpr bool kIsCompact = std::is_same_v<Format, Compact>;
+// Bytes that are asked for ahead, past the reach of the core's own prefetcher: the more rows, the
+// longer it looks elsewhere.
+template <int M>
+constexpr int kAhead = M <= 4 ? 4096 : 8192;
 
 // Sums of M rows, for two vectors of columns.
 template <int M>
@@ -131,13 +143,19 @@ struct Sums {
     // Add a group of weights times the elements `x`, [step][row].
     template <class Format, class Arithmetic>
     void add_group(const std::uint8_t* chunk, int group, const typename Arithmetic::Element* x) {
-        Format::template unpack<Arithmetic>(chunk, group, [&](int step, auto a, auto b) {
+        Format::template unpack<Arithmetic>(chunk, group, adder<Arithmetic>(x));
+    }
+
+    // Adds one step of two vectors of weights.
+    template <class Arithmetic>
+    auto adder(const typename Arithmetic::Element* x) {
+        return [this, x](int step, auto a, auto b) {
 #pragma GCC unroll 16
             for (int m = 0; m < M; ++m) {
                 left[m] = Arithmetic::accumulate(left[m], a, x[step * M + m]);
                 right[m] = Arithmetic::accumulate(right[m], b, x[step * M + m]);
             }
-        });
+        };
     }
 
     void add_scaled(const Sums& group, Pair scale) {
@@ -157,15 +175,19 @@ struct Sums {
     }
 };
 
-// Rows times columns of one panel. `x` holds the elements of the M rows step by step, `totals` the
-// sum of each row's activations group by group, if the format has minima.
+// Whether a product asks for its weights ahead. Expanded ones are near, and many rows of quantised
+// ones take longer than memory does.
+template <class Format, int M>
+constexpr bool kAsks = !kIsCompact<Format> && (M <= 4 || !Format::kScaled);
+
+// Add rows times columns of some chunks of a panel. `x` holds the elements of the M rows step by
+// step, `totals` the sum of each row's activations group by group, if the format has minima.
 template <class Format, class Arithmetic, int M>
-Sums<M> tile(const std::uint8_t* chunk, const typename Arithmetic::Element* x, const float* totals,
-             std::int64_t chunks) {
+void accumulate(Sums<M>& sums, const std::uint8_t* chunk, const typename Arithmetic::Element* x,
+                const float* totals, std::int64_t chunks) {
     constexpr int kSteps = Format::kChunk / Format::kGroups / Arithmetic::kStep;
-    Sums<M> sums;
     for (std::int64_t i = 0; i < chunks; ++i, chunk += Format::kBytes) {
-        if constexpr (M <= 4) prefetch(chunk, Format::kBytes);
+        if constexpr (kAsks<Format, M>) prefetch(chunk + kAhead<M>, Format::kBytes);
         for (int group = 0; group < Format::kGroups; ++group, x += kSteps * M) {
             if constexpr (Format::kScaled) {
                 Sums<M> part;
@@ -180,7 +202,51 @@ Sums<M> tile(const std::uint8_t* chunk, const typename Arithmetic::Element* x, c
             }
         }
     }
-    return sums;
+}
+
+// The same for a whole segment of a compact panel without exceptions. If `Keep`, what has been
+// expanded goes to `kept`.
+template <class Arithmetic, bool Keep, int M>
+void accumulate(Sums<M>& sums, const std::uint8_t* unit, Words bases,
+                const typename Arithmetic::Element* x, std::uint8_t* kept) {
+    // In registers: `kept` might be where `sums` is, for all that the compiler knows.
+    Sums<M> mine = sums;
+    const auto add = [&](IntVec left, IntVec right) {
+        if constexpr (Keep) {
+            store_bytes(kept, left);
+            store_bytes(kept + kVectorBytes, right);
+            kept += 2 * kVectorBytes;
+        }
+        Compact::steps<Arithmetic>(left, right, mine.template adder<Arithmetic>(x));
+        x += Compact::kChunk / Arithmetic::kStep * M;
+    };
+    for (int i = 0; i < kSegmentUnits; ++i, unit += kUnitBytes) {
+        prefetch(unit + kAhead<M>, kUnitBytes);
+        add(expand_vector<0>(unit, bases.left), expand_vector<1>(unit, bases.right));
+        add(expand_vector<2>(unit, bases.left), expand_vector<3>(unit, bases.right));
+    }
+    sums = mine;
+}
+
+// The same for a whole compact panel. Segments with exceptions pass through memory.
+template <class Arithmetic, bool Keep, int M>
+void accumulate(Sums<M>& sums, const CompactPanels& weight, std::int64_t panel,
+                const typename Arithmetic::Element* x, std::uint8_t* kept) {
+    constexpr std::int64_t kChunks = kSegment / Compact::kChunk;
+    constexpr int kSteps = kSegment / Arithmetic::kStep;
+    alignas(64) std::uint8_t passing[kSegmentBytes];
+    std::int64_t left = (weight.depth + Compact::kChunk - 1) / Compact::kChunk;
+    for (std::int64_t segment = 0; left > 0; ++segment, left -= kChunks, x += kSteps * M) {
+        std::uint8_t* expanded = Keep ? kept + segment * kSegmentBytes : passing;
+        weight.prefetch_others(panel, segment);
+        if (left >= kChunks && weight.is_regular(panel, segment)) {
+            const std::uint8_t* units = weight.segment(panel, segment);
+            accumulate<Arithmetic, Keep>(sums, units, weight.bases_of(panel), x, expanded);
+            continue;
+        }
+        weight.expand(panel, segment, expanded, kAhead<M>);
+        accumulate<Compact, Arithmetic, M>(sums, expanded, x, nullptr, std::min(kChunks, left));
+    }
 }
 
 template <class Format, class Arithmetic, class T>
@@ -219,7 +285,7 @@ class Product {
                               !Format::kHasMinimum;
         const std::size_t element_bytes = as_it_is ? 0 : rows * steps() * sizeof(Element);
         const std::size_t total_bytes = Format::kHasMinimum ? rows * groups() * sizeof(float) : 0;
-        std::uint8_t* memory = workspace(element_bytes + total_bytes);
+        std::uint8_t* memory = workspace<kRows>(element_bytes + total_bytes);
         auto* elements = reinterpret_cast<Element*>(memory);
         auto* totals = reinterpret_cast<float*>(memory + element_bytes);
         const Rows ready{as_it_is ? reinterpret_cast<const Element*>(x) : elements, totals};
@@ -278,26 +344,61 @@ class Product {
         share(worth_threads(rows), panels * parts, [&](std::int64_t from, std::int64_t to) {
             for (std::int64_t i = from; i < to; ++i) {
                 const std::int64_t panel = i / parts, part = i % parts;
+                Chunks chunks = chunks_of(panel, blocks);
                 for (std::int64_t b = blocks * part / parts; b < blocks * (part + 1) / parts; ++b) {
                     const std::int64_t begin = b * rows / blocks, end = (b + 1) * rows / blocks;
                     const Rows some{x.elements + begin * steps(), x.totals + begin * groups()};
-                    kTiles[end - begin - 1](*this, first + begin, panel, some);
+                    kTiles[end - begin - 1](*this, first + begin, panel, chunks, some);
+                    if (chunks.kept != nullptr) chunks.ready = chunks.kept;
                 }
             }
         });
     }
 
-    template <int M>
-    static void block(const Product& self, std::int64_t row, std::int64_t panel, const Rows& x) {
-        const std::uint8_t* bytes =
-            self.call_.weight.panels + panel * self.chunks_ * Format::kBytes;
-        const auto sums = tile<Format, Arithmetic, M>(bytes, x.elements, x.totals, self.chunks_);
-        for (int m = 0; m < M; ++m) {
-            finish<T>(self.call_, row + m, panel, sums.left[m], sums.right[m]);
+    // A panel in its format. Of a compact one nothing is `ready` for the first block, which expands
+    // it on the way, and fills `kept` for the others if there are any.
+    struct Chunks {
+        const std::uint8_t* ready;
+        std::uint8_t* kept;
+    };
+
+    Chunks chunks_of(std::int64_t panel, std::int64_t blocks) const {
+        if constexpr (!kIsCompact<Format>) {
+            return {call_.weight.panels + panel * chunks_ * Format::kBytes, nullptr};
+        } else {
+            if (blocks == 1) return {nullptr, nullptr};
+            return {nullptr, workspace<kPanel>(segments_of(call_.weight.depth) * kSegmentBytes)};
         }
     }
 
-    using Tile = void (*)(const Product&, std::int64_t, std::int64_t, const Rows&);
+    template <int M>
+    static void block(const Product& self, std::int64_t row, std::int64_t panel,
+                      const Chunks& chunks, const Rows& x) {
+        Sums<M> sums;
+        if constexpr (kIsCompact<Format>) {
+            if (chunks.ready == nullptr) {
+                const CompactPanels weight = self.call_.weight.compact();
+                if (chunks.kept == nullptr) {
+                    accumulate<Arithmetic, false>(sums, weight, panel, x.elements, nullptr);
+                } else {
+                    accumulate<Arithmetic, true>(sums, weight, panel, x.elements, chunks.kept);
+                }
+                return self.finish_all(sums, row, panel);
+            }
+        }
+        accumulate<Format, Arithmetic, M>(sums, chunks.ready, x.elements, x.totals, self.chunks_);
+        self.finish_all(sums, row, panel);
+    }
+
+    template <int M>
+    void finish_all(const Sums<M>& sums, std::int64_t row, std::int64_t panel) const {
+        for (int m = 0; m < M; ++m) {
+            finish<T>(call_, row + m, panel, sums.left[m], sums.right[m]);
+        }
+    }
+
+    using Tile = void (*)(const Product&, std::int64_t, std::int64_t, const Chunks&,
+                          const Rows&);
     template <int... M>
     static constexpr std::array<Tile, kMaxRows> tiles(std::integer_sequence<int, M...>) {
         return {block<M + 1>...};
@@ -344,7 +445,45 @@ void baton_linear(const baton::Weight* weight, const void* x, std::int64_t rows,
         case baton::kInt4Super: return baton::run<baton::Int4Super>(call, rows);
         case baton::kInt6Super: return baton::run<baton::Int6Super>(call, rows);
         case baton::kInt4Offset: return baton::run<baton::Int4Offset>(call, rows);
+        case baton::kCompact: return baton::run<baton::Compact>(call, rows);
     }
+}
+
+// Bytes of a compact panel, and the segments that have exceptions of their own.
+std::int64_t baton_compact_bytes(std::int64_t depth) {
+    return baton::units_of(depth) * baton::kUnitBytes;
+}
+std::int64_t baton_compact_segments(std::int64_t depth) { return baton::segments_of(depth); }
+
+// bases int32 [panels, columns] and counts uint32 [panels, segments] of a bfloat16 weight.
+void baton_compact_count(const baton::Original* from, std::int32_t* bases, std::uint32_t* counts) {
+    baton::count(*from, bases, counts);
+}
+
+// Write units and exceptions, for what has been counted; false if it was another weight.
+bool baton_compact_write(const baton::Original* from, const std::int32_t* bases,
+                         const std::uint32_t* starts, std::uint8_t* units,
+                         baton::Exception* exceptions) {
+    const baton::CompactPanels to{units, bases, starts, exceptions, from->depth};
+    return baton::compact(*from, to, units, exceptions);
+}
+
+// Rows of a compact weight that has no gate: out [count, depth]. There is no row of another number,
+// what is copied for it is not a number.
+void baton_compact_rows(const baton::Weight* weight, const std::int64_t* numbers,
+                        std::int64_t count, baton::Bf16* out) {
+    const baton::CompactPanels panels = weight->compact();
+    const bool worth = count * weight->depth > 16384;
+    baton::share(worth, count, [&](std::int64_t from, std::int64_t to) {
+        for (std::int64_t i = from; i < to; ++i) {
+            baton::Bf16* row = out + i * weight->depth;
+            if (numbers[i] < 0 || numbers[i] >= weight->columns) {
+                std::fill(row, row + weight->depth, baton::Bf16{0x7fc0});
+            } else {
+                baton::copy_row(panels, numbers[i], row);
+            }
+        }
+    });
 }
 
 }  // extern "C"

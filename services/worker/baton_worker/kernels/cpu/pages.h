@@ -18,7 +18,7 @@ struct Strides {
 };
 
 // The lowest byte of every lane.
-inline void store_bytes(void* p, IntVec x) {
+inline void store_lowest_bytes(void* p, IntVec x) {
 #if defined(__AVX512F__)
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
 #else
@@ -109,7 +109,7 @@ void keep(const T* from, int size, float given, P* to) {
         const int n = std::min(kWidth, size - i);
         const Vec x = mul(load_some(from + i, n), inverse);
         std::uint8_t codes[kWidth];
-        store_bytes(codes, P::encode(max(min(x, limit), sub(zero(), limit))));
+        store_lowest_bytes(codes, P::encode(max(min(x, limit), sub(zero(), limit))));
         std::memcpy(to + i, codes, n);
     }
     std::memcpy(to + size, &scale, sizeof scale);

@@ -19,8 +19,9 @@ FORMATS = {
     "int4_super": 5,
     "int6_super": 6,
     "int4_offset": 7,
+    "compact": 8,
 }
-"""Dtypes and kinds of blocks, as `linear.cpp` numbers them."""
+"""Dtypes, kinds of blocks and `compact.py`, as `linear.cpp` numbers them."""
 _AT_ONCE = 1 << 20
 """Bytes of a weight in float32 that are packed at a time."""
 _CHUNK = {torch.float32: 1, torch.bfloat16: 2}

@@ -2,6 +2,7 @@
 // values go to their pages, while each token's heads are in the nearest cache.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "norm.h"
@@ -24,6 +25,9 @@ struct Heads {
     int32_t codes;  // of the pages: 0 plain numbers, 1 Int8, 2 Fp8
     float key_scale, value_scale;  // of those codes; 0: what fits each of them
 };
+
+void store_one(float* to, float x) { *to = x; }
+void store_one(Bf16* to, float x) { store_some(to, set1(x), 1); }
 
 // x[i], x[i + dim / 2] turned by the angle i. `sin` holds the sign of each half.
 template <class T>
@@ -73,8 +77,51 @@ void place(const Heads& how, T* heads, int64_t tokens, const T* cos, const T* si
     });
 }
 
+// By how much positions turn the channels of a head; mirrored in kernels/rope.py.
+struct Rope {
+    const float* frequencies;  // [dim / 2]
+    int32_t dim, interleaved, bytes;
+    float factor;
+};
+
+// The angles of one position, [dim] each. One value at a time: what a token's are must not depend
+// on where in a vector they are computed.
+template <class T>
+void turn(const Rope& how, int64_t position, T* cos, T* sin) {
+    const int half = how.dim / 2, step = how.interleaved ? 2 : 1, other = how.interleaved ? 1 : half;
+    for (int i = 0; i < half; i++) {
+        const float phase = float(position) * how.frequencies[i];
+        const float c = std::cos(phase) * how.factor, s = std::sin(phase) * how.factor;
+        store_one(cos + i * step, c);
+        store_one(cos + i * step + other, c);
+        store_one(sin + i * step, -s);
+        store_one(sin + i * step + other, s);
+    }
+}
+
+constexpr int64_t kWorthAngles = 1 << 11;  // of which each takes some ten nanoseconds
+
+template <class T>
+void turn_all(const Rope& how, const int64_t* positions, int64_t tokens, T* cos, T* sin) {
+    share(tokens * how.dim >= kWorthAngles, tokens, [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; t++)
+            turn(how, positions[t], cos + t * how.dim, sin + t * how.dim);
+    });
+}
+
 }  // namespace
 }  // namespace baton
+
+// positions [tokens]; cos and sin [tokens, dim], the latter with the sign that `rotate` wants.
+extern "C" void baton_turn(const baton::Rope* how, const int64_t* positions, int64_t tokens,
+                           void* cos, void* sin) {
+    using baton::Bf16;
+    if (how->bytes == 4)
+        baton::turn_all(*how, positions, tokens, static_cast<float*>(cos),
+                        static_cast<float*>(sin));
+    else
+        baton::turn_all(*how, positions, tokens, static_cast<Bf16*>(cos), static_cast<Bf16*>(sin));
+}
 
 // heads [tokens, num_heads + 2 * num_kv_heads, head_dim], changed in place; cos and signed sin
 // [tokens, dim], all of `how->bytes`; slots [tokens], page * page_size + offset; pages of the same,

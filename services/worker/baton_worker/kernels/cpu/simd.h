@@ -41,10 +41,27 @@ inline IntVec set1(std::int32_t x) { return _mm512_set1_epi32(x); }
 inline IntVec add(IntVec a, IntVec b) { return _mm512_add_epi32(a, b); }
 inline IntVec both(IntVec a, IntVec b) { return _mm512_and_si512(a, b); }
 inline IntVec load_bytes(const void* p) { return _mm512_loadu_si512(p); }
+inline void store_bytes(void* p, IntVec x) { _mm512_storeu_si512(p, x); }
+inline IntVec either(IntVec a, IntVec b) { return _mm512_or_si512(a, b); }
 template <int N>
 inline IntVec shift_left(IntVec x) { return _mm512_slli_epi32(x, N); }
 template <int N>
 inline IntVec shift_right(IntVec x) { return _mm512_srli_epi32(x, N); }
+
+// The same on 16-bit words, twice as many.
+// a + b, but a where `condition` is zero.
+inline IntVec add_words_where(IntVec condition, IntVec a, IntVec b) {
+    return _mm512_mask_add_epi16(a, _mm512_test_epi16_mask(condition, condition), a, b);
+}
+inline IntVec sub_words_saturated(IntVec a, IntVec b) { return _mm512_subs_epu16(a, b); }
+template <int N>
+inline IntVec shift_words_left(IntVec x) { return _mm512_slli_epi16(x, N); }
+template <int N>
+inline IntVec shift_words_right(IntVec x) { return _mm512_srli_epi16(x, N); }
+inline IntVec swap_bytes(IntVec words) {
+    const __m128i order = _mm_setr_epi8(1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+    return _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order));
+}
 
 inline Vec load(const Bf16* p) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -106,10 +123,28 @@ inline IntVec both(IntVec a, IntVec b) { return _mm256_and_si256(a, b); }
 inline IntVec load_bytes(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));
 }
+inline void store_bytes(void* p, IntVec x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
+inline IntVec either(IntVec a, IntVec b) { return _mm256_or_si256(a, b); }
 template <int N>
 inline IntVec shift_left(IntVec x) { return _mm256_slli_epi32(x, N); }
 template <int N>
 inline IntVec shift_right(IntVec x) { return _mm256_srli_epi32(x, N); }
+
+// The same on 16-bit words, twice as many.
+// a + b, but a where `condition` is zero.
+inline IntVec add_words_where(IntVec condition, IntVec a, IntVec b) {
+    const IntVec not_there = _mm256_cmpeq_epi16(condition, _mm256_setzero_si256());
+    return _mm256_add_epi16(a, _mm256_andnot_si256(not_there, b));
+}
+inline IntVec sub_words_saturated(IntVec a, IntVec b) { return _mm256_subs_epu16(a, b); }
+template <int N>
+inline IntVec shift_words_left(IntVec x) { return _mm256_slli_epi16(x, N); }
+template <int N>
+inline IntVec shift_words_right(IntVec x) { return _mm256_srli_epi16(x, N); }
+inline IntVec swap_bytes(IntVec words) {
+    const __m128i order = _mm_setr_epi8(1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+    return _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(order));
+}
 
 inline Vec load(const Bf16* p) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -158,6 +193,12 @@ inline void store(Bf16* p, Vec x) {
     const IntVec bits = as_int(x), odd = both(shift_right<16>(bits), set1(1));
     const IntVec rounded = shift_right<16>(add(bits, add(odd, set1(0x7fff))));
     store_rounded(p, where_nan(x, rounded, set1(0x7fc0)));
+}
+
+inline void prefetch(const std::uint8_t* p, int bytes) {
+    for (int i = 0; i < bytes; i += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+    }
 }
 
 inline float to_float(Bf16 x) {

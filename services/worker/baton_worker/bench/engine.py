@@ -195,7 +195,3 @@ def main() -> None:
         sys.exit(f"baton bench engine: {error.message}")
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,12 @@
+"""Run the measurement: `python -m baton_worker.bench`, or `baton bench engine`."""
+
+from __future__ import annotations
+
+from baton.settings import default_environment
+
+if __name__ == "__main__":
+    default_environment("GOMP_SPINCOUNT", "1000")  # See baton_worker/__main__.py.
+
+    from baton_worker.bench.engine import main
+
+    main()

@@ -1,0 +1,160 @@
+"""Decode steps on a CPU as calls of kernels: taken down once, made again without Python.
+
+A step of a small model is a few hundred calls of some microseconds. Python takes as long to come
+from one to the next, and its own code has left the caches by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from baton.errors import ModelError
+from baton_worker.graphs.capture import Recording, Run
+from baton_worker.graphs.liveness import shared
+from baton_worker.kernels.cpu.tape import Call, Tape, listening
+
+_MADE = frozenset(f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty"))
+"""Operators that make memory and write nothing."""
+_LOOKED_AT = frozenset(("aten::_unsafe_view", "aten::detach"))
+"""Operators that are views in all but name."""
+_ELEMENTWISE = ("add", "sub", "mul", "neg", "cos", "sin", "copy_", "_to_copy", "clone", "mul_")
+_LOOKED_UP = ("embedding", "index", "index_select", "floor_divide", "remainder")
+_REPEATED = frozenset(f"aten::{name}" for name in (*_ELEMENTWISE, *_LOOKED_UP))
+"""Operators of torch that may stand between kernels, as those before the first layer do: what they
+compute of a row depends on that row, and their shapes on nothing. A model that needs another one
+spends its time in torch, where a tape saves nothing."""
+
+
+class Untaped(ModelError):
+    """A step is not made of kernels, as half a sentence."""
+
+
+class _Operator:
+    """A call of an operator of torch; it computes every row that was taken down."""
+
+    def __init__(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any):
+        self._operator, self._args, self._kwargs, self._out = operator, args, kwargs, out
+
+    def replay(self, rows: int) -> None:
+        """See `Recording`."""
+        answer = self._operator(*self._args, **self._kwargs)
+        if answer is not self._out:
+            self._out.copy_(answer)
+
+    def memory(self) -> Iterator[int]:
+        """Addresses of the storages that it reads or writes."""
+        yield from _storages((self._args, self._kwargs.values(), self._out))
+
+
+_Item: TypeAlias = Call | _Operator
+
+
+class TapeRecorder:
+    """Takes a function down for `rows` rows; a replay runs as many of them as it is told."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def capture(self, run: Run) -> Recording:
+        """See `Recorder`.
+
+        Raises:
+            Untaped: the function is more than kernels and what may stand between them.
+        """
+        items: list[_Item] = []
+        watch = _Watch(items.append)
+        with watch, listening(items.append):
+            kept = run()
+        return _Taped(items, watch.made, kept, self._rows, run)
+
+
+class _Taped:
+    """Kernels and operators in order, and what keeps the memory that they were given."""
+
+    def __init__(
+        self,
+        items: Sequence[_Item],
+        made: Sequence[Tensor],
+        kept: Sequence[Tensor],
+        rows: int,
+        run: Run,
+    ) -> None:
+        seen = {
+            address for item in items if isinstance(item, _Operator) for address in item.memory()
+        }
+        seen |= set(_storages(kept))
+        own = [tensor for tensor in made if not seen & set(_storages(tensor))]
+        calls = [item for item in items if isinstance(item, Call)]
+        moved, memory = shared(calls, own)
+        after = iter(moved)
+        self._parts: list[Tape | _Operator] = []
+        for is_call, some in groupby(items, lambda item: isinstance(item, Call)):
+            if is_call:
+                self._parts.append(_tape([next(after) for _ in some], rows))
+            else:
+                self._parts.extend(item for item in some if isinstance(item, _Operator))
+        self._keeps = (
+            memory,
+            kept,
+            run,
+            [tensor for tensor in made if seen & set(_storages(tensor))],
+        )
+
+    def replay(self, rows: int) -> None:
+        """See `Recording`."""
+        for part in self._parts:
+            part.replay(rows)
+
+
+def _tape(calls: list[Call], rows: int) -> Tape:
+    try:
+        return Tape(calls, rows)
+    except ValueError as error:
+        raise Untaped(str(error)) from error
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operator of torch that runs meanwhile."""
+
+    def __init__(self, take: Callable[[_Operator], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._take = take
+        self.made: list[Tensor] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and torch's compiler takes seconds to import."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run it, and remember what it has made, or how to run it again."""
+        kwargs = kwargs or {}
+        with self:
+            # Under inference_mode operators come here before they are taken apart.
+            out = func.decompose(*args, **kwargs)
+        if out is not NotImplemented:
+            return out
+        out, name = func(*args, **kwargs), func._schema.name
+        if name in _MADE:
+            self.made.append(out)
+        elif name in _REPEATED:
+            self._take(_Operator(func, args, kwargs, out))
+        elif not func.is_view and name not in _LOOKED_AT:
+            raise Untaped(f"torch computes a part of it ({name.removeprefix('aten::')})")
+        return out
+
+
+def _storages(of: Any) -> Iterator[int]:
+    """Addresses of the storages of all tensors in something that is nested."""
+    if isinstance(of, Tensor):
+        yield of.untyped_storage().data_ptr()
+    elif not isinstance(of, str | bytes) and hasattr(of, "__iter__"):
+        for part in of:
+            yield from _storages(part)

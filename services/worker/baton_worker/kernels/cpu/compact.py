@@ -1,0 +1,100 @@
+"""bfloat16 weights in twelve bits each, exactly as they were: the layout of `compact.h`."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_MOST_EXCEPTIONS = 1 / 64
+"""Of all weights. With more of them, looking after them costs what the fewer bytes save."""
+
+
+class _Original(ctypes.Structure):
+    """`baton::Original` of compacting.h."""
+
+    _fields_ = (
+        ("values", ctypes.c_void_p),
+        ("rows", ctypes.c_int64),
+        ("depth", ctypes.c_int64),
+        ("stride", ctypes.c_int64),
+        ("gated", ctypes.c_bool),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """A packed weight.
+
+    Attributes:
+        panels: uint8 [panels, bytes of a panel].
+        bases: int32 [panels, columns].
+        starts: int32 [panels * segments + 1], where the exceptions of each segment start.
+        exceptions: int32 [exceptions], a place within the segment and a value.
+    """
+
+    panels: Tensor
+    bases: Tensor
+    starts: Tensor
+    exceptions: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        weight: Tensor,
+        gated: bool,
+        kernels: ctypes.CDLL,
+        empty: Callable[[Sequence[int], torch.dtype], Tensor],
+    ) -> Compact | None:
+        """bfloat16 [N, K], packed into what `empty` makes; None if it is no weight for this."""
+        weight = weight if weight.stride(1) == 1 else weight.contiguous()
+        rows, depth = weight.shape
+        original = _Original(weight.data_ptr(), rows, depth, weight.stride(0), gated)
+        bases, counts = _count(original, kernels)
+        starts = torch.zeros(counts.numel() + 1, dtype=torch.int32)
+        torch.cumsum(counts.flatten(), 0, dtype=torch.int32, out=starts[1:])
+        total = int(starts[-1])
+        if total > weight.numel() * _MOST_EXCEPTIONS:
+            return None
+        size = kernels.baton_compact_bytes(ctypes.c_int64(depth))
+        packed = cls(
+            empty((len(bases), size), torch.uint8),
+            bases,
+            starts,
+            torch.empty(total, dtype=torch.int32),
+        )
+        packed._write(original, kernels)
+        return packed
+
+    def _write(self, original: _Original, kernels: ctypes.CDLL) -> None:
+        parts = (self.bases, self.starts, self.panels, self.exceptions)
+        pointers = [ctypes.c_void_p(part.data_ptr()) for part in parts]
+        kernels.baton_compact_write.restype = ctypes.c_bool
+        assert kernels.baton_compact_write(ctypes.byref(original), *pointers)
+
+    def pointers(self) -> dict[str, int]:
+        """The fields of `baton::Weight` that only a compact weight has."""
+        names = ("bases", "starts", "exceptions")
+        return {name: getattr(self, name).data_ptr() for name in names}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of it."""
+        return sum(t.nbytes for t in (self.panels, self.bases, self.starts, self.exceptions))
+
+
+def _count(original: _Original, kernels: ctypes.CDLL) -> tuple[Tensor, Tensor]:
+    """Bases int32 [panels, columns]; exceptions of every segment, int32 [panels, segments]."""
+    columns = 2 * kernels.baton_linear_width()
+    panels = -(-original.rows // columns)
+    if original.gated:
+        panels = -(-original.rows // 2 // (columns // 2))
+    segments = kernels.baton_compact_segments(ctypes.c_int64(original.depth))
+    bases = torch.empty(panels, columns, dtype=torch.int32)
+    counts = torch.empty(panels, segments, dtype=torch.int32)
+    pointers = [ctypes.c_void_p(part.data_ptr()) for part in (bases, counts)]
+    kernels.baton_compact_count(ctypes.byref(original), *pointers)
+    return bases, counts

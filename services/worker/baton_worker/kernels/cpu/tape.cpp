@@ -1,0 +1,54 @@
+// Calls of kernels, made one after the other without Python in between.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMost = 12;  // arguments of a kernel; mirrored in kernels/cpu/tape.py
+
+using Argument = std::int64_t;  // or a pointer: the calling conventions of x86-64 pass both alike
+
+struct Call {
+    const void* function;
+    Argument count;    // of its arguments
+    Argument rows_at;  // which argument says how many rows there are
+    Argument per_row;  // what it says of one row
+    Argument arguments[kMost];
+};
+
+template <std::size_t>
+using Each = Argument;
+
+template <std::size_t... I>
+void invoke(const void* function, const Argument* with, std::index_sequence<I...>) {
+    reinterpret_cast<void (*)(Each<I>...)>(const_cast<void*>(function))(with[I]...);
+}
+
+using Invoke = void (*)(const void*, const Argument*);
+
+template <std::size_t... N>
+constexpr std::array<Invoke, sizeof...(N)> invokes(std::index_sequence<N...>) {
+    return {[](const void* function, const Argument* with) {
+        invoke(function, with, std::make_index_sequence<N>());
+    }...};
+}
+
+constexpr auto kInvokes = invokes(std::make_index_sequence<kMost + 1>());
+
+}  // namespace
+}  // namespace baton
+
+// `count` calls in order, for `rows` rows.
+extern "C" void baton_replay(const baton::Call* calls, std::int64_t count, std::int64_t rows) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        const baton::Call& call = calls[i];
+        baton::Argument with[baton::kMost];
+        for (std::size_t at = 0; at < baton::kMost; ++at) with[at] = call.arguments[at];
+        with[call.rows_at] = rows * call.per_row;
+        baton::kInvokes[static_cast<std::size_t>(call.count)](call.function, with);
+    }
+}

@@ -1,0 +1,208 @@
+"""Decode steps that are replayed as calls of kernels, against those that Python makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from baton_worker.config import Config
+from baton_worker.engine import Engine
+from baton_worker.graphs import GraphedModel, Recorder, Sizes, TapeRecorder, Untaped
+from baton_worker.graphs.capture import Recording, Run
+from baton_worker.graphs.liveness import shared
+from baton_worker.kernels.cpu.tape import Call, Tape
+from baton_worker.layers.norm import RmsNorm
+from baton_worker.models import LoadedModel, load_model
+from baton_worker.models.decoder import Model
+from tests import tiny
+from tests.fakes.graphs import Counting
+from tests.worker.graphs.test_model import BLOCKS, CPU, PAGE, Texts, bits, check
+
+pytestmark = pytest.mark.skipif(Tape.refuses() is not None, reason=str(Tape.refuses()))
+ROWS = 16
+TAPED = {
+    "LlamaForCausalLM": "grouped heads, a rope",
+    "Qwen2ForCausalLM": "biases",
+    "Qwen3ForCausalLM": "norms of heads",
+    "Gemma3ForCausalLM": "windows in page groups, a scale on embeddings",
+    "GraniteForCausalLM": "factors on everything",
+}
+
+
+class CountingTapes(Counting):
+    """A recorder of tapes that counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tapes = TapeRecorder(ROWS)
+
+    def capture(self, run: Run) -> Recording:
+        """See `Recorder`."""
+        self.captured += 1
+        return _Counted(self._tapes.capture(run), self)
+
+
+class _Counted:
+    def __init__(self, recording: Recording, counts: Counting) -> None:
+        self._recording, self._counts = recording, counts
+
+    def replay(self, rows: int) -> None:
+        self._counts.replays += 1
+        self._recording.replay(rows)
+
+
+def on_tape(texts: Texts, recorder: Recorder) -> GraphedModel:
+    assert isinstance(texts.loaded.model, Model)
+    sizes = Sizes((ROWS,), PAGE * BLOCKS)
+    made = GraphedModel(texts.loaded.model, texts.cache, sizes, recorder, CPU)
+    made.capture()
+    return made
+
+
+def taped(texts: Texts) -> tuple[GraphedModel, Counting]:
+    counts = CountingTapes()
+    made = on_tape(texts, counts)
+    assert made.holds()
+    counts.replays = 0
+    return made, counts
+
+
+def tiny_model(folder: Path, architecture: str, dtype: torch.dtype = torch.float32) -> LoadedModel:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tiny.save_checkpoint(folder, architecture)
+    return load_model(folder, device=CPU, dtype=dtype)
+
+
+@pytest.mark.row("F13.06")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("architecture", TAPED)
+def test_replayed_steps_have_the_bits_of_eager_ones(
+    tmp_path: Path, architecture: str, dtype: torch.dtype
+) -> None:
+    check(tiny_model(tmp_path, architecture, dtype), bits, taped)
+
+
+@pytest.mark.parametrize("given", [{"kv_cache_dtype": "fp8"}, {"kv_cache_layout": "hnd"}])
+def test_pages_of_any_kind(stories: Path, given: dict[str, Any]) -> None:
+    """Which are told to a kernel in structures that outlive the call."""
+    engine = Engine.build(config(stories, **given))
+    assert engine._graphed is not None and engine._graphed.holds()
+
+
+def config(stories: Path, **given: Any) -> Config:
+    settings = {"device": "cpu", "dtype": "float32", "num_pages": 64, "max_rows": 8, "threads": 1}
+    return Config(model=str(stories), **(settings | given))
+
+
+def test_a_capture_leaves_pages_as_they_are(stories: Path) -> None:
+    loaded = load_model(stories, device=CPU, dtype=torch.float32)
+    texts = Texts(loaded, 5)
+    taped(texts)
+    assert not any(layer[: texts.cache.num_pages].any() for layer in texts.cache.layers)
+
+
+def test_kernels_share_memory(stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of five layers needs about what one of them needs."""
+    loaded, sizes = load_model(stories, device=CPU, dtype=torch.float32), list[int]()
+
+    def measured(calls: Sequence[Call], made: Sequence[Tensor]) -> tuple[list[Call], Tensor]:
+        moved, memory = shared(calls, made)
+        sizes.extend((sum(tensor.nbytes for tensor in made), memory.nbytes))
+        return moved, memory
+
+    monkeypatch.setattr("baton_worker.graphs.tape.shared", measured)
+    on_tape(Texts(loaded, 5), TapeRecorder(ROWS))
+    apart, together = sizes
+    assert 0 < together < apart / 4
+
+
+@pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "BloomForCausalLM"])
+def test_models_that_need_more_than_our_kernels_are_left_to_python(
+    tmp_path: Path, architecture: str
+) -> None:
+    loaded = tiny_model(tmp_path, architecture)
+    with pytest.raises(Untaped, match="torch computes a part of it"):
+        on_tape(Texts(loaded, 5), TapeRecorder(ROWS))
+
+
+def test_a_model_that_computes_in_torch_says_so(tmp_path: Path) -> None:
+    loaded = tiny_model(tmp_path, "GraniteForCausalLM")
+    assert isinstance(loaded.model, Model)
+    head = loaded.model.head
+    plain = type(head).forward
+    head.forward = lambda x: torch.softmax(plain(head, x), -1)  # type: ignore[method-assign]
+    with pytest.raises(Untaped, match=r"^torch computes a part of it \(_softmax\)$"):
+        on_tape(Texts(loaded, 5), TapeRecorder(ROWS))
+
+
+def test_a_number_that_the_host_looks_at_is_refused(tmp_path: Path) -> None:
+    loaded = tiny_model(tmp_path, "LlamaForCausalLM")
+    assert isinstance(loaded.model, Model)
+    embedding = loaded.model.embedding
+    plain = type(embedding).forward
+    embedding.forward = lambda t, p: plain(embedding, t, p) * p.max().item()  # type: ignore[method-assign]
+    with pytest.raises(Untaped, match="torch computes a part of it"):
+        on_tape(Texts(loaded, 5), TapeRecorder(ROWS))
+
+
+@pytest.fixture
+def secretive(tmp_path: Path) -> Iterator[Path]:
+    tiny_model(tmp_path, "LlamaForCausalLM")
+    plain, looked = RmsNorm.forward, [0]
+
+    def forward(self: RmsNorm, x: Tensor) -> Tensor:
+        looked[0] += 1
+        return plain(self, x) * (1.0 if int(looked[0] / 2) % 2 else 2.0)
+
+    RmsNorm.forward = forward  # type: ignore[method-assign]
+    yield tmp_path
+    RmsNorm.forward = plain  # type: ignore[method-assign]
+
+
+def test_a_model_whose_replays_differ_runs_kernel_by_kernel(
+    secretive: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It decides on the host what to compute, which a tape cannot see."""
+    with caplog.at_level("INFO"):
+        engine = Engine.build(config(secretive))
+    assert engine._graphed is None
+    assert "replayed ones had other answers" in caplog.text
+    assert engine._runner._model is engine._model
+
+
+@pytest.mark.row("F13.06")
+def test_an_engine_replays_by_itself(stories: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        engine = Engine.build(config(stories))
+    assert "decode steps of at most 8 rows replayed" in caplog.text
+    assert engine._runner._model is engine._graphed
+    assert Engine.build(config(stories, replay_rows=0))._graphed is None
+
+
+def test_an_engine_without_does_not_fail(
+    stories: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> Recording:
+        raise Untaped("torch computes a part of it (anything)")
+
+    monkeypatch.setattr(TapeRecorder, "capture", refuse)
+    with caplog.at_level("INFO"):
+        engine = Engine.build(config(stories))
+    assert engine._runner._model is engine._model
+    assert "decode steps run kernel by kernel: torch computes a part of it" in caplog.text
+
+
+def test_a_model_of_one_size_answers_in_the_memory_of_its_recording(stories: Path) -> None:
+    """No logits are copied: of many rows they are megabytes."""
+    loaded = load_model(stories, device=CPU, dtype=torch.float32)
+    texts = Texts(loaded, 3)
+    model, _ = taped(texts)
+    _, first = texts.step(model, range(3), [1] * 3)
+    _, second = texts.step(model, range(2), [1] * 2)
+    assert first.data_ptr() == second.data_ptr() and (len(first), len(second)) == (3, 2)
