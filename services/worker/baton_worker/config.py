@@ -82,8 +82,9 @@ class Config(Settings, prefix="worker"):
     jump_ahead: bool = True
     """Run what a grammar forces in one step and not token by token. The tokens are the same."""
     sampler: str = "auto"
-    """What chooses tokens: auto, torch or triton, or a name that TensorRT-LLM has for one of them.
-    auto is triton on a GPU where it is installed. The tokens are the same."""
+    """What chooses tokens: auto, torch, cpu or triton, or a name that TensorRT-LLM has for one of
+    them. auto is triton on a GPU where it is installed, cpu (a kernel in C++) elsewhere, and torch
+    where that could not be built. The tokens are the same."""
     router: Annotated[str, ROUTERS] = "top_k"
     """How tokens choose their experts; balanced and skewed are for load tests, not for text."""
     moe_backend: str = "auto"

@@ -73,7 +73,8 @@ class Compact:
         parts = (self.bases, self.starts, self.panels, self.exceptions)
         pointers = [ctypes.c_void_p(part.data_ptr()) for part in parts]
         kernels.baton_compact_write.restype = ctypes.c_bool
-        assert kernels.baton_compact_write(ctypes.byref(original), *pointers)
+        written = kernels.baton_compact_write(ctypes.byref(original), *pointers)
+        assert written, "the weight changed while it was packed"
 
     def pointers(self) -> dict[str, int]:
         """The fields of `baton::Weight` that only a compact weight has."""

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from baton.errors import SettingsError
 from baton.protocol import Plan, Result
-from baton_worker import bench
+from baton_worker.bench import engine as bench
 from baton_worker.bench.engine import Bench, run
 from baton_worker.engine import Engine
 
