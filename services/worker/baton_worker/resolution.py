@@ -92,7 +92,7 @@ class Resolved:
     @property
     def _decode_steps(self) -> str:
         if self.graphs is None:
-            return f"decode steps run kernel by kernel: {self.eager}"
+            return f"decode steps run kernel by kernel: {self.eager}" if self.eager else ""
         if self.placement.device.type == "cuda":
             return f"decode steps replayed as {self.graphs}"
         return f"decode steps of at most {self.graphs.rows[-1]} rows replayed"

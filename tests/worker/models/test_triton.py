@@ -15,7 +15,7 @@ from baton_worker.kernels import triton
 from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.norm import CpuNorm, TritonNorm
 from baton_worker.kernels.pages import CODES
-from baton_worker.kernels.rope import CpuHeads
+from baton_worker.layers import attention, rope
 from baton_worker.layers.attention import Attention
 from baton_worker.layers.latent import LatentAttention
 from baton_worker.layers.norm import RmsNorm
@@ -39,8 +39,8 @@ def interpreted() -> Iterator[None]:
 def on_triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine whose CPU passes for a GPU: no kernels in C++, all those in Triton."""
     monkeypatch.setattr(cpu, "library", lambda name: None)
-    for kernel in (CpuNorm, CpuHeads):
-        monkeypatch.setattr(kernel, "refuses", lambda *_: "not today")
+    for place in (CpuNorm, attention, rope):
+        monkeypatch.setattr(place, "refuses", lambda *_: "not today")
     monkeypatch.setattr(triton, "runs", lambda device: True)
     choose.cache_clear()
     yield
