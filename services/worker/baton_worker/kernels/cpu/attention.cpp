@@ -737,7 +737,7 @@ bool starts_split(const Work& work, int i) {
     return before.row != task.row || before.head != task.head;
 }
 
-constexpr int64_t kWorthThreads = 1 << 20;  // multiply-adds: some ten microseconds
+constexpr int64_t kWorthThreads = 1 << 17;  // multiply-adds: some ten microseconds
 
 template <class X, class T, class P>
 void attend(const Call& call, const Batch& batch, const T* query, int64_t query_stride,
