@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from baton_worker.graphs import GraphedModel, Repeater, Sizes
+from baton_worker.graphs import GraphedModel, Recorder, Repeater, Sizes
 from baton_worker.graphs.capture import Recording, Run
 from baton_worker.models.decoder import Model
 from baton_worker.runner import Runner
 
 
-class Counting(Repeater):
-    """Counts what is captured and what is replayed."""
+class Counting:
+    """Counts what a recorder captures, by default the twin, and what is replayed."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder | None = None) -> None:
+        self._recorder = Repeater() if recorder is None else recorder
         self.captured = self.replays = 0
 
     def capture(self, run: Run) -> Recording:
-        """See `Repeater`."""
+        """See `Recorder`."""
         self.captured += 1
-        return _Counted(super().capture(run), self)
+        return _Counted(self._recorder.capture(run), self)
 
 
 class _Counted:

@@ -13,7 +13,7 @@ from torch import Tensor
 from baton_worker.config import Config
 from baton_worker.engine import Engine
 from baton_worker.graphs import GraphedModel, Recorder, Sizes, TapeRecorder, Untaped
-from baton_worker.graphs.capture import Recording, Run
+from baton_worker.graphs.capture import Recording
 from baton_worker.graphs.liveness import shared
 from baton_worker.kernels.cpu.tape import Call, Tape
 from baton_worker.layers.norm import RmsNorm
@@ -34,28 +34,6 @@ TAPED = {
 }
 
 
-class CountingTapes(Counting):
-    """A recorder of tapes that counts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._tapes = TapeRecorder(ROWS)
-
-    def capture(self, run: Run) -> Recording:
-        """See `Recorder`."""
-        self.captured += 1
-        return _Counted(self._tapes.capture(run), self)
-
-
-class _Counted:
-    def __init__(self, recording: Recording, counts: Counting) -> None:
-        self._recording, self._counts = recording, counts
-
-    def replay(self, rows: int) -> None:
-        self._counts.replays += 1
-        self._recording.replay(rows)
-
-
 def on_tape(texts: Texts, recorder: Recorder) -> GraphedModel:
     assert isinstance(texts.loaded.model, Model)
     sizes = Sizes((ROWS,), PAGE * BLOCKS)
@@ -65,7 +43,7 @@ def on_tape(texts: Texts, recorder: Recorder) -> GraphedModel:
 
 
 def taped(texts: Texts) -> tuple[GraphedModel, Counting]:
-    counts = CountingTapes()
+    counts = Counting(TapeRecorder(ROWS))
     made = on_tape(texts, counts)
     assert made.holds()
     counts.replays = 0

@@ -29,6 +29,8 @@ MIXED: list[dict[str, Any]] = [
     {"top_k": 1},
     {"min_p": 0.5},
     {"top_k": 5000, "top_p": 0.99, "temperature": 1.3},
+    {"top_k": 9, "top_p": 0.6},
+    {"min_p": 0.1, "top_p": 0.7, "temperature": 2.0},
     {"top_p": 1e-9},
     {"min_p": 1.0},
     {"typical_p": 0.5},
@@ -124,6 +126,27 @@ def test_a_token_of_no_weight_is_never_drawn() -> None:
         uniform=ends,
     )
     assert found.tolist() == [150, 150, 152, 152]
+
+
+def drawn(given: Tensor, uniform: float) -> int:
+    """What one row of logits gives, of which everything is kept."""
+    one = np.ones(1)
+    columns = {"top_k": np.zeros(1, np.int64), "top_p": one, "min_p": np.zeros(1)}
+    numbers = {"warmth": one.astype(np.float32), "uniform": np.array([uniform])}
+    return int(draw(given.clone()[None], **columns, **numbers)[0])
+
+
+def test_a_number_at_a_border_belongs_to_the_token_behind_it() -> None:
+    given = torch.zeros(4)
+    assert [drawn(given, share) for share in (0.2499, 0.25, 0.5, 0.7501)] == [0, 1, 2, 3]
+
+
+def test_sums_that_were_rounded_up_do_not_lead_beyond_the_last_token() -> None:
+    """In floats, one and four times 0.9e-7 are more than they are."""
+    given = torch.full((128,), -torch.inf)
+    given[0] = 0.0
+    given[[16, 32, 48, 64]] = float(np.log(0.9e-7))
+    assert drawn(given, 1 - 1e-12) == 64
 
 
 def test_what_a_gpu_holds_is_refused() -> None:
