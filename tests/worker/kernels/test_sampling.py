@@ -65,7 +65,7 @@ def tokens(name: str, given: Tensor, how: Parameters, index: Any) -> npt.NDArray
     return sample(given.clone(), how, index)
 
 
-@pytest.mark.row("F09.12")
+@pytest.mark.row("F09.13")
 @pytest.mark.parametrize(
     ("rows", "vocab"), [(2100, 250), (210, 3000), (280, 129), (28, 49152), (70, 17), (28, 1)]
 )
