@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from baton.errors import ModelError
@@ -94,8 +95,8 @@ class Engine:
         loaded, resolved = load(config, path, placement, team.ranks, team.lockstep)
         constraints = _constraints(config, path, loaded.vocab_size) if loaded.generates else None
         engine = cls(loaded, resolved, constraints, team)
-        log.info("running on %s", engine.resolved)
         engine.warm_up()
+        log.info("running on %s", engine.resolved)
         if config.expert_window:
             engine.experts = watch(engine._model, config.expert_window)
         if config.runtime_stats:
@@ -186,19 +187,13 @@ class Engine:
         self.reset()
 
     def _capture(self, graphed: GraphedModel) -> None:
+        """Capture decode steps, or remember why they run kernel by kernel."""
         begin = time.perf_counter()
-        try:
-            graphed.capture()
-            trusted = not isinstance(graphed.recorder, TapeRecorder) or graphed.holds()
-        except Untaped as untaped:
-            log.info("decode steps run kernel by kernel: %s", untaped.message)
-            self._graphed = None
-            return
-        if trusted:
+        reason = _uncaptured(graphed)
+        if reason is None:
             log.info("captured decode steps in %.1f s", time.perf_counter() - begin)
             return
-        log.warning("decode steps run kernel by kernel: replayed ones had other answers")
-        self._graphed = None
+        self._graphed, self.resolved = None, replace(self.resolved, graphs=None, eager=reason)
 
     def _graphs(self, resolved: Resolved, recorder: Recorder | None) -> GraphedModel | None:
         """What replays decode steps, once it has captured them."""
@@ -238,6 +233,19 @@ def _recorder(resolved: Resolved, sizes: Sizes) -> Recorder:
     """What captures as the device can."""
     device = resolved.placement.device
     return CudaRecorder(device) if device.type == "cuda" else TapeRecorder(sizes.rows[-1])
+
+
+def _uncaptured(graphed: GraphedModel) -> str | None:
+    """Capture; why what was captured cannot be used, as half a sentence."""
+    try:
+        graphed.capture()
+    except Untaped as untaped:
+        return untaped.message
+    # Of a GPU's kernels nobody promises that a padded step has the same bits.
+    if not isinstance(graphed.recorder, TapeRecorder) or graphed.holds():
+        return None
+    log.warning("replayed decode steps had other answers, and are not used")
+    return "replayed ones had other answers"
 
 
 def _constraints(config: Config, path: Path, vocab_size: int) -> Constraints | None:

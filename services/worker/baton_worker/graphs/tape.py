@@ -46,9 +46,9 @@ class _Operator:
         if answer is not self._out:
             self._out.copy_(answer)
 
-    def memory(self) -> Iterator[int]:
-        """Addresses of the storages that it reads or writes."""
-        yield from _storages((self._args, self._kwargs.values(), self._out))
+    def memory(self) -> tuple[Any, ...]:
+        """What it reads or writes, nested."""
+        return self._args, tuple(self._kwargs.values()), self._out
 
 
 _Item: TypeAlias = Call | _Operator
@@ -84,31 +84,28 @@ class _Taped:
         rows: int,
         run: Run,
     ) -> None:
-        seen = {
-            address for item in items if isinstance(item, _Operator) for address in item.memory()
-        }
-        seen |= set(_storages(kept))
+        operators = [item for item in items if isinstance(item, _Operator)]
+        seen = set(_storages((kept, *(operator.memory() for operator in operators))))
         own = [tensor for tensor in made if not seen & set(_storages(tensor))]
-        calls = [item for item in items if isinstance(item, Call)]
-        moved, memory = shared(calls, own)
-        after = iter(moved)
-        self._parts: list[Tape | _Operator] = []
-        for is_call, some in groupby(items, lambda item: isinstance(item, Call)):
-            if is_call:
-                self._parts.append(_tape([next(after) for _ in some], rows))
-            else:
-                self._parts.extend(item for item in some if isinstance(item, _Operator))
-        self._keeps = (
-            memory,
-            kept,
-            run,
-            [tensor for tensor in made if seen & set(_storages(tensor))],
-        )
+        moved, memory = shared([item for item in items if isinstance(item, Call)], own)
+        self._parts = list(_parts(items, moved, rows))
+        # What operators hold they keep themselves; `run` keeps what plans and batches point to.
+        self._keeps = memory, kept, run
 
     def replay(self, rows: int) -> None:
         """See `Recording`."""
         for part in self._parts:
             part.replay(rows)
+
+
+def _parts(items: Sequence[_Item], moved: Sequence[Call], rows: int) -> Iterator[Tape | _Operator]:
+    """Calls that follow one another as one tape each, with what they have become; operators."""
+    after = iter(moved)
+    for is_call, some in groupby(items, lambda item: isinstance(item, Call)):
+        if is_call:
+            yield _tape([next(after) for _ in some], rows)
+        else:
+            yield from (item for item in some if isinstance(item, _Operator))
 
 
 def _tape(calls: list[Call], rows: int) -> Tape:

@@ -69,12 +69,13 @@ def sample(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
         return _each(logits, parameters, index)
     # Locally typical sampling is left to torch; a greedy row is sampled alike by both.
     typical = parameters["typical"]
+    if typical.all():
+        return _each(logits, parameters, index)
     if not typical.any():
         return _host(_fused(logits, parameters, index))
     tokens = np.empty(len(logits), np.int32)
-    for chosen, how in ((~typical, lambda *part: _host(_fused(*part))), (typical, _each)):
-        if chosen.any():
-            tokens[chosen] = how(*_some(chosen, logits, parameters, index))
+    tokens[~typical] = _host(_fused(*_some(~typical, logits, parameters, index)))
+    tokens[typical] = _each(*_some(typical, logits, parameters, index))
     return tokens
 
 

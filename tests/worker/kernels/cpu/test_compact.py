@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
-from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.level import LEVELS, Level
+from baton_worker.kernels.cpu.level import Level
 from baton_worker.kernels.cpu.linear import CpuLinear
-from baton_worker.machine import instructions
 
 pytestmark = pytest.mark.skipif(library("linear") is None, reason="no C++ compiler here")
 
@@ -167,15 +164,7 @@ def test_other_dtypes_are_not_touched() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
-def test_every_level_that_runs_here_is_right(level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CPU with more instructions runs the kernels of the older ones too."""
-    if not level.needs <= instructions():
-        pytest.skip(f"this CPU has no {level.name}")
-    library("linear")
-    assert cpu._builder is not None
-    older = ctypes.CDLL(str(cpu._builder.library("linear", level)))
-    monkeypatch.setattr("baton_worker.kernels.cpu.linear.library", lambda name: older)
+def test_every_level_that_runs_here_is_right(at_every_level: Level) -> None:
     for rows in ROWS:
         compare(with_exceptions(130, 450), rows)
         compare(with_exceptions(2 * 40, 65), rows, gate="silu")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.level import LEVELS, Level
+from baton_worker.kernels.cpu.level import Level
 from baton_worker.kernels.cpu.linear import CpuLinear, join
 from baton_worker.kernels.linear import PlainLinear
 from baton_worker.kernels.quantized import KINDS, Blocks
-from baton_worker.machine import instructions
 
 pytestmark = pytest.mark.skipif(library("linear") is None, reason="no C++ compiler here")
 
@@ -191,15 +188,7 @@ def test_rows_of_the_weight_come_back() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
-def test_every_level_that_runs_here_is_right(level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CPU with more instructions runs the kernels of the older ones too."""
-    if not level.needs <= instructions():
-        pytest.skip(f"this CPU has no {level.name}")
-    library("linear")
-    assert cpu._builder is not None
-    older = ctypes.CDLL(str(cpu._builder.library("linear", level)))
-    monkeypatch.setattr("baton_worker.kernels.cpu.linear.library", lambda name: older)
+def test_every_level_that_runs_here_is_right(at_every_level: Level) -> None:
     for dtype in TOLERANCES:
         test_equals_plain(dtype, (130, 65), 13, True)
         for gate in GATES:
