@@ -24,9 +24,9 @@ from tests.fakes.relayed import DEVICE, Team
 
 PROMPT = [(7 * n) % 300 + 10 for n in range(90)]
 SAMPLINGS = [
-    Sampling(120, temperature=0.0),
-    Sampling(110, seed=2, temperature=0.9),
-    Sampling(120, seed=3, temperature=0.7, top_k=20, repetition_penalty=1.2),
+    Sampling(24, temperature=0.0),
+    Sampling(20, seed=2, temperature=0.9),
+    Sampling(24, seed=3, temperature=0.7, top_k=20, repetition_penalty=1.2),
 ]
 
 

@@ -148,11 +148,11 @@ def test_rounding_takes_little_more_than_the_weights(
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "layers"), [("Q8_0", 2 * LAYERS), ("BF16", LAYERS)])
-def test_gguf_takes_little_more_than_the_weights(kind: str, layers: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["Q8_0", "BF16"])
+def test_gguf_takes_little_more_than_the_weights(kind: str, tmp_path: Path) -> None:
     """Blocks, and floats of which no block is made, are both read a few rows at a time."""
-    peak, weights = measure(write_gguf(tmp_path / "x.gguf", layers, kind), "bfloat16")
-    assert weights > 150e6
+    peak, weights = measure(write_gguf(tmp_path / "x.gguf", 2 * LAYERS, kind), "bfloat16")
+    assert weights > 230e6
     assert peak < MOST * weights
 
 
