@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import hashlib
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +14,23 @@ from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.level import LEVELS, Level
 from baton_worker.machine import instructions
 
+_TILES = Path(__file__).parents[3] / "fakes/tiles.h"
 
-@pytest.fixture(params=LEVELS, ids=lambda level: level.name)
+
+def _in_software() -> Level:
+    """AMX with its instructions in C++, on any CPU that has the others."""
+    amx, without = LEVELS[:2]
+    assert amx.name == "amx"
+    digest = hashlib.sha256(_TILES.read_bytes()).hexdigest()[:8]
+    given = ("-D__AMX_TILE__", "-D__AMX_BF16__", f"-DTILES_{digest}", f"-include{_TILES}")
+    named = dataclasses.replace(without, name="tiles-in-software")
+    return dataclasses.replace(named, options=(*without.options, *given))
+
+
+IN_SOFTWARE = _in_software()
+
+
+@pytest.fixture(params=[*LEVELS, IN_SOFTWARE], ids=lambda level: level.name)
 def at_every_level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Level:
     """A CPU with more instructions runs the kernels of the older ones too."""
     level: Level = request.param

@@ -177,4 +177,4 @@ def test_levels_are_chosen_by_flags() -> None:
     assert best(frozenset({"sse2"})) is None
     for level in LEVELS:
         assert best(level.needs) == level
-    assert best(LEVELS[0].needs | {"amx_tile", "amx_bf16"}) == LEVELS[0]
+    assert best(LEVELS[0].needs | {"amx_fp16"}) == LEVELS[0]

@@ -11,8 +11,9 @@ import torch
 from baton.logs import logger
 from baton_worker import machine
 from baton_worker.config import Config
+from baton_worker.kernels.cpu import tiles
 from baton_worker.kernels.cpu.build import Builder, BuildError
-from baton_worker.kernels.cpu.level import best
+from baton_worker.kernels.cpu.level import Level, best, without_tiles
 
 log = logger(__name__)
 
@@ -24,6 +25,7 @@ def use(config: Config) -> None:
     global _builder
     _builder = Builder(config.compiler, config.cache_dir / "kernels")
     library.cache_clear()
+    _level.cache_clear()
 
 
 def prepare() -> None:
@@ -52,11 +54,29 @@ def _built(name: str) -> Path:
     if _builder is None:
         use(Config.load())
     assert _builder is not None
-    level = best(machine.instructions())
+    _find_openmp()
+    level = _level(_builder)
     if level is None:
         raise BuildError("they need a CPU with AVX2")
-    _find_openmp()
     return _builder.library(name, level)
+
+
+@cache
+def _level(builder: Builder) -> Level | None:
+    """The best level that this CPU runs; tiles are tried, since some virtual machines list them
+    and then end who uses them."""
+    flags = machine.instructions()
+    level = best(flags)
+    if level is None or not level.has_tiles:
+        return level
+    try:
+        reason = tiles.refuses(builder.library("linear", level))
+    except BuildError as error:
+        reason = str(error)
+    if reason is None:
+        return level
+    log.warning("AMX is not used, many rows are slower: %s", reason)
+    return best(without_tiles(flags))
 
 
 def _find_openmp() -> None:

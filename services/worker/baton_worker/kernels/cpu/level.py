@@ -16,6 +16,11 @@ class Level:
     options: tuple[str, ...]
     """Options of the compiler."""
 
+    @property
+    def has_tiles(self) -> bool:
+        """Whether a CPU that lists the instructions must also be seen to run them."""
+        return "amx_tile" in self.needs
+
 
 _AVX2 = frozenset({"avx2", "fma", "f16c"})
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
@@ -29,18 +34,24 @@ _AVX512_OPTIONS = (
     "-mprefer-vector-width=512",
 )
 
+_BF16 = _AVX512 | {"avx512_bf16", "avx512_vnni"}
+_BF16_OPTIONS = (*_AVX512_OPTIONS, "-mavx512bf16", "-mavx512vnni")
+_TILES = frozenset({"amx_tile", "amx_bf16"})
+
 LEVELS = (
-    Level(
-        "avx512_bf16",
-        _AVX512 | {"avx512_bf16", "avx512_vnni"},
-        (*_AVX512_OPTIONS, "-mavx512bf16", "-mavx512vnni"),
-    ),
+    Level("amx", _BF16 | _TILES, (*_BF16_OPTIONS, "-mamx-tile", "-mamx-bf16")),
+    Level("avx512_bf16", _BF16, _BF16_OPTIONS),
     Level("avx512", _AVX512, _AVX512_OPTIONS),
     Level("avx2", _AVX2, _AVX2_OPTIONS),
 )
-"""Best first. A CPU with AMX runs the first: it has those instructions too."""
+"""Best first."""
 
 
 def best(flags: Set[str]) -> Level | None:
     """The best level that a CPU with these flags runs; None if there is none."""
     return next((level for level in LEVELS if level.needs <= flags), None)
+
+
+def without_tiles(flags: Set[str]) -> Set[str]:
+    """The flags of this CPU if it had no AMX."""
+    return flags - _TILES
