@@ -58,10 +58,10 @@ def test_pages_of_codes_serve_each_sequence_as_if_it_were_alone(stories: Path, k
 
 @pytest.mark.row("F12.10")
 def test_the_layout_of_pages_changes_no_token(stories: Path, engine: Engine) -> None:
-    given = config(stories).model_copy(update={"kv_cache_layout": "hnd"})
+    given = config(stories).model_copy(update={"kv_cache_layout": "nhd"})
     other = Engine.build(given)
-    assert str(other.resolved.placement.layout) == "hnd"
-    assert "head by head" in str(other.resolved)
+    assert str(other.resolved.placement.layout) == "nhd"
+    assert "head by head" in str(engine.resolved) and "head by head" not in str(other.resolved)
     assert other.cache.layers[0].stride() != engine.cache.layers[0].stride()
     logs = []
     for one in (engine, other):

@@ -11,6 +11,7 @@ import torch
 from baton.errors import SettingsError
 from baton_worker import machine
 from baton_worker.config import Config
+from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.pages import CODES
 from baton_worker.models import LoadedModel, load_model
 from baton_worker.resolution import Placement, place, resolve
@@ -32,8 +33,15 @@ def test_dtype_follows_the_cpu(
 
 
 def test_given_values_are_kept() -> None:
-    placement = place(Config(device="cpu", dtype="float16", threads=3))
-    assert placement == Placement(torch.device("cpu"), torch.float16, 3)
+    given = Config(device="cpu", dtype="float16", threads=3, kv_cache_layout="nhd")
+    assert place(given) == Placement(torch.device("cpu"), torch.float16, 3)
+
+
+def test_the_order_of_pages_follows_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert place(Config(device="cpu")).layout is Layout.HND
+    assert place(Config(device="cuda")).layout is Layout.NHD
+    assert place(Config(device="cuda", kv_cache_layout="hnd")).layout is Layout.HND
 
 
 def test_threads_follow_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +103,7 @@ def test_pages_of_codes_hold_more_tokens_in_as_many_bytes(stories: Path, kind: s
     # 5 layers, keys and values, 4 heads of 8, a byte each, and a scale.
     assert coded.page_bytes == 8 * 5 * 2 * 4 * (8 + 4)
     assert coded.num_pages == 5 * 2**20 // coded.page_bytes > 2 * plain.num_pages
-    assert f"pages of 8 tokens (4 MiB) in {kind};" in str(coded)
+    assert f"pages of 8 tokens (4 MiB) in {kind} head by head;" in str(coded)
 
 
 def test_what_was_resolved_reads_as_a_line(loaded: LoadedModel) -> None:

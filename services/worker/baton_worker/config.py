@@ -38,9 +38,10 @@ class Config(Settings, prefix="worker"):
     kv_cache_dtype: Literal["auto", "fp8", "int8"] = "auto"
     """Keys and values in pages: those of the model's precision, or one byte per number and a scale
     per token and head. Workers that pass sequences on to each other need the same."""
-    kv_cache_layout: Literal["nhd", "hnd"] = "nhd"
-    """Order of keys and values in a page: token by token, or head by head. Answers are the same,
-    and workers of either kind pass sequences on to each other."""
+    kv_cache_layout: Literal["auto", "nhd", "hnd"] = "auto"
+    """Order of keys and values in a page: token by token, or head by head; auto is hnd on a CPU,
+    whose memory reads it faster. Answers are the same, and workers of either kind pass sequences on
+    to each other."""
     attention_backend: str = "auto"
     """Of every attention layer: auto, cpu, triton, flash_attn_3, flash_attn, flashinfer,
     flashinfer_mla, grouped, reference or flex, or a name that vLLM or transformers has for one of

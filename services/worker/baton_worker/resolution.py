@@ -118,8 +118,14 @@ def place(config: Config, rank: int = 0) -> Placement:
         _dtype(config, device),
         max(1, (config.threads or machine.cores()) // ranks),
         CODES.get(config.kv_cache_dtype),
-        Layout(config.kv_cache_layout),
+        _layout(config, device),
     )
+
+
+def _layout(config: Config, device: torch.device) -> Layout:
+    if config.kv_cache_layout != "auto":
+        return Layout(config.kv_cache_layout)
+    return Layout.HND if device.type == "cpu" else Layout.NHD
 
 
 def _check_ranks(flag: str, ranks: int, device: torch.device) -> None:

@@ -66,7 +66,7 @@ def test_replayed_steps_have_the_bits_of_eager_ones(
     check(tiny_model(tmp_path, architecture, dtype), bits, taped)
 
 
-@pytest.mark.parametrize("given", [{"kv_cache_dtype": "fp8"}, {"kv_cache_layout": "hnd"}])
+@pytest.mark.parametrize("given", [{"kv_cache_dtype": "fp8"}, {"kv_cache_layout": "nhd"}])
 def test_pages_of_any_kind(stories: Path, given: dict[str, Any]) -> None:
     """Which are told to a kernel in structures that outlive the call."""
     engine = Engine.build(config(stories, **given))

@@ -542,6 +542,16 @@ struct Job {
         return batch.query_starts[task.row] + task.first + r / group;
     }
     int head(const Task& task, int r) const { return task.head * group + r % group; }
+    // The first key of a task that is read.
+    int begin(const Task& task) const {
+        const int oldest = lowest(task.row, start(task.row) + task.first) / kBlock * kBlock;
+        return std::max(task.begin, oldest);
+    }
+    // Up to kBlock keys of a task.
+    Located<P> keys(const Task& task, int from) const {
+        const int end = std::min(from + kBlock, task.end);
+        return {batch, pages, strides, task.row, task.head, from, std::max(from, end)};
+    }
 };
 
 template <class T, class P>
@@ -572,14 +582,13 @@ void copy_query(const Job<T, P>& job, const Task& task, int rows, float* to) {
     }
 }
 
-// All query rows of a task to one block of keys.
+// All query rows of a task to one block of keys. `next` is the block that comes after it.
 template <class X, class T, class P>
 void attend_block(const Job<T, P>& job, const Task& task, const std::vector<Asker>& askers,
-                  const float* query, float* keys, float* values, int begin, int end,
-                  Softmax state) {
-    const Located<P> here(job.batch, job.pages, job.strides, task.row, task.head, begin, end);
-    const Located<P> next(job.batch, job.pages, job.strides, task.row, task.head, end,
-                          std::min(end + kBlock, task.end));
+                  const float* query, float* keys, float* values, int begin,
+                  const Located<P>& next, Softmax state) {
+    const Located<P> here = job.keys(task, begin);
+    const int end = begin + here.count;
     const int start = job.start(task.row), dim = job.width.values;
     pack_keys<X>(here, next, job.width.key, job.width.keys, keys);
     pack_values<X>(here, next, job.strides.value, job.width.value, dim, values);
@@ -630,9 +639,11 @@ void write(const Job<T, P>& job, const Task& task, int rows, Softmax state) {
     }
 }
 
-// All partitions of a task, one after the other. `partials` holds what other tasks merge.
+// All partitions of a task, one after the other. `partials` holds what other tasks merge; `after` is
+// the task that this thread turns to then, and the task itself if there is none.
 template <class X, class T, class P>
-void run(const Job<T, P>& job, const Task& task, const std::vector<Softmax>& partials) {
+void run(const Job<T, P>& job, const Task& task, const Task& after,
+         const std::vector<Softmax>& partials) {
     const Width& width = job.width;
     const int rows = task.tokens * job.group, stride = width.keys / kPerWord<X>;
     const int dim = width.values;
@@ -647,14 +658,16 @@ void run(const Job<T, P>& job, const Task& task, const std::vector<Softmax>& par
     clear(whole, rows, dim);
     copy_query<X>(job, task, rows, query);
     const std::vector<Asker> askers = askers_of(job, task);
-    const int oldest =
-        job.lowest(task.row, job.start(task.row) + task.first) / kBlock * kBlock;
+    const int oldest = job.begin(task);
     for (int begin = task.begin; begin < task.end; begin += kPartition) {
         clear(current, rows, dim);
         const int stop = std::min(begin + kPartition, task.end);
-        for (int b = std::max(begin, oldest); b < stop; b += kBlock)
-            attend_block<X>(job, task, askers, query, keys, values, b, std::min(b + kBlock, stop),
-                            current);
+        for (int b = std::max(begin, oldest); b < stop; b += kBlock) {
+            const bool last = b + kBlock >= task.end;
+            const Located<P> next =
+                last ? job.keys(after, job.begin(after)) : job.keys(task, b + kBlock);
+            attend_block<X>(job, task, askers, query, keys, values, b, next, current);
+        }
         if (task.partial < 0) merge(whole, current, rows, dim);
     }
     if (task.partial < 0) write(job, task, rows, whole);
@@ -751,7 +764,10 @@ void attend(const Call& call, const Batch& batch, const T* query, int64_t query_
     const int count = int(work.tasks.size());
     const bool worth = work.products >= kWorthThreads;
     share(worth, count, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; i++) run<X>(job, work.tasks[size_t(i)], work.partials);
+        for (int64_t i = begin; i < end; i++) {
+            const Task& after = work.tasks[size_t(std::min(i + 1, end - 1))];
+            run<X>(job, work.tasks[size_t(i)], after, work.partials);
+        }
     });
     share(worth, count, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; i++)
