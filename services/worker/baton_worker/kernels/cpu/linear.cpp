@@ -287,9 +287,13 @@ class Product {
 
     template <int M>
     void finish_all(const Sums<M>& sums, std::int64_t row, std::int64_t panel) const {
+        alignas(64) float left[M][kWidth], right[M][kWidth];
+#pragma GCC unroll 16
         for (int m = 0; m < M; ++m) {
-            finish<T>(call_, row + m, panel, sums.left[m], sums.right[m]);
+            store(left[m], sums.left[m]);
+            store(right[m], sums.right[m]);
         }
+        finish<T>(call_, panel, {left[0], right[0], kWidth, row, M});
     }
 
     using Tile = void (*)(const Product&, std::int64_t, std::int64_t, const Chunks&,

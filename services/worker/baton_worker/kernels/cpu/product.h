@@ -83,37 +83,70 @@ std::uint8_t* workspace(std::size_t wanted) {
     return static_cast<std::uint8_t*>(memory.get());
 }
 
-// ---- What happens to a finished sum
+// ---- What happens to finished sums
 
-template <class T>
-void write(const Call& call, std::int64_t row, std::int64_t column, Vec y) {
-    const Weight& w = call.weight;
-    const std::int64_t at = row * w.stride + column;
-    const int count = static_cast<int>(std::min<std::int64_t>(kWidth, w.columns - column));
-    if (count <= 0) return;
+// Of some rows from `first` on, two vectors of columns each; rows are `step` floats apart.
+struct Finished {
+    const float *left, *right;
+    std::int64_t step, first;
+    int count;
+};
+
+// `count` values, a vector of them if `Whole`.
+template <bool Whole, class T>
+Vec load_up_to(const T* p, int count) {
+    if constexpr (Whole) return load(p);
+    return load_some(p, count);
+}
+
+template <class T, class Out, bool Whole>
+void write(const Call& call, std::int64_t at, Vec y, int count) {
+    if (!Whole && count <= 0) return;
     if (call.residual != nullptr) {
-        y = add(y, load_some(static_cast<const T*>(call.residual) + at, count));
+        y = add(y, load_up_to<Whole>(static_cast<const T*>(call.residual) + at, count));
     }
-    if (w.output_is_float) {
-        store_some(static_cast<float*>(call.out) + at, y, count);
+    Out* to = static_cast<Out*>(call.out) + at;
+    if constexpr (Whole) {
+        store(to, y);
     } else {
-        store_some(static_cast<Bf16*>(call.out) + at, y, count);
+        store_some(to, y, count);
     }
 }
 
-template <class T>
-void finish(const Call& call, std::int64_t row, std::int64_t panel, Vec left, Vec right) {
+template <class T, class Out, bool Whole>
+void write(const Call& call, std::int64_t panel, int count, const Finished& sums) {
     const Weight& w = call.weight;
-    if (w.bias != nullptr) {
-        left = add(left, load(w.bias + panel * kColumns));
-        right = add(right, load(w.bias + panel * kColumns + kWidth));
+    const std::int64_t column = panel * call.panel_columns();
+    for (int m = 0; m < sums.count; ++m) {
+        Vec left = load(sums.left + m * sums.step), right = load(sums.right + m * sums.step);
+        const std::int64_t at = (sums.first + m) * w.stride + column;
+        if (w.bias != nullptr) {
+            left = add(left, load(w.bias + panel * kColumns));
+            right = add(right, load(w.bias + panel * kColumns + kWidth));
+        }
+        if (w.activation == kNone) {
+            write<T, Out, Whole>(call, at, left, count);
+            write<T, Out, Whole>(call, at + kWidth, right, count - kWidth);
+        } else {
+            const Vec gate = w.activation == kSilu ? silu(left) : gelu_tanh(left);
+            write<T, Out, Whole>(call, at, mul(gate, right), count);
+        }
     }
-    if (w.activation == kNone) {
-        write<T>(call, row, panel * kColumns, left);
-        write<T>(call, row, panel * kColumns + kWidth, right);
+}
+
+// Bias, activation, residual, rounding. Once for many products: it would be a copy in each.
+template <class T>
+__attribute__((noinline)) void finish(const Call& call, std::int64_t panel, Finished sums) {
+    const std::int64_t wanted = call.panel_columns();
+    const std::int64_t left = call.weight.columns - panel * wanted;
+    const int count = static_cast<int>(std::min(wanted, left));
+    const bool whole = count == wanted;
+    if (call.weight.output_is_float) {
+        whole ? write<T, float, true>(call, panel, count, sums)
+              : write<T, float, false>(call, panel, count, sums);
     } else {
-        const Vec gate = w.activation == kSilu ? silu(left) : gelu_tanh(left);
-        write<T>(call, row, panel * kWidth, mul(gate, right));
+        whole ? write<T, Bf16, true>(call, panel, count, sums)
+              : write<T, Bf16, false>(call, panel, count, sums);
     }
 }
 

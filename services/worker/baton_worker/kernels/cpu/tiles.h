@@ -303,11 +303,9 @@ class TileProduct {
             } else {
                 add_up<false>(sums, weights, rows);
             }
-            for (int row = 0; row < rows.count; ++row) {
-                const Pair found = sums.row(row);
-                finish<Bf16>(call_, slab.first + number * kBlock + row, panel, found.left,
-                             found.right);
-            }
+            const float* first = sums.values[0];
+            const std::int64_t row = slab.first + number * kBlock;
+            finish<Bf16>(call_, panel, {first, first + kWidth, kColumns, row, rows.count});
             weights.is_ready = true;
         }
     }
