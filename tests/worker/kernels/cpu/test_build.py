@@ -89,6 +89,16 @@ def test_a_changed_header_or_level_builds_anew(sources: Path, tmp_path: Path) ->
 
 
 @needs_compiler
+def test_what_was_begun_for_one_level_is_not_taken_for_another(
+    sources: Path, tmp_path: Path
+) -> None:
+    builder = Builder("", tmp_path)
+    builder.prepare(LEVELS[-2])
+    assert LEVEL.name in builder.library("seven", LEVEL).name.split("-")
+    assert LEVELS[-2].name in builder.library("seven", LEVELS[-2]).name.split("-")
+
+
+@needs_compiler
 def test_builds_at_the_same_time_agree(sources: Path, tmp_path: Path) -> None:
     builders = [Builder("", tmp_path / "kept") for _ in range(4)]
     with ThreadPoolExecutor() as pool:

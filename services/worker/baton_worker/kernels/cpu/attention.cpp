@@ -639,10 +639,10 @@ void write(const Job<T, P>& job, const Task& task, int rows, Softmax state) {
     }
 }
 
-// All partitions of a task, one after the other. `partials` holds what other tasks merge; `after` is
-// the task that this thread turns to then, and the task itself if there is none.
+// All partitions of a task, one after the other. `partials` holds what other tasks merge; `after`
+// is the task that this thread turns to then, or null.
 template <class X, class T, class P>
-void run(const Job<T, P>& job, const Task& task, const Task& after,
+void run(const Job<T, P>& job, const Task& task, const Task* after,
          const std::vector<Softmax>& partials) {
     const Width& width = job.width;
     const int rows = task.tokens * job.group, stride = width.keys / kPerWord<X>;
@@ -663,9 +663,9 @@ void run(const Job<T, P>& job, const Task& task, const Task& after,
         clear(current, rows, dim);
         const int stop = std::min(begin + kPartition, task.end);
         for (int b = std::max(begin, oldest); b < stop; b += kBlock) {
-            const bool last = b + kBlock >= task.end;
+            const bool last = b + kBlock >= task.end && after != nullptr;
             const Located<P> next =
-                last ? job.keys(after, job.begin(after)) : job.keys(task, b + kBlock);
+                last ? job.keys(*after, job.begin(*after)) : job.keys(task, b + kBlock);
             attend_block<X>(job, task, askers, query, keys, values, b, next, current);
         }
         if (task.partial < 0) merge(whole, current, rows, dim);
@@ -765,8 +765,8 @@ void attend(const Call& call, const Batch& batch, const T* query, int64_t query_
     const bool worth = work.products >= kWorthThreads;
     share(worth, count, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; i++) {
-            const Task& after = work.tasks[size_t(std::min(i + 1, end - 1))];
-            run<X>(job, work.tasks[size_t(i)], after, work.partials);
+            const Task* task = &work.tasks[size_t(i)];
+            run<X>(job, *task, i + 1 < end ? task + 1 : nullptr, work.partials);
         }
     });
     share(worth, count, [&](int64_t begin, int64_t end) {

@@ -77,7 +77,7 @@ class Builder:
 
     def __init__(self, compiler: str, folder: Path) -> None:
         self._wanted, self._folder = compiler, folder
-        self._under_way: dict[str, Future[Path]] = {}
+        self._under_way: dict[tuple[str, Level], Future[Path]] = {}
 
     def prepare(self, level: Level) -> None:
         """Begin to build whatever is missing, all of it at once, while the caller does other work.
@@ -89,7 +89,9 @@ class Builder:
             return
         log.info("building the CPU kernels for %s: once, some tens of seconds", level.name)
         pool = ThreadPoolExecutor(len(missing), "kernels")
-        self._under_way = {name: pool.submit(self._build, name, level) for name in missing}
+        self._under_way |= {
+            (name, level): pool.submit(self._build, name, level) for name in missing
+        }
         pool.shutdown(wait=False)
 
     def library(self, name: str, level: Level) -> Path:
@@ -98,7 +100,7 @@ class Builder:
         Raises:
             BuildError: it does not exist, and there is no compiler or the compiler refuses.
         """
-        begun = self._under_way.pop(name, None)
+        begun = self._under_way.pop((name, level), None)
         if begun is not None:
             return begun.result()
         found = self._existing(name, level)

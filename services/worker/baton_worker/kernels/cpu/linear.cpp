@@ -11,7 +11,6 @@
 
 #include "compacting.h"
 #include "product.h"
-#include "team.h"
 #include "tiles.h"
 
 namespace baton {
@@ -186,7 +185,7 @@ class Product {
         const Rows ready{as_it_is ? reinterpret_cast<const Element*>(x) : elements, totals};
         const std::int64_t blocks = (rows + kMaxRows - 1) / kMaxRows;
         if (!as_it_is) {
-            share(worth_threads(rows), blocks, [&](std::int64_t from, std::int64_t to) {
+            share(call_.worth_threads(rows), blocks, [&](std::int64_t from, std::int64_t to) {
                 for (std::int64_t block = from; block < to; ++block) {
                     const std::int64_t begin = block * rows / blocks;
                     const std::int64_t end = (block + 1) * rows / blocks;
@@ -197,11 +196,6 @@ class Product {
             });
         }
         multiply(first, rows, blocks, ready);
-    }
-
-    // Below this, threads cost more than they save.
-    bool worth_threads(std::int64_t rows) const {
-        return rows * call_.weight.depth * call_.weight.columns > 32768;
     }
 
     // [m][k] to [step][m]; past the end of k there are zeros.
@@ -234,9 +228,8 @@ class Product {
 
     // Panel by panel, and by blocks too where panels are fewer than threads.
     void multiply(std::int64_t first, std::int64_t rows, std::int64_t blocks, Rows x) const {
-        const std::int64_t panels = call_.panels(), threads = omp_get_max_threads();
-        const std::int64_t parts = std::clamp<std::int64_t>(threads / panels, 1, blocks);
-        share(worth_threads(rows), panels * parts, [&](std::int64_t from, std::int64_t to) {
+        const std::int64_t panels = call_.panels(), parts = call_.parts(blocks);
+        share(call_.worth_threads(rows), panels * parts, [&](std::int64_t from, std::int64_t to) {
             for (std::int64_t i = from; i < to; ++i) {
                 const std::int64_t panel = i / parts, part = i % parts;
                 Chunks chunks = chunks_of(panel, blocks);

@@ -10,6 +10,7 @@
 
 #include "compact.h"
 #include "formats.h"
+#include "team.h"
 
 namespace baton {
 namespace {
@@ -62,6 +63,14 @@ struct Call {
     }
     std::int64_t panels() const {
         return (weight.columns + panel_columns() - 1) / panel_columns();
+    }
+    // Below this, threads cost more than they save.
+    bool worth_threads(std::int64_t rows) const {
+        return rows * weight.depth * weight.columns > 32768;
+    }
+    // Into how many parts the rows of a panel go, where panels are fewer than threads.
+    std::int64_t parts(std::int64_t blocks) const {
+        return std::clamp<std::int64_t>(omp_get_max_threads() / panels(), 1, blocks);
     }
 };
 

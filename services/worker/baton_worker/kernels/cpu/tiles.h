@@ -13,7 +13,6 @@
 #include <cstring>
 
 #include "product.h"
-#include "team.h"
 
 namespace baton {
 namespace {
@@ -225,10 +224,6 @@ class TileProduct {
                 static_cast<int>(std::min(kBlock, slab.rows - begin))};
     }
 
-    bool worth_threads(std::int64_t rows) const {
-        return rows * call_.weight.depth * call_.weight.columns > 32768;
-    }
-
     void slab(std::int64_t first, std::int64_t rows) const {
         Slab slab{first, rows, nullptr, nullptr};
         const std::int64_t padded = rows < kTileRows ? rows : slab.blocks() * kBlock;
@@ -237,7 +232,7 @@ class TileProduct {
         std::uint8_t* memory = workspace<kRows>(element_bytes + total_bytes);
         slab.elements = reinterpret_cast<Bf16*>(memory);
         slab.totals = reinterpret_cast<float*>(memory + element_bytes);
-        share(worth_threads(rows), slab.blocks(), [&](std::int64_t from, std::int64_t to) {
+        share(call_.worth_threads(rows), slab.blocks(), [&](std::int64_t from, std::int64_t to) {
             for (std::int64_t number = from; number < to; ++number) {
                 const Rows block = block_of(slab, number);
                 pack(first + number * kBlock, block);
@@ -257,11 +252,12 @@ class TileProduct {
         const std::int64_t padded = block.two() ? 2 * rows : rows;
         for (std::int64_t row = 0; row < padded; ++row) {
             const Bf16* from = row_of_x(first + row);
+            const std::int64_t values = row < block.count ? depth : 0;
             Bf16* to = block.elements + row * kDepth;
             for (std::int64_t k = 0; k < depth; k += kDepth, to += padded * kDepth) {
-                const std::int64_t left = row < block.count ? std::min<std::int64_t>(kDepth, depth - k) : 0;
-                if (left < kDepth) std::memset(to, 0, kDepth * sizeof(Bf16));
-                if (left > 0) std::memcpy(to, from + k, left * sizeof(Bf16));
+                const std::int64_t some = std::clamp<std::int64_t>(values - k, 0, kDepth);
+                std::copy_n(from + k, some, to);
+                std::fill(to + some, to + kDepth, Bf16{0});
             }
         }
     }
@@ -280,10 +276,9 @@ class TileProduct {
     // Panel by panel, and by blocks too where panels are fewer than threads.
     void multiply(const Slab& slab) const {
         const std::int64_t panels = call_.panels(), blocks = slab.blocks();
-        const std::int64_t threads = omp_get_max_threads();
-        const std::int64_t parts = std::clamp<std::int64_t>(threads / panels, 1, blocks);
+        const std::int64_t parts = call_.parts(blocks);
         const TileShapes shapes(slab.tile_rows(), kDepth);
-        share(worth_threads(slab.rows), panels * parts, [&](std::int64_t from, std::int64_t to) {
+        share(call_.worth_threads(slab.rows), panels * parts, [&](std::int64_t from, std::int64_t to) {
             const Tiles tiles(shapes);
             for (std::int64_t i = from; i < to; ++i) {
                 const std::int64_t part = i % parts;
