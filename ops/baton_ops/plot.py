@@ -15,6 +15,8 @@ from baton_ops.curve import Curve
 from baton_ops.summary import Summary
 
 _ACCENT, _SECOND, _SOFT = "#b9430f", "#2c6e7a", "#6d675c"
+_ROOM = 3.0
+"""By how much a panel of costs is higher than they are, for the legend."""
 
 
 def draw(points: Sequence[tuple[int, Summary]], title: str, path: Path) -> None:
@@ -82,11 +84,12 @@ def panel(axes: Axes, curve: Curve) -> None:
     for (name, costs), colour in zip(curve.costs.items(), (_ACCENT, _SECOND, _SOFT), strict=False):
         _curve(axes, levels, list(costs), name, colour)
     _log(axes, [cost for costs in curve.costs.values() for cost in costs])
+    axes.set_ylim(top=_ROOM * axes.get_ylim()[1])
     if (knee := curve.knee) is not None:
         axes.axvline(knee, color=_ACCENT, linewidth=1, linestyle="--", alpha=0.6)
-        at = (knee, 1.0)
+        at = (knee, 0.01)
         axes.annotate(
-            f" knee: {knee}", at, xycoords=("data", "axes fraction"), va="top", color=_ACCENT
+            f" knee: {knee}", at, xycoords=("data", "axes fraction"), va="bottom", color=_ACCENT
         )
     _frame(axes, levels, curve.name, "")
     axes.set_xlabel(f"{curve.axis}\n\n{fill(curve.sentence, 62)}", color=_SOFT, fontsize=9)
