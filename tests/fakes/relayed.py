@@ -79,8 +79,9 @@ class Desk:
     def arrived(self, most_beside: int | None) -> list[Pulled]:
         """Transfers that have ended, and all of them once they have had their number of steps."""
         self.beside = self.beside + 1 if self.relay.busy else 0
-        ended = self.relay.finished()
+        ended, deadline = self.relay.finished(), time.monotonic() + PATIENCE
         while most_beside is not None and self.beside > most_beside and self.relay.busy:
+            assert time.monotonic() < deadline, "a transfer does not end"
             time.sleep(0.001)
             ended += self.relay.finished()
         self.pulled += ended

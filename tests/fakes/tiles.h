@@ -77,7 +77,9 @@ inline void store(int number, void* to, std::int64_t stride) {
 }
 
 // Numbers too small for a whole mantissa count as zero, before and after.
-inline float flush(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
+inline float flush(float x) {
+    return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
+}
 
 inline float number(const Tile& t, int row, int at) {
     std::uint16_t half;

@@ -233,6 +233,8 @@ def test_streams_an_answer_and_shows_its_figures(tab: Any, site: Site) -> None:
     assert body["model"] == "SmolLM2-135M-Instruct" and body["stream"] is True
     assert body["messages"] == [{"role": "user", "content": "Write a haiku."}]
     assert body["temperature"] == 0.2 and site.gateway.keys == [None]
+    # A limit of the page's own would be refused where a context has less room.
+    assert "max_tokens" not in body
 
 
 def test_settings_and_history_go_with_the_next_question(tab: Any, site: Site) -> None:

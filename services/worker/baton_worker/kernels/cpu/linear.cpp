@@ -191,7 +191,10 @@ class Product {
                     const std::int64_t end = (block + 1) * rows / blocks;
                     const T* some = x + begin * call_.stride;
                     pack(some, end - begin, elements + begin * steps());
-                    if (total_bytes) total(some, end - begin, totals + begin * groups());
+                    if constexpr (Format::kHasMinimum) {
+                        float* sums = totals + begin * groups();
+                        add_groups_up<kGroup>(some, call_.stride, end - begin, groups(), sums);
+                    }
                 }
             });
         }
@@ -210,18 +213,6 @@ class Product {
                 T rest[Arithmetic::kStep] = {};
                 std::copy(from + whole * Arithmetic::kStep, from + call_.weight.depth, rest);
                 to[whole * m + row] = Arithmetic::element(rest);
-            }
-        }
-    }
-
-    // [m][k] to the sum of every group, [group][m]. Quantised weights have no odd end.
-    void total(const T* x, std::int64_t m, float* to) const {
-        for (std::int64_t row = 0; row < m; ++row) {
-            const T* from = x + row * call_.stride;
-            for (std::int64_t group = 0; group < groups(); ++group, from += kGroup) {
-                Vec sums = load(from);
-                for (int i = kWidth; i < kGroup; i += kWidth) sums = add(sums, load(from + i));
-                to[group * m + row] = sum(sums);
             }
         }
     }

@@ -1,4 +1,4 @@
-// What every product of linear.cpp shares: its weight, its call, and what happens to a finished sum.
+// What all products share: the weight, the call, and what happens to finished sums.
 //
 // In a namespace without a name: one library uses it, and g++ would keep one copy of its variables
 // for libraries of several levels.
@@ -90,6 +90,21 @@ std::uint8_t* workspace(std::size_t wanted) {
         size = memory ? bytes : 0;
     }
     return static_cast<std::uint8_t*>(memory.get());
+}
+
+// x [rows][k] with `stride` elements between rows to the sum of every group of k, [group][row].
+// Quantised weights have no odd end.
+template <int Group, class T>
+void add_groups_up(const T* x, std::int64_t stride, std::int64_t rows, std::int64_t groups,
+                   float* to) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const T* from = x + row * stride;
+        for (std::int64_t group = 0; group < groups; ++group, from += Group) {
+            Vec sums = load(from);
+            for (int i = kWidth; i < Group; i += kWidth) sums = add(sums, load(from + i));
+            to[group * rows + row] = sum(sums);
+        }
+    }
 }
 
 // ---- What happens to finished sums

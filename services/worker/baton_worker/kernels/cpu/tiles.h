@@ -1,8 +1,8 @@
 // Products on the tiles of AMX (Intel's Software Developer's Manual, volume 1, chapter 18): one
 // instruction takes sixteen rows of x times sixteen columns for 32 values of k.
 //
-// Every number of rows takes this path, also one: the instruction sums in an order of its own, and a
-// row's bits must not depend on its company. A tile of few rows is as fast as memory anyway.
+// Every number of rows takes this path, also one: the instruction sums in an order of its own, and
+// a row's bits must not depend on its company.
 #pragma once
 
 #if defined(__AMX_BF16__)
@@ -122,10 +122,11 @@ struct Ready {
         for (std::int64_t k = 0; k < values; k += Format::kChunk, chunk += Format::kBytes) {
             prefetch(chunk + ahead, Format::kBytes);
             for (int group = 0; group < Format::kGroups; ++group, at += kDepth / 2 * kPairBytes) {
-                Format::template unpack<PairArithmetic>(chunk, group, [at](int step, auto a, auto b) {
-                    store_bytes(at + step * kPairBytes, a);
-                    store_bytes(at + step * kPairBytes + kVectorBytes, b);
-                });
+                const auto keep = [at](int step, auto left, auto right) {
+                    store_bytes(at + step * kPairBytes, left);
+                    store_bytes(at + step * kPairBytes + kVectorBytes, right);
+                };
+                Format::template unpack<PairArithmetic>(chunk, group, keep);
             }
         }
         return to;
@@ -235,8 +236,12 @@ class TileProduct {
         share(call_.worth_threads(rows), slab.blocks(), [&](std::int64_t from, std::int64_t to) {
             for (std::int64_t number = from; number < to; ++number) {
                 const Rows block = block_of(slab, number);
-                pack(first + number * kBlock, block);
-                if (Format::kHasMinimum) total(first + number * kBlock, block);
+                const std::int64_t row = first + number * kBlock;
+                pack(row, block);
+                if constexpr (Format::kHasMinimum) {
+                    const Bf16* x = row_of_x(row);
+                    add_groups_up<kDepth>(x, call_.stride, block.count, steps(), block.totals);
+                }
             }
         });
         multiply(slab);
@@ -262,23 +267,13 @@ class TileProduct {
         }
     }
 
-    void total(std::int64_t first, const Rows& block) const {
-        for (int row = 0; row < block.count; ++row) {
-            const Bf16* from = row_of_x(first + row);
-            for (std::int64_t group = 0; group < steps(); ++group, from += kDepth) {
-                Vec sums = load(from);
-                for (int i = kWidth; i < kDepth; i += kWidth) sums = add(sums, load(from + i));
-                block.totals[group * block.count + row] = sum(sums);
-            }
-        }
-    }
-
     // Panel by panel, and by blocks too where panels are fewer than threads.
     void multiply(const Slab& slab) const {
         const std::int64_t panels = call_.panels(), blocks = slab.blocks();
         const std::int64_t parts = call_.parts(blocks);
         const TileShapes shapes(slab.tile_rows(), kDepth);
-        share(call_.worth_threads(slab.rows), panels * parts, [&](std::int64_t from, std::int64_t to) {
+        const bool worth = call_.worth_threads(slab.rows);
+        share(worth, panels * parts, [&](std::int64_t from, std::int64_t to) {
             const Tiles tiles(shapes);
             for (std::int64_t i = from; i < to; ++i) {
                 const std::int64_t part = i % parts;
