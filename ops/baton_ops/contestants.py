@@ -22,6 +22,8 @@ from baton_ops import widen
 VLLM = "0.32.0"
 LLAMA_CPP = "0.3.36"
 """Version of llama-cpp-python."""
+_NO_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+"""Flags of the compiler, which speak louder than `-march=native`."""
 _CONTEXT = 2048
 """Tokens of the longest sequence, for all of them."""
 
@@ -101,19 +103,32 @@ class Stable:
 
     def _llama_cpp(self) -> Path:
         """The folder of llama.cpp's programs; built at the first call, which takes minutes."""
-        build = self._folder / "llama.cpp" / "build"
-        if not (build / "bin" / "llama-quantize").is_file():
-            source = self._llama_source()
-            python = self._environment("build", "cmake", "ninja")
-            tools = {"PATH": f"{python.parent}{os.pathsep}{environment()['PATH']}"}
-            # AMX is off: llama.cpp's own AMX path crashes on some virtual machines.
-            flags = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DBUILD_SHARED_LIBS=OFF"]
-            flags += ["-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF"]
-            flags += [f"-DGGML_AMX_{kind}=OFF" for kind in ("TILE", "INT8", "BF16")]
-            _run(["cmake", "-S", str(source), "-B", str(build), "-G", "Ninja", *flags], tools)
-            wanted = ["llama-server", "llama-quantize"]
-            _run(["cmake", "--build", str(build), "--target", *wanted], tools)
-        return build / "bin"
+        programs = self._folder / "llama.cpp" / "build" / "bin"
+        if not (programs / "works").is_file():
+            self._build_llama([])
+            try:
+                self._try_llama(programs)
+            except Unavailable:
+                # Its AMX path, which the flags for this CPU switch on, crashes on some machines.
+                self._build_llama([f"-DCMAKE_C_FLAGS={_NO_AMX}", f"-DCMAKE_CXX_FLAGS={_NO_AMX}"])
+                self._try_llama(programs)
+            (programs / "works").touch()
+        return programs
+
+    def _build_llama(self, more: Sequence[str]) -> None:
+        source, build = self._llama_source(), self._folder / "llama.cpp" / "build"
+        python = self._environment("build", "cmake", "ninja")
+        tools = {"PATH": f"{python.parent}{os.pathsep}{environment()['PATH']}"}
+        flags = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DBUILD_SHARED_LIBS=OFF"]
+        flags += ["-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF"]
+        _run(["cmake", "-S", str(source), "-B", str(build), "-G", "Ninja", *flags, *more], tools)
+        wanted = ["llama-server", "llama-quantize", "llama-bench"]
+        _run(["cmake", "--build", str(build), "--target", *wanted], tools)
+
+    def _try_llama(self, programs: Path) -> None:
+        """A few tokens of a prompt and a few of an answer."""
+        tokens = ("-p", "64", "-n", "4", "-r", "1")
+        _run([str(programs / "llama-bench"), "-m", str(self._gguf), *tokens])
 
     def _llama_source(self) -> Path:
         home = self._folder / "llama.cpp"

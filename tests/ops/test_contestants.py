@@ -35,7 +35,7 @@ class Workshop:
             with tarfile.open(home / "source.tar.gz", "w:gz") as archive:
                 archive.add(home / "packed" / "llama_cpp_python-1", "llama_cpp_python-1")
         if "--build" in command:
-            (self.folder / "llama.cpp/build/bin").mkdir(parents=True)
+            (self.folder / "llama.cpp/build/bin").mkdir(parents=True, exist_ok=True)
             (self.folder / "llama.cpp/build/bin/llama-quantize").touch()
         if "BF16" in command:
             Path(command[-2]).touch()
@@ -81,6 +81,29 @@ def test_vllm_finds_its_metadata(workshop: Workshop, tmp_path: Path) -> None:
     Stable(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
     [alias] = workshop.folder.glob("vllm/lib/*/site-packages/vllm-*.dist-info")
     assert (alias / "METADATA").read_text() == "Name: vllm\nVersion: 0.32.0+cpu\n"
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+def test_llama_cpp_is_built_without_amx_where_it_crashes(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials: int
+) -> None:
+    """Some machines' processes end in its AMX path; who crashes without it too is not measured."""
+    crashes = iter([True] * trials + [False])
+
+    def run(command: Sequence[str], more: dict[str, str] | None = None) -> None:
+        workshop(command, more)
+        if "llama-bench" in command[0] and next(crashes):
+            raise Unavailable("This step failed with code -11")
+
+    monkeypatch.setattr(contestants, "_run", run)
+    stable = Stable(workshop.folder, tmp_path / "model.gguf")
+    if trials == 1:
+        stable.contestants(("llama.cpp",), 8)
+    else:
+        with pytest.raises(Unavailable, match="-11"):
+            stable.contestants(("llama.cpp",), 8)
+    made = [" ".join(step) for step in workshop.steps if "-DGGML_NATIVE=ON" in step]
+    assert ["-mno-amx" in step for step in made] == [False, True]
 
 
 def test_a_step_that_fails_says_which(tmp_path: Path) -> None:

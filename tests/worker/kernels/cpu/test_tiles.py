@@ -1,4 +1,5 @@
-"""Tiles are tried before they are used; their products, by instructions in software."""
+"""Tiles are tried before they are used; their products, by instructions in software and, where
+there are some, by those of the CPU."""
 
 from __future__ import annotations
 
@@ -27,15 +28,18 @@ needs_compiler = pytest.mark.skipif(library("linear") is None, reason="no C++ co
 needs_vectors = pytest.mark.skipif(
     not IN_SOFTWARE.needs <= instructions(), reason="this CPU has no AVX512-BF16"
 )
-ROWS = [1, 2, 15, 16, 17, 31, 32, 33, 49, 64, 97, 513]
+ROWS = [1, 2, 15, 16, 17, 31, 32, 33, 49, 64, 97, 300]
 
 
-@pytest.fixture
-def software(monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
-    """Products whose tiles are in software, in the place of this CPU's."""
+@pytest.fixture(params=[IN_SOFTWARE, AMX], ids=lambda level: level.name)
+def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
+    """The kernels that multiply tiles."""
+    level: Level = request.param
     library("linear")
     assert cpu._builder is not None
-    kernels = ctypes.CDLL(str(cpu._builder.library("linear", IN_SOFTWARE)))
+    if level.has_tiles and cpu._level(cpu._builder) is not level:
+        pytest.skip("this CPU has no AMX")
+    kernels = ctypes.CDLL(str(cpu._builder.library("linear", level)))
     monkeypatch.setattr("baton_worker.kernels.cpu.linear.library", lambda name: kernels)
     return kernels
 
@@ -70,7 +74,7 @@ def by_tiles(x: Tensor, weight: Tensor) -> Tensor:
 @pytest.mark.parametrize("compact", [False, True])
 @pytest.mark.parametrize("shape", [(70, 96), (33, 449), (5, 7), (40, 520)])
 def test_sums_are_those_of_the_manual(
-    software: ctypes.CDLL, shape: tuple[int, int], compact: bool
+    products: ctypes.CDLL, shape: tuple[int, int], compact: bool
 ) -> None:
     weight = some(*shape, dtype=torch.bfloat16)
     linear = CpuLinear(weight, None, out_dtype=torch.float32, compact=compact)
@@ -82,10 +86,12 @@ def test_sums_are_those_of_the_manual(
 @needs_compiler
 @needs_vectors
 @pytest.mark.parametrize("kind", [None, *KINDS])
-def test_a_row_has_the_same_bits_in_any_company(software: ctypes.CDLL, kind: str | None) -> None:
-    weight = some(200, 512, dtype=torch.bfloat16) if kind is None else some_blocks(kind, 200, 512)
+def test_a_row_has_the_same_bits_in_any_company(products: ctypes.CDLL, kind: str | None) -> None:
+    # The longest batch is more than fits the cache at once.
+    shape = (40, 2048)
+    weight = some(*shape, dtype=torch.bfloat16) if kind is None else some_blocks(kind, *shape)
     linear = CpuLinear(weight, None, dtype=torch.bfloat16)
-    x = some(max(ROWS), 512, dtype=torch.bfloat16, seed=4)
+    x = some(max(ROWS), 2048, dtype=torch.bfloat16, seed=4)
     expected = linear(x)
     for rows in ROWS:
         assert torch.equal(linear(x[-rows:]), expected[-rows:]), f"{rows} rows"
@@ -93,8 +99,23 @@ def test_a_row_has_the_same_bits_in_any_company(software: ctypes.CDLL, kind: str
 
 @needs_compiler
 @needs_vectors
+@pytest.mark.parametrize("kind", ["int8", "int4_minimum"])
+def test_nor_do_very_small_numbers_change_a_bit(products: ctypes.CDLL, kind: str) -> None:
+    """A tile takes what has no whole mantissa for zero; vectors, which one row may take, do not."""
+    blocks = some_blocks(kind, 40, 512)
+    linear = CpuLinear(blocks, None, dtype=torch.bfloat16, out_dtype=torch.float32)
+    x = (some(3, 512, seed=2) * 2.0**-124).bfloat16()
+    x[1] *= 2.0**4
+    expected = linear(x)
+    assert expected.any()
+    for row in range(len(x)):
+        assert torch.equal(linear(x[row : row + 1])[0], expected[row])
+
+
+@needs_compiler
+@needs_vectors
 @pytest.mark.usefixtures("one_thread")
-def test_few_columns_and_one_thread_change_nothing(software: ctypes.CDLL) -> None:
+def test_few_columns_and_one_thread_change_nothing(products: ctypes.CDLL) -> None:
     linear = CpuLinear(some(20, 512, dtype=torch.bfloat16), None)
     x = some(300, 512, dtype=torch.bfloat16, seed=1)
     alone = linear(x)
@@ -104,7 +125,7 @@ def test_few_columns_and_one_thread_change_nothing(software: ctypes.CDLL) -> Non
 
 @needs_compiler
 @needs_vectors
-def test_what_is_no_number_stays_in_its_row(software: ctypes.CDLL) -> None:
+def test_what_is_no_number_stays_in_its_row(products: ctypes.CDLL) -> None:
     """Past the end of k there are zeros on both sides, whatever lies behind the weight."""
     weight = some(64, 40, dtype=torch.bfloat16)
     x = some(20, 40, dtype=torch.bfloat16, seed=1)
@@ -115,9 +136,9 @@ def test_what_is_no_number_stays_in_its_row(software: ctypes.CDLL) -> None:
 
 @needs_compiler
 @needs_vectors
-def test_the_trial_multiplies(software: ctypes.CDLL) -> None:
-    software.baton_tiles_are_right.restype = ctypes.c_bool
-    assert software.baton_tiles_are_right()
+def test_the_trial_multiplies(products: ctypes.CDLL) -> None:
+    products.baton_tiles_are_right.restype = ctypes.c_bool
+    assert products.baton_tiles_are_right()
 
 
 def built(folder: Path, permitted: str, right: str) -> Path:

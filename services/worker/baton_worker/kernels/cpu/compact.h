@@ -130,13 +130,14 @@ struct CompactPanels {
         return {load_bytes(base), load_bytes(base + kWidth)};
     }
 
-    // A segment of a panel in the plain format; bytes that are wanted `ahead` are asked for.
-    void expand(std::int64_t panel, std::int64_t segment, std::uint8_t* to, int ahead) const {
+    // A segment of a panel in the plain format. `ask` gets every unit before it is read.
+    template <class Ask>
+    void expand(std::int64_t panel, std::int64_t segment, std::uint8_t* to, Ask&& ask) const {
         const std::uint8_t* unit = this->segment(panel, segment);
         const Words known = bases_of(panel);
         const int count = units_in(segment);
         for (int i = 0; i < count; ++i, unit += kUnitBytes) {
-            prefetch(unit + ahead, kUnitBytes);
+            ask(unit);
             store(to + i * kPlainUnitBytes, baton::expand(unit, known));
         }
         patch(panel * segments_of(depth) + segment, to);

@@ -137,15 +137,25 @@ struct Nibbles {
 
     template <int Shift>
     static Vec as_floats(IntVec word) {
+#if defined(__AVX512F__)
+        // A lookup takes four bits.
+        return _mm512_permutexvar_ps(shift_right<Shift>(word), values());
+#else
         return to_float(add(both(shift_right<Shift>(word), set1(15)), set1(Offset)));
+#endif
     }
+
+#if defined(__AVX512F__)
+    static Vec values() {
+        const Vec nibbles = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        return add(nibbles, set1(static_cast<float>(Offset)));
+    }
+#endif
 
 #if defined(__AVX512BF16__)
     // The bfloat16 of every nibble, twice: a lookup takes five bits, of which the fifth is noise.
     static __m512i table() {
-        const Vec nibbles = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        const Vec values = add(nibbles, set1(static_cast<float>(Offset)));
-        return (__m512i)_mm512_cvtne2ps_pbh(values, values);
+        return (__m512i)_mm512_cvtne2ps_pbh(values(), values());
     }
 
     template <int Shift>

@@ -138,7 +138,8 @@ void accumulate(Sums<M>& sums, const CompactPanels& weight, std::int64_t panel,
             accumulate<Arithmetic, Keep>(sums, units, weight.bases_of(panel), x, expanded);
             continue;
         }
-        weight.expand(panel, segment, expanded, kAhead<M>);
+        const auto ask = [](const std::uint8_t* unit) { prefetch(unit + kAhead<M>, kUnitBytes); };
+        weight.expand(panel, segment, expanded, ask);
         accumulate<Compact, Arithmetic, M>(sums, expanded, x, nullptr, std::min(kChunks, left));
     }
 }

@@ -76,7 +76,7 @@ struct Call {
 
 // Memory that grows to the largest request and stays with its thread; a new request for the same
 // use ends the last.
-enum Use { kRows, kPanel };
+enum Use { kRows, kPanel, kSums };
 template <Use>
 std::uint8_t* workspace(std::size_t wanted) {
     struct Free {

@@ -201,6 +201,16 @@ inline void prefetch(const std::uint8_t* p, int bytes) {
     }
 }
 
+// Into the second cache.
+inline void prefetch_later(const std::uint8_t* p, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < bytes; i += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T1);
+    }
+}
+
+// One line that is about to be written.
+inline void prefetch_to_write(const std::uint8_t* p) { asm volatile("prefetchw %0" ::"m"(*p)); }
+
 inline float to_float(Bf16 x) {
     const std::uint32_t bits = std::uint32_t{x} << 16;
     float value;

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "product.h"
@@ -59,27 +60,21 @@ void clear_sums() {
     }
 }
 
-// Add rows times weights. `x` holds tiles of rows one after the other, `size` elements each.
-template <bool Two, int Depth>
-void add_product(const std::uint8_t* weights, const Bf16* x, std::int64_t size) {
-    constexpr int kRowBytes = 2 * Depth;
-    // The compiler does not know that loading a tile reads memory.
-    asm volatile("" ::: "memory");
-    _tile_loadd(6, weights, kPairBytes);
-    _tile_loadd(7, weights + kVectorBytes, kPairBytes);
-    _tile_loadd(4, x, kRowBytes);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    if constexpr (Two) {
-        _tile_loadd(5, x + size, kRowBytes);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-}
-
 // Sums of a block of rows: [row][column].
 struct alignas(64) BlockSums {
     float values[2 * kTileRows][kColumns];
+
+    template <bool Two>
+    void load() const {
+        // The compiler does not know that loading a tile reads memory.
+        asm volatile("" ::: "memory");
+        _tile_loadd(0, values[0], sizeof values[0]);
+        _tile_loadd(1, values[0] + kWidth, sizeof values[0]);
+        if constexpr (Two) {
+            _tile_loadd(2, values[kTileRows], sizeof values[0]);
+            _tile_loadd(3, values[kTileRows] + kWidth, sizeof values[0]);
+        }
+    }
 
     template <bool Two>
     void store() {
@@ -91,13 +86,32 @@ struct alignas(64) BlockSums {
         }
     }
 
-    Pair row(int number) const { return {load(values[number]), load(values[number] + kWidth)}; }
+    Pair row(int number) const {
+        return {baton::load(values[number]), baton::load(values[number] + kWidth)};
+    }
 
     void set(int number, Pair sums) {
         baton::store(values[number], sums.left);
         baton::store(values[number] + kWidth, sums.right);
     }
 };
+
+// Add rows times weights. `x` holds tiles of rows one after the other, `size` elements each.
+template <bool Two, int Depth>
+void add_product(const std::uint8_t* weights, const Bf16* x, std::int64_t size) {
+    constexpr int kRowBytes = 2 * Depth;
+    // As in BlockSums::load.
+    asm volatile("" ::: "memory");
+    _tile_loadd(4, x, kRowBytes);
+    _tile_loadd(6, weights, kPairBytes);
+    if constexpr (Two) _tile_loadd(5, x + size, kRowBytes);
+    _tile_loadd(7, weights + kVectorBytes, kPairBytes);
+    // One after the other with the same weights.
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (Two) _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    if constexpr (Two) _tile_dpbf16ps(3, 5, 7);
+}
 
 // ---- Weights as tiles read them: [k / 2][column][2]
 
@@ -114,13 +128,17 @@ struct Ready {
     static constexpr int kDepth = Format::kChunk / Format::kGroups;
     static_assert(kDepth <= 2 * kTileRows && kStretch % Format::kChunk == 0);
 
+    static std::int64_t panel_bytes(const Weight& weight) {
+        return weight.depth / Format::kChunk * Format::kBytes;
+    }
+
+    template <class Ask>
     static const std::uint8_t* weights(const Weight& weight, std::int64_t panel, std::int64_t first,
-                                       std::uint8_t* to, int ahead) {
+                                       std::int64_t end, std::uint8_t* to, const Ask& ask) {
         const std::uint8_t* chunk = chunk_of(weight, panel, first);
-        const std::int64_t values = std::min<std::int64_t>(kStretch, weight.depth - first);
         std::uint8_t* at = to;
-        for (std::int64_t k = 0; k < values; k += Format::kChunk, chunk += Format::kBytes) {
-            prefetch(chunk + ahead, Format::kBytes);
+        for (std::int64_t k = first; k < end; k += Format::kChunk, chunk += Format::kBytes) {
+            ask(chunk, Format::kBytes);
             for (int group = 0; group < Format::kGroups; ++group, at += kDepth / 2 * kPairBytes) {
                 const auto keep = [at](int step, auto left, auto right) {
                     store_bytes(at + step * kPairBytes, left);
@@ -134,8 +152,8 @@ struct Ready {
 
     static const std::uint8_t* chunk_of(const Weight& weight, std::int64_t panel,
                                         std::int64_t first) {
-        const std::int64_t chunks = weight.depth / Format::kChunk;
-        return weight.panels + (panel * chunks + first / Format::kChunk) * Format::kBytes;
+        const std::int64_t chunks = first / Format::kChunk;
+        return weight.panels + panel * panel_bytes(weight) + chunks * Format::kBytes;
     }
 };
 
@@ -144,14 +162,19 @@ template <>
 struct Ready<Bfloat16> {
     static constexpr int kDepth = 2 * kTileRows;
 
+    static std::int64_t panel_bytes(const Weight& weight) {
+        return (weight.depth + Bfloat16::kChunk - 1) / Bfloat16::kChunk * kPairBytes;
+    }
+
+    // Who multiplies them reads them, and asks.
+    template <class Ask>
     static const std::uint8_t* weights(const Weight& weight, std::int64_t panel, std::int64_t first,
-                                       std::uint8_t* to, int ahead) {
-        const std::int64_t chunks = (weight.depth + Bfloat16::kChunk - 1) / Bfloat16::kChunk;
-        const std::uint8_t* from = weight.panels + (panel * chunks + first / 2) * kPairBytes;
-        const std::int64_t values = std::min<std::int64_t>(kStretch, 2 * chunks - first);
-        prefetch(from + ahead, static_cast<int>(values / 2 * kPairBytes));
+                                       std::int64_t end, std::uint8_t* to, const Ask&) {
+        const std::int64_t bytes = panel_bytes(weight), begin = first / 2 * kPairBytes;
+        const std::uint8_t* from = weight.panels + panel * bytes + begin;
+        const std::int64_t pairs = (end - first + 1) / 2, values = 2 * pairs;
         if (values % kDepth == 0) return from;
-        std::memcpy(to, from, values / 2 * kPairBytes);
+        std::memcpy(to, from, pairs * kPairBytes);
         fill_up<kDepth>(to, values);
         return to;
     }
@@ -161,23 +184,48 @@ template <>
 struct Ready<Compact> {
     static constexpr int kDepth = 2 * kTileRows;
 
+    static std::int64_t panel_bytes(const Weight& weight) {
+        return units_of(weight.depth) * kUnitBytes;
+    }
+
+    template <class Ask>
     static const std::uint8_t* weights(const Weight& weight, std::int64_t panel, std::int64_t first,
-                                       std::uint8_t* to, int ahead) {
+                                       std::int64_t end, std::uint8_t* to, const Ask& ask) {
         const CompactPanels panels = weight.compact();
-        const std::int64_t end = std::min(segments_of(weight.depth), (first + kStretch) / kSegment);
+        const std::int64_t segments = segments_of(end);
         std::uint8_t* at = to;
-        for (std::int64_t segment = first / kSegment; segment < end; ++segment) {
+        for (std::int64_t segment = first / kSegment; segment < segments; ++segment) {
             panels.prefetch_others(panel, segment);
-            panels.expand(panel, segment, at, ahead);
+            const auto of_unit = [&](const std::uint8_t* unit) { ask(unit, kUnitBytes); };
+            panels.expand(panel, segment, at, of_unit);
             at += kSegmentBytes;
         }
-        const std::int64_t values = std::min(kStretch + 0l, units_of(weight.depth) * kUnit - first);
-        fill_up<kDepth>(to, values);
+        fill_up<kDepth>(to, std::min(segments * kSegment, units_of(weight.depth) * kUnit) - first);
         return to;
     }
 };
 
+// Asks for bytes step by step, into the second cache.
+class Ahead {
+  public:
+    Ahead(const std::uint8_t* from, std::int64_t bytes, std::int64_t steps)
+        : at_(from), bytes_((bytes + steps * kLine - 1) / (steps * kLine) * kLine) {}
+
+    void ask() {
+        prefetch_later(at_, bytes_);
+        at_ += bytes_;
+    }
+
+  private:
+    static constexpr int kLine = 64;
+    const std::uint8_t* at_;
+    const std::int64_t bytes_;
+};
+
 // ---- The product
+
+template <class Format>
+class OneRow;
 
 template <class Format>
 class TileProduct {
@@ -185,16 +233,26 @@ class TileProduct {
     explicit TileProduct(const Call& call) : call_(call) {}
 
     void run(std::int64_t rows) const {
-        for (std::int64_t first = 0; first < rows; first += kSlab) {
-            slab(first, std::min(kSlab, rows - first));
+        if constexpr (Format::kScaled) {
+            if (rows == 1) {
+                const OneRow<Format> alone(call_);
+                if (alone.is_right()) return alone.run();
+            }
+        }
+        const std::int64_t block_bytes = kBlock * steps() * kDepth * sizeof(Bf16);
+        const std::int64_t most = std::max<std::int64_t>(1, kSlabBytes / block_bytes) * kBlock;
+        for (std::int64_t first = 0; first < rows; first += most) {
+            slab(first, std::min(most, rows - first));
         }
     }
 
   private:
     static constexpr int kDepth = Ready<Format>::kDepth;
     static constexpr std::int64_t kBlock = 2 * kTileRows;
-    static constexpr std::int64_t kSlab = 16 * kBlock;  // rows whose elements stay in cache
-    static constexpr int kAheadOfTiles = 4096;
+    static constexpr std::int64_t kSlabBytes = 1 << 20;  // of rows that stay in the second cache
+    static constexpr std::int64_t kFar = 1 << 15;        // bytes that one block asks ahead
+    // A stretch for one block: the shorter, the sooner tiles follow the weights made ready.
+    static constexpr std::int64_t kShort = std::max<std::int64_t>(kSegment, Format::kChunk);
 
     // Rows of x of a block: [step][row][kDepth], and the totals of its groups, [group][row].
     struct Rows {
@@ -204,6 +262,12 @@ class TileProduct {
         int count;
 
         bool two() const { return count > kTileRows; }
+
+        // From a value of k on.
+        template <bool Two>
+        const Bf16* at(std::int64_t k) const {
+            return elements + k / kDepth * (Two ? 2 : 1) * size;
+        }
     };
 
     // How a slab is laid out.
@@ -260,6 +324,10 @@ class TileProduct {
             const std::int64_t values = row < block.count ? depth : 0;
             Bf16* to = block.elements + row * kDepth;
             for (std::int64_t k = 0; k < depth; k += kDepth, to += padded * kDepth) {
+                if (values - k >= kDepth) {
+                    std::memcpy(to, from + k, kDepth * sizeof(Bf16));
+                    continue;
+                }
                 const std::int64_t some = std::clamp<std::int64_t>(values - k, 0, kDepth);
                 std::copy_n(from + k, some, to);
                 std::fill(to + some, to + kDepth, Bf16{0});
@@ -282,119 +350,211 @@ class TileProduct {
         });
     }
 
+    // Stretch by stretch, so that a stretch's weights stay in the first cache while the rows pass.
     void some_blocks(const Slab& slab, std::int64_t panel, std::int64_t begin,
                      std::int64_t end) const {
-        Panel weights(call_.weight, panel, end - begin > 1);
-        for (std::int64_t number = begin; number < end; ++number) {
-            const Rows rows = block_of(slab, number);
-            BlockSums sums;
-            if (rows.two()) {
-                add_up<true>(sums, weights, rows);
-            } else {
-                add_up<false>(sums, weights, rows);
+        const std::int64_t count = end - begin, depth = call_.weight.depth;
+        auto* sums = reinterpret_cast<BlockSums*>(workspace<kSums>(count * sizeof(BlockSums)));
+        alignas(64) std::uint8_t passing[kStretchBytes];
+        Ahead ahead = ahead_of(panel, count);
+        const auto ask = [count](const std::uint8_t* read, std::int64_t bytes) {
+            if (count == 1) prefetch_later(read + kFar, bytes);
+        };
+        const std::int64_t length = count > 1 ? kStretch : kShort;
+        for (std::int64_t first = 0; first < depth; first += length) {
+            const std::int64_t last = std::min(first + length, depth);
+            const auto* weights =
+                Ready<Format>::weights(call_.weight, panel, first, last, passing, ask);
+            const Stretch stretch{panel, first, last, count > 1, weights};
+            for (std::int64_t i = 0; i < count; ++i) {
+                const Rows rows = block_of(slab, begin + i);
+                const std::int64_t row = slab.first + (begin + i) * kBlock;
+                if (last == depth) ask_for_results(panel, row, rows.count);
+                rows.two() ? add_up<true>(sums[i], stretch, rows, ahead)
+                           : add_up<false>(sums[i], stretch, rows, ahead);
+                if (last < depth) continue;
+                const float* left = sums[i].values[0];
+                finish<Bf16>(call_, panel, {left, left + kWidth, kColumns, row, rows.count});
             }
-            const float* first = sums.values[0];
-            const std::int64_t row = slab.first + number * kBlock;
-            finish<Bf16>(call_, panel, {first, first + kWidth, kColumns, row, rows.count});
-            weights.is_ready = true;
         }
     }
 
-    // A panel's weights. Those that have to be made ready are kept if more than one block wants
-    // them.
-    struct Panel {
-        const Weight& weight;
-        const std::int64_t number;
-        const bool keeps;
-        bool is_ready = false;
-        std::uint8_t* memory;
-        alignas(64) std::uint8_t passing[kStretchBytes];
-
-        Panel(const Weight& w, std::int64_t panel, bool several)
-            : weight(w), number(panel), keeps(several && !std::is_same_v<Format, Bfloat16>) {
-            const std::int64_t stretches = (w.depth + kStretch - 1) / kStretch;
-            memory = keeps ? workspace<kPanel>(stretches * kStretchBytes) : passing;
-        }
-
-        const std::uint8_t* stretch(std::int64_t first) {
-            if (!keeps) return Ready<Format>::weights(weight, number, first, memory, kAheadOfTiles);
-            std::uint8_t* to = memory + first / kStretch * kStretchBytes;
-            if (is_ready) return to;
-            return Ready<Format>::weights(weight, number, first, to, kAheadOfTiles);
-        }
+    // Values of k from `first` to `end` of a panel.
+    struct Stretch {
+        std::int64_t panel, first, end;
+        bool passes;  // sums pass through memory between stretches: there are several blocks
+        const std::uint8_t* weights;
     };
 
+    // While several blocks pass, the whole next panel is asked for. While one does, what is read
+    // says what will be: where weights are made ready, or here if they lie as they are read.
+    Ahead ahead_of(std::int64_t panel, std::int64_t blocks) const {
+        const std::int64_t bytes = Ready<Format>::panel_bytes(call_.weight);
+        const std::uint8_t* begin = call_.weight.panels + panel * bytes;
+        if (blocks > 1) return {begin + bytes, bytes, blocks * steps()};
+        return {begin + kFar, std::is_same_v<Format, Bfloat16> ? bytes : 0, steps()};
+    }
+
+    // Rows that will be read and written when the sums are finished.
+    void ask_for_results(std::int64_t panel, std::int64_t row, int count) const {
+        const Weight& w = call_.weight;
+        const std::int64_t size = w.output_is_float ? sizeof(float) : sizeof(Bf16);
+        const std::int64_t column = panel * call_.panel_columns();
+        for (int m = 0; m < count; ++m) {
+            const std::int64_t at = (row + m) * w.stride + column;
+            prefetch_to_write(static_cast<std::uint8_t*>(call_.out) + at * size);
+            if (call_.residual != nullptr) {
+                prefetch(static_cast<const std::uint8_t*>(call_.residual) + at * sizeof(Bf16), 1);
+            }
+        }
+    }
+
     template <bool Two>
-    void add_up(BlockSums& sums, Panel& weights, const Rows& rows) const {
+    void add_up(BlockSums& sums, const Stretch& stretch, const Rows& rows, Ahead& ahead) const {
         if constexpr (Format::kScaled) {
-            add_groups<Two>(sums, weights, rows);
+            add_groups<Two>(sums, stretch, rows, ahead);
         } else {
-            add_all<Two>(sums, weights, rows);
+            add_all<Two>(sums, stretch, rows, ahead);
         }
     }
 
     template <bool Two>
-    void add_all(BlockSums& sums, Panel& weights, const Rows& rows) const {
-        const Bf16* x = rows.elements;
-        clear_sums<Two>();
-        for (std::int64_t first = 0; first < call_.weight.depth; first += kStretch) {
-            const std::uint8_t* some = weights.stretch(first);
-            const std::int64_t end = std::min<std::int64_t>(first + kStretch, call_.weight.depth);
-            for (std::int64_t k = first; k < end; k += kDepth) {
-                add_product<Two, kDepth>(some, x, rows.size);
-                some += kDepth / 2 * kPairBytes;
-                x += (Two ? 2 : 1) * rows.size;
-            }
+    void add_all(BlockSums& sums, const Stretch& stretch, const Rows& rows, Ahead& ahead) const {
+        const Bf16* x = rows.at<Two>(stretch.first);
+        const std::uint8_t* weights = stretch.weights;
+        if (stretch.first == 0) {
+            clear_sums<Two>();
+        } else if (stretch.passes) {
+            sums.load<Two>();
         }
-        sums.store<Two>();
+        for (std::int64_t k = stretch.first; k < stretch.end; k += kDepth) {
+            ahead.ask();
+            add_product<Two, kDepth>(weights, x, rows.size);
+            weights += kDepth / 2 * kPairBytes;
+            x += (Two ? 2 : 1) * rows.size;
+        }
+        if (stretch.passes || stretch.end == call_.weight.depth) sums.store<Two>();
     }
 
-    // A group's sum is one of codes, scaled as it is added.
+    // A group's sum is one of codes, scaled as it is added: while the next one is multiplied.
     template <bool Two>
-    void add_groups(BlockSums& sums, Panel& weights, const Rows& rows) const {
-        const Bf16* x = rows.elements;
-        const float* totals = rows.totals;
-        std::memset(&sums, 0, sizeof sums);
-        for (std::int64_t first = 0; first < call_.weight.depth; first += kStretch) {
-            const std::uint8_t* some = weights.stretch(first);
-            const std::uint8_t* chunk =
-                Ready<Format>::chunk_of(call_.weight, weights.number, first);
-            const std::int64_t end = std::min<std::int64_t>(first + kStretch, call_.weight.depth);
-            for (std::int64_t k = first; k < end; k += Format::kChunk, chunk += Format::kBytes) {
-                for (int group = 0; group < Format::kGroups; ++group) {
-                    BlockSums part;
-                    clear_sums<Two>();
-                    add_product<Two, kDepth>(some, x, rows.size);
-                    part.store<Two>();
-                    scale(sums, part, chunk, group, totals, rows.count);
-                    some += kDepth / 2 * kPairBytes;
-                    x += (Two ? 2 : 1) * rows.size;
-                    totals += rows.count;
-                }
-            }
+    void add_groups(BlockSums& sums, const Stretch& stretch, const Rows& rows, Ahead& ahead) const {
+        const Bf16* x = rows.at<Two>(stretch.first);
+        const float* totals = rows.totals + stretch.first / kDepth * rows.count;
+        const std::uint8_t* chunk =
+            Ready<Format>::chunk_of(call_.weight, stretch.panel, stretch.first);
+        const std::int64_t groups = (stretch.end - stretch.first) / kDepth;
+        BlockSums part;
+        const auto scale = [&](std::int64_t i) {
+            const std::uint8_t* of = chunk + i / Format::kGroups * Format::kBytes;
+            add_scaled(sums, part, of, i % Format::kGroups, totals + i * rows.count, rows.count);
+        };
+        if (stretch.first == 0) std::memset(&sums, 0, sizeof sums);
+        for (std::int64_t i = 0; i < groups; ++i) {
+            ahead.ask();
+            clear_sums<Two>();
+            const std::uint8_t* weights = stretch.weights + i * (kDepth / 2 * kPairBytes);
+            add_product<Two, kDepth>(weights, x + i * (Two ? 2 : 1) * rows.size, rows.size);
+            if (i > 0) scale(i - 1);
+            part.store<Two>();
         }
+        scale(groups - 1);
     }
 
-    static void scale(BlockSums& sums, const BlockSums& part, const std::uint8_t* chunk, int group,
-                      const float* totals, int rows) {
+    static void add_scaled(BlockSums& sums, const BlockSums& part, const std::uint8_t* chunk,
+                           int group, const float* totals, int rows) {
         const Pair scales = Format::scale(chunk, group);
+        Pair minima{};
+        if constexpr (Format::kHasMinimum) minima = Format::minimum(chunk, group);
         for (int row = 0; row < rows; ++row) {
             const Pair old = sums.row(row), more = part.row(row);
-            sums.set(row, {fma(more.left, scales.left, old.left),
-                           fma(more.right, scales.right, old.right)});
-        }
-        if constexpr (Format::kHasMinimum) {
-            const Pair minima = Format::minimum(chunk, group);
-            for (int row = 0; row < rows; ++row) {
-                const Pair old = sums.row(row);
+            Pair all{fma(more.left, scales.left, old.left),
+                     fma(more.right, scales.right, old.right)};
+            if constexpr (Format::kHasMinimum) {
                 const Vec total = set1(totals[row]);
-                sums.set(row, {fma(total, minima.left, old.left),
-                               fma(total, minima.right, old.right)});
+                all = {fma(total, minima.left, all.left), fma(total, minima.right, all.right)};
             }
+            sums.set(row, all);
         }
     }
 
     const Call& call_;
+};
+
+// ---- One row of a quantised weight
+
+// A tile of one row costs as much as one of sixteen, and its sums pass through memory to be scaled.
+// Vectors are faster: they sum in the order of tiles, values of even k and of odd k apart.
+template <class Format>
+class OneRow {
+  public:
+    explicit OneRow(const Call& call) : call_(call) {
+        const std::int64_t depth = call.weight.depth;
+        x_ = reinterpret_cast<float*>(workspace<kRows>(2 * depth * sizeof(float)));
+        totals_ = x_ + depth;
+        const auto* x = static_cast<const Bf16*>(call.x);
+        for (std::int64_t k = 0; k < depth; k += kWidth) store(x_ + k, load(x + k));
+        if constexpr (Format::kHasMinimum) {
+            add_groups_up<kDepth>(x, call.stride, 1, depth / kDepth, totals_);
+        }
+    }
+
+    // A tile takes what is too small for a whole mantissa for zero, at every step. Where all values
+    // of x are zero or larger than this, codes being whole numbers, there is nothing so small.
+    bool is_right() const {
+        constexpr float kLeast = 0x1p-100f;
+        const auto is_large = [](float x) { return x == 0 || !(std::abs(x) < kLeast); };
+        return std::all_of(x_, x_ + call_.weight.depth, is_large);
+    }
+
+    void run() const {
+        share(call_.worth_threads(1), call_.panels(), [&](std::int64_t from, std::int64_t to) {
+            for (std::int64_t panel = from; panel < to; ++panel) add_up(panel);
+        });
+    }
+
+  private:
+    static constexpr int kDepth = Ready<Format>::kDepth;
+    static constexpr std::int64_t kFar = 1 << 12;  // bytes that are asked for ahead
+
+    void add_up(std::int64_t panel) const {
+        const std::uint8_t* chunk = Ready<Format>::chunk_of(call_.weight, panel, 0);
+        const std::int64_t groups = call_.weight.depth / kDepth;
+        Pair sums{zero(), zero()};
+        for (std::int64_t i = 0; i < groups; chunk += Format::kBytes) {
+            prefetch(chunk + kFar, Format::kBytes);
+            for (int group = 0; group < Format::kGroups; ++group, ++i) {
+                const Pair scale = Format::scale(chunk, group);
+                sums = fma(sum_of(chunk, group, x_ + i * kDepth), scale, sums);
+                if constexpr (Format::kHasMinimum) {
+                    const Vec total = set1(totals_[i]);
+                    sums = fma({total, total}, Format::minimum(chunk, group), sums);
+                }
+            }
+        }
+        alignas(64) float finished[kColumns];
+        store(finished, sums.left);
+        store(finished + kWidth, sums.right);
+        finish<Bf16>(call_, panel, {finished, finished + kWidth, kColumns, 0, 1});
+    }
+
+    static Pair sum_of(const std::uint8_t* chunk, int group, const float* x) {
+        Pair sums[2] = {{zero(), zero()}, {zero(), zero()}};  // of even k, of odd k
+        const auto add_step = [&](int k, Vec left, Vec right) {
+            const Vec value = set1(x[k]);
+            sums[k % 2] = fma({value, value}, {left, right}, sums[k % 2]);
+        };
+        Format::template unpack<FloatArithmetic>(chunk, group, add_step);
+        return {add(sums[0].left, sums[1].left), add(sums[0].right, sums[1].right)};
+    }
+
+    static Pair fma(Pair a, Pair b, Pair c) {
+        return {baton::fma(a.left, b.left, c.left), baton::fma(a.right, b.right, c.right)};
+    }
+
+    const Call& call_;
+    float* x_;
+    float* totals_;
 };
 
 // ---- Whether they can be used
