@@ -11,7 +11,7 @@
 
 #include "compacting.h"
 #include "product.h"
-#include "tiles.h"
+#include "tile_product.h"
 
 namespace baton {
 namespace {
