@@ -171,18 +171,19 @@ def test_the_runtime_of_another_package_is_not_that_of_torch(
     assert build.openmp_runtime(maps) is None
 
 
+@pytest.mark.parametrize("level", LEVELS[:2], ids=lambda level: level.name)
 def test_no_kernels_is_one_line_in_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, level: Level
 ) -> None:
     monkeypatch.setattr(cpu, "_builder", Builder("no-such-compiler", Path("/nowhere")))
     monkeypatch.setattr(build, "SHIPPED", Path("/nowhere"))
-    # Tiles that cannot be tried are a line of their own.
-    monkeypatch.setattr(cpu.machine, "instructions", lambda: LEVELS[1].needs)
+    monkeypatch.setattr(cpu.machine, "instructions", lambda: level.needs)
     cpu.library.cache_clear()
     assert cpu.library("linear") is None and cpu.library("linear") is None
     cpu.library.cache_clear()
     [record] = caplog.records
     assert "no-such-compiler" in record.message and "install" in record.message
+    assert "kernels are not used" in record.message
 
 
 def test_levels_are_chosen_by_flags() -> None:

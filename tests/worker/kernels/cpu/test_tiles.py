@@ -214,8 +214,16 @@ def test_what_works_is_used(
     assert listing_amx(cpu._builder) is AMX
 
 
+@needs_compiler
+@needs_vectors
 def test_a_compiler_without_tiles_builds_the_next_level(
     listing_amx: Callable[[Builder], Level | None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert listing_amx(Builder("no-such-compiler", tmp_path)) is LEVELS[1]
-    assert "no-such-compiler" in caplog.text
+    older = tmp_path / "older"
+    older.write_text(
+        '#!/bin/sh\ncase "$*" in *-mamx*) echo "error: unrecognized -mamx" >&2; exit 1;; esac\n'
+        'exec c++ "$@"\n'
+    )
+    older.chmod(0o755)
+    assert listing_amx(Builder(str(older), tmp_path / "kernels")) is LEVELS[1]
+    assert "AMX is not used" in caplog.text and "unrecognized -mamx" in caplog.text

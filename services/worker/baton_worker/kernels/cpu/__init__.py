@@ -66,17 +66,19 @@ def _level(builder: Builder) -> Level | None:
     """The best level that this CPU runs; tiles are tried, since some virtual machines list them
     and then end who uses them."""
     flags = machine.instructions()
-    level = best(flags)
-    if level is None or not level.has_tiles:
+    level, without = best(flags), best(without_tiles(flags))
+    if level is None or without is None or not level.has_tiles:
         return level
     try:
         reason = tiles.refuses(builder.library("linear", level))
     except BuildError as error:
+        # Raises if nothing can be built: that is one line in the log, and not about tiles.
+        builder.library("linear", without)
         reason = str(error)
     if reason is None:
         return level
     log.warning("AMX is not used, many rows are slower: %s", reason)
-    return best(without_tiles(flags))
+    return without
 
 
 def _find_openmp() -> None:

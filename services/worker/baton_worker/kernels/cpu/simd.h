@@ -195,17 +195,16 @@ inline void store(Bf16* p, Vec x) {
     store_rounded(p, where_nan(x, rounded, set1(0x7fc0)));
 }
 
-inline void prefetch(const std::uint8_t* p, int bytes) {
-    for (int i = 0; i < bytes; i += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+template <auto Hint = _MM_HINT_T0>
+void prefetch(const std::uint8_t* p, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < bytes; i += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(p + i), Hint);
     }
 }
 
 // Into the second cache.
 inline void prefetch_later(const std::uint8_t* p, std::int64_t bytes) {
-    for (std::int64_t i = 0; i < bytes; i += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T1);
-    }
+    prefetch<_MM_HINT_T1>(p, bytes);
 }
 
 // One line that is about to be written.
