@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from baton_worker.graphs import GraphedModel, Recorder, Repeater, Sizes
 from baton_worker.graphs.capture import Recording, Run
+from baton_worker.kernels.cpu.tape import Extent
 from baton_worker.models.decoder import Model
 from baton_worker.runner import Runner
 
@@ -17,19 +18,19 @@ class Counting:
         self._recorder = Repeater() if recorder is None else recorder
         self.captured = self.replays = 0
 
-    def capture(self, run: Run) -> Recording:
+    def capture(self, run: Run, extent: Extent) -> Recording:
         """See `Recorder`."""
         self.captured += 1
-        return _Counted(self._recorder.capture(run), self)
+        return _Counted(self._recorder.capture(run, extent), self)
 
 
 class _Counted:
     def __init__(self, recording: Recording, counts: Counting) -> None:
         self._recording, self._counts = recording, counts
 
-    def replay(self, rows: int) -> None:
+    def replay(self, extent: Extent) -> None:
         self._counts.replays += 1
-        self._recording.replay(rows)
+        self._recording.replay(extent)
 
 
 def replaying(

@@ -75,8 +75,8 @@ class Config(Settings, prefix="worker"):
     """Longest sequence in a step that is captured, in tokens. A graph has memory for partial sums
     of attention over as many."""
     replay_rows: int = Field(default=64, ge=0, le=4096)
-    """On a CPU: most rows of a decode step that is replayed, where kernels of our own do all of it.
-    Their calls are taken down once and made again without Python in between; 0 means never."""
+    """On a CPU: most rows of a step that is replayed, where kernels of our own do all of it. Their
+    calls are taken down once and made again without Python in between; 0 means never."""
     grammar: Annotated[str, GRAMMARS] = "llguidance"
     """Engine that makes structured output follow its grammar; gateways need the same. xgrammar is
     an extra."""

@@ -22,7 +22,7 @@ from baton_worker.grammar.constraints import Constraints
 from baton_worker.grammar.constraints import Engine as Grammars
 from baton_worker.grammar.spelling import Spelling, encoder
 from baton_worker.grammar.vocabulary import Vocabulary
-from baton_worker.graphs import CudaRecorder, GraphedModel, Recorder, Sizes, TapeRecorder, Untaped
+from baton_worker.graphs import CudaRecorder, GraphedModel, Recorder, TapeRecorder, Untaped
 from baton_worker.kv import KVCache
 from baton_worker.kv.transfer import Relay
 from baton_worker.layers.moe import watch
@@ -202,7 +202,7 @@ class Engine:
         assert isinstance(self._model, Model), "others are not captured"
         device = resolved.placement.device
         if recorder is None:
-            recorder = _recorder(resolved, resolved.graphs)
+            recorder = _recorder(resolved)
         return GraphedModel(self._model, self._cache, resolved.graphs, recorder, device)
 
     def _new_runner(self) -> Runner:
@@ -229,10 +229,10 @@ class Engine:
         return made
 
 
-def _recorder(resolved: Resolved, sizes: Sizes) -> Recorder:
+def _recorder(resolved: Resolved) -> Recorder:
     """What captures as the device can."""
     device = resolved.placement.device
-    return CudaRecorder(device) if device.type == "cuda" else TapeRecorder(sizes.rows[-1])
+    return CudaRecorder(device) if device.type == "cuda" else TapeRecorder()
 
 
 def _uncaptured(graphed: GraphedModel) -> str | None:

@@ -37,6 +37,8 @@ class Placement:
     """The order of what they hold."""
 
 
+_TAPED = 512
+"""Most tokens of a step that is replayed on a CPU: a larger one spends its time in kernels."""
 _ALIKE = LayerGroups((0,), (), ())
 
 
@@ -63,7 +65,7 @@ class Resolved:
     ranks: int = 1
     """Processes that have a part of the model each; bytes are those of all."""
     graphs: Sizes | None = None
-    """Decode steps that are captured and replayed."""
+    """Steps that are captured and replayed."""
     eager: str = ""
     """Why none is, as half a sentence."""
 
@@ -95,7 +97,8 @@ class Resolved:
             return f"decode steps run kernel by kernel: {self.eager}" if self.eager else ""
         if self.placement.device.type == "cuda":
             return f"decode steps replayed as {self.graphs}"
-        return f"decode steps of at most {self.graphs.rows[-1]} rows replayed"
+        most = f"{self.graphs.rows[-1]} rows and {self.graphs.tokens} tokens"
+        return f"steps of at most {most} replayed"
 
 
 def place(config: Config, rank: int = 0) -> Placement:
@@ -172,7 +175,7 @@ def resolve(
     taken = PageGroups(groups.windows, config.page_size, max_batch_tokens)
     budget = choose_pages(config, page_bytes, wanted, free, on_cpu, taken)
     eager = refuses(config, device, loaded, ranks.size)
-    graphs = None if eager else _graphs(config, device, budget.max_length)
+    graphs = None if eager else _graphs(config, device, budget.max_length, max_batch_tokens)
     if budget.max_length < wanted:
         log.warning(
             "%d KV pages hold sequences of at most %d tokens, not %d",
@@ -200,10 +203,11 @@ def resolve(
     )
 
 
-def _graphs(config: Config, device: torch.device, max_length: int) -> Sizes:
+def _graphs(config: Config, device: torch.device, max_length: int, max_batch_tokens: int) -> Sizes:
     if device.type != "cuda":
         # One size: a tape runs as many of its rows as it is told, of any length.
-        return Sizes((min(config.replay_rows, config.max_rows),), max_length)
+        rows = min(config.replay_rows, config.max_rows)
+        return Sizes((rows,), max_length, min(max_batch_tokens, _TAPED, rows * max_length))
     rows = min(config.cuda_graph_rows, config.max_rows)
     return Sizes.up_to(rows, min(config.cuda_graph_length, max_length))
 

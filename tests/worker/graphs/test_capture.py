@@ -11,17 +11,18 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker.graphs.capture import CudaRecorder, Repeater
+from baton_worker.kernels.cpu.tape import Extent
 
-CPU = torch.device("cpu")
+CPU, ONE = torch.device("cpu"), Extent.decode(1)
 
 
 def test_the_twin_runs_a_function_on_what_its_memory_holds_now() -> None:
     given, answer = torch.ones(3), torch.empty(3)
-    recording = Repeater().capture(lambda: answer.copy_(given * 2))  # type: ignore[arg-type, return-value]
+    recording = Repeater().capture(lambda: answer.copy_(given * 2), ONE)  # type: ignore[arg-type, return-value]
     assert answer.tolist() == [2, 2, 2]
     given.fill_(5)
     assert answer.tolist() == [2, 2, 2]
-    recording.replay(1)
+    recording.replay(ONE)
     assert answer.tolist() == [10, 10, 10]
 
 
@@ -69,7 +70,7 @@ def test_kernels_are_compiled_before_the_stream_of_the_capture_is_captured(
     recorder = CudaRecorder(CPU)
     for _ in range(2):
         said.clear()
-        recorder.capture(lambda: said.append("run"))
+        recorder.capture(lambda: said.append("run"), ONE)
         assert said == [
             "side waits for current",
             *("on side", "run", "run", "off"),
@@ -84,4 +85,4 @@ def test_what_cannot_be_captured_says_how_to_do_without(said: list[str]) -> None
             raise RuntimeError("operation not permitted when stream is capturing")
 
     with pytest.raises(ModelError, match=r"not permitted when .*--no-cuda-graphs"):
-        CudaRecorder(CPU).capture(run)
+        CudaRecorder(CPU).capture(run, ONE)

@@ -110,8 +110,8 @@ def test_the_choice_is_a_part_of_the_line_at_the_start(loaded: LoadedModel) -> N
     on_cpu = resolve(config, Placement(CPU, torch.float32, 1), loaded)
     assert on_cpu.graphs is None
     assert str(on_cpu).endswith("; decode steps run kernel by kernel: --replay-rows 0")
-    taped = replace(on_cpu, graphs=Sizes((12,), 512))
-    assert str(taped).endswith("; decode steps of at most 12 rows replayed")
+    taped = replace(on_cpu, graphs=Sizes((12,), 512, 400))
+    assert str(taped).endswith("; steps of at most 12 rows and 400 tokens replayed")
     captured = replace(taped, placement=Placement(GPU, torch.float32, 1), graphs=Sizes((1, 2), 64))
     assert str(captured).endswith(
         "; decode steps replayed as graphs of 1, 2 rows of at most 64 tokens"
@@ -123,13 +123,15 @@ def test_sizes_are_bounded_by_settings_and_batch(
 ) -> None:
     monkeypatch.setattr("baton_worker.resolution.refuses", lambda *_: None)
     monkeypatch.setattr("baton_worker.resolution.free_for_all", lambda *_: 1 << 30)
-    for device, changes, rows, length in (
-        (GPU, {"max_rows": 12, "cuda_graph_length": 64}, (1, 2, 4, 8, 12), 64),
-        (GPU, {"max_rows": 12, "cuda_graph_rows": 2}, (1, 2), 512),
-        (CPU, {"max_rows": 12, "cuda_graph_length": 64}, (12,), 512),
-        (CPU, {"max_rows": 12, "replay_rows": 2}, (2,), 512),
+    for device, changes, rows, length, tokens in (
+        (GPU, {"max_rows": 12, "cuda_graph_length": 64}, (1, 2, 4, 8, 12), 64, 0),
+        (GPU, {"max_rows": 12, "cuda_graph_rows": 2}, (1, 2), 512, 0),
+        (CPU, {"max_rows": 12, "cuda_graph_length": 64}, (12,), 512, 512),
+        (CPU, {"max_rows": 12, "replay_rows": 2}, (2,), 512, 512),
+        (CPU, {"max_rows": 12, "max_batch_tokens": 40}, (12,), 512, 40),
+        (CPU, {"max_rows": 12, "max_length": 20}, (12,), 20, 240),
     ):
         place = Placement(device, torch.float32, 1)
         monkeypatch.setattr("baton_worker.resolution.numbers", lambda *_: [1])
         resolved = resolve(Config(num_pages=1000, page_size=8, **changes), place, loaded)
-        assert resolved.graphs == Sizes(rows, length)
+        assert resolved.graphs == Sizes(rows, length, tokens)

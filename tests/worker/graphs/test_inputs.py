@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.graphs.choice import Sizes
-from baton_worker.graphs.inputs import Inputs
+from baton_worker.graphs.inputs import DecodeInputs, RaggedInputs
+from baton_worker.kernels.cpu.tape import Extent
 from baton_worker.kv import KVCache, LayerGroups
 from baton_worker.models import load_model
 
@@ -34,7 +34,7 @@ def step(*starts: int) -> tuple[torch.Tensor, torch.Tensor, AttentionBatch]:
 
 
 def test_a_step_and_its_padding(cache: KVCache) -> None:
-    inputs = Inputs(cache, Sizes((2, 4), 12), CPU)
+    inputs = DecodeInputs(cache, 4, 12, CPU)
     for starts in ((5, 0, 3), (2,)):
         tokens, positions, batch = step(*starts)
         inputs.write(tokens, positions, batch)
@@ -54,7 +54,7 @@ def test_a_step_and_its_padding(cache: KVCache) -> None:
 
 
 def test_every_size_reads_the_same_memory_at_the_same_place(cache: KVCache) -> None:
-    inputs = Inputs(cache, Sizes((1, 2, 4), 12), CPU)
+    inputs = DecodeInputs(cache, 4, 12, CPU)
     found = []
     for rows in (1, 2, 4):
         batch = inputs.batch(rows)
@@ -67,6 +67,47 @@ def test_every_size_reads_the_same_memory_at_the_same_place(cache: KVCache) -> N
 
 
 def test_a_plan_is_made_for_the_longest_rows(cache: KVCache) -> None:
-    batch = Inputs(cache, Sizes((2,), 12), CPU).batch(2)
+    batch = DecodeInputs(cache, 2, 12, CPU).batch(2)
     assert (batch.counts, batch.starts) == ((1, 1), (11, 11))
     assert batch.of(1).starts == (11, 11)
+
+
+def test_a_step_of_any_shape(cache: KVCache) -> None:
+    inputs = RaggedInputs(cache, Extent(9, 3), 12, CPU)
+    tables = np.arange(18, dtype=np.int32).reshape(2, 3, 3)
+    for counts, starts in (((4, 1, 3), (0, 5, 2)), ((2, 3), (1, 0))):
+        batch = AttentionBatch.build_all(counts, starts, tables[:, : len(counts)], PAGE, CPU)
+        positions = torch.from_numpy(batch.flat()[1])
+        inputs.write(positions + 100, positions, batch)
+        whole, rows, tokens = inputs.batch(Extent(9, 3)), len(counts), sum(counts)
+        assert inputs.positions[:tokens].equal(positions)
+        assert inputs.tokens[:tokens].equal(positions + 100)
+        assert whole.query_starts[: rows + 1].equal(batch.query_starts)
+        assert whole.lengths[:rows].equal(batch.lengths)
+        for group in range(2):
+            ours, theirs = whole.of(group), batch.of(group)
+            assert ours.slots[:tokens].equal(theirs.slots)
+            width = theirs.page_table.shape[1]
+            assert ours.page_table[:rows, :width].equal(theirs.page_table)
+
+
+def test_tokens_are_dealt_to_rows(cache: KVCache) -> None:
+    """A plan is made for them, so each row has one at least."""
+    batch = RaggedInputs(cache, Extent(11, 4), 12, CPU).batch(Extent(11, 4))
+    assert (batch.counts, batch.starts) == ((3, 3, 3, 2), (9, 9, 9, 10))
+    assert batch.slots.shape == (11,) and batch.lengths.shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("most", "tried"), [((9, 5), (4, 3)), ((3, 3), (3, 2)), ((9, 1), (4, 1)), ((1, 1), (1, 1))]
+)
+def test_what_is_tried_out_writes_to_the_spare_page(
+    cache: KVCache, most: tuple[int, int], tried: tuple[int, int]
+) -> None:
+    inputs = RaggedInputs(cache, Extent(*most), 12, CPU)
+    assert inputs.try_out(Extent(*most)) == tried
+    batch = inputs.batch(Extent(*tried))
+    slots = list(range(PAGES * PAGE, PAGES * PAGE + tried[0]))
+    assert batch.slots.tolist() == batch.of(1).slots.tolist() == slots
+    assert batch.query_starts[-1] == batch.lengths[-1] == tried[0]
+    assert (batch.query_starts[1:] > batch.query_starts[:-1]).all()

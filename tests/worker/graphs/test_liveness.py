@@ -13,7 +13,7 @@ from baton_worker.kernels.cpu.tape import Call
 
 def call(*arguments: Tensor | int) -> Call:
     numbers = (x.data_ptr() if isinstance(x, Tensor) else x for x in arguments)
-    return Call(1, 0, (3, *numbers))
+    return Call(1, 0, False, (3, *numbers))
 
 
 def memory(size: int = 100) -> Tensor:

@@ -1,4 +1,4 @@
-"""Decode steps that are replayed as calls of kernels, against those that Python makes."""
+"""Steps that are replayed as calls of kernels, against those that Python makes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from baton_worker.models import LoadedModel, load_model
 from baton_worker.models.decoder import Model
 from tests import tiny
 from tests.fakes.graphs import Counting
-from tests.worker.graphs.test_model import BLOCKS, CPU, PAGE, Texts, bits, check
+from tests.worker.graphs.test_model import BLOCKS, CPU, PAGE, PROMPTS, WHO, Texts, bits, check
 
 pytestmark = pytest.mark.skipif(Tape.refuses() is not None, reason=str(Tape.refuses()))
-ROWS = 16
+ROWS, TOKENS = 16, 160
 TAPED = {
     "LlamaForCausalLM": "grouped heads, a rope",
     "Qwen2ForCausalLM": "biases",
@@ -36,14 +36,14 @@ TAPED = {
 
 def on_tape(texts: Texts, recorder: Recorder) -> GraphedModel:
     assert isinstance(texts.loaded.model, Model)
-    sizes = Sizes((ROWS,), PAGE * BLOCKS)
+    sizes = Sizes((ROWS,), PAGE * BLOCKS, TOKENS)
     made = GraphedModel(texts.loaded.model, texts.cache, sizes, recorder, CPU)
     made.capture()
     return made
 
 
 def taped(texts: Texts) -> tuple[GraphedModel, Counting]:
-    counts = Counting(TapeRecorder(ROWS))
+    counts = Counting(TapeRecorder())
     made = on_tape(texts, counts)
     assert made.holds()
     counts.replays = 0
@@ -63,7 +63,49 @@ def tiny_model(folder: Path, architecture: str, dtype: torch.dtype = torch.float
 def test_replayed_steps_have_the_bits_of_eager_ones(
     tmp_path: Path, architecture: str, dtype: torch.dtype
 ) -> None:
-    check(tiny_model(tmp_path, architecture, dtype), bits, taped)
+    _, replays = check(tiny_model(tmp_path, architecture, dtype), bits, taped)
+    assert replays == 1 + len(WHO) * 2, "the prompts too"
+
+
+RAGGED = [
+    PROMPTS,
+    (range(11), [1, 4, 1, 1, 7, 1, 2, 1, 1, 3, 1]),
+    ([3], [6]),
+    ([0, 10, 5], [2, 1, 1]),
+    (range(9), [1] * 9),
+    ([7, 2], [5, 5]),
+    (range(11), [15] * 11),
+    ([6, 1, 8], [1, 12, 1]),
+]
+
+
+@pytest.mark.row("F13.06")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("architecture", TAPED)
+def test_prompts_and_rows_beside_them_are_replayed(
+    tmp_path: Path, architecture: str, dtype: torch.dtype
+) -> None:
+    _, replays = check(tiny_model(tmp_path, architecture, dtype), bits, taped, RAGGED)
+    assert replays == len(RAGGED) - 1, "one has more tokens than were captured"
+
+
+def test_states_of_a_prompt_stay_as_they_were(stories: Path) -> None:
+    """Whoever keeps them, as a head that drafts does, finds them after the next step."""
+    texts = Texts(load_model(stories, device=CPU, dtype=torch.float32), 2)
+    model, _ = taped(texts)
+    hidden, _ = texts.step(model, [0, 1], [9, 5])
+    kept = hidden.clone()
+    texts.step(model, [0, 1], [4, 6])
+    assert torch.equal(hidden, kept)
+
+
+def test_a_replay_of_a_prompt_that_differs_is_found(stories: Path) -> None:
+    texts = Texts(load_model(stories, device=CPU, dtype=torch.float32), 2)
+    model, _ = taped(texts)
+    assert model._ragged is not None and model.holds()
+    plain = model._ragged._recording.replay
+    model._ragged._recording.replay = lambda e: plain(e._replace(tokens=e.tokens - 1))  # type: ignore[method-assign]
+    assert not model.holds()
 
 
 @pytest.mark.parametrize("given", [{"kv_cache_dtype": "fp8"}, {"kv_cache_layout": "nhd"}])
@@ -87,17 +129,18 @@ def test_a_capture_leaves_pages_as_they_are(stories: Path) -> None:
 
 def test_kernels_share_memory(stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of five layers needs about what one of them needs."""
-    loaded, sizes = load_model(stories, device=CPU, dtype=torch.float32), list[int]()
+    loaded, sizes = load_model(stories, device=CPU, dtype=torch.float32), list[tuple[int, int]]()
 
     def measured(calls: Sequence[Call], made: Sequence[Tensor]) -> tuple[list[Call], Tensor]:
         moved, memory = shared(calls, made)
-        sizes.extend((sum(tensor.nbytes for tensor in made), memory.nbytes))
+        sizes.append((sum(tensor.nbytes for tensor in made), memory.nbytes))
         return moved, memory
 
     monkeypatch.setattr("baton_worker.graphs.tape.shared", measured)
-    on_tape(Texts(loaded, 5), TapeRecorder(ROWS))
-    apart, together = sizes
-    assert 0 < together < apart / 4
+    on_tape(Texts(loaded, 5), TapeRecorder())
+    for apart, together in sizes:
+        assert 0 < together < apart / 4
+    assert len(sizes) == 2, "decode steps, and those of any shape"
 
 
 @pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "BloomForCausalLM"])
@@ -106,7 +149,7 @@ def test_models_that_need_more_than_our_kernels_are_left_to_python(
 ) -> None:
     loaded = tiny_model(tmp_path, architecture)
     with pytest.raises(Untaped, match="torch computes a part of it"):
-        on_tape(Texts(loaded, 5), TapeRecorder(ROWS))
+        on_tape(Texts(loaded, 5), TapeRecorder())
 
 
 def test_a_model_that_computes_in_torch_says_so(tmp_path: Path) -> None:
@@ -116,7 +159,7 @@ def test_a_model_that_computes_in_torch_says_so(tmp_path: Path) -> None:
     plain = type(head).forward
     head.forward = lambda x: torch.softmax(plain(head, x), -1)  # type: ignore[method-assign]
     with pytest.raises(Untaped, match=r"^torch computes a part of it \(_softmax\)$"):
-        on_tape(Texts(loaded, 5), TapeRecorder(ROWS))
+        on_tape(Texts(loaded, 5), TapeRecorder())
 
 
 def test_a_number_that_the_host_looks_at_is_refused(tmp_path: Path) -> None:
@@ -126,7 +169,7 @@ def test_a_number_that_the_host_looks_at_is_refused(tmp_path: Path) -> None:
     plain = type(embedding).forward
     embedding.forward = lambda t, p: plain(embedding, t, p) * p.max().item()  # type: ignore[method-assign]
     with pytest.raises(Untaped, match="torch computes a part of it"):
-        on_tape(Texts(loaded, 5), TapeRecorder(ROWS))
+        on_tape(Texts(loaded, 5), TapeRecorder())
 
 
 @pytest.fixture
@@ -158,7 +201,7 @@ def test_a_model_whose_replays_differ_runs_kernel_by_kernel(
 def test_an_engine_replays_by_itself(stories: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         engine = Engine.build(config(stories))
-    assert "decode steps of at most 8 rows replayed" in caplog.text
+    assert "steps of at most 8 rows and 512 tokens replayed" in caplog.text
     assert engine._runner._model is engine._graphed
     assert Engine.build(config(stories, replay_rows=0))._graphed is None
 

@@ -1,18 +1,20 @@
-"""Decode steps as captured graphs: launched once and replayed, padded to the next size.
+"""Steps as captured graphs: launched once and replayed.
 
 A decode step of a small model is a few hundred kernels of some microseconds each, and a host that
 launches them one by one is the slower of the two. Captured on a GPU they are one launch (CUDA
 graphs), on a CPU one loop over the calls of kernels (a tape). What a graph reads and writes stays
-at the addresses of the capture, and its shapes are those of the capture: so a step of R rows is
-written into memory of its own (`inputs`), padded to the next size that was captured (`choice`),
-and replayed (`model`, `capture`).
+at the addresses of the capture, and its shapes are those of the capture: so a decode step of R rows
+is written into memory of its own (`inputs`), padded to the next size that was captured (`choice`),
+and replayed (`model`, `capture`). A tape is told how much of its capture there is: it needs no
+padding, and replays steps of any shape (`ragged`).
 
     choice.py    which sizes are captured, or why none are
     inputs.py    the memory that captured steps read
     capture.py   a function that runs again: on a GPU, and the twin in Python
     tape.py      a function that runs again on a CPU
     liveness.py  which memory its kernels can share
-    model.py     a model whose decode steps are replayed; a runner cannot tell it apart
+    ragged.py    steps of any shape, up to their hidden states
+    model.py     a model whose steps are replayed; a runner cannot tell it apart
 """
 
 from __future__ import annotations

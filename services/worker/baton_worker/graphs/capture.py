@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from baton.errors import ModelError
+from baton_worker.kernels.cpu.tape import Extent
 
 Run: TypeAlias = Callable[[], Sequence[Tensor]]
 """Reads and writes memory that is there before and after. What it allocates besides is its own, but
@@ -22,17 +23,17 @@ nothing of that may happen while a stream is captured."""
 class Recording(Protocol):
     """A function that was captured."""
 
-    def replay(self, rows: int) -> None:
-        """Run it again, on what its memory holds now, for the first `rows` rows at least; queued on
-        the current stream."""
+    def replay(self, extent: Extent) -> None:
+        """Run it again, on what its memory holds now, for the first tokens and rows at least;
+        queued on the current stream."""
         ...
 
 
 class Recorder(Protocol):
     """Captures functions, of which only one runs at a time."""
 
-    def capture(self, run: Run) -> Recording:
-        """Run a function and take down what it does."""
+    def capture(self, run: Run, extent: Extent) -> Recording:
+        """Run a function for so many tokens and rows, and take down what it does."""
         ...
 
 
@@ -49,7 +50,7 @@ class CudaRecorder:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
-    def capture(self, run: Run) -> Recording:
+    def capture(self, run: Run, extent: Extent) -> Recording:
         """See `Recorder`.
 
         Raises:
@@ -84,7 +85,7 @@ class _Graph:
     def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
         self._graph = graph
 
-    def replay(self, rows: int) -> None:
+    def replay(self, extent: Extent) -> None:
         """See `Recording`."""
         self._graph.replay()
 
@@ -93,7 +94,7 @@ class Repeater:
     """The twin, on any device: a replay calls the function. It costs what the padding costs and
     saves nothing, so no worker chooses it; what tests compare is everything but the graph."""
 
-    def capture(self, run: Run) -> Recording:
+    def capture(self, run: Run, extent: Extent) -> Recording:
         """See `Recorder`."""
         run()
         return _Repeated(run)
@@ -103,6 +104,6 @@ class _Repeated:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def replay(self, rows: int) -> None:
+    def replay(self, extent: Extent) -> None:
         """See `Recording`."""
         self._run()

@@ -1,4 +1,4 @@
-"""Which decode steps are captured, or why none are."""
+"""Which steps are captured, or why none are."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ _SHOWN = 6
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The steps that are captured: rows of each, ascending, and how long a sequence may be."""
+    """The steps that are captured: rows of those that decode, ascending, how long a sequence may
+    be, and how large a step of any shape."""
 
     rows: tuple[int, ...]
     length: int
-    """Most tokens of a row, the new one included: attention is captured for as many."""
+    """Most tokens of a row, the new ones included: attention is captured for as many."""
+    tokens: int = 0
+    """Most new tokens of a step in which rows have any number of them; 0: none is captured."""
 
     @classmethod
     def up_to(cls, rows: int, length: int) -> Sizes:

@@ -9,78 +9,102 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.graphs.choice import Sizes
+from baton_worker.kernels.cpu.tape import Extent
 from baton_worker.kv import KVCache
 
 
 class Inputs:
-    """A step of as many rows as the largest size; smaller sizes read its front.
+    """A step of at most so many tokens and rows; smaller ones take the front.
 
-        row      0 ... R - 1      R ... size - 1
-        holds    the step         token 0 at position 0 of the spare page
-
-    Padding writes its key to the spare page and reads that one alone: it touches no page of a
-    sequence. Entries of a block table behind those of the step hold what longer rows have left
-    there; a backend that can be captured does not read them.
+    Entries of a block table behind those of the step hold what longer rows have left there; a
+    backend that can be captured does not read them. Before the first step all tokens are token 0 at
+    position 0 of the spare page.
 
     Args:
-        cache: whose first spare page is for the padding.
-        sizes: what is captured.
+        cache: whose first spare page is for what is no step of a sequence.
+        most: tokens and rows.
+        length: most tokens of a row, the new ones included.
         device: where steps run.
     """
 
-    def __init__(self, cache: KVCache, sizes: Sizes, device: torch.device) -> None:
-        rows, groups = sizes.rows[-1], len(cache.groups.windows)
-        width = -(-sizes.length // cache.page_size)
-        self._cache, self._sizes, self._page = cache, sizes, cache.num_pages
+    def __init__(self, cache: KVCache, most: Extent, length: int, device: torch.device) -> None:
+        groups, width = len(cache.groups.windows), -(-length // cache.page_size)
+        self._length, self._page_size, self._page = length, cache.page_size, cache.num_pages
+        self._spare = self._page * cache.page_size
+        """The first slot of the spare page."""
         full = partial(torch.full, dtype=torch.int64, device=device)
-        self.tokens, self.positions = full((rows,), 0), full((rows,), 0)
-        """int64 [rows] each"""
-        self._slots = full((groups, rows), self._page * cache.page_size)
+        self.tokens, self.positions = full((most.tokens,), 0), full((most.tokens,), 0)
+        """int64 [tokens] each"""
+        self._slots = full((groups, most.tokens), self._spare)
         full = partial(torch.full, dtype=torch.int32, device=device)
-        self._lengths, self._tables = full((rows,), 1), full((groups, rows, width), self._page)
-        self._starts = torch.arange(rows + 1, dtype=torch.int32, device=device)
-        self._filled = 0
-        """Rows in front that hold a step and not padding."""
+        self._lengths = full((most.rows,), 1)
+        self._tables = full((groups, most.rows, width), self._page)
+        self._starts = torch.arange(most.rows + 1, dtype=torch.int32, device=device)
 
-    def batch(self, rows: int) -> AttentionBatch:
-        """The step as attention sees it, padding included. What is on the host says that every row
-        is as long as any may be: a plan that is made for this one serves them all."""
+    def _view(self, counts: tuple[int, ...]) -> AttentionBatch:
+        """The step as attention sees it, of rows with so many new tokens. What is on the host says
+        that every row is as long as any may be: a plan that is made for this one serves them all.
+        """
+        rows, tokens = len(counts), sum(counts)
         first, *others = (
             AttentionBatch(
                 query_starts=self._starts[: rows + 1],
                 lengths=self._lengths[:rows],
                 page_table=table[:rows],
-                slots=slots[:rows],
-                counts=(1,) * rows,
-                starts=(self._sizes.length - 1,) * rows,
-                page_size=self._cache.page_size,
+                slots=slots[:tokens],
+                counts=counts,
+                starts=tuple(self._length - count for count in counts),
+                page_size=self._page_size,
             )
             for slots, table in zip(self._slots, self._tables, strict=True)
         )
         return replace(first, others=tuple(others))
 
     def write(self, tokens: Tensor, positions: Tensor, batch: AttentionBatch) -> None:
-        """Put in a step of one new token per row; the rows behind it are padding."""
-        rows = len(batch.counts)
-        self.tokens[:rows].copy_(tokens)
-        self.positions[:rows].copy_(positions)
+        """Put in a step."""
+        count, rows = len(tokens), len(batch.counts)
+        self.tokens[:count].copy_(tokens)
+        self.positions[:count].copy_(positions)
         self._lengths[:rows].copy_(batch.lengths)
         for group, (slots, table) in enumerate(zip(self._slots, self._tables, strict=True)):
             part = batch.of(group)
-            slots[:rows].copy_(part.slots)
+            slots[:count].copy_(part.slots)
             table[:rows, : part.page_table.shape[1]].copy_(part.page_table)
-        self._pad(rows)
+
+
+class DecodeInputs(Inputs):
+    """A step of one new token per row, of as many rows as the largest size.
+
+        row      0 ... R - 1      R ... size - 1
+        holds    the step         token 0 at position 0 of the spare page
+
+    Padding writes its key to the spare page and reads that one alone: it touches no page of a
+    sequence.
+    """
+
+    def __init__(self, cache: KVCache, rows: int, length: int, device: torch.device) -> None:
+        super().__init__(cache, Extent.decode(rows), length, device)
+        self._rows, self._filled = rows, 0
+        """Rows in all, and those in front that hold a step and not padding."""
+
+    def batch(self, rows: int) -> AttentionBatch:
+        """The step as attention sees it, padding included."""
+        return self._view((1,) * rows)
+
+    def write(self, tokens: Tensor, positions: Tensor, batch: AttentionBatch) -> None:
+        """Put in a step; the rows behind it are padding."""
+        super().write(tokens, positions, batch)
+        self._pad(len(batch.counts))
 
     def try_out(self, size: int) -> int:
         """Put in rows of several lengths, at most `size`, that write to the spare page alone, each
         at a place of its own. Returns how many."""
-        rows, first = min(size, self._cache.page_size), self._page * self._cache.page_size
+        rows = min(size, self._page_size)
         order = torch.arange(rows, device=self.positions.device).flip(0)
         self.tokens[:rows] = order % 2
         self.positions[:rows], self._lengths[:rows] = order, order + 1
-        self._slots[:, :rows], self._tables[:, :rows, 0] = first + order, self._page
-        self._filled = self._sizes.rows[-1]
+        self._slots[:, :rows], self._tables[:, :rows, 0] = self._spare + order, self._page
+        self._filled = self._rows
         return rows
 
     def _pad(self, rows: int) -> None:
@@ -89,6 +113,35 @@ class Inputs:
             left = slice(rows, self._filled)
             self.tokens[left] = self.positions[left] = 0
             self._lengths[left] = 1
-            self._slots[:, left] = self._page * self._cache.page_size
+            self._slots[:, left] = self._spare
             self._tables[:, left, 0] = self._page
         self._filled = rows
+
+
+class RaggedInputs(Inputs):
+    """A step of any number of new tokens per row. There is no padding: what replays it is told how
+    much of it there is."""
+
+    def batch(self, extent: Extent) -> AttentionBatch:
+        """The step as attention sees it, of so many tokens in so many rows, none without."""
+        each, more = divmod(extent.tokens, extent.rows)
+        return self._view((each + 1,) * more + (each,) * (extent.rows - more))
+
+    def write(self, tokens: Tensor, positions: Tensor, batch: AttentionBatch) -> None:
+        """Put in a step."""
+        super().write(tokens, positions, batch)
+        self._starts[: len(batch.query_starts)].copy_(batch.query_starts)
+
+    def try_out(self, most: Extent) -> Extent:
+        """Put in rows of one, two, three ... tokens that write to the spare page alone, each token
+        at a place of its own; later rows see the earlier ones. Returns how much it is."""
+        tokens, counts = min(most.tokens, self._page_size), list[int]()
+        while sum(counts) < tokens:
+            left = tokens - sum(counts)
+            counts.append(left if len(counts) + 1 == most.rows else min(len(counts) + 1, left))
+        ends, rows = torch.tensor(counts).cumsum(0), len(counts)
+        order = torch.arange(tokens, device=self.positions.device)
+        self.tokens[:tokens], self.positions[:tokens] = order % 2, order
+        self._starts[0], self._starts[1 : rows + 1], self._lengths[:rows] = 0, ends, ends
+        self._slots[:, :tokens], self._tables[:, :rows, 0] = self._spare + order, self._page
+        return Extent(tokens, rows)

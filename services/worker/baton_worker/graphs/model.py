@@ -1,4 +1,4 @@
-"""A model whose decode steps are replayed."""
+"""A model whose steps are replayed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from torch import Tensor
 from baton_worker.attention import AttentionBatch
 from baton_worker.graphs.capture import Recorder, Recording
 from baton_worker.graphs.choice import Sizes
-from baton_worker.graphs.inputs import Inputs
+from baton_worker.graphs.inputs import DecodeInputs
+from baton_worker.graphs.ragged import RaggedSteps
+from baton_worker.kernels.cpu.tape import Extent
 from baton_worker.kv import KVCache
 from baton_worker.layers.texts import Texts
 from baton_worker.models.decoder import Model, Plans
 
 
 class GraphedModel:
-    """Replays steps in which every row has one new token, up to its logits, and runs all others as
-    the model does. Before `capture` it is the model.
+    """Replays steps in which every row has one new token, up to its logits; others up to their
+    hidden states where `sizes` says so, or runs them as the model does. Before `capture` it is the
+    model.
 
     Sampling is not part of a graph: what is done to logits, grammars and penalties among it, does
     not know whether they were replayed.
@@ -41,7 +44,11 @@ class GraphedModel:
     ) -> None:
         self._model, self._cache, self._sizes, self.recorder = model, cache, sizes, recorder
         self.dtype = model.dtype
-        self._inputs = Inputs(cache, sizes, device)
+        self._device, self._inputs = (
+            device,
+            DecodeInputs(cache, sizes.rows[-1], sizes.length, device),
+        )
+        self._ragged: RaggedSteps | None = None
         self._recordings: dict[int, Recording] = {}
         self._hidden, self._logits = torch.empty(0), torch.empty(0)
         self._replayed: Tensor | None = None
@@ -61,7 +68,14 @@ class GraphedModel:
             if several and not self._recordings:
                 self._hidden, self._logits = map(torch.empty_like, self._answer(batch, plans))
             run = partial(self._run_into if several else self._run, batch, plans)
-            self._recordings[rows] = self.recorder.capture(run)
+            self._recordings[rows] = self.recorder.capture(run, Extent.decode(rows))
+        if self._sizes.tokens:
+            self._ragged = self._capture_ragged(self._sizes.tokens)
+
+    def _capture_ragged(self, tokens: int) -> RaggedSteps:
+        most = Extent(tokens, min(tokens, self._sizes.rows[-1]))
+        length = self._sizes.length
+        return RaggedSteps(self._model, self._cache, most, length, self.recorder, self._device)
 
     def _run(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor, ...]:
         """Captured, where there is one size."""
@@ -84,13 +98,15 @@ class GraphedModel:
         for size, recording in self._recordings.items():
             rows = self._inputs.try_out(size)
             batch = self._inputs.batch(rows)
+            self._hidden.fill_(torch.nan)
+            # First, so that it finds no keys that the model has left.
+            recording.replay(Extent.decode(rows))
             hidden, logits = self._answer(batch, self._model.plan(batch, self._cache.groups))
-            recording.replay(rows)
             if not torch.equal(self._hidden[:rows], hidden):
                 return False
             if not torch.equal(self._logits[:rows], logits):
                 return False
-        return True
+        return self._ragged is None or self._ragged.holds()
 
     def _answer(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor, Tensor]:
         rows, inputs = len(batch.counts), self._inputs
@@ -112,10 +128,12 @@ class GraphedModel:
         assert cache is self._cache
         self._replayed, size = None, None if texts else self._size(batch)
         if size is None:
-            return self._model.forward(tokens, positions, batch, cache, texts)
+            if self._ragged is None or texts or not self._ragged.fits(batch):
+                return self._model.forward(tokens, positions, batch, cache, texts)
+            return self._ragged.forward(tokens, positions, batch)
         cache.begin(batch)
         self._inputs.write(tokens, positions, batch)
-        self._recordings[size].replay(len(tokens))
+        self._recordings[size].replay(Extent.decode(len(tokens)))
         # A copy: whoever keeps it for longer than a step finds what was there.
         self._replayed = self._hidden[: len(tokens)].clone()
         return self._replayed

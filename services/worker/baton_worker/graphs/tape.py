@@ -1,4 +1,4 @@
-"""Decode steps on a CPU as calls of kernels: taken down once, made again without Python.
+"""Steps on a CPU as calls of kernels: taken down once, made again without Python.
 
 A step of a small model is a few hundred calls of some microseconds. Python takes as long to come
 from one to the next, and its own code has left the caches by then.
@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from baton.errors import ModelError
 from baton_worker.graphs.capture import Recording, Run
 from baton_worker.graphs.liveness import shared
-from baton_worker.kernels.cpu.tape import Call, Tape, listening
+from baton_worker.kernels.cpu.tape import Call, Extent, Tape, listening
 
 _MADE = frozenset(f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty"))
 """Operators that make memory and write nothing."""
@@ -35,12 +35,12 @@ class Untaped(ModelError):
 
 
 class _Operator:
-    """A call of an operator of torch; it computes every row that was taken down."""
+    """A call of an operator of torch; it computes all that was taken down."""
 
     def __init__(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any):
         self._operator, self._args, self._kwargs, self._out = operator, args, kwargs, out
 
-    def replay(self, rows: int) -> None:
+    def replay(self, extent: Extent) -> None:
         """See `Recording`."""
         answer = self._operator(*self._args, **self._kwargs)
         if answer is not self._out:
@@ -55,12 +55,9 @@ _Item: TypeAlias = Call | _Operator
 
 
 class TapeRecorder:
-    """Takes a function down for `rows` rows; a replay runs as many of them as it is told."""
+    """Takes a function down; a replay runs as many of its tokens and rows as it is told."""
 
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-
-    def capture(self, run: Run) -> Recording:
+    def capture(self, run: Run, extent: Extent) -> Recording:
         """See `Recorder`.
 
         Raises:
@@ -70,7 +67,7 @@ class TapeRecorder:
         watch = _Watch(items.append)
         with watch, listening(items.append):
             kept = run()
-        return _Taped(items, watch.made, kept, self._rows, run)
+        return _Taped(items, watch.made, kept, extent, run)
 
 
 class _Taped:
@@ -81,36 +78,38 @@ class _Taped:
         items: Sequence[_Item],
         made: Sequence[Tensor],
         kept: Sequence[Tensor],
-        rows: int,
+        extent: Extent,
         run: Run,
     ) -> None:
         operators = [item for item in items if isinstance(item, _Operator)]
         seen = set(_storages((kept, *(operator.memory() for operator in operators))))
         own = [tensor for tensor in made if not seen & set(_storages(tensor))]
         moved, memory = shared([item for item in items if isinstance(item, Call)], own)
-        self._parts = list(_parts(items, moved, rows))
+        self._parts = list(_parts(items, moved, extent))
         # What operators hold they keep themselves; `run` keeps what plans and batches point to.
         self._keeps = memory, kept, run
 
-    def replay(self, rows: int) -> None:
+    def replay(self, extent: Extent) -> None:
         """See `Recording`."""
         for part in self._parts:
-            part.replay(rows)
+            part.replay(extent)
 
 
-def _parts(items: Sequence[_Item], moved: Sequence[Call], rows: int) -> Iterator[Tape | _Operator]:
+def _parts(
+    items: Sequence[_Item], moved: Sequence[Call], extent: Extent
+) -> Iterator[Tape | _Operator]:
     """Calls that follow one another as one tape each, with what they have become; operators."""
     after = iter(moved)
     for is_call, some in groupby(items, lambda item: isinstance(item, Call)):
         if is_call:
-            yield _tape([next(after) for _ in some], rows)
+            yield _tape([next(after) for _ in some], extent)
         else:
             yield from (item for item in some if isinstance(item, _Operator))
 
 
-def _tape(calls: list[Call], rows: int) -> Tape:
+def _tape(calls: list[Call], extent: Extent) -> Tape:
     try:
-        return Tape(calls, rows)
+        return Tape(calls, extent)
     except ValueError as error:
         raise Untaped(str(error)) from error
 

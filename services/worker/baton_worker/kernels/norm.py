@@ -55,7 +55,7 @@ class CpuNorm:
         self._address = ctypes.addressof(self._norm)
         kernels = library("norm")
         assert kernels is not None, "refuses() was not asked"
-        self._run = Kernel(kernels.baton_norm, 4, rows=2)
+        self._run = Kernel(kernels.baton_norm, 4, tokens=2)
 
     @classmethod
     def refuses(cls, weight: Tensor | None, dtype: torch.dtype, device: torch.device) -> str | None:

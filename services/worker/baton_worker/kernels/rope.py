@@ -85,7 +85,7 @@ class CpuAngles:
         self._address = ctypes.addressof(self._rope)
         kernels = library("rope")
         assert kernels is not None, "refuses() was not asked"
-        self._run = Kernel(kernels.baton_turn, 5, rows=2)
+        self._run = Kernel(kernels.baton_turn, 5, tokens=2)
 
     def __call__(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """int64 [T] to [T, 1, dim] twice."""
@@ -144,7 +144,7 @@ class CpuHeads:
         self._address = ctypes.addressof(self._heads)
         kernels = library("rope")
         assert kernels is not None, "refuses() was not asked"
-        self._run = Kernel(kernels.baton_place, 9, rows=2)
+        self._run = Kernel(kernels.baton_place, 9, tokens=2)
 
     def __call__(
         self, heads: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, pages: Tensor

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from baton_worker.kernels.cpu.linear import CpuLinear
-from baton_worker.kernels.cpu.tape import Call, Kernel, Tape, listening
+from baton_worker.kernels.cpu.tape import Call, Extent, Kernel, Tape, listening
 from baton_worker.kernels.norm import CpuNorm
 
 pytestmark = pytest.mark.skipif(Tape.refuses() is not None, reason=str(Tape.refuses()))
@@ -36,12 +36,12 @@ def test_calls_are_made_again_on_what_memory_holds_now() -> None:
     run, x, calls = layer(), torch.randn(ROWS, WIDTH), list[Call]()
     with listening(calls.append):
         y, _between = run(x)
-    tape, other = Tape(calls, ROWS), torch.randn(ROWS, WIDTH)
-    wanted, before = run(other)[0], y.clone()
+    tape, other = Tape(calls, Extent.decode(ROWS)), torch.randn(ROWS, WIDTH)
+    wanted, before = run(other)[0], y.zero_().clone()
     x.copy_(other)
-    tape.replay(2)
+    tape.replay(Extent.decode(2))
     assert torch.equal(y[:2], wanted[:2]) and torch.equal(y[2:], before[2:])
-    tape.replay(ROWS)
+    tape.replay(Extent.decode(ROWS))
     assert torch.equal(y, wanted)
 
 
@@ -49,11 +49,11 @@ def test_rows_may_be_counted_in_parts() -> None:
     """As of the heads of tokens, each normed by itself."""
     norm = CpuNorm(None, None, size=8, eps=1e-5, dtype=torch.float32, centered=False)
     x, calls = torch.randn(ROWS, 3, 8), list[Call]()
+    wanted = norm(x)
     with listening(calls.append):
         y = norm(x)
-    wanted = y.clone()
     y.zero_()
-    Tape(calls, ROWS).replay(4)
+    Tape(calls, Extent.decode(ROWS)).replay(Extent.decode(4))
     assert torch.equal(y[:4], wanted[:4]) and not y[4:].any()
 
 
@@ -62,8 +62,8 @@ def test_what_does_not_run_for_rows_is_refused() -> None:
     calls = list[Call]()
     with listening(calls.append):
         norm(torch.randn(7, 8))
-    with pytest.raises(ValueError, match="something else than the rows"):
-        Tape(calls, 2)
+    with pytest.raises(ValueError, match="something else than the tokens"):
+        Tape(calls, Extent.decode(2))
 
 
 def test_other_threads_and_other_times_are_not_listened_to() -> None:
@@ -87,8 +87,8 @@ def test_arguments_arrive_in_order_and_whole() -> None:
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None
     given = tuple((1 << 40) + number for number in range(12))
-    call = Call(address, 3, (*given[:3], 10, *given[4:]))
-    Tape([call], 5).replay(4)
+    call = Call(address, 3, False, (*given[:3], 10, *given[4:]))
+    Tape([call], Extent.decode(5)).replay(Extent.decode(4))
     assert heard == [(*given[:3], 8, *given[4:])]
 
 
@@ -97,6 +97,7 @@ def test_a_null_pointer_is_null() -> None:
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
     function = kind(lambda *given: heard.append(given))
     with listening(calls.append):
-        Kernel(function, 2, rows=1)(None, 3)
-    Tape(calls, 3).replay(2)
-    assert heard == [(None, 3), (None, 2)]
+        Kernel(function, 2, tokens=1)(None, 3)
+    assert not heard, "taken down, not made"
+    Tape(calls, Extent.decode(3)).replay(Extent.decode(2))
+    assert heard == [(None, 2)]

@@ -100,8 +100,8 @@ class CpuLinear:
             **({} if self._compact is None else self._compact.pointers()),
         )
         self._address = ctypes.addressof(self._weight)
-        self._run = Kernel(kernels.baton_linear, 6, rows=2)
-        self._copy_rows = Kernel(kernels.baton_compact_rows, 4, rows=2)
+        self._run = Kernel(kernels.baton_linear, 6, tokens=2)
+        self._copy_rows = Kernel(kernels.baton_compact_rows, 4, tokens=2)
 
     @classmethod
     def refuses(cls, weight: Tensor | Blocks | Rounding, like: Tensor | None = None) -> str | None:

@@ -14,9 +14,10 @@ using Argument = std::int64_t;  // or a pointer: the calling conventions of x86-
 
 struct Call {
     const void* function;
-    Argument count;    // of its arguments
-    Argument rows_at;  // which argument says how many rows there are
-    Argument per_row;  // what it says of one row
+    Argument count;  // of its arguments
+    Argument at;     // which argument says how much there is
+    Argument rows;   // it counts rows, not tokens
+    Argument each;   // what it says of one of them
     Argument arguments[kMost];
 };
 
@@ -42,13 +43,14 @@ constexpr auto kInvokes = invokes(std::make_index_sequence<kMost + 1>());
 }  // namespace
 }  // namespace baton
 
-// `count` calls in order, for `rows` rows.
-extern "C" void baton_replay(const baton::Call* calls, std::int64_t count, std::int64_t rows) {
+// `count` calls in order.
+extern "C" void baton_replay(const baton::Call* calls, std::int64_t count, std::int64_t tokens,
+                             std::int64_t rows) {
     for (std::int64_t i = 0; i < count; ++i) {
         const baton::Call& call = calls[i];
         baton::Argument with[baton::kMost];
         for (std::size_t at = 0; at < baton::kMost; ++at) with[at] = call.arguments[at];
-        with[call.rows_at] = rows * call.per_row;
+        with[call.at] = call.each * (call.rows ? rows : tokens);
         baton::kInvokes[static_cast<std::size_t>(call.count)](call.function, with);
     }
 }

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from torch import Tensor
@@ -18,6 +18,20 @@ Argument: TypeAlias = Tensor | int | None
 """What a kernel is given: memory, or its address, or a number; None is a null pointer."""
 _MOST = 12
 """Arguments of a kernel; mirrored in tape.cpp."""
+_HEAD = 5
+"""Numbers of a call before its arguments."""
+
+
+class Extent(NamedTuple):
+    """How much there is in a step: tokens, row after row."""
+
+    tokens: int
+    rows: int
+
+    @classmethod
+    def decode(cls, rows: int) -> Extent:
+        """One token of each."""
+        return cls(rows, rows)
 
 
 class _Listener(threading.local):
@@ -31,10 +45,13 @@ _listener = _Listener()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a kernel for `rows` rows; argument `rows_at` says how many, or a multiple."""
+    """One call of a kernel."""
 
     address: int
-    rows_at: int
+    at: int
+    """Which argument says how many tokens there are, or a multiple."""
+    rows: bool
+    """It says how many rows there are instead, whatever tokens they have."""
     arguments: tuple[int, ...]
 
 
@@ -44,28 +61,38 @@ class Kernel:
     Args:
         function: of a `library`.
         count: of its arguments.
-        rows: which of them says how many rows there are; addresses do not depend on it.
+        tokens: which of them says how many tokens there are; addresses do not depend on it.
+        rows: the same, of a kernel that is told of rows and finds out about their tokens.
     """
 
-    def __init__(self, function: ctypes._NamedFuncPointer, count: int, rows: int) -> None:
-        assert 0 <= rows < count <= _MOST
+    def __init__(
+        self,
+        function: ctypes._NamedFuncPointer,
+        count: int,
+        *,
+        tokens: int | None = None,
+        rows: int | None = None,
+    ) -> None:
+        at = rows if tokens is None else tokens
+        assert at is not None and 0 <= at < count <= _MOST and None in (tokens, rows)
         # An integer is passed as a pointer is.
         function.argtypes, function.restype = (ctypes.c_void_p,) * count, None
-        self._run, self._rows = function, rows
+        self._run, self._at, self._rows = function, at, tokens is None
         self._address = ctypes.cast(function, ctypes.c_void_p).value or 0
 
     def __call__(self, *arguments: Argument) -> None:
-        """Run it; memory that an address points to must live as long as whoever listens."""
+        """Run it, or hand it to whoever listens; memory behind addresses must live as long."""
         numbers = [x.data_ptr() if isinstance(x, Tensor) else x for x in arguments]
-        if _listener.take is not None:
+        if _listener.take is None:
+            self._run(*numbers)
+        else:
             given = tuple(number or 0 for number in numbers)
-            _listener.take(Call(self._address, self._rows, given))
-        self._run(*numbers)
+            _listener.take(Call(self._address, self._at, self._rows, given))
 
 
 @contextmanager
 def listening(take: Callable[[Call], None]) -> Iterator[None]:
-    """Hand every call that this thread makes meanwhile to `take`, before it is made."""
+    """Hand every call that this thread would make meanwhile to `take`; none is made."""
     assert _listener.take is None, "two listen at a time"
     _listener.take = take
     try:
@@ -78,24 +105,26 @@ class Tape:
     """Calls in the order in which they were made.
 
     Args:
-        calls: made for `rows` rows.
+        calls: made for the tokens and rows of `extent`.
 
     Raises:
-        ValueError: a call was made for something else than rows.
+        ValueError: a call was made for something else.
     """
 
-    def __init__(self, calls: Sequence[Call], rows: int) -> None:
+    def __init__(self, calls: Sequence[Call], extent: Extent) -> None:
         kernels = library("tape")
         assert kernels is not None, "refuses() was not asked"
-        self._calls = np.zeros((len(calls), 4 + _MOST), np.int64)
+        self._calls = np.zeros((len(calls), _HEAD + _MOST), np.int64)
         for line, call in zip(self._calls, calls, strict=True):
-            per_row, rest = divmod(call.arguments[call.rows_at], rows)
-            if rest or not per_row:
-                raise ValueError("a kernel runs for something else than the rows of the step")
-            line[:4] = call.address, len(call.arguments), call.rows_at, per_row
-            line[4 : 4 + len(call.arguments)] = call.arguments
+            each, rest = divmod(
+                call.arguments[call.at], extent.rows if call.rows else extent.tokens
+            )
+            if rest or not each:
+                raise ValueError("a kernel runs for something else than the tokens of the step")
+            line[:_HEAD] = call.address, len(call.arguments), call.at, call.rows, each
+            line[_HEAD : _HEAD + len(call.arguments)] = call.arguments
         self._run = kernels.baton_replay
-        self._run.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self._run.argtypes = (ctypes.c_void_p, *(ctypes.c_int64,) * 3)
         self._run.restype = None
 
     @classmethod
@@ -103,6 +132,6 @@ class Tape:
         """Why nothing can be replayed here, as half a sentence; None if it can."""
         return "the CPU kernels could not be built" if library("tape") is None else None
 
-    def replay(self, rows: int) -> None:
-        """Make them again, for the first `rows` rows."""
-        self._run(self._calls.ctypes.data, len(self._calls), rows)
+    def replay(self, extent: Extent) -> None:
+        """Make them again, for the first tokens and rows."""
+        self._run(self._calls.ctypes.data, len(self._calls), extent.tokens, extent.rows)
