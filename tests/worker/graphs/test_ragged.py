@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.graphs import Repeater
+from baton_worker.graphs import TapeRecorder
 from baton_worker.graphs.ragged import RaggedSteps
-from baton_worker.kernels.cpu.tape import Extent
+from baton_worker.kernels.cpu.tape import Extent, Tape
 from baton_worker.models import load_model
 from baton_worker.models.decoder import Model
 from tests.worker.graphs.test_model import BLOCKS, CPU, PAGE, Texts
 
+pytestmark = pytest.mark.skipif(Tape.refuses() is not None, reason=str(Tape.refuses()))
 LENGTH = PAGE * BLOCKS
 
 
@@ -25,7 +26,7 @@ def steps(stories: Path) -> RaggedSteps:
     assert isinstance(loaded.model, Model)
     with torch.inference_mode():
         return RaggedSteps(
-            loaded.model, Texts(loaded, 2).cache, Extent(10, 3), LENGTH, Repeater(), CPU
+            loaded.model, Texts(loaded, 2).cache, Extent(10, 3), LENGTH, TapeRecorder(), CPU
         )
 
 

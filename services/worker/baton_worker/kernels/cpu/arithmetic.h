@@ -18,6 +18,9 @@ struct FloatArithmetic {
 
     static Element element(const float* x) { return *x; }
     static Element element(const Bf16* x) { return to_float(*x); }
+    // Of kWidth steps.
+    template <class T>
+    static IntVec elements(const T* x) { return as_int(load(x)); }
 };
 
 #if defined(__AVX512BF16__)
@@ -38,6 +41,8 @@ struct PairArithmetic {
         std::memcpy(&pair, x, sizeof pair);
         return pair;
     }
+    // Of kWidth steps.
+    static IntVec elements(const Bf16* x) { return load_bytes(x); }
 };
 
 #endif

@@ -173,25 +173,31 @@ class Product {
         const float* totals;
     };
 
+    // In front of a block; between two of them there is room for a vector.
+    std::int64_t elements_before(std::int64_t row, std::int64_t block) const {
+        return row * steps() + block * kWidth;
+    }
+
     void slab(std::int64_t first, std::int64_t rows) const {
         const T* x = static_cast<const T*>(call_.x) + first * call_.stride;
         const bool as_it_is = rows == 1 && sizeof(T) * Arithmetic::kStep == sizeof(Element) &&
                               steps() * Arithmetic::kStep == call_.weight.depth &&
                               !Format::kHasMinimum;
-        const std::size_t element_bytes = as_it_is ? 0 : rows * steps() * sizeof(Element);
+        const std::int64_t blocks = (rows + kMaxRows - 1) / kMaxRows;
+        const std::size_t element_bytes =
+            as_it_is ? 0 : elements_before(rows, blocks) * sizeof(Element);
         const std::size_t total_bytes = Format::kHasMinimum ? rows * groups() * sizeof(float) : 0;
         std::uint8_t* memory = workspace<kRows>(element_bytes + total_bytes);
         auto* elements = reinterpret_cast<Element*>(memory);
         auto* totals = reinterpret_cast<float*>(memory + element_bytes);
         const Rows ready{as_it_is ? reinterpret_cast<const Element*>(x) : elements, totals};
-        const std::int64_t blocks = (rows + kMaxRows - 1) / kMaxRows;
         if (!as_it_is) {
             share(call_.worth_threads(rows), blocks, [&](std::int64_t from, std::int64_t to) {
                 for (std::int64_t block = from; block < to; ++block) {
                     const std::int64_t begin = block * rows / blocks;
                     const std::int64_t end = (block + 1) * rows / blocks;
                     const T* some = x + begin * call_.stride;
-                    pack(some, end - begin, elements + begin * steps());
+                    pack(some, end - begin, elements + elements_before(begin, block));
                     if constexpr (Format::kHasMinimum) {
                         float* sums = totals + begin * groups();
                         add_groups_up<kGroup>(some, call_.stride, end - begin, groups(), sums);
@@ -205,9 +211,10 @@ class Product {
     // [m][k] to [step][m]; past the end of k there are zeros.
     void pack(const T* x, std::int64_t m, Element* to) const {
         const std::int64_t whole = call_.weight.depth / Arithmetic::kStep;
+        const std::int64_t begun = pack_vectors(x, m, to, whole);
         for (std::int64_t row = 0; row < m; ++row) {
             const T* from = x + row * call_.stride;
-            for (std::int64_t step = 0; step < whole; ++step) {
+            for (std::int64_t step = begun; step < whole; ++step) {
                 to[step * m + row] = Arithmetic::element(from + step * Arithmetic::kStep);
             }
             if (whole < steps()) {
@@ -216,6 +223,24 @@ class Product {
                 to[whole * m + row] = Arithmetic::element(rest);
             }
         }
+    }
+
+    // The same for as many steps as make whole vectors. Returns how many. A vector is longer than a
+    // step: what it writes too much is written again by those that follow, or belongs to nobody.
+    std::int64_t pack_vectors(const T* x, std::int64_t m, Element* to, std::int64_t whole) const {
+        std::int64_t step = 0;
+        for (; step + kWidth <= whole; step += kWidth) {
+            IntVec rows[kWidth] = {};
+            const T* from = x + step * Arithmetic::kStep;
+#pragma GCC unroll 16
+            for (int row = 0; row < kMaxRows; ++row) {
+                if (row < m) rows[row] = Arithmetic::elements(from + row * call_.stride);
+            }
+            transpose(rows);
+#pragma GCC unroll 16
+            for (int i = 0; i < kWidth; ++i) store_bytes(to + (step + i) * m, rows[i]);
+        }
+        return step;
     }
 
     // Panel by panel, and by blocks too where panels are fewer than threads.
@@ -227,7 +252,8 @@ class Product {
                 Chunks chunks = chunks_of(panel, blocks);
                 for (std::int64_t b = blocks * part / parts; b < blocks * (part + 1) / parts; ++b) {
                     const std::int64_t begin = b * rows / blocks, end = (b + 1) * rows / blocks;
-                    const Rows some{x.elements + begin * steps(), x.totals + begin * groups()};
+                    const Rows some{x.elements + elements_before(begin, b),
+                                    x.totals + begin * groups()};
                     kTiles[end - begin - 1](*this, first + begin, panel, chunks, some);
                     if (chunks.kept != nullptr) chunks.ready = chunks.kept;
                 }
