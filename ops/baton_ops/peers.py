@@ -48,13 +48,17 @@ class Peers(Settings, prefix="peers"):
     rounds: int = Field(default=2, ge=1)
     """Times that every system is started and measured."""
     requests_per_place: int = Field(default=2, ge=1)
-    """Requests that each place of a closed loop sends."""
+    """Requests that each place of a closed loop sends; a loop sends eight at least."""
     folder: Path = Path(".baton/peers")
     """Where the other systems are installed and the weights widened, once."""
     out: Path = Path("bench")
     """Folder for the JSON, the plot and the servers' output."""
     start_seconds: float = Field(default=600.0, gt=0)
     """How long a server may take to start."""
+
+
+_LEAST = 8
+"""Requests of a cell: fewer say little about a median."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ async def measure(options: Peers, name: str, url: str, round: int) -> list[Run]:
         await closed_loop(target, requests(prompts, lengths, 2, 1), 2, 600, _ignore)
         runs = []
         for seed, level in enumerate(options.concurrency, start=2):
-            count = max(2, level * options.requests_per_place)
+            count = max(_LEAST, level * options.requests_per_place)
             asked = requests(prompts, lengths, count, 100 * round + seed)
             outcomes = await closed_loop(target, asked, level, 3600, _ignore)
             runs.append(Run(name, level, round, summarise(outcomes)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +16,8 @@ from baton_worker.config import Config
 from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.pages import CODES
 from baton_worker.models import LoadedModel, load_model
-from baton_worker.resolution import Placement, place, resolve
+from baton_worker.pooling.recipe import Recipe
+from baton_worker.resolution import Placement, _batch_tokens, place, resolve
 
 CPU = Placement(torch.device("cpu"), torch.float32, 1)
 
@@ -111,6 +114,30 @@ def test_what_was_resolved_reads_as_a_line(loaded: LoadedModel) -> None:
     text = str(resolve(config, place(config), loaded))
     assert text.startswith("cpu, float32, 1 threads; 64 pages of 16 tokens (")
     assert "sequences of at most 512 tokens; decode steps run kernel by kernel" in text
+
+
+@pytest.mark.parametrize(
+    ("whole", "generates", "given", "tokens"),
+    [
+        (False, True, {}, 512),
+        (False, True, {"max_rows": 300}, 600),
+        (False, True, {"max_batch_tokens": 40}, 40),
+        (True, True, {}, 2048),
+        (True, True, {"max_batch_tokens": 300}, 300),
+        (True, False, {"max_batch_tokens": 300}, 512),
+    ],
+)
+def test_tokens_of_a_step(
+    loaded: LoadedModel, whole: bool, generates: bool, given: dict[str, Any], tokens: int
+) -> None:
+    """Room for prompts beside a full batch, and for texts that are not cut."""
+    recipe = Recipe("embed", "mean", "normalize", 64, whole=whole)
+    told = replace(loaded, recipe=recipe, generates=generates)
+    assert resolve(Config(num_pages=100, **given), CPU, told).max_batch_tokens == tokens
+
+
+def test_steps_on_a_gpu_have_more_tokens(loaded: LoadedModel) -> None:
+    assert _batch_tokens(Config(), loaded, 512, on_cpu=False) == 2048
 
 
 def test_few_pages_are_told(loaded: LoadedModel, caplog: pytest.LogCaptureFixture) -> None:

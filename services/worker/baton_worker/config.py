@@ -62,8 +62,9 @@ class Config(Settings, prefix="worker"):
     none. Workers that pass sequences on (`role`) do without it."""
     max_rows: int = Field(default=256, ge=1, le=4096)
     """Most sequences in the batch."""
-    max_batch_tokens: int = Field(default=2048, ge=1)
-    """Most new tokens in one step."""
+    max_batch_tokens: int = Field(default=0, ge=0)
+    """Most new tokens in one step; 0 means 2048 on a GPU and 512 on a CPU, whose cores more would
+    not keep busier: it would only let others wait."""
     max_length: int = Field(default=0, ge=0)
     """Longest sequence; 0 means what the model was trained for."""
     cuda_graphs: bool = True

@@ -37,6 +37,8 @@ class Placement:
     """The order of what they hold."""
 
 
+_ON_CPU, _ON_GPU = 512, 2048
+"""Most tokens of a step."""
 _TAPED = 512
 """Most tokens of a step that is replayed on a CPU: a larger one spends its time in kernels."""
 _ALIKE = LayerGroups((0,), (), ())
@@ -168,10 +170,8 @@ def resolve(
     page_bytes = ranks.size * group_bytes(loaded.spec, groups, *pages)
     # The memory that is left can be measured once all have loaded: this is where they wait.
     weight_bytes = sum(numbers(ranks, loaded.weight_bytes, device))
-    # A text that is run whole is not cut to the step, so the step must hold the longest of them.
-    only_whole = loaded.recipe is not None and loaded.recipe.whole and not loaded.generates
-    max_batch_tokens = max(config.max_batch_tokens, wanted if only_whole else 0)
     free, on_cpu = free_for_all(device, ranks), device.type == "cpu"
+    max_batch_tokens = _batch_tokens(config, loaded, wanted, on_cpu)
     taken = PageGroups(groups.windows, config.page_size, max_batch_tokens)
     budget = choose_pages(config, page_bytes, wanted, free, on_cpu, taken)
     eager = refuses(config, device, loaded, ranks.size)
@@ -201,6 +201,16 @@ def resolve(
         graphs=graphs,
         eager=eager or "",
     )
+
+
+def _batch_tokens(config: Config, loaded: LoadedModel, longest: int, on_cpu: bool) -> int:
+    """Most tokens of a step, by default as many again as rows can decode. A text that is run whole
+    is not cut to it, so it must hold the longest of them, or beside running sequences as long ones
+    as it can."""
+    whole = loaded.recipe is not None and loaded.recipe.whole
+    usual = max(_ON_CPU if on_cpu and not whole else _ON_GPU, 2 * config.max_rows)
+    only_whole = whole and not loaded.generates
+    return max(config.max_batch_tokens or usual, longest if only_whole else 0)
 
 
 def _graphs(config: Config, device: torch.device, max_length: int, max_batch_tokens: int) -> Sizes:
