@@ -23,6 +23,7 @@ from baton_worker.grammar.constraints import Engine as Grammars
 from baton_worker.grammar.spelling import Spelling, encoder
 from baton_worker.grammar.vocabulary import Vocabulary
 from baton_worker.graphs import CudaRecorder, GraphedModel, Recorder, TapeRecorder, Untaped
+from baton_worker.kernels.cpu.tape import Tape
 from baton_worker.kv import KVCache
 from baton_worker.kv.transfer import Relay
 from baton_worker.layers.moe import watch
@@ -122,8 +123,9 @@ class Engine:
 
     @property
     def progress(self) -> int:
-        """A counter that advances with every layer of every step. Any thread may read it."""
-        return self._steps + self._model.progress
+        """A counter that advances within every step, with its layers or their kernels. Any thread
+        may read it."""
+        return self._steps + self._model.progress + Tape.made()
 
     def step(self, plan: Plan, turn: int = 0) -> Result:
         """Run one step of a plan; see `Runner.step`."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from baton_worker import warmup
 from baton_worker.config import Config
 from baton_worker.engine import Engine
 from baton_worker.graphs import GraphedModel, Recorder, Sizes, TapeRecorder, Untaped
@@ -203,6 +204,12 @@ def test_an_engine_replays_by_itself(stories: Path, caplog: pytest.LogCaptureFix
         engine = Engine.build(config(stories))
     assert "steps of at most 8 rows and 512 tokens replayed" in caplog.text
     assert engine._runner._model is engine._graphed
+    before = engine.progress
+    for plan in warmup.plans(engine.resolved):
+        engine.step(plan)
+        if plan.rows:
+            assert engine.progress > before + 1, "kernels count, so a long step is no hang"
+        before = engine.progress
     assert Engine.build(config(stories, replay_rows=0))._graphed is None
 
 

@@ -57,6 +57,17 @@ def test_rows_may_be_counted_in_parts() -> None:
     assert torch.equal(y[:4], wanted[:4]) and not y[4:].any()
 
 
+def test_who_watches_sees_a_replay_get_on() -> None:
+    """From within: a step of a large model takes longer than a scheduler waits."""
+    seen, kind = list[int](), ctypes.CFUNCTYPE(None, ctypes.c_int64)
+    function = kind(lambda _: seen.append(Tape.made()))
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    before = Tape.made()
+    Tape([Call(address, 0, False, (2,))] * 3, Extent.decode(2)).replay(Extent.decode(1))
+    assert [count - before for count in seen] == [0, 1, 2] and Tape.made() == before + 3
+
+
 def test_what_does_not_run_for_rows_is_refused() -> None:
     norm = CpuNorm(None, None, size=8, eps=1e-5, dtype=torch.float32, centered=False)
     calls = list[Call]()

@@ -43,14 +43,15 @@ constexpr auto kInvokes = invokes(std::make_index_sequence<kMost + 1>());
 }  // namespace
 }  // namespace baton
 
-// `count` calls in order.
+// `count` calls in order. `made` grows with each: who watches another thread sees that it gets on.
 extern "C" void baton_replay(const baton::Call* calls, std::int64_t count, std::int64_t tokens,
-                             std::int64_t rows) {
+                             std::int64_t rows, std::int64_t* made) {
     for (std::int64_t i = 0; i < count; ++i) {
         const baton::Call& call = calls[i];
         baton::Argument with[baton::kMost];
         for (std::size_t at = 0; at < baton::kMost; ++at) with[at] = call.arguments[at];
         with[call.at] = call.each * (call.rows ? rows : tokens);
         baton::kInvokes[static_cast<std::size_t>(call.count)](call.function, with);
+        __atomic_fetch_add(made, 1, __ATOMIC_RELAXED);
     }
 }

@@ -41,6 +41,7 @@ class _Listener(threading.local):
 
 
 _listener = _Listener()
+_made = ctypes.c_int64()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +125,13 @@ class Tape:
             line[:_HEAD] = call.address, len(call.arguments), call.at, call.rows, each
             line[_HEAD : _HEAD + len(call.arguments)] = call.arguments
         self._run = kernels.baton_replay
-        self._run.argtypes = (ctypes.c_void_p, *(ctypes.c_int64,) * 3)
+        self._run.argtypes = (ctypes.c_void_p, *(ctypes.c_int64,) * 3, ctypes.c_void_p)
         self._run.restype = None
+
+    @staticmethod
+    def made() -> int:
+        """Calls that tapes of this process have made. Any thread may ask, also during a replay."""
+        return _made.value
 
     @classmethod
     def refuses(cls) -> str | None:
@@ -134,4 +140,4 @@ class Tape:
 
     def replay(self, extent: Extent) -> None:
         """Make them again, for the first tokens and rows."""
-        self._run(self._calls.ctypes.data, len(self._calls), extent.tokens, extent.rows)
+        self._run(self._calls.ctypes.data, len(self._calls), *extent, ctypes.addressof(_made))
