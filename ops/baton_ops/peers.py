@@ -159,7 +159,7 @@ def report(options: Peers, runs: list[Run]) -> dict[str, Any]:
 
 def run(options: Peers, console: Console) -> None:
     """Set up, measure, show and write."""
-    from baton_ops.plot import compare  # matplotlib takes a second: not before it is needed
+    from baton_ops.plot import Point, compare  # matplotlib takes a second: not before it is needed
 
     gguf = resolve(options)
     stable = Stable(options.folder, gguf)
@@ -168,7 +168,10 @@ def run(options: Peers, console: Console) -> None:
     console.print(ratios(runs))
     stem = options.out / "peers"
     stem.with_suffix(".json").write_text(json.dumps(report(options, runs), indent=1) + "\n")
-    points = [(r.name, r.summary.output_throughput, r.summary.tpot.median) for r in runs]
+    points = [
+        Point(r.name, r.concurrency, r.summary.output_throughput, r.summary.tpot.median)
+        for r in runs
+    ]
     compare(points, f"{gguf.name}, {machine.facts()['cpu']}", stem.with_suffix(".png"))
     console.print(f"wrote {stem}.json and {stem}.png", highlight=False)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from textwrap import fill
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -40,31 +42,55 @@ def draw(points: Sequence[tuple[int, Summary]], title: str, path: Path) -> None:
     figure.savefig(path, dpi=140)
 
 
-def compare(points: Sequence[tuple[str, float, float]], title: str, path: Path) -> None:
-    """Write a PNG of several systems: median milliseconds per token against tokens per second.
+class Point(NamedTuple):
+    """One run of one system."""
 
-    `points` are (system, output tokens per second, median TPOT) of single runs; lower and further
-    right is better.
+    system: str
+    in_flight: int
+    throughput: float
+    """Output tokens per second."""
+    tpot: float
+    """Median, in milliseconds."""
+
+
+def compare(points: Sequence[Point], title: str, path: Path) -> None:
+    """Write a PNG of several systems: median milliseconds per token against tokens per second, a
+    line through the means over all rounds; lower and further right is better.
     """
     figure = Figure(figsize=(8, 4.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    names = list(dict.fromkeys(name for name, _, _ in points))
+    names = list(dict.fromkeys(point.system for point in points))
     for name, marker in zip(names, "osD^vP*X", strict=False):
-        own = sorted((x, y) for n, x, y in points if n == name)
-        colour = _ACCENT if name.startswith("baton") else _SECOND
-        style = "--" if "4-bit" in name else "-"
-        x, y = [p[0] for p in own], [p[1] for p in own]
-        axes.plot(x, y, style, marker=marker, markersize=5, color=colour, alpha=0.85, label=name)
+        system(axes, [point for point in points if point.system == name], marker)
     axes.set_xlabel("output tokens per second", color=_SOFT)
     axes.set_ylabel("milliseconds per token", color=_SOFT)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    _log(axes, [y for _, _, y in points])
+    _log(axes, [point.tpot for point in points])
     figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=_SOFT)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=140)
+
+
+def system(axes: Axes, points: Sequence[Point], marker: str) -> None:
+    """Draw one system: its means by requests in flight, and the single runs behind."""
+    name = points[0].system
+    colour, style = (
+        _ACCENT if name.startswith("baton") else _SECOND,
+        "--" if "4-bit" in name else "-",
+    )
+    axes.plot(
+        [p.throughput for p in points], [p.tpot for p in points], ".", color=colour, alpha=0.4
+    )
+    levels = sorted({point.in_flight for point in points})
+    runs = [[p for p in points if p.in_flight == level] for level in levels]
+    x = [fmean(p.throughput for p in some) for some in runs]
+    y = [fmean(p.tpot for p in some) for some in runs]
+    axes.plot(x, y, style, marker=marker, markersize=5, color=colour, alpha=0.85, label=name)
+    for level, *at in zip(levels, x, y, strict=True):
+        axes.annotate(f"{level}", at, (5, -9), textcoords="offset points", fontsize=8, color=colour)
 
 
 def bends(curves: Sequence[Curve], title: str, path: Path) -> None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from baton_ops.curve import Curve
 from baton_ops.load import Outcome
-from baton_ops.plot import bends, compare, draw, panel
+from baton_ops.plot import Point, bends, compare, draw, panel, system
 from baton_ops.summary import summarise
 
 
@@ -25,10 +25,21 @@ def test_draws_a_png(tmp_path: Path) -> None:
 
 def test_compares_systems(tmp_path: Path) -> None:
     one, two = tmp_path / "one.png", tmp_path / "two.png"
-    compare([("baton bf16", 40.0, 20.0), ("baton bf16", 300.0, 80.0)], "a model", one)
-    compare([("baton bf16", 40.0, 20.0), ("vllm bf16", 300.0, 80.0)], "a model", two)
+    slow, fast = Point("baton bf16", 1, 40.0, 20.0), Point("baton bf16", 8, 300.0, 80.0)
+    compare([slow, fast], "a model", one)
+    compare([slow, fast._replace(system="vllm bf16")], "a model", two)
     assert one.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert one.read_bytes() != two.read_bytes()
+
+
+def test_a_line_goes_through_the_means_of_rounds() -> None:
+    axes = Figure().subplots()
+    runs = [(1, 40.0, 20.0), (8, 300.0, 80.0), (1, 60.0, 30.0), (8, 500.0, 40.0)]
+    system(axes, [Point("baton bf16", *run) for run in runs], "o")
+    single, line = axes.lines
+    assert list(single.get_xdata()) == [40, 300, 60, 500]
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([50, 400], [25, 60])
+    assert [text.get_text() for text in axes.texts] == ["1", "8"]
 
 
 def test_draws_curves_and_their_knees(tmp_path: Path) -> None:

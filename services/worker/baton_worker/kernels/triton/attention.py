@@ -55,11 +55,22 @@ def _row_of(block, query_starts, num_rows, QUERIES: tl.constexpr):  # type: igno
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _part(at, where, seen, CODES: tl.constexpr, NUMBER: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A tile of pages at `at` + `where`, in NUMBER; a code without its scale."""
+    """A tile of numbers or CODES at `at` + `where`, in NUMBER; a code without its scale."""
     x = tl.load(at + where, mask=seen, other=0)
     if CODES != 0:
         x = codes.number(x, CODES)
     return x.to(NUMBER)
+
+
+@triton.jit
+def _weigh(most, total, score):  # type: ignore[no-untyped-def]
+    """The greatest score and the sum of weights with a block of scores more, the factor on what was
+    weighed before, and the block's weights."""
+    above = tl.maximum(most, tl.max(score, 1))
+    # Nothing seen yet is -inf, and -inf - -inf is no number: measured from 0 it weighs 0.
+    base = tl.where(above == _HIDDEN, 0.0, above)
+    fade, weight = tl.exp(most - base), tl.exp(score - base[:, None])
+    return above, total * fade + tl.sum(weight, 1), fade, weight
 
 
 @triton.jit
@@ -174,6 +185,7 @@ def _attend(  # type: ignore[no-untyped-def]
     QUERIES: tl.constexpr = ROWS // SHARED
     DEALS: tl.constexpr = (GROUP + SHARED - 1) // SHARED
     KEY_DIM: tl.constexpr = VALUE_DIM if LATENT else HEAD_DIM
+    NUMBER: tl.constexpr = query.dtype.element_ty
     block, deal, partition = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     kv_head = deal // DEALS
     row = _row_of(block, query_starts, num_rows, QUERIES)
@@ -204,17 +216,11 @@ def _attend(  # type: ignore[no-untyped-def]
         earliest = length - count
     from_query = (begin + token).to(tl.int64) * query_stride + head * HEAD_DIM
     inside, kept = d < KEY_DIM, channel < VALUE_DIM
-    q = tl.load(
-        query + from_query[:, None] + d[None, :], mask=real[:, None] & inside[None, :], other=0.0
-    )
+    q = _part(query, from_query[:, None] + d, real[:, None] & inside, 0, NUMBER)
     if REST:
         other = VALUE_DIM + tl.arange(0, REST)
         behind = other < HEAD_DIM
-        q_rest = tl.load(
-            query + from_query[:, None] + other[None, :],
-            mask=real[:, None] & behind[None, :],
-            other=0.0,
-        )
+        q_rest = _part(query, from_query[:, None] + other, real[:, None] & behind, 0, NUMBER)
     oldest = tl.full((ROWS,), 0, tl.int32)
     if WINDOWED:
         oldest = tl.maximum(oldest, position - window + 1)
@@ -227,20 +233,9 @@ def _attend(  # type: ignore[no-untyped-def]
     if RANGED:
         from_key = tl.load(ranges + row * 2)
     # The first token of the tile sees the oldest key, its last token the newest.
-    start, stop = _bounds(
-        earliest,
-        tl.minimum(length, newest),
-        window,
-        chunk,
-        ranges,
-        row,
-        partition,
-        split,
-        WINDOWED,
-        CHUNKED,
-        RANGED,
-        SPAN,
-    )
+    stop = tl.minimum(length, newest)
+    given = (window, chunk, ranges, row, partition, split)
+    start, stop = _bounds(earliest, stop, *given, WINDOWED, CHUNKED, RANGED, SPAN)
 
     most = tl.full((ROWS,), _HIDDEN, tl.float32)
     total = tl.full((ROWS,), 0.0, tl.float32)
@@ -253,29 +248,15 @@ def _attend(  # type: ignore[no-untyped-def]
         page = tl.load(table + n // PAGE_SIZE, mask=there, other=0).to(tl.int64)
         at = page * page_stride + n % PAGE_SIZE * token_stride
         if LATENT:
-            v = tl.load(
-                here + at[:, None] + channel[None, :],
-                mask=there[:, None] & kept[None, :],
-                other=0.0,
-            )
+            v = _part(here, at[:, None] + channel, there[:, None] & kept, 0, NUMBER)
             score = tl.dot(q, tl.trans(v), input_precision="ieee")
             if REST:
-                k = tl.load(
-                    here + at[None, :] + other[:, None],
-                    mask=there[None, :] & behind[:, None],
-                    other=0.0,
-                )
+                k = _part(here, at + other[:, None], there & behind[:, None], 0, NUMBER)
                 score = tl.dot(q_rest, k, score, input_precision="ieee")
-            score *= scale
         else:
-            k = _part(
-                here,
-                at[None, :] + d[:, None],
-                there[None, :] & inside[:, None],
-                CODES,
-                query.dtype.element_ty,
-            )
-            score = tl.dot(q, k, input_precision="ieee") * scale
+            k = _part(here, at + d[:, None], there & inside[:, None], CODES, NUMBER)
+            score = tl.dot(q, k, input_precision="ieee")
+        score *= scale
         if CODES != 0:
             score *= codes.scale(here + at + HEAD_DIM, there)[None, :]
         if CAPPED:
@@ -291,24 +272,13 @@ def _attend(  # type: ignore[no-untyped-def]
         if SLOPED:
             score += slope[:, None] * (at_key - position[:, None]).to(tl.float32)
         seen &= (at_key <= position[:, None]) & (at_key >= oldest[:, None])
-        score = tl.where(seen, score, _HIDDEN)
-        above = tl.maximum(most, tl.max(score, 1))
-        # Nothing seen yet is -inf, and -inf - -inf is no number: measured from 0 it weighs 0.
-        base = tl.where(above == _HIDDEN, 0.0, above)
-        fade, weight = tl.exp(most - base), tl.exp(score - base[:, None])
-        total = total * fade + tl.sum(weight, 1)
+        most, total, fade, weight = _weigh(most, total, tl.where(seen, score, _HIDDEN))
         if CODES != 0:
             weight *= codes.scale(here + value_stride + at + VALUE_DIM, there)[None, :]
         if not LATENT:
-            v = _part(
-                here + value_stride,
-                at[:, None] + channel[None, :],
-                there[:, None] & kept[None, :],
-                CODES,
-                query.dtype.element_ty,
-            )
+            values = here + value_stride
+            v = _part(values, at[:, None] + channel, there[:, None] & kept, CODES, NUMBER)
         weighted = tl.dot(weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee")
-        most = above
 
     if split:
         # [split token, head, partition]
