@@ -77,10 +77,8 @@ def compare(points: Sequence[Point], title: str, path: Path) -> None:
 def system(axes: Axes, points: Sequence[Point], marker: str) -> None:
     """Draw one system: its means by requests in flight, and the single runs behind."""
     name = points[0].system
-    colour, style = (
-        _ACCENT if name.startswith("baton") else _SECOND,
-        "--" if "4-bit" in name else "-",
-    )
+    colour = _ACCENT if name.startswith("baton") else _SECOND
+    style = "--" if "4-bit" in name else "-"
     axes.plot(
         [p.throughput for p in points], [p.tpot for p in points], ".", color=colour, alpha=0.4
     )
@@ -89,8 +87,10 @@ def system(axes: Axes, points: Sequence[Point], marker: str) -> None:
     x = [fmean(p.throughput for p in some) for some in runs]
     y = [fmean(p.tpot for p in some) for some in runs]
     axes.plot(x, y, style, marker=marker, markersize=5, color=colour, alpha=0.85, label=name)
-    for level, *at in zip(levels, x, y, strict=True):
-        axes.annotate(f"{level}", at, (5, -9), textcoords="offset points", fontsize=8, color=colour)
+    for level, right, up in zip(levels, x, y, strict=True):
+        axes.annotate(
+            f"{level}", (right, up), (5, -9), textcoords="offset points", fontsize=8, color=colour
+        )
 
 
 def bends(curves: Sequence[Curve], title: str, path: Path) -> None:
