@@ -55,7 +55,7 @@ class Engine:
         team: Team | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        """`recorder` captures decode steps where `resolved` says so; None: as the device can."""
+        """`recorder` captures steps where `resolved` says so; None: as the device can."""
         self.resolved = resolved
         self._model, self._team = loaded.model, team or Team()
         self._cache = self._team.cache(**page_settings(loaded, resolved))
@@ -177,7 +177,7 @@ class Engine:
         self._team.close()
 
     def warm_up(self) -> None:
-        """Meet the common shapes once, then capture decode steps.
+        """Meet the common shapes once, then capture steps.
 
         Raises:
             ModelError: they cannot be captured, whatever was said of the model.
@@ -189,7 +189,7 @@ class Engine:
         self.reset()
 
     def _capture(self, graphed: GraphedModel) -> None:
-        """Capture decode steps, or remember why they run kernel by kernel."""
+        """Capture steps, or remember why they run kernel by kernel."""
         begin = time.perf_counter()
         reason = _uncaptured(graphed)
         if reason is None:
@@ -198,7 +198,7 @@ class Engine:
         self._graphed, self.resolved = None, replace(self.resolved, graphs=None, eager=reason)
 
     def _graphs(self, resolved: Resolved, recorder: Recorder | None) -> GraphedModel | None:
-        """What replays decode steps, once it has captured them."""
+        """What replays steps, once it has captured them."""
         if resolved.graphs is None:
             return None
         assert isinstance(self._model, Model), "others are not captured"

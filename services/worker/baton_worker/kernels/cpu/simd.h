@@ -90,22 +90,14 @@ inline IntVec where_nan(Vec x, IntVec otherwise, IntVec value) {
 inline Vec zero_below(Vec x, Vec limit, Vec value) {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), value);
 }
-// Lane i of vector j to lane j of vector i.
-inline void transpose(IntVec (&x)[kWidth]) {
-    IntVec y[kWidth];
-#pragma GCC unroll 8
-    for (int i = 0; i < kWidth; i += 2) {
-        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-    }
-    // Four rows by four in every quarter: x[4 r + c] has column c of rows 4 r to 4 r + 3.
-#pragma GCC unroll 4
-    for (int i = 0; i < kWidth; i += 4) {
-        x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
-        x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
-        x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
-        x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
-    }
+// Of the lower, or the upper, two words in every quarter of both vectors: a's, b's, a's, b's.
+inline IntVec low_words(IntVec a, IntVec b) { return _mm512_unpacklo_epi32(a, b); }
+inline IntVec high_words(IntVec a, IntVec b) { return _mm512_unpackhi_epi32(a, b); }
+// The lower, or the upper, half of every quarter: a's, b's.
+inline IntVec low_pairs(IntVec a, IntVec b) { return _mm512_unpacklo_epi64(a, b); }
+inline IntVec high_pairs(IntVec a, IntVec b) { return _mm512_unpackhi_epi64(a, b); }
+// The last part of `transpose`: x[4 r + c] has column c of rows 4 r to 4 r + 3 in every quarter.
+inline void join_fours(const IntVec* x, IntVec* y) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
         const IntVec even_low = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
@@ -117,7 +109,6 @@ inline void transpose(IntVec (&x)[kWidth]) {
         y[i + 8] = _mm512_shuffle_i32x4(even_low, even_high, 0xdd);
         y[i + 12] = _mm512_shuffle_i32x4(odd_low, odd_high, 0xdd);
     }
-    for (int i = 0; i < kWidth; ++i) x[i] = y[i];
 }
 inline float sum(Vec x) { return _mm512_reduce_add_ps(x); }
 inline float largest(Vec x) { return _mm512_reduce_max_ps(x); }
@@ -204,28 +195,19 @@ inline IntVec where_nan(Vec x, IntVec otherwise, IntVec value) {
 inline Vec zero_below(Vec x, Vec limit, Vec value) {
     return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_NLT_UQ), value);
 }
-// Lane i of vector j to lane j of vector i.
-inline void transpose(IntVec (&x)[kWidth]) {
-    IntVec y[kWidth];
-#pragma GCC unroll 4
-    for (int i = 0; i < kWidth; i += 2) {
-        y[i] = _mm256_unpacklo_epi32(x[i], x[i + 1]);
-        y[i + 1] = _mm256_unpackhi_epi32(x[i], x[i + 1]);
-    }
-    // Four rows by four in either half: x[4 r + c] has column c of rows 4 r to 4 r + 3.
-#pragma GCC unroll 2
-    for (int i = 0; i < kWidth; i += 4) {
-        x[i] = _mm256_unpacklo_epi64(y[i], y[i + 2]);
-        x[i + 1] = _mm256_unpackhi_epi64(y[i], y[i + 2]);
-        x[i + 2] = _mm256_unpacklo_epi64(y[i + 1], y[i + 3]);
-        x[i + 3] = _mm256_unpackhi_epi64(y[i + 1], y[i + 3]);
-    }
+// Of the lower, or the upper, two words in every half of both vectors: a's, b's, a's, b's.
+inline IntVec low_words(IntVec a, IntVec b) { return _mm256_unpacklo_epi32(a, b); }
+inline IntVec high_words(IntVec a, IntVec b) { return _mm256_unpackhi_epi32(a, b); }
+// The lower, or the upper, half of every half: a's, b's.
+inline IntVec low_pairs(IntVec a, IntVec b) { return _mm256_unpacklo_epi64(a, b); }
+inline IntVec high_pairs(IntVec a, IntVec b) { return _mm256_unpackhi_epi64(a, b); }
+// The last part of `transpose`: x[4 r + c] has column c of rows 4 r to 4 r + 3 in either half.
+inline void join_fours(const IntVec* x, IntVec* y) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
         y[i] = _mm256_permute2x128_si256(x[i], x[i + 4], 0x20);
         y[i + 4] = _mm256_permute2x128_si256(x[i], x[i + 4], 0x31);
     }
-    for (int i = 0; i < kWidth; ++i) x[i] = y[i];
 }
 inline float sum(Vec x) {
     __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -239,6 +221,25 @@ inline float largest(Vec x) {
 }
 
 #endif
+
+// Lane i of vector j to lane j of vector i: by words, by pairs, by what a vector has of four words.
+inline void transpose(IntVec (&x)[kWidth]) {
+    IntVec y[kWidth];
+#pragma GCC unroll 8
+    for (int i = 0; i < kWidth; i += 2) {
+        y[i] = low_words(x[i], x[i + 1]);
+        y[i + 1] = high_words(x[i], x[i + 1]);
+    }
+    IntVec z[kWidth];
+#pragma GCC unroll 4
+    for (int i = 0; i < kWidth; i += 4) {
+        z[i] = low_pairs(y[i], y[i + 2]);
+        z[i + 1] = high_pairs(y[i], y[i + 2]);
+        z[i + 2] = low_pairs(y[i + 1], y[i + 3]);
+        z[i + 3] = high_pairs(y[i + 1], y[i + 3]);
+    }
+    join_fours(z, x);
+}
 
 // Round to nearest, ties to even, as torch does; a NaN stays one.
 inline void store(Bf16* p, Vec x) {
