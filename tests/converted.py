@@ -228,6 +228,15 @@ def chatglm(tensors: Tensors, c: Config) -> Tensors:
     return bare_body({n: t for n, t in tensors.items() if not n.endswith("inv_freq")}, c)
 
 
+def state_spaces(tensors: Tensors, c: Config) -> Tensors:
+    """Rates in place of their logarithms; convolutions without the axis of groups."""
+    left = Tensors()
+    for name, t in tensors.items():
+        t = -t.exp() if name.endswith("A_log") else t
+        left[name] = t.squeeze(1) if name.endswith("conv1d.weight") else t
+    return left
+
+
 def encoder(tensors: Tensors, c: Config) -> Tensors:
     """The body alone, under its own names."""
     kept = {n: t for n, t in tensors.items() if "pooler" not in n and "position_ids" not in n}
@@ -271,6 +280,8 @@ STEPS: dict[str, tuple[Step, ...]] = {
     "gpt-oss": (gpt_oss,),
     "llama4": (llama4,),
     "step35": (corrections, norms_plus_one),
+    "mamba": (state_spaces,),
+    "jamba": (state_spaces, stacked),
     "bert": (encoder,),
     "nomic-bert": (encoder,),
     "modern-bert": (encoder,),

@@ -19,6 +19,8 @@ ROWS = {
     "Llama4ForCausalLM": "T43",
     "DeepseekV2ForCausalLM": "L02",
     "DeepseekV3ForCausalLM": "L03",
+    "DeepseekV32ForCausalLM": "L04",
+    "GlmMoeDsaForCausalLM": "L05",
     "Glm4MoeLiteForCausalLM": "L06",
     "LongcatFlashForCausalLM": "L10",
     "PanguUltraMoEForCausalLM": "L08",
@@ -29,6 +31,7 @@ ROWS = {
     "MiniMaxText01ForCausalLM": "M15",
     "MiniMaxForCausalLM": "M15",
     "Lfm2ForCausalLM": "S10",
+    "JambaForCausalLM": "S03",
     "Step3TextForCausalLM": "M12",
     "Step3p5ForCausalLM": "M13",
     "DeepseekForCausalLM": "L01",
@@ -41,6 +44,14 @@ SPELLINGS = {
 }
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "JambaForCausalLM": [
+        {
+            "expert_layer_period": 1,
+            "expert_layer_offset": 0,
+            "mamba_dt_rank": "auto",
+            "mamba_conv_bias": False,
+        }
+    ],
     "Lfm2ForCausalLM": [
         {"layer_types": ["conv"] * 5, "conv_L_cache": 3, "conv_bias": False},
         {"block_auto_adjust_ff_dim": False, "tie_word_embeddings": True},
@@ -53,6 +64,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ExaoneMoeForCausalLM": [{"norm_topk_prob": False}],
     "DeepseekV2ForCausalLM": [{"q_lora_rank": None, "topk_method": "greedy"}],
     "DeepseekV3ForCausalLM": [{"rope_interleave": False, "rope_parameters": None}],
+    "DeepseekV32ForCausalLM": [{"index_topk": 31, "rope_parameters": None}],
+    "GlmMoeDsaForCausalLM": [{"indexer_types": None, "attention_bias": False}],
     "AfmoeForCausalLM": [{"num_shared_experts": 1, "mup_enabled": False}],
     "Llama4ForCausalLM": [{"use_qk_norm": False, "attn_temperature_tuning": False}],
 }
@@ -78,9 +91,25 @@ _YARN = {
     "mscale_all_dim": 0.7,
     "original_max_position_embeddings": 64,
 }
+_INDEX = {"index_topk": 8, "index_n_heads": 16, "index_head_dim": 12}
+"""So many heads that for no key all of them are silent: of two keys with a score of 0, each
+implementation chooses another one."""
 _GROUPS = {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7, "norm_topk_prob": True}
 
 TRAITS: dict[str, dict[str, Any]] = {
+    "JambaForCausalLM": {
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "num_hidden_layers": 5,
+        "attn_layer_period": 3,
+        "attn_layer_offset": 1,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
+        "mamba_d_state": 6,
+        "mamba_d_conv": 3,
+        "mamba_dt_rank": 5,
+        "mamba_proj_bias": True,
+    },
     "Lfm2ForCausalLM": {
         "num_hidden_layers": 5,
         "layer_types": ["conv", "full_attention", "conv", "conv", "full_attention"],
@@ -282,6 +311,27 @@ TRAITS: dict[str, dict[str, Any]] = {
         "first_k_dense_replace": 1,
         "rope_interleave": True,
         "rope_parameters": _YARN,
+        "tie_word_embeddings": False,
+    },
+    "DeepseekV32ForCausalLM": {
+        **_ROUTED,
+        **_LATENT,
+        **_GROUPS,
+        **_INDEX,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 1,
+        "rope_parameters": _YARN,
+        "tie_word_embeddings": False,
+    },
+    "GlmMoeDsaForCausalLM": {
+        **_ROUTED,
+        **_LATENT,
+        **_GROUPS,
+        **_INDEX,
+        "num_hidden_layers": 4,
+        "n_shared_experts": 2,
+        "mlp_layer_types": ["dense", "sparse", "dense", "sparse"],
+        "indexer_types": ["full", "shared", "full", "shared"],
         "tie_word_embeddings": False,
     },
     "Glm4MoeLiteForCausalLM": {

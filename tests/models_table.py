@@ -29,6 +29,7 @@ STYLES = {
     "after": "norms after the addition",
     "normed": "normed residuals",
     "blended": "weighted residuals of the normed stream",
+    "by_mixer": "norms after each half in layers of attention, before it in others",
     "parallel": "parallel halves",
     "parallel_two_norms": "parallel halves with a norm each",
 }

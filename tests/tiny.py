@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests import mixtures, sighted
+from tests import deltas, mixtures, recurrent, sighted
 
 VOCAB_SIZE = 320
 MAX_LENGTH = 256
@@ -190,6 +190,16 @@ TRAITS: dict[str, dict[str, Any]] = {
         "mlp_bias": True,
         "head_dim": 8,
     },
+    "MambaForCausalLM": {
+        "num_hidden_layers": 4,
+        "intermediate_size": 96,
+        "state_size": 6,
+        "time_step_rank": 5,
+        "conv_kernel": 3,
+        "use_bias": True,
+        "tie_word_embeddings": False,
+    },
+    "FalconMambaForCausalLM": {"intermediate_size": 96, "mixer_rms_eps": 1e-3},
 }
 
 # Architectures without a spec, which run in the code of transformers.
@@ -263,12 +273,13 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"use_sliding_window": True, "sliding_window": 9, "no_rope_layers": [1, 0, 0, 1]}
     ],
     "Phi3ForCausalLM": [{"rope_parameters": None, "sliding_window": None}],
+    "MambaForCausalLM": [{"time_step_rank": "auto", "conv_kernel": 4, "use_conv_bias": False}],
 }
 
 
-TRAITS |= mixtures.TRAITS | sighted.TRAITS
+TRAITS |= mixtures.TRAITS | recurrent.TRAITS | sighted.TRAITS | deltas.TRAITS
 SPELLINGS |= mixtures.SPELLINGS | sighted.SPELLINGS
-VARIANTS |= mixtures.VARIANTS
+VARIANTS |= mixtures.VARIANTS | recurrent.VARIANTS | deltas.VARIANTS
 
 
 def tiny_config(architecture: str, **changes: Any) -> Any:
@@ -294,7 +305,11 @@ def tiny_model(architecture: str, *, seed: int = 0, **changes: Any) -> Any:
         name = SPELLINGS.get(architecture, architecture)
         model = getattr(transformers, name)(config).eval()
         for name, parameter in model.named_parameters():
-            if parameter.ndim == 1 or "norm" in name.split(".")[-2] or "correction" in name:
+            if name.endswith(deltas.FORGETS):  # as its class has it, all is forgotten at once
+                parameter.data.uniform_(-5.0, 0.0)
+            elif name.endswith("A_log"):  # slow enough that whole pages are remembered
+                parameter.data.normal_(-2.0, 0.5)
+            elif parameter.ndim == 1 or "norm" in name.split(".")[-2] or "correction" in name:
                 centre = 0.0 if name.endswith("bias") else 1.0
                 parameter.data.normal_(centre, 0.2)
             elif not parameter.any():  # a router that its class fills with zeros

@@ -161,8 +161,9 @@ def test_times_are_those_of_the_messages_and_not_of_the_round_before(run_dir: Pa
         g.client.send(Abort(pack([2], "I")))
         g.until(lambda: 2 in g.times)
     spent = g.times[1]
-    assert 0 <= spent.queued < spent.prefill < spent.decode
-    assert spent.prefill >= 0.02 and spent.decode >= 9 * 0.02
+    assert spent.queued >= 0 and spent.decode > 0
+    # A message that is read late makes the prefill longer and what follows shorter.
+    assert spent.prefill >= 0.02 and spent.prefill + spent.decode >= 10 * 0.02
     assert spent.queued + spent.prefill + spent.decode <= wall
     assert g.times[2].prefill > 0
 

@@ -176,6 +176,10 @@ def test_without_experts_there_is_nothing_to_watch(stories: Path) -> None:
         ("Lfm2MoeForCausalLM", True, (0, 3, 3, 3)),
         ("MiniMaxForCausalLM", True, (0, 17, 17, 17)),
         ("MiniMaxForCausalLM", False, (0,)),
+        ("Mamba2ForCausalLM", True, (17,)),
+        ("BambaForCausalLM", True, (0, 17, 17, 17)),
+        ("MambaForCausalLM", True, (17,)),
+        ("Qwen3NextForCausalLM", True, (0, 17, 17, 17)),
     ],
 )
 def test_a_models_windows_reach_the_scheduler_and_the_slots(

@@ -87,7 +87,14 @@ def _one_worker(loaded: LoadedModel, run_dir: Path) -> list[list[int]]:
 @pytest.mark.row("F15.01", "F15.03")
 @pytest.mark.parametrize("transport", TRANSPORTS.names())
 @pytest.mark.parametrize(
-    "architecture", ["DeepseekV3ForCausalLM", "Qwen3MoeForCausalLM", "Llama4ForCausalLM"]
+    "architecture",
+    [
+        "DeepseekV3ForCausalLM",
+        "Qwen3MoeForCausalLM",
+        "Llama4ForCausalLM",
+        pytest.param("DeepseekV32ForCausalLM", marks=pytest.mark.row("F04.26", "L04")),
+        pytest.param("GlmMoeDsaForCausalLM", marks=pytest.mark.row("F04.26", "L05")),
+    ],
 )
 def test_the_tokens_are_those_of_one_worker(
     checkpoint: Callable[[str], tuple[Any, LoadedModel]],
@@ -109,7 +116,17 @@ def test_the_tokens_are_those_of_one_worker(
 BOUNDED = [
     pytest.param("Lfm2ForCausalLM", marks=pytest.mark.row("S10", "F07.12", "F23.10")),
     pytest.param("Lfm2MoeForCausalLM", marks=pytest.mark.row("M16")),
-    pytest.param("MiniMaxForCausalLM", marks=pytest.mark.row("M15")),
+    pytest.param("MiniMaxForCausalLM", marks=pytest.mark.row("M15", "F04.17")),
+    pytest.param("Mamba2ForCausalLM", marks=pytest.mark.row("S02", "F04.20", "F07.02", "F07.15")),
+    pytest.param("BambaForCausalLM", marks=pytest.mark.row("S04", "F04.20", "F07.02", "F07.15")),
+    pytest.param("FalconH1ForCausalLM", marks=pytest.mark.row("S06")),
+    pytest.param("GraniteMoeHybridForCausalLM", marks=pytest.mark.row("S09")),
+    pytest.param("MambaForCausalLM", marks=pytest.mark.row("S01", "F04.19", "F07.01", "F07.03")),
+    pytest.param("JambaForCausalLM", marks=pytest.mark.row("S03")),
+    pytest.param("Qwen3NextForCausalLM", marks=pytest.mark.row("S11", "F04.18", "F07.13")),
+    pytest.param(
+        "KimiLinearForCausalLM", marks=pytest.mark.row("L09", "F04.17", "F07.13", "F23.06")
+    ),
 ]
 
 

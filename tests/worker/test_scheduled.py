@@ -431,6 +431,59 @@ def test_what_was_dropped_is_found_or_computed_again(
     assert any(plan.drop_rows for plan in house.sent) and house.cached
 
 
+@pytest.mark.row("F04.26")
+@pytest.mark.parametrize(("num_pages", "host_pages"), [(36, 0), (44, 150)])
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        pytest.param("DeepseekV32ForCausalLM", marks=pytest.mark.row("L04")),
+        pytest.param("GlmMoeDsaForCausalLM", marks=pytest.mark.row("L05")),
+    ],
+)
+def test_chosen_keys_stay_the_same_when_sequences_come_and_go(
+    tmp_path: Path, architecture: str, num_pages: int, host_pages: int
+) -> None:
+    """Preempted, evicted, swapped, found, copied, in pieces of any size: every log is that of
+    transformers, whose index has seen the text as a whole."""
+    model, limits = Windows(tmp_path, architecture), Limits(max_batch_tokens=16)
+    house = Windowed(model.loaded, limits, num_pages=num_pages, host_pages=host_pages)
+    two_turns(house, model)
+    assert house.cached and house.state.counters.preemptions > 0
+    assert not host_pages or swapped_in(house) > 0
+
+
+@pytest.fixture(scope="module", params=["MambaForCausalLM", "FalconMambaForCausalLM"])
+def states(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Windows:
+    return Windows(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.mark.row("S01", "F04.19", "F07.01", "F07.03", "F07.04")
+@pytest.mark.parametrize(("num_pages", "host_pages"), [(30, 0), (10, 0), (10, 60)])
+def test_states_alone_are_found_computed_again_and_swapped(
+    states: Windows, num_pages: int, host_pages: int
+) -> None:
+    """Where no layer sees all tokens, a sequence holds the pages of its last few: it waits for
+    these, and then it is never short of any."""
+    limits = Limits(max_batch_tokens=16)
+    house = Windowed(states.loaded, limits, num_pages=num_pages, host_pages=host_pages)
+    two_turns(house, states)
+    assert any(plan.drop_rows for plan in house.sent) and house.cached
+    assert house.most_held <= 4 and house.state.counters.preemptions == 0
+    assert not host_pages or swapped_in(house) > 0
+
+
+@pytest.mark.row("S01", "F04.19", "F07.01", "F07.03", "F07.04")
+@pytest.mark.parametrize("known", [1, 15, 16, 29])
+def test_states_are_those_of_prompt_and_log(states: Windows, known: int) -> None:
+    """What was decoded token by token is computed again in chunks of a prompt."""
+    house = Windowed(states.loaded)
+    house.submit(PROMPTS[2], greedy(30))
+    [log] = house.finish().values()
+    again = Windowed(states.loaded)
+    again.submit(PROMPTS[2], greedy(30), log=log[:known])
+    assert list(again.finish().values()) == [log] and log == states.would_say(PROMPTS[2], log)
+
+
 MIXED: dict[str, dict[str, Any]] = {
     "Gemma2ForCausalLM": {},
     "Gemma3ForCausalLM": {},
@@ -439,13 +492,26 @@ MIXED: dict[str, dict[str, Any]] = {
     "Exaone4ForCausalLM": {},
     "Lfm2MoeForCausalLM": {},
     "MiniMaxForCausalLM": {},
+    "BambaForCausalLM": {},
+    "NemotronHForCausalLM": {},
+    "JambaForCausalLM": {},
+    "Qwen3NextForCausalLM": {},
+    "KimiLinearForCausalLM": {},
 }
 """Models that mix layers which see all with layers which see a window, and changes to them."""
 
 
 def marked(architecture: str) -> Any:
     """With the rows of those whose state has to survive all this."""
-    rows = {"Lfm2MoeForCausalLM": ("M16", "F04.21", "F07.12"), "MiniMaxForCausalLM": ("M15",)}
+    rows = {
+        "Lfm2MoeForCausalLM": ("M16", "F04.21", "F07.12"),
+        "MiniMaxForCausalLM": ("M15", "F04.17"),
+        "BambaForCausalLM": ("S04", "F04.20", "F07.02", "F07.15"),
+        "NemotronHForCausalLM": ("S08", "F04.20", "F07.02", "F07.15"),
+        "JambaForCausalLM": ("S03", "F04.19", "F07.01"),
+        "Qwen3NextForCausalLM": ("S11", "F04.18", "F07.13"),
+        "KimiLinearForCausalLM": ("L09", "F04.17", "F07.13", "F23.06"),
+    }
     marks = [pytest.mark.row(*rows[architecture])] if architecture in rows else []
     return pytest.param(architecture, marks=marks)
 

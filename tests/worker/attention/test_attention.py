@@ -155,6 +155,7 @@ EVERY_FEATURE: dict[str, dict[str, Any]] = {
     "sinks": {"sinks": True},
     "sinks of each token": {"token_sinks": True},
     "keys as values": {"latent": True, "num_kv_heads": 1},
+    "chosen keys": {"latent": True, "num_kv_heads": 1, "value_dim": 3, "most_keys": 5},
     "narrow values": {"value_dim": 3},
     "wide values": {"value_dim": 11},
     "in parts": {"partial": True},

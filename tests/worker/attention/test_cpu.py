@@ -117,6 +117,35 @@ def test_any_head_and_page_size(
     assert difference(kernels, given) < TOLERANCES[dtype]
 
 
+@pytest.mark.row("F04.02", "F04.22")
+@pytest.mark.parametrize("rows", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("widths", [(20, 27), (128, 160), (512, 576)], ids=str)
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_latents_are_keys_and_values(
+    kernels: ctypes.CDLL,
+    problem: Any,
+    rows: list[tuple[int, int]],
+    widths: tuple[int, int],
+    dtype: torch.dtype,
+) -> None:
+    given = problem(rows, heads=(9, 1), head_dim=widths[1], page_size=16, dtype=dtype)
+    given = replace(given, pages=given.pages[:, :, :1])
+    assert difference(kernels, given, latent=True, value_dim=widths[0]) < TOLERANCES[dtype]
+
+
+@pytest.mark.row("F04.02", "F04.26")
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_chosen_keys_are_pages_of_one_token_in_wider_rows(
+    kernels: ctypes.CDLL, problem: Any, dtype: torch.dtype
+) -> None:
+    given = problem([(1, 299), (1, 299)], heads=(9, 1), head_dim=60, page_size=1, dtype=dtype)
+    features = {"latent": True, "value_dim": 33, "most_keys": 300}
+    narrow = replace(given, query=given.query[..., :47].contiguous(), pages=given.pages[:, :, :1])
+    narrow = replace(narrow, call=replace(given.call, head_dim=47), pages=narrow.pages[..., :47])
+    assert not narrow.pages.is_contiguous()
+    assert difference(kernels, narrow, **features) < TOLERANCES[dtype]
+
+
 @dataclass(frozen=True)
 class Sequence:
     """One sequence whose tokens are run in different ways."""

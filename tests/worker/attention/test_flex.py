@@ -208,6 +208,7 @@ def test_it_is_taken_by_name_and_never_by_itself(
     [
         ({"dtype": torch.float8_e4m3fn}, "need a kernel that widens them"),
         ({"latent": True, "codes": CODES["int8"]}, "it reads no int8 latents"),
+        ({"latent": True, "most_keys": 9}, "chosen ones are a row for each token"),
         ({"device": torch.device("meta")}, "it does not run on meta"),
         ({"device": torch.device("cuda")}, "start at 16 channels of a head, not 8"),
     ],

@@ -78,8 +78,11 @@ def test_what_has_no_decode_steps_of_its_own(loaded: LoadedModel) -> None:
 @pytest.mark.parametrize(
     ("architecture", "said"),
     [
+        ("DeepseekV32ForCausalLM", "the host waits for the keys that an index chooses"),
         ("Lfm2ForCausalLM", "a convolution looks its earlier tokens up on the host"),
-        ("MiniMaxForCausalLM", "linear attention looks on the host"),
+        ("MiniMaxForCausalLM", "a layer with a state looks on the host"),
+        ("MambaForCausalLM", "a scan looks on the host"),
+        ("Qwen3_5ForCausalLM", "a layer with a state looks on the host"),
         ("Qwen3MoeForCausalLM", "the host waits for the number of tokens that each expert gets"),
         ("ApertusForCausalLM", "transformers' own code"),
     ],

@@ -26,7 +26,8 @@ from baton_worker.kernels.quantized import quantise
 GROUPING = [GroupedExperts, PaddedExperts]
 
 
-def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+def swiglu(inner: Tensor) -> Tensor:
+    gate, up = inner.chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
@@ -38,18 +39,20 @@ def experts(
     bias: bool = False,
     weigh_input: bool = False,
     dtype: torch.dtype = torch.float32,
+    gated: bool = True,
 ) -> Experts:
     generator = torch.Generator().manual_seed(num)
 
     def random(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator).to(dtype)
 
+    rows = 2 * size if gated else size
     return Experts(
-        random(num, 2 * size, hidden),
+        random(num, rows, hidden),
         random(num, hidden, size),
-        random(num, 2 * size) if bias else None,
+        random(num, rows) if bias else None,
         random(num, hidden) if bias else None,
-        swiglu,
+        swiglu if gated else F.relu,
         weigh_input,
     )
 
@@ -71,7 +74,8 @@ def routed(num_tokens: int, num: int, slots: int, seed: int) -> tuple[Tensor, Te
 def test_equals_the_loop(
     kernel: type, num: int, num_tokens: int, seed: int, data: st.DataObject
 ) -> None:
-    layer = experts(num, bias=data.draw(st.booleans()), weigh_input=data.draw(st.booleans()))
+    bias, weigh_input, gated = (data.draw(st.booleans()) for _ in range(3))
+    layer = experts(num, bias=bias, weigh_input=weigh_input, gated=gated)
     chosen, weights = routed(num_tokens, num, data.draw(st.integers(1, num)), seed)
     x = torch.randn(num_tokens, 10)
     expected = LoopExperts(layer)(x, chosen, weights)

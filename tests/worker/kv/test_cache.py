@@ -10,8 +10,8 @@ import torch
 
 from baton_worker.attention import AttentionBatch
 from baton_worker.kernels.layout import Layout
+from baton_worker.kernels.states import Snapshots
 from baton_worker.kv import KVCache, page_groups
-from baton_worker.kv.cache import Snapshots
 from baton_worker.kv.host import HostPages
 from baton_worker.models.spec import Attention, Decoder, Head, LinearAttention, Norm, ShortConv
 
@@ -106,7 +106,7 @@ def test_layers_of_other_kinds_share_pages_with_their_states(
 ) -> None:
     cache, host = mixed(dtype, layout), None
     assert [tuple(layer.shape[1:]) for layer in cache.layers] == [
-        (4, 2, 2, 8), (4, 1, 1, 24), (4, 2, 2, 6)
+        (4, 2, 2, 8), (4, 1, 1, 24), (4, 1, 1, 24)
     ]  # fmt: skip
     kept = cache.views[2]
     assert isinstance(kept, Snapshots) and cache.views[1] is not kept
@@ -134,9 +134,15 @@ def test_only_the_tokens_of_a_group_are_cleared_from_one_on() -> None:
 
 
 def test_a_page_that_begins_holds_nothing_of_its_last_group() -> None:
-    """Row 0 begins its second page, row 1 goes on in its first one."""
-    cache = mixed()
+    """Row 0 begins its second page, row 1 goes on in its first one, row 2 begins: nothing came
+    before that could leave its page a state."""
+    cache = mixed(spare=4)
     noise(cache)
-    tables = np.array([[[0, 1], [2, 0]], [[3, 1], [4, 0]], [[0, 5], [2, 0]]], np.int32)
-    cache.begin(AttentionBatch.build_all([3, 1], [3, 2], tables, 4, CPU))
-    assert [page for page in range(6) if not cache.planes[0][page].any()] == [1, 5]
+    tables = [[[0, 1], [2, 2], [3, 3]], [[0, 6], [2, 2], [7, 7]], [[0, 8], [2, 2], [9, 9]]]
+    batch = AttentionBatch.build_all([3, 1, 2], [3, 2, 0], np.array(tables, np.int32), 4, CPU)
+    cache.begin(batch)
+    assert cache.groups.of == (0, 2, 1)
+    for layer, begun in enumerate(([1, 3], [8, 9], [6, 7])):
+        assert not cache.layers[layer][begun].any()
+    assert cache.layers[0][[0, 2]].all() and cache.states[2][2].isnan().all()
+    assert not cache.states[2][7].any() and cache.states[2][6].isnan().all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -42,6 +43,7 @@ def test_scales_in_the_precision_of_the_checkpoint(site: Site) -> None:
     assert torch.equal(run(embedding), weights["embedding.weight"][TOKENS] * rounded)
 
 
+@pytest.mark.row("F23.07")
 def test_adds_learned_positions_from_an_offset_on(site: Site) -> None:
     embedding, weights = made(spec.Embedding(positions=spec.Positions(10, offset=2)), site)
     expected = weights["embedding.weight"][TOKENS] + weights["positions.weight"][POSITIONS + 2]

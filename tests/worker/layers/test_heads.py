@@ -66,3 +66,11 @@ def test_the_gate_is_per_head_or_per_channel(site: Site) -> None:
         gate = (x @ weight.T).sigmoid().view(3, 4, width)
         expected = (attended.view(3, 4, 6) * gate).flatten(1)
         torch.testing.assert_close(layer(attended, x), expected)
+
+
+def test_the_projection_of_the_gate_may_have_a_bias(site: Site) -> None:
+    x, attended = torch.randn(3, 8), torch.randn(3, 24)
+    layer = HeadGate(replace(PLAIN, gate="channel", gate_bias=True), 8, site)
+    weights = filled(layer)
+    gate = (x @ weights["attention_gate.weight"].T + weights["attention_gate.bias"]).sigmoid()
+    torch.testing.assert_close(layer(attended, x), attended * gate)

@@ -8,9 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton_worker.layers.lanes import GELU, GELU_TANH, SILU, sigmoid, tanh
+from baton_worker.layers.lanes import GELU, GELU_TANH, SILU, exp, exp2, sigmoid, softplus, tanh
 
-FUNCTIONS = {"silu": SILU, "gelu": GELU, "tanh form": GELU_TANH, "sigmoid": sigmoid, "tanh": tanh}
+FUNCTIONS = {
+    "silu": SILU,
+    "gelu": GELU,
+    "tanh form": GELU_TANH,
+    "sigmoid": sigmoid,
+    "tanh": tanh,
+    "exp": exp,
+    "exp2": exp2,
+    "softplus": softplus,
+}
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -34,7 +36,7 @@ def norm(x: Tensor, weight: Tensor) -> Tensor:
     return x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * weight
 
 
-def expanded(x: Tensor, w: dict[str, Tensor]) -> Tensor:
+def expanded(x: Tensor, w: dict[str, Tensor], *, turns: bool = True) -> Tensor:
     """One text from its start, with keys and values of every head in full."""
     length, angles = len(x), Rotary(ROPE, CPU).angles(torch.arange(len(x)), torch.float32)
     low = norm(x @ w["query_down.weight"].T + w["query_down.bias"], w["query_down_norm.weight"])
@@ -43,7 +45,8 @@ def expanded(x: Tensor, w: dict[str, Tensor]) -> Tensor:
     up = norm(down[:, :10], w["kv_down_norm.weight"]) @ w["kv_up.weight"].T
     key_nope, value = up.view(length, 3, 11).split([6, 5], dim=-1)
     turned = torch.cat((query[..., 6:], down[:, None, 10:]), dim=1)
-    rotate_(turned, angles)
+    if turns:
+        rotate_(turned, angles)
     query = torch.cat((query[..., :6], turned[:, :3]), dim=-1)
     key = torch.cat((key_nope, turned[:, 3:].expand(-1, 3, -1)), dim=-1)
     scores = torch.einsum("qhd,khd->hqk", query, key) * 0.4
@@ -53,8 +56,9 @@ def expanded(x: Tensor, w: dict[str, Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 11])
-def test_absorbed_equals_expanded(site: Site, chunk: int) -> None:
-    layer = LatentAttention(SETTINGS, 8, site)
+@pytest.mark.parametrize("rope", [ROPE, None], ids=["turned", "without positions"])
+def test_absorbed_equals_expanded(site: Site, chunk: int, rope: spec.Rope | None) -> None:
+    layer = LatentAttention(replace(SETTINGS, rope=rope), 8, site)
     weights = {
         name: rows.copy_(torch.randn(rows.shape)).clone()
         for part in layer.modules()
@@ -67,11 +71,12 @@ def test_absorbed_equals_expanded(site: Site, chunk: int) -> None:
         new = x[start : start + chunk]
         batch = AttentionBatch.build([len(new)], [start], [[2, 0, 1]], 4, CPU)
         positions = torch.arange(start, start + len(new))
-        angles = {ROPE: Rotary(ROPE, CPU).angles(positions, torch.float32)}
+        angles = {ROPE: Rotary(ROPE, CPU).angles(positions, torch.float32)} if rope else {}
         step = Step(batch.slots, angles, {layer.call: layer.backend.plan(batch, layer.call)})
         with torch.inference_mode():
             rows.append(layer(new, step, pages, None))
-    torch.testing.assert_close(torch.cat(rows), expanded(x, weights), atol=1e-4, rtol=1e-4)
+    expected = expanded(x, weights, turns=rope is not None)
+    torch.testing.assert_close(torch.cat(rows), expected, atol=1e-4, rtol=1e-4)
 
 
 def test_the_cache_holds_one_vector_per_token() -> None:

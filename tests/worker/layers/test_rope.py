@@ -14,6 +14,7 @@ from baton_worker.models import spec
 from baton_worker.models.families.common import rope
 
 HEAD_DIM = 64
+CPU = torch.device("cpu")
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
 SETTINGS = [
     pytest.param({"rope_type": "default"}, marks=pytest.mark.row("F05.01"), id="default"),
@@ -231,3 +232,23 @@ def test_interleaved_rotation_matches_transformers(dim: int) -> None:
     )
     rotate_(heads, Rotary(settings, torch.device("cpu")).angles(positions, torch.float32))
     torch.testing.assert_close(heads, expected)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_angles_of_one_layout_turn_the_same_pairs_in_the_other(interleaved: bool) -> None:
+    made = [
+        Rotary(spec.Rope(8, 100.0, 64, interleaved=which), CPU).angles(
+            torch.arange(5), torch.float32
+        )
+        for which in (interleaved, not interleaved)
+    ]
+    other = made[0].laid_out(interleaved=not interleaved)
+    assert other.interleaved != interleaved
+    assert torch.equal(other.cos, made[1].cos) and torch.equal(other.sin, made[1].sin)
+    assert made[0].laid_out(interleaved=interleaved) is made[0]
+
+
+def test_angles_of_some_tokens() -> None:
+    angles = Rotary(spec.Rope(8, 100.0, 64), CPU).angles(torch.arange(5), torch.float32)
+    some = angles.of(torch.tensor([3, 1]))
+    assert torch.equal(some.cos, angles.cos[[3, 1]]) and torch.equal(some.sin, angles.sin[[3, 1]])

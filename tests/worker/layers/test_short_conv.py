@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton.errors import ModelError
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels.pages import CODES
 from baton_worker.layers.layer import Site
 from baton_worker.layers.short_conv import Reach, ShortConv
 from baton_worker.layers.step import Step
@@ -27,7 +24,9 @@ Weights = dict[str, Tensor]
 
 def made(site: Site, settings: spec.ShortConv = SETTINGS) -> tuple[ShortConv, Weights]:
     layer = ShortConv(settings, 8, site)
-    return layer, fill(layer)
+    weights = fill(layer)
+    layer.taps.finish()
+    return layer, weights
 
 
 def whole(x: Tensor, w: Weights) -> Tensor:
@@ -81,8 +80,8 @@ def test_bits_depend_on_no_cut_and_no_neighbour(site: Site) -> None:
             counts, starts = [last - first, 1], [first, 0]
             batch = AttentionBatch.build(counts, starts, table, 4, CPU)
             new = torch.cat((inputs[first:last], x[:1, :6]))
-            pages.view(-1, 6)[batch.slots] = new
-            parts.append(layer.taps(new, Reach(3).plan(batch, Reach(3)), pages)[:-1])
+            plan = Reach(3).plan(batch, Reach(3))
+            parts.append(layer.taps(new, batch.slots, plan, pages)[:-1])
         results.append(torch.cat(parts))
     assert all(torch.equal(result, results[0]) for result in results)
 
@@ -96,14 +95,3 @@ def test_a_page_may_be_a_part_of_something_larger(site: Site) -> None:
     rows = [run(layer, x[:5], pages, 0, [2, 0]), run(layer, x[5:], pages, 5, [2, 0, 1])]
     torch.testing.assert_close(torch.cat(rows), whole(x, weights), atol=1e-5, rtol=1e-5)
     assert not memory[:, :10].any() and not memory[:, 34:].any()
-
-
-def test_what_cannot_work_is_refused(site: Site) -> None:
-    for codes in CODES.values():
-        with pytest.raises(ModelError, match="--kv-cache-dtype auto"):
-            ShortConv(SETTINGS, 8, replace(site, codes=codes))
-    layer, _ = made(site)
-    texts: Any = (object(),)
-    step = Step(torch.zeros(1, dtype=torch.int64), {}, {}, texts=texts)
-    with pytest.raises(ModelError, match="cannot see both ways"):
-        layer(torch.zeros(1, 8), step, torch.zeros(1, 4, 1, 1, 6), None)

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from baton_worker.layers.attention import Attention as Heads
 from baton_worker.layers.layer import Layer, Site
-from baton_worker.models.block import STYLES
-from baton_worker.models.spec import Decoder, Head, Norm
+from baton_worker.models.block import STYLES, PostNorm
+from baton_worker.models.spec import Attention, Decoder, Head, Norm
 
 SITE = Site(torch.device("cpu"), torch.float32, lambda role: role)
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
@@ -75,6 +76,19 @@ EXPECTED = {
 def test_styles_follow_their_formula(style: str) -> None:
     made = block(style, mixer=Part(2), ffn=Part(3))
     expected = EXPECTED[style](X, norms(made), 1.0)
+    with torch.inference_mode():
+        torch.testing.assert_close(made(X, None, X), expected)
+
+
+def test_norms_may_sit_where_the_mixer_wants_them() -> None:
+    """After the halves of a layer of attention, before those of any other."""
+    settings = Attention(2, 1, 4, 0.5, None)
+    part, ffn = Heads(settings, 8, SITE), Part(3)
+    decoder = Decoder(8, 4, ((settings, None),), Norm(1e-5), Head(), style="by_mixer")
+    seeing = STYLES["by_mixer"](decoder, part, ffn, SITE)
+    assert isinstance(seeing.mixer_half, PostNorm) and isinstance(seeing.ffn_half, PostNorm)
+    made = block("by_mixer", mixer=Part(2), ffn=ffn)
+    expected = EXPECTED["pre"](X, norms(made), 1.0)
     with torch.inference_mode():
         torch.testing.assert_close(made(X, None, X), expected)
 

@@ -73,6 +73,20 @@ YARN_ROPE = {
 }
 WARM_ROPE = YARN_ROPE | {"mscale": 0.7, "mscale_all_dim": 0.7}
 
+SCANS = {
+    "ssm.conv_kernel": 3,
+    "ssm.inner_size": 96,
+    "ssm.state_size": 6,
+    "ssm.time_step_rank": 5,
+    "attention.layer_norm_rms_epsilon": 1e-5,
+}
+NO_HEADS = {
+    "attention.head_count": 0,
+    "attention.head_count_kv": None,
+    "feed_forward_length": 0,
+    "context_length": 1 << 20,
+}
+
 CASES = [
     Case("gpt2", "GPT2LMHeadModel", EPS),
     Case("gptneox", "GPTNeoXForCausalLM", EPS | {"rope.dimension_count": 4}),
@@ -314,6 +328,30 @@ CASES = [
             "leading_dense_block_count": 1,
             "swiglu_clamp_exp": [0.0, 0.0, 0.4, 0.3],
             "swiglu_clamp_shexp": [0.0, 0.0, 0.5, 0.0],
+        },
+    ),
+    Case("mamba", "MambaForCausalLM", SCANS | NO_HEADS | {"ssm.dt_b_c_rms": False}),
+    Case(
+        "mamba",
+        "FalconMambaForCausalLM",
+        SCANS
+        | NO_HEADS
+        | {
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": 16,
+            "ssm.time_step_rank": 3,
+            "ssm.dt_b_c_rms": True,
+        },
+        {"mixer_rms_eps": 1e-6},
+    ),
+    Case(
+        "jamba",
+        "JambaForCausalLM",
+        SCANS
+        | {
+            "attention.head_count_kv": [0, 2, 0, 0, 2],
+            "attention.layer_norm_rms_epsilon": 1e-6,
+            "expert_count": 8,
         },
     ),
 ]

@@ -47,6 +47,24 @@ def test_a_router_that_is_not_served_is_refused() -> None:
         MIXTURES["glm4moe"].fields(Fake(**COMMON, expert_gating_func=3))
 
 
+def test_layers_of_jamba_are_known_by_what_they_have() -> None:
+    """Of eight layers one attends; the others have experts or not, as their routers say."""
+    sizes = {"ssm__inner_size": 32, "ssm__state_size": 4, "ssm__time_step_rank": 2}
+    file = Fake(
+        **COMMON,
+        **sizes,
+        ssm__conv_kernel=4,
+        block_count=8,
+        embedding_length=16,
+        attention__head_count_kv=[0, 0, 0, 0, 2, 0, 0, 0],
+        tensors=["blk.0.ssm_a", *(f"blk.{layer}.ffn_gate_inp.weight" for layer in (1, 3, 5, 7))],
+    )
+    fields = MIXTURES["jamba"].fields(file)
+    assert (fields["attn_layer_period"], fields["attn_layer_offset"]) == (8, 4)
+    assert (fields["expert_layer_period"], fields["expert_layer_offset"]) == (2, 1)
+    assert fields["num_key_value_heads"] == 2 and fields["mamba_expand"] == 2
+
+
 def test_afmoe_under_the_names_of_its_config() -> None:
     file = Fake(**COMMON, expert_shared_count=1, leading_dense_block_count=2)
     fields = MIXTURES["afmoe"].fields(file)

@@ -7,7 +7,7 @@ import pytest
 
 from baton_worker.models.gguf_roles import BARE, ROLES, Place, Roles, place, wanted
 from baton_worker.models.names import DEFAULT
-from baton_worker.models.spec import Attention, Decoder, Glu, Head, Norm
+from baton_worker.models.spec import Attention, Decoder, Glu, Head, Mamba, Norm
 
 ATTENTION = Attention(num_heads=4, num_kv_heads=2, head_dim=8, scale=1.0, rope=None)
 
@@ -29,6 +29,7 @@ def test_every_row_is_known_to_both_sides() -> None:
     [
         ("blk.3.attn_q.weight", Place(3, "attn_q", "weight")),
         ("output_norm.bias", Place(None, "output_norm", "bias")),
+        ("blk.3.ssm_a", Place(3, "ssm_a", "")),
         ("v.blk.0.ln1.weight", Place(None, "v.blk.0.ln1", "weight")),
     ],
 )
@@ -45,6 +46,17 @@ def test_fused_tensors_are_taken_apart() -> None:
     both = roles.pieces("blk.0.ffn_up.weight", (32, 32))
     assert [piece.name.split(".")[-2] for piece in both] == ["gate_proj", "up_proj"]
     assert len(roles.pieces("blk.0.ffn_up.weight", (16, 32))) == 1
+
+
+def test_the_first_projection_of_a_state_space_is_taken_apart() -> None:
+    layers = ((Mamba(12, 4, 2, 3), None),)
+    roles = Roles(Decoder(6, 64, layers, Norm(1e-6), Head()), {})
+    pieces = roles.pieces("blk.0.ssm_in.weight", (24, 6))
+    assert [(piece.name.split(".")[-2], piece.rows) for piece in pieces] == [
+        ("input_proj", 12),
+        ("gate_proj", 12),
+    ]
+    assert roles.name("blk.0.ssm_a") == "model.layers.0.mamba.A_log"
 
 
 def test_the_names_of_the_package_decide_where_norms_are() -> None:

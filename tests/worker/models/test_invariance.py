@@ -56,11 +56,44 @@ def test_logits_do_not_depend_on_where_a_prompt_is_cut(loaded: LoadedModel, driv
         assert torch.equal(torch.cat([first, second]), whole), f"cut at {cut}"
 
 
-@pytest.mark.parametrize("architecture", ["Lfm2MoeForCausalLM", "MiniMaxForCausalLM"])
+CARRIED = [
+    "Lfm2MoeForCausalLM",
+    "MiniMaxForCausalLM",
+    "Mamba2ForCausalLM",
+    "BambaForCausalLM",
+    "FalconH1ForCausalLM",
+    pytest.param("MambaForCausalLM", marks=pytest.mark.row("S01", "F07.01", "F07.04")),
+    "FalconMambaForCausalLM",
+    pytest.param("JambaForCausalLM", marks=pytest.mark.row("S03")),
+    "Qwen3NextForCausalLM",
+    "Qwen3_5ForCausalLM",
+    "KimiLinearForCausalLM",
+    "OlmoHybridForCausalLM",
+]
+
+
+@pytest.mark.parametrize("architecture", CARRIED)
 def test_layers_of_bounded_memory_depend_on_no_cut_and_no_batch(
     architecture: str, dtype: torch.dtype, driver: Any, tmp_path: Path
 ) -> None:
     """Where what a token reads is not attended to, but carried on."""
+    tiny.save_checkpoint(tmp_path, architecture)
+    _check_cuts(load_model(tmp_path, device=CPU, dtype=dtype), driver)
+
+
+LATENT = [
+    "DeepseekV3ForCausalLM",
+    "MiniCPM3ForCausalLM",
+    pytest.param("DeepseekV32ForCausalLM", marks=pytest.mark.row("F04.26", "L04")),
+    pytest.param("GlmMoeDsaForCausalLM", marks=pytest.mark.row("F04.26", "L05")),
+]
+
+
+@pytest.mark.parametrize("architecture", LATENT)
+def test_latents_and_chosen_keys_depend_on_no_cut_and_no_batch(
+    architecture: str, dtype: torch.dtype, driver: Any, tmp_path: Path
+) -> None:
+    """Where heads share their keys, and where an index chooses among them."""
     tiny.save_checkpoint(tmp_path, architecture)
     _check_cuts(load_model(tmp_path, device=CPU, dtype=dtype), driver)
 

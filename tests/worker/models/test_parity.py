@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from baton_worker.models import ARCHITECTURES, LoadedModel, load_model
-from tests import mixtures, tiny
+from baton_worker.models.spec import SparseLatentAttention
+from tests import deltas, mixtures, recurrent, tiny
 from tests.fakes.ranks import TwoRanks
 from tests.oracles import mixtures as _mixture_oracles  # noqa: F401 - fills MAKERS
 from tests.oracles import ropes
@@ -65,7 +66,11 @@ ROWS = {
     "DeciLMForCausalLM": "T40",
     "NemotronNASForCausalLM": "T41",
     "NemotronForCausalLM": "T42",
-} | mixtures.ROWS
+    "MambaForCausalLM": "S01",
+}
+ROWS |= mixtures.ROWS | recurrent.ROWS | deltas.ROWS
+ODDITIES = {"MiMoV2FlashForCausalLM": ["F23.08"], "LongcatFlashForCausalLM": ["F23.11"]}
+"""Further rows, of what these alone do."""
 TOLERANCE = 1e-3
 
 
@@ -86,7 +91,8 @@ class Case:
 
 def cases() -> Iterator[Any]:
     for name in ARCHITECTURES.names():
-        marks = [pytest.mark.row(ROWS[name])] if name in ROWS else []
+        rows = [ROWS[name], *ODDITIES.get(name, ())] if name in ROWS else []
+        marks = [pytest.mark.row(*rows)] if rows else []
         yield pytest.param(Case(name), id=name, marks=marks)
         for number, changes in enumerate(tiny.VARIANTS.get(name, []), start=2):
             yield pytest.param(Case(name, changes), id=f"{name}-{number}", marks=marks)
@@ -108,8 +114,14 @@ def with_a_spec() -> Iterator[Any]:
 def of_experts() -> Iterator[Any]:
     """The cases of mixtures whose experts have gates of their own."""
     dense = {"MiniCPM3ForCausalLM", "Lfm2ForCausalLM"}
-    mixed = mixtures.TRAITS.keys() | mixtures.ROWS.keys() - dense
-    return (case for case in with_a_spec() if case.values[0].architecture in mixed - dense)
+    mixed = (mixtures.TRAITS.keys() | mixtures.ROWS.keys()) - dense
+    yield from (case for case in with_a_spec() if case.values[0].architecture in mixed)
+    for case in with_a_spec():
+        name, changes = case.values[0].architecture, case.values[0].changes
+        traits = (recurrent.TRAITS | deltas.TRAITS).get(name, {}) | changes
+        counts = ("num_local_experts", "n_routed_experts", "num_experts")
+        if any(traits.get(count) for count in counts):
+            yield case
 
 
 def in_transformers() -> Iterator[Any]:
@@ -241,14 +253,17 @@ def test_bfloat16_is_as_close_to_float32_as_the_oracle_in_bfloat16(
     """Only where the oracle is a model of transformers: the others compute in float32."""
     pair.model.save_pretrained(tmp_path)
     loaded = load_model(tmp_path, device=CPU, dtype=torch.bfloat16)
-    tokens = prompt(40)
-    exact = pair.oracle(tokens)
-    rounded = asked(copy.deepcopy(pair.model).to(torch.bfloat16))(tokens).float()
-    ours = driver(loaded, 1).step({0: tokens})[0]
+    rounding = asked(copy.deepcopy(pair.model).to(torch.bfloat16))
     # The median token: where two experts are nearly even, rounding takes another one, and the
-    # error of that token is no measure of anything.
-    error = (ours - exact).abs().mean(-1).median()
-    assert error < 1.5 * (rounded - exact).abs().mean(-1).median()
+    # error of that token is no measure of anything. Of keys that an index chooses, most tokens
+    # have two such: there the median is one of more tokens.
+    chosen = any(isinstance(mixer, SparseLatentAttention) for mixer, _ in loaded.spec.layers)
+    errors, allowed = list[torch.Tensor](), list[torch.Tensor]()
+    for tokens in [prompt(40, seed) for seed in range(6 if chosen else 1)]:
+        exact, ours = pair.oracle(tokens), driver(loaded, 1).step({0: tokens})[0]
+        errors.append((ours - exact).abs().mean(-1))
+        allowed.append((rounding(tokens).float() - exact).abs().mean(-1))
+    assert torch.cat(errors).median() < 1.5 * torch.cat(allowed).median()
 
 
 @pytest.mark.row("T08")

@@ -107,16 +107,22 @@ def test_other_packings_of_intel_are_refused() -> None:
         method(config(quant_method="auto-round", packing_format="auto_round:marlin"))
 
 
-@pytest.mark.parametrize("architecture", ["Qwen3ForCausalLM", "Phi3ForCausalLM", "GPT2LMHeadModel"])
+MATRICES = ("_proj.weight", "c_attn.weight", "c_fc.weight", "in_proj_qkvz.weight")
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    ["Qwen3ForCausalLM", "Phi3ForCausalLM", "GPT2LMHeadModel", "Qwen3NextForCausalLM"],
+)
 def test_any_architecture_and_any_method(tmp_path: Path, driver: Any, architecture: str) -> None:
-    """Also one whose query, key and value are stored as one matrix."""
+    """Also one whose query, key and value are stored as one matrix, or are dealt out in one."""
     settings = {"quant_method": "fp8", "activation_scheme": "dynamic"}
     oracle = quantised.save(
         tmp_path,
         architecture,
         settings,
         quantised.fp8(),
-        chosen=lambda name: name.endswith(("_proj.weight", "c_attn.weight", "c_fc.weight")),
+        chosen=lambda name: name.endswith(MATRICES),
     )
     answers_alike(tmp_path, oracle, driver)
 

@@ -129,7 +129,7 @@ def quantised(folder: Path) -> None:
     (other / "config.json").write_text(config.rstrip() + extra)
 
 
-@pytest.mark.row("M06")
+@pytest.mark.row("M06", "F03.19")
 def test_mxfp4_experts_are_read_as_what_they_mean(tmp_path: Path, driver: Any) -> None:
     plain = tmp_path / "plain"
     tiny.save_checkpoint(plain, "GptOssForCausalLM", hidden_size=64, intermediate_size=96)

@@ -67,14 +67,21 @@ def test_sinks_of_gpt_oss_are_those_of_transformers(
     torch.testing.assert_close(in_chunks(driver, loaded), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.row("F04.22")
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        pytest.param("DeepseekV3ForCausalLM", marks=pytest.mark.row("F04.22")),
+        pytest.param("DeepseekV32ForCausalLM", marks=pytest.mark.row("F04.26", "L04")),
+        pytest.param("GlmMoeDsaForCausalLM", marks=pytest.mark.row("F04.26", "L05")),
+    ],
+)
 def test_latents_of_deepseek_are_those_of_transformers(
-    tmp_path: Path, driver: Any, on_triton: None
+    tmp_path: Path, driver: Any, on_triton: None, architecture: str
 ) -> None:
-    model = tiny.save_checkpoint(tmp_path, "DeepseekV3ForCausalLM")
+    model = tiny.save_checkpoint(tmp_path, architecture)
     loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
     layers = [m for m in loaded.model.modules() if isinstance(m, LatentAttention)]
-    assert layers and all(isinstance(m.backend, TritonBackend) for m in layers)
+    assert layers and all(isinstance(choose(m.call), TritonBackend) for m in layers)
     with torch.inference_mode():
         expected = model(torch.tensor([TEXT]), use_cache=False).logits[0]
     torch.testing.assert_close(in_chunks(driver, loaded), expected, rtol=1e-4, atol=1e-4)

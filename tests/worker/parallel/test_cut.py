@@ -57,6 +57,16 @@ def test_latents_stay_whole() -> None:
     assert part(decoder(latent)).layers[0][0] == replace(latent, num_heads=4)
 
 
+@pytest.mark.row("F04.26")
+def test_an_index_stays_whole() -> None:
+    """Every rank chooses the same keys for all heads, also for those that it does not have."""
+    rope = spec.Rope(4, 1e4, 64)
+    heads = (8, 12, 8, 4, 8, 1.0, rope, NORM, 6)
+    index: Any = {"top_k": 9, "index_heads": 5, "index_dim": 7, "index_norm": NORM}
+    sparse = spec.SparseLatentAttention(*heads, **index)
+    assert part(decoder(sparse)).layers[0][0] == replace(sparse, num_heads=4)
+
+
 def test_every_expert_is_cut_and_zero_experts_answer_once() -> None:
     moe = spec.Moe(ROUTER, EXPERT, shared=spec.Glu(32))
     first, second = (part(decoder(ffn=moe), rank).layers[0][1] for rank in range(2))
@@ -133,6 +143,35 @@ def test_channels_of_a_convolution_are_dealt_out() -> None:
     assert mixer == spec.ShortConv(24, 3, bias=True)
     with pytest.raises(SettingsError, match="50 channels of a convolution cannot be dealt out"):
         part(decoder(spec.ShortConv(50, 3)), size=4)
+
+
+def test_heads_of_delta_nets_go_with_the_heads_of_keys_that_serve_them() -> None:
+    norm = spec.GatedNorm(1e-6, 8, gate_first=False, shared=True)
+    whole = spec.DeltaNet(4, 8, 6, 10, 4, norm)
+    mixer, _ = part(decoder(whole), rank=1).layers[0]
+    assert mixer == spec.DeltaNet(2, 4, 6, 10, 4, replace(norm, groups=4))
+    with pytest.raises(SettingsError, match="4 key heads cannot be dealt out evenly"):
+        part(decoder(whole), size=8)
+    with pytest.raises(SettingsError, match="4 value heads cannot be dealt out evenly"):
+        part(decoder(replace(whole, num_key_heads=6, num_heads=4)), size=3)
+
+
+@pytest.mark.parametrize(("groups", "parts", "cut"), [(4, 2, False), (1, 1, True)])
+def test_heads_of_a_state_space_go_with_their_groups(groups: int, parts: int, cut: bool) -> None:
+    """Or with the one that all have; then the norm is over the channels of all ranks."""
+    whole = spec.StateSpace(8, 4, groups, 16, 4, spec.GatedNorm(1e-6, groups))
+    mixer, _ = part(decoder(whole), rank=1).layers[0]
+    norm = spec.GatedNorm(1e-6, parts, cut=cut)
+    assert mixer == spec.StateSpace(4, 4, parts, 16, 4, norm)
+    with pytest.raises(SettingsError, match=r"groups of heads cannot|8 heads cannot"):
+        part(decoder(whole), size=3)
+
+
+def test_channels_of_a_state_space_are_dealt_out() -> None:
+    mixer, _ = part(decoder(spec.Mamba(48, 5, 3, 4)), rank=1).layers[0]
+    assert mixer == spec.Mamba(24, 5, 3, 4)
+    with pytest.raises(SettingsError, match="50 channels of a state space cannot be dealt out"):
+        part(decoder(spec.Mamba(50, 5, 3, 4)), size=4)
 
 
 def test_heads_of_linear_attention_keep_their_decays() -> None:

@@ -66,6 +66,12 @@ class AttentionBatch:
         """int64 [any]: the pages in which a new token is the first."""
         return self.slots[self.slots % self.page_size == 0] // self.page_size
 
+    @property
+    def first(self) -> Tensor:
+        """int64 [any]: the pages with which sequences begin."""
+        rows = [row for row, start in enumerate(self.starts) if not start]
+        return self.page_table[rows, 0].long()
+
     @classmethod
     def build_all(
         cls,
@@ -230,6 +236,9 @@ class AttentionCall:
     """What a page holds in place of numbers of `dtype`."""
     layout: Layout = Layout.NHD
     """The order of the numbers in a page."""
+    most_keys: int | None = None
+    """An index chooses so many of the `latent` keys that a token sees (see `layers.chosen`): each
+    of them is then a page of its own, and what a page holds of a token goes on behind the key."""
 
     @property
     def width(self) -> int:
@@ -250,6 +259,7 @@ class AttentionCall:
         kind += ", with ALiBi" if self.slopes else ""
         kind += ", keys as values" if self.latent else ""
         kind += ", with sinks" if self.sinks or self.token_sinks else ""
+        kind += f", at most {self.most_keys} of them" if self.most_keys else ""
         kind += ", in parts" if self.partial else ""
         kind += ", over trees" if self.tree else ""
         kept = f"{self.codes or ''} {self.layout if self.layout is not Layout.NHD else ''}".strip()
@@ -311,7 +321,8 @@ class Backend(Protocol):
             query: [T, num_heads, head_dim], rotated, any row stride.
             pages: [num_pages, page_size, 2, num_kv_heads, head_dim], keys and values. For a
                 `latent` call the third axis is 1; where values have a width of their own as well,
-                and the last holds a key and then a value. With `codes` uint8, and in place of each
+                and the last holds a key and then a value. With `most_keys` a view of its first
+                channels. With `codes` uint8, and in place of each
                 width its `row_width`. In memory they lie as the call's `layout` says, and the
                 strides with them.
             sinks: [num_heads] where the call has `sinks`, [T, num_heads] where it has

@@ -23,7 +23,7 @@ from baton_worker.kernels.pages import row_width
 _DTYPES = (torch.bfloat16, torch.float32)
 _UNDERSTOOD = {
     *("softcap", "slopes", "chunk", "sinks", "token_sinks"),
-    *("codes", "value_dim", "partial", "tree"),
+    *("codes", "value_dim", "partial", "tree", "latent", "most_keys"),
 }
 """What its kernels compute, see `unknown`."""
 
@@ -95,6 +95,8 @@ class CpuBackend:
             return f"pages of {call.dtype} need another kernel"
         if reason := unknown(call, _UNDERSTOOD):
             return reason
+        if call.latent and call.codes:
+            return f"it reads no {call.codes} latents"
         kernels = library("attention") if self._given is None else self._given
         if kernels is None:
             return "its kernels cannot be built here"
@@ -115,8 +117,7 @@ class CpuBackend:
             None if ranges is None else ranges.data_ptr(),
             *_pointers(batch.trees),
         )
-        beside = None if call.value_dim is None else row_width(call.head_dim, call.codes)
-        return _Plan(_call(call), step, call.width, beside, (batch, ranges))
+        return _Plan(_call(call), step, call.width, _value_offset(call), (batch, ranges))
 
     def forward(
         self,
@@ -146,6 +147,13 @@ class CpuBackend:
             plan.step.rows,
         )
         return out
+
+
+def _value_offset(call: AttentionCall) -> int | None:
+    """How far behind its key a value begins, where both are in one plane."""
+    if call.latent:
+        return 0
+    return None if call.value_dim is None else row_width(call.head_dim, call.codes)
 
 
 def _pointers(trees: Trees | None) -> tuple[int | None, int | None]:

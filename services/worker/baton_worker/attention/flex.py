@@ -105,6 +105,8 @@ class FlexBackend:
             return f"pages of {call.dtype} need a kernel that widens them"
         if call.latent and call.codes:
             return f"it reads no {call.codes} latents"
+        if call.most_keys is not None:
+            return "it scores the keys of all rows, and chosen ones are a row for each token"
         if call.device.type == "cuda" and (least := min(call.head_dim, call.width)) < _NARROWEST:
             return f"its kernels start at {_NARROWEST} channels of a head, not {least}"
         return None

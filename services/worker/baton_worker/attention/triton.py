@@ -22,7 +22,7 @@ _MOST_CHANNELS = 256
 _MOST_LATENT_CHANNELS = 512
 _UNDERSTOOD = {
     *("softcap", "slopes", "chunk", "sinks", "token_sinks"),
-    *("codes", "value_dim", "partial", "tree", "latent"),
+    *("codes", "value_dim", "partial", "tree", "latent", "most_keys"),
 }
 """What its kernels compute, see `unknown`."""
 

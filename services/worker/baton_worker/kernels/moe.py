@@ -28,8 +28,9 @@ from baton_worker.kernels.expert_names import NAMES
 from baton_worker.kernels.linear import LinearKernel, fastest
 from baton_worker.kernels.quantized import KINDS, Rounding
 
-Gate: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""What an expert does between its products: gate and up [n, intermediate] to the same shape."""
+Gate: TypeAlias = Callable[[Tensor], Tensor]
+"""What an expert does between its products: what comes out of the first one, gate and then up
+[n, 2 * intermediate] or, of an expert without a gate, up alone, to [n, intermediate]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Experts:
     """The weights of all experts of a layer, and how to apply them."""
 
     gate_up: Tensor
-    """[E, 2 * intermediate, hidden]: gate rows, then up rows."""
+    """[E, 2 * intermediate, hidden]: gate rows, then up rows; without gates up rows alone."""
     down: Tensor
     """[E, hidden, intermediate]."""
     gate_up_bias: Tensor | None
@@ -191,8 +192,8 @@ class LoopExperts:
         x = (x * weight).to(x.dtype) if e.weigh_input else x
         gate_up_bias = None if e.gate_up_bias is None else e.gate_up_bias[expert]
         down_bias = None if e.down_bias is None else e.down_bias[expert]
-        gate, up = F.linear(x, e.gate_up[expert], gate_up_bias).chunk(2)
-        returned = F.linear(e.gate(gate, up), e.down[expert], down_bias).float()
+        inner = e.gate(F.linear(x, e.gate_up[expert], gate_up_bias))
+        returned = F.linear(inner, e.down[expert], down_bias).float()
         return returned if e.weigh_input else returned * weight
 
 
@@ -230,7 +231,7 @@ class GroupedExperts:
                 here = slice(first, first + count)
                 inner = self._gate_up[expert](given[here])
                 if self._fused is None:
-                    inner = self._gate(*inner.chunk(2, dim=-1))
+                    inner = self._gate(inner)
                 returned[here] = self._down[expert](inner)
                 first += count
         return combine(returned, visits, _returned_weights(weights, self._weigh_input))
@@ -284,8 +285,8 @@ class PaddedExperts:
         places = _places(counts).to(x.device)
         padded = x.new_zeros((len(counts), max(1, *counts), x.shape[-1]))
         padded.flatten(0, 1).index_copy_(0, places, _given(x, visits, weights, e.weigh_input))
-        gate, up = _batched(padded, e.gate_up, e.gate_up_bias).chunk(2, dim=-1)
-        returned = _batched(e.gate(gate, up), e.down, e.down_bias).flatten(0, 1)
+        inner = e.gate(_batched(padded, e.gate_up, e.gate_up_bias))
+        returned = _batched(inner, e.down, e.down_bias).flatten(0, 1)
         weights = _returned_weights(weights, e.weigh_input)
         return combine(returned.index_select(0, places), visits, weights)
 

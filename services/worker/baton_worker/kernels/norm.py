@@ -25,6 +25,58 @@ class _Norm(ctypes.Structure):
     )
 
 
+class _GatedNorm(ctypes.Structure):
+    """`baton::GatedNorm` of norm.cpp."""
+
+    _fields_ = (
+        ("weight", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("size", "groups", "bytes", "gate_first", "shared")),
+        ("eps", ctypes.c_float),
+    )
+
+
+class CpuGatedNorm:
+    """See `layers.gated_norm.GatedNorm`, whose twin this is.
+
+    Args:
+        weight: [size], or [size / groups] where it is one for all parts.
+        groups: parts that are normed each by itself.
+        dtype: of gates and of the result, float32 or bfloat16; x is float32.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        *,
+        size: int,
+        groups: int,
+        eps: float,
+        gate_first: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        self._weight, self._size, self._dtype = weight.detach().float(), size, dtype
+        shared = len(weight) != size
+        self._norm = _GatedNorm(
+            self._weight.data_ptr(), size, groups, dtype.itemsize, gate_first, shared, eps
+        )
+        kernels = library("norm")
+        assert kernels is not None, "refuses() was not asked"
+        self._run = Kernel(kernels.baton_gated_norm, 6, tokens=4)
+
+    @classmethod
+    def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
+        """Why such a norm cannot be computed, as half a sentence; None if it can."""
+        return CpuNorm.refuses(None, dtype, device)
+
+    def __call__(self, x: Tensor, gate: Tensor) -> Tensor:
+        """float32 [T, size] and a gate [T, size], any row stride, to [T, size]."""
+        assert x.dtype is torch.float32 and gate.dtype is self._dtype and gate.shape == x.shape
+        x, gate = x.contiguous(), gate if gate.stride(-1) == 1 else gate.contiguous()
+        y = torch.empty(x.shape, dtype=self._dtype)
+        self._run(ctypes.addressof(self._norm), x, gate, gate.stride(0), len(x), y)
+        return y
+
+
 class CpuNorm:
     """(x - mean) / sqrt(variance + eps) * weight + bias, rounded once.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.pages import Codes
+from baton_worker.kernels.states import Snapshots
 from baton_worker.kv.groups import LayerGroups, are_alike, offsets, one_group, plane_shapes
 from baton_worker.kv.layout import (
     PageShape,
@@ -20,15 +21,6 @@ from baton_worker.kv.layout import (
     state_shapes,
 )
 from baton_worker.models.spec import Decoder
-
-
-class Snapshots(NamedTuple):
-    """The pages of a layer that keeps the state before the first token of each."""
-
-    tokens: Tensor
-    """[num_pages, page_size, 2, num_heads, head_dim]"""
-    states: Tensor
-    """float32 [num_pages, num_heads, head_dim, head_dim]"""
 
 
 class Track(NamedTuple):
@@ -146,7 +138,18 @@ class KVCache:
         if self.alike:
             return
         for group in range(len(self.groups.windows)):
-            self.planes[0][batch.of(group).begun] = 0
+            part = batch.of(group)
+            if len(begun := part.begun):
+                for layer, of in enumerate(self.groups.of):
+                    if of == group:
+                        self._forget(layer, begun, part.first)
+
+    def _forget(self, layer: int, begun: Tensor, first: Tensor) -> None:
+        """Tokens of pages that begin; states of those with which sequences begin, since all others
+        are given one before anybody reads it."""
+        self.layers[layer][begun] = 0
+        if layer in self.states and len(first):
+            self.states[layer][first] = 0
 
     def clear(self, page: int, first: int = 0, group: int = 0) -> None:
         """Zero a page in all layers; from its token number `first` on, if it is of this group."""

@@ -28,14 +28,7 @@ import torch
 
 from baton_worker.kernels.pages import Codes
 from baton_worker.kv.layout import PageShape, layer_bytes, page_shapes, state_shapes
-from baton_worker.models.spec import (
-    Decoder,
-    Encoder,
-    LatentAttention,
-    LinearAttention,
-    Mixer,
-    ShortConv,
-)
+from baton_worker.models.spec import Bounded, Decoder, Encoder, LatentAttention, Mixer
 
 _MOST_GROUPS = 8
 """A sequence takes a page of each group for each of its blocks."""
@@ -158,10 +151,8 @@ def _span(mixer: Mixer, page_size: int) -> int:
     """The last tokens that a token sees, itself included, at most; 0 means all."""
     if isinstance(mixer, LatentAttention):
         return 0
-    if isinstance(mixer, ShortConv):
-        return mixer.taps
-    if isinstance(mixer, LinearAttention):
-        return page_size + 1  # The page before the token's own, from which this one begins.
+    if isinstance(mixer, Bounded):
+        return mixer.span(page_size)
     limits = [limit for limit in (mixer.window, mixer.chunk) if limit is not None]
     return min(limits, default=0)
 

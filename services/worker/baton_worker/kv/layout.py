@@ -8,17 +8,10 @@ from typing import TypeAlias
 import torch
 
 from baton_worker.kernels.pages import Codes, row_width
-from baton_worker.models.spec import (
-    Decoder,
-    Encoder,
-    LatentAttention,
-    LinearAttention,
-    Mixer,
-    ShortConv,
-)
+from baton_worker.models.spec import Bounded, Decoder, Encoder, LatentAttention, Mixer
 
 PageShape: TypeAlias = tuple[int, int, int, int]
-StateShape: TypeAlias = tuple[int, int, int]
+StateShape: TypeAlias = tuple[int, ...]
 
 
 def page_shapes(spec: Decoder, page_size: int, codes: Codes | None = None) -> tuple[PageShape, ...]:
@@ -27,9 +20,9 @@ def page_shapes(spec: Decoder, page_size: int, codes: Codes | None = None) -> tu
     A step writes key and value with one scatter and reads both with one gather, and a page is one
     block of memory, in which order `kernels.layout` says. Where values are not as wide as keys, a
     value lies behind its key: [page_size, 1, num_kv_heads, key + value]. Latent attention keeps one
-    vector per token: [page_size, 1, 1, width], and so does a short convolution. A layer without a
-    mixer keeps nothing: its pages are empty. An encoder has no pages at all. With `codes` each
-    width is its `kernels.pages.row_width`.
+    vector per token: [page_size, 1, 1, kept_width]; what is `Bounded` says itself what it keeps. A
+    layer without a mixer keeps nothing: its pages are empty. An encoder has no pages at all. With
+    `codes` each width of attention is its `kernels.pages.row_width`.
     """
     if isinstance(spec, Encoder):
         return ()
@@ -40,11 +33,9 @@ def _page_shape(mixer: Mixer | None, page_size: int, codes: Codes | None) -> Pag
     if mixer is None:
         return (page_size, 2, 0, 0)
     if isinstance(mixer, LatentAttention):
-        return (page_size, 1, 1, mixer.width)
-    if isinstance(mixer, ShortConv):
-        return (page_size, 1, 1, mixer.channels)
-    if isinstance(mixer, LinearAttention):
-        return (page_size, 2, mixer.num_heads, mixer.head_dim)
+        return (page_size, 1, 1, mixer.kept_width)
+    if isinstance(mixer, Bounded):
+        return (page_size, *mixer.row)
     if mixer.kept_dim is not None:
         width = row_width(mixer.head_dim, codes) + row_width(mixer.kept_dim, codes)
         return (page_size, 1, mixer.num_kv_heads, width)
@@ -53,11 +44,11 @@ def _page_shape(mixer: Mixer | None, page_size: int, codes: Codes | None) -> Pag
 
 def state_shapes(spec: Decoder) -> dict[int, StateShape]:
     """By layer that keeps one, the shape of the float32 state of a page: what the tokens before its
-    first one have left, [num_heads, head_dim, head_dim]."""
+    first one have left."""
     return {
-        layer: (mixer.num_heads, mixer.head_dim, mixer.head_dim)
+        layer: mixer.state
         for layer, (mixer, _) in enumerate(spec.layers)
-        if isinstance(mixer, LinearAttention)
+        if isinstance(mixer, Bounded) and mixer.state is not None
     }
 
 

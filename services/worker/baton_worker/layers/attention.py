@@ -8,13 +8,14 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from baton_worker.attention import AttentionCall, choose
+from baton_worker.attention import AttentionCall, Backend, choose
 from baton_worker.kernels.pages import put
 from baton_worker.kernels.rope import CpuHeads, HeadNorm, refuses
 from baton_worker.layers.bidirectional import attend
 from baton_worker.layers.heads import HeadGate, projection
 from baton_worker.layers.layer import Site
 from baton_worker.layers.linear import Linear
+from baton_worker.layers.mixer import Mixer
 from baton_worker.layers.norm import RmsNorm, norm
 from baton_worker.layers.rope import rotate_
 from baton_worker.layers.scales import Scales
@@ -23,7 +24,7 @@ from baton_worker.layers.step import Step
 from baton_worker.models import spec
 
 
-class Attention(nn.Module):
+class Attention(Mixer):
     """Grouped-query attention over pages.
 
     Query, key and value come out of one product as heads [q ... q k ... k v ... v], so the
@@ -51,7 +52,7 @@ class Attention(nn.Module):
             codes=site.codes,
             layout=site.layout,
         )
-        self.backend = choose(self.call)
+        self.backend: Backend = choose(self.call)
         self.project = projection(settings, hidden, site)
         self.gate = HeadGate(settings, hidden, site) if settings.gate else None
         self._both_ways = replace(settings, window=None)

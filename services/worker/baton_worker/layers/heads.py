@@ -76,7 +76,8 @@ class HeadGate(nn.Module):
         super().__init__()
         self._num_heads = settings.num_heads
         width = (settings.value_dim or settings.head_dim) if settings.gate == "channel" else 1
-        self.project = Linear(hidden, {"attention_gate": settings.num_heads * width}, site)
+        parts = {"attention_gate": settings.num_heads * width}
+        self.project = Linear(hidden, parts, site, bias=settings.gate_bias)
 
     def forward(self, attended: Tensor, x: Tensor) -> Tensor:
         """attended [T, num_heads * dim] and x [T, hidden] to the shape of `attended`."""

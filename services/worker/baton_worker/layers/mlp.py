@@ -40,6 +40,9 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 def gating(settings: spec.Glu) -> Callable[[Tensor, Tensor], Tensor]:
     """Gate and up to what goes into the down projection; all of one shape."""
     act, limit = activation(settings.activation), settings.limit
+    if (scale := settings.gate_scale) != 1.0:
+        assert limit is None and not settings.up_offset, "no architecture has both"
+        return lambda gate, up: act(gate * scale).mul_(up)
     if limit is None:
         offset = settings.up_offset
         return lambda gate, up: act(gate).mul_(up + offset if offset else up)
@@ -62,7 +65,7 @@ _FUSED = {
 
 def fused_gate(settings: spec.Glu) -> str | None:
     """The kernels' own name of `gating(settings)`; None if they do not have it."""
-    plain = settings.limit is None and not settings.up_offset
+    plain = settings.limit is None and not settings.up_offset and settings.gate_scale == 1.0
     return _FUSED.get(settings.activation) if plain else None
 
 

@@ -12,7 +12,7 @@ from baton_worker.kernels import moe as kernels
 from baton_worker.layers.lanes import sigmoid
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.linear import Linear
-from baton_worker.layers.mlp import Glu, fused_gate, gating
+from baton_worker.layers.mlp import Glu, Mlp, activation, fused_gate, gating
 from baton_worker.layers.router import Router
 from baton_worker.layers.routers.base import NOBODY, Routing
 from baton_worker.layers.routers.load import ExpertLoad
@@ -40,21 +40,23 @@ class Experts(Layer):
         self._numbers = range(router.num_experts) if dealt is None else dealt.here
         self._local = None if dealt is None else _local(dealt, router.zero_experts, site.device)
         num, size = len(self._numbers), settings.expert.intermediate
-        self.gate_up = site.empty(num, 2 * size, hidden)
+        self._first = ("gate", "up") if isinstance(settings.expert, spec.Glu) else ("up",)
+        rows = len(self._first) * size
+        self.gate_up = site.empty(num, rows, hidden)
         self.down = site.empty(num, hidden, size)
-        self.gate_up_bias = site.empty(num, 2 * size) if settings.expert.bias else None
+        self.gate_up_bias = site.empty(num, rows) if settings.expert.bias else None
         self.down_bias = site.empty(num, hidden) if settings.expert.bias else None
         self._kernel: kernels.ExpertKernel | None = None
 
     def destinations(self) -> Iterator[tuple[str, Tensor]]:
-        """Three weights per expert, and three biases where there are any."""
+        """Three weights per expert, two of one without a gate, and as many biases, if any."""
         for suffix, gate_up, down in (
             ("weight", self.gate_up, self.down),
             ("bias", self.gate_up_bias, self.down_bias),
         ):
             if gate_up is not None and down is not None:
-                gate, up = gate_up.chunk(2, dim=1)
-                for role, stacked in (("gate", gate), ("up", up), ("down", down)):
+                first = gate_up.chunk(len(self._first), dim=1)
+                for role, stacked in (*zip(self._first, first, strict=True), ("down", down)):
                     for expert, rows in zip(self._numbers, stacked, strict=True):
                         yield f"{self._roles[role].format(expert=expert)}.{suffix}", rows
 
@@ -67,9 +69,9 @@ class Experts(Layer):
                 self.down,
                 self.gate_up_bias,
                 self.down_bias,
-                gating(self._settings.expert),
+                _between(self._settings.expert),
                 self._settings.weigh_input,
-                fused_gate(self._settings.expert),
+                _fused(self._settings.expert),
                 self.quantised_as,
                 disposable=True,
             )
@@ -99,6 +101,25 @@ class Experts(Layer):
         return out
 
 
+def _dense(settings: spec.Glu | spec.Mlp, hidden: int, site: Site) -> Glu | Mlp:
+    """The feed-forward that every token visits."""
+    if isinstance(settings, spec.Mlp):
+        return Mlp(settings, hidden, site)
+    return Glu(settings, hidden, site)
+
+
+def _between(expert: spec.Glu | spec.Mlp) -> kernels.Gate:
+    """What an expert does between its products."""
+    if isinstance(expert, spec.Mlp):
+        return activation(expert.activation)
+    gate = gating(expert)
+    return lambda inner: gate(*inner.chunk(2, dim=-1))
+
+
+def _fused(expert: spec.Glu | spec.Mlp) -> str | None:
+    return fused_gate(expert) if isinstance(expert, spec.Glu) else None
+
+
 def _local(dealt: ExpertMap, zero_experts: int, device: torch.device) -> Tensor:
     """int64: the number here of every expert; the last row is that of `NOBODY`."""
     return torch.tensor([*dealt.local, *[NOBODY] * (zero_experts + 1)], device=device)
@@ -116,33 +137,41 @@ def watch(model: nn.Module, window: int) -> ExpertLoad | None:
 
 
 class Moe(nn.Module):
-    """experts(x) + shared(x), the latter weighed by a gate where the spec has one."""
+    """experts(x) + shared(x), the latter weighed by a gate where the spec has one; what experts get
+    is projected into fewer channels, and what they return back, where it says so."""
 
     def __init__(self, settings: spec.Moe, hidden: int, site: Site) -> None:
         super().__init__()
         self.router = Router(settings.router, hidden, site)
-        self.experts = Experts(settings, hidden, site)
+        self.narrow = self.wide = None
+        if (width := settings.width) is not None:
+            self.narrow = Linear(hidden, {"experts_in": width}, site)
+            self.wide = Linear(width, {"experts_out": hidden}, site)
+        self.experts = Experts(settings, settings.width or hidden, site)
         self.shared = self.shared_gate = None
         if settings.shared is not None:
             shared = Site(site.device, site.dtype, lambda role: site.name(f"shared_{role}"))
-            self.shared = Glu(settings.shared, hidden, shared)
+            self.shared = _dense(settings.shared, hidden, shared)
         if settings.shared_gate:
             self.shared_gate = Linear(hidden, {"shared_expert_gate": 1}, site)
 
     def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
         """[T, hidden] to [T, hidden], plus `residual`."""
-        routing = self.router(x)
+        routing, given = self.router(x), x if self.narrow is None else self.narrow(x)
         if self.shared is None:
-            out: Tensor = self.experts(x, routing)
+            out: Tensor = self._widened(self.experts(given, routing))
         elif self.experts.begin is not None:
-            coming = self.experts.begin(x, routing)
+            coming = self.experts.begin(given, routing)
             shared = self._shared(x)
-            out = coming() + shared
+            out = self._widened(coming()) + shared
         elif self.shared_gate is None:
-            out = self.shared(x, self.experts(x, routing))
+            out = self.shared(x, self._widened(self.experts(given, routing)))
         else:
-            out = self.experts(x, routing) + self._shared(x)
+            out = self._widened(self.experts(given, routing)) + self._shared(x)
         return out if residual is None else residual + out
+
+    def _widened(self, returned: Tensor) -> Tensor:
+        return returned if self.wide is None else self.wide(returned)
 
     def _shared(self, x: Tensor) -> Tensor:
         assert self.shared is not None

@@ -33,6 +33,22 @@ class Angles:
     sin: Tensor
     interleaved: bool = False
 
+    def laid_out(self, *, interleaved: bool) -> Angles:
+        """The same rotation of channels in the interleaved layout, or in the half-split one."""
+        if interleaved == self.interleaved:
+            return self
+        pairs = (2, -1) if interleaved else (-1, 2)
+        cos, sin = (
+            torch.unflatten(part, -1, pairs).transpose(-1, -2).flatten(-2)
+            for part in (self.cos, self.sin)
+        )
+        return Angles(cos, sin, interleaved)
+
+    def of(self, tokens: Tensor) -> Angles:
+        """Those of some tokens, int64 [any]."""
+        cos, sin = (part.index_select(0, tokens) for part in (self.cos, self.sin))
+        return Angles(cos, sin, self.interleaved)
+
 
 class Rotary:
     """Positions to angles for one `spec.Rope`, unless it is a `layers.fourier.Fourier`."""

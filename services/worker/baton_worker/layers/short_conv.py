@@ -8,13 +8,22 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from baton.errors import ModelError
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels.pages import scatter
+from baton_worker.kernels.convolution import (
+    Activation,
+    Before,
+    Kernel,
+    Places,
+    Weights,
+    choose,
+)
+from baton_worker.layers.lanes import SILU
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.linear import Linear
+from baton_worker.layers.mixer import Carrying
+from baton_worker.layers.mlp import activation
 from baton_worker.layers.step import Step
 from baton_worker.models import spec
 
@@ -28,6 +37,19 @@ class Earlier:
     missing: Tensor | None
     """bool [taps - 1, T]: its sequence begins later than that; None where all are there."""
 
+    @classmethod
+    def of(cls, batch: AttentionBatch, taps: int) -> Earlier:
+        """Find them in the block tables."""
+        row, position = batch.flat()
+        position = position - np.arange(1, taps)[:, None]
+        missing, device = position < 0, batch.page_table.device
+        at = torch.from_numpy(np.maximum(position, 0)).to(device)
+        pages = batch.page_table[torch.from_numpy(row).to(device), at // batch.page_size].long()
+        return cls(
+            pages * batch.page_size + at % batch.page_size,
+            torch.from_numpy(missing).to(device) if missing.any() else None,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -39,38 +61,25 @@ class Reach:
     def plan(self, batch: AttentionBatch, call: Reach) -> Earlier:
         """Find the tokens in the block tables, once for all layers with as many taps."""
         assert batch.trees is None and batch.ranges is None, "every earlier token counts"
-        row, position = batch.flat()
-        position = position - np.arange(1, call.taps)[:, None]
-        missing, device = position < 0, batch.page_table.device
-        at = torch.from_numpy(np.maximum(position, 0)).to(device)
-        pages = batch.page_table[torch.from_numpy(row).to(device), at // batch.page_size].long()
-        return Earlier(
-            pages * batch.page_size + at % batch.page_size,
-            torch.from_numpy(missing).to(device) if missing.any() else None,
-        )
+        return Earlier.of(batch, call.taps)
 
 
-class ShortConv(nn.Module):
+class ShortConv(Carrying):
     """out(c * conv(b * x)), where b, c and x are projections of the input.
 
     What the convolution reads goes to the pages like a key: so where a text is cut, and what runs
     beside it, changes no bit, and nothing of a sequence is kept anywhere else.
     """
 
-    rope = None
+    what = "A convolution"
 
     def __init__(self, settings: spec.ShortConv, hidden: int, site: Site) -> None:
-        super().__init__()
-        if site.codes is not None:
-            raise ModelError(
-                f"A convolution does not read its inputs as {site.codes}: serve this model with "
-                "--kv-cache-dtype auto."
-            )
+        super().__init__(site)
         self.call = self.backend = Reach(settings.taps)
         size, bias = settings.channels, settings.bias
         roles = ("conv_before", "conv_after", "conv_input")
         self.project = Linear(hidden, dict.fromkeys(roles, size), site, bias=bias)
-        self.taps = Taps(settings, site)
+        self.taps = Taps({"conv": size}, settings.taps, bias, site)
         self.output = Linear(size, {"conv_output": hidden}, site, bias=bias)
 
     def forward(self, x: Tensor, step: Step, pages: Tensor, residual: Tensor | None) -> Tensor:
@@ -79,47 +88,61 @@ class ShortConv(nn.Module):
         Raises:
             ModelError: the step holds texts that are to see both ways.
         """
-        if step.texts:
-            raise ModelError("A convolution sees earlier tokens only: it cannot see both ways.")
+        self.check(step)
         before, after, inner = self.project(x).chunk(3, dim=-1)
-        inputs = before * inner
-        scatter(inputs[:, None, None], step.slots, pages)
-        mixed = self.taps(inputs, step.plans[self.call], pages)
+        mixed = self.taps(before * inner, step.slots, step.plans[self.call], pages)
         out: Tensor = self.output(after * mixed, residual)
         return out
 
 
 class Taps(Layer):
-    """What a token and those before it count, channel by channel."""
+    """What a token and those before it count, channel by channel.
 
-    def __init__(self, settings: spec.ShortConv, site: Site) -> None:
+    Args:
+        channels: by role, side by side.
+        places: what of a token is kept where, beside the channels themselves.
+        activation: a row of `layers.mlp.ACTIVATIONS`; None is none.
+    """
+
+    def __init__(
+        self,
+        channels: dict[str, int],
+        taps: int,
+        bias: bool,
+        site: Site,
+        places: Places | None = None,
+        activation: str | None = None,
+    ) -> None:
         super().__init__()
-        self._name = site.name("conv")
-        self.weight = site.empty(settings.channels, 1, settings.taps)
-        self.bias = site.empty(settings.channels) if settings.bias else None
+        self._parts = {site.name(role): count for role, count in channels.items()}
+        total = sum(channels.values())
+        self.weight = site.empty(total, 1, taps)
+        self.bias = site.empty(total) if bias else None
+        self._places = Places(total) if places is None else places
+        self._activation, self._dtype = _activation(activation), site.dtype
+        self._kernel: Kernel | None = None
 
     def destinations(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors of a depthwise `torch.nn.Conv1d`."""
-        yield f"{self._name}.weight", self.weight
-        if self.bias is not None:
-            yield f"{self._name}.bias", self.bias
+        """The tensors of a depthwise `torch.nn.Conv1d` for each part."""
+        for suffix, parameter in (("weight", self.weight), ("bias", self.bias)):
+            if parameter is not None:
+                parts = torch.split(parameter, list(self._parts.values()))
+                yield from zip((f"{name}.{suffix}" for name in self._parts), parts, strict=True)
 
-    def forward(self, inputs: Tensor, earlier: Earlier, pages: Tensor) -> Tensor:
-        """[T, channels] to the same shape, summed in float32, from the token itself backwards."""
-        weight = self.weight[:, 0].float()
-        total = inputs.float() * weight[:, -1]
-        for number, slots in enumerate(earlier.slots):
-            read = _rows(pages, slots).float()
-            if earlier.missing is not None:
-                read.masked_fill_(earlier.missing[number, :, None], 0)
-            total += read * weight[:, -2 - number]
-        if self.bias is not None:
-            total += self.bias
-        return total.to(inputs.dtype)
+    def finish(self) -> None:
+        """Choose a kernel."""
+        bias = None if self.bias is None else self.bias.float()
+        weights = Weights(self.weight[:, 0].float().T.contiguous(), bias)
+        self._kernel = choose(weights, self._places, self._activation, self._dtype)
+
+    def forward(self, x: Tensor, slots: Tensor, earlier: Earlier, pages: Tensor) -> Tensor:
+        """x [T, channels and what else is kept], written to slots int64 [T] of the pages, to
+        [T, channels]."""
+        assert self._kernel is not None
+        return self._kernel(x, Before(slots, earlier.slots, earlier.missing), pages)
 
 
-def _rows(pages: Tensor, slots: Tensor) -> Tensor:
-    """What pages hold of the tokens in slots int64 [T]: [T, channels]."""
-    if pages.is_contiguous():
-        return pages.view(-1, pages.shape[-1]).index_select(0, slots)
-    return pages[slots // pages.shape[1], slots % pages.shape[1], 0, 0]
+def _activation(name: str | None) -> Activation:
+    if name is None:
+        return Activation()
+    return Activation(activation(name), silu=activation(name) is SILU)

@@ -27,5 +27,7 @@ class Step:
     """What the last `spec.LendingAttention` lends: [T, 2 * num_kv_heads, head_dim]."""
     pending: list[Tensor] = field(default_factory=list)
     """What a `spec.Forked` leaves for the end of the next layer: [T, hidden]."""
+    chosen: list[Tensor] = field(default_factory=list)
+    """What the last index has chosen, see `layers.chosen.Plan`."""
     positions: Tensor | None = None
     """int64 [T], each token's position in its sequence, or [axes, T]."""

@@ -8,9 +8,11 @@ from typing import TypeAlias
 
 from torch import Tensor, nn
 
+from baton_worker.layers.attention import Attention
 from baton_worker.layers.forked import Forked
 from baton_worker.layers.layer import Bare, Site
 from baton_worker.layers.linear_attention import LinearAttention
+from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.norm import norm
 from baton_worker.layers.step import Step
 from baton_worker.models import spec
@@ -111,6 +113,13 @@ class Sequential(Bare):
         return x
 
 
+def by_mixer(decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: Site) -> Sequential:
+    """Norms after the halves of a layer of attention, and before those of any other (OLMo
+    Hybrid)."""
+    half = PostNorm if isinstance(mixer, Attention) else PreNorm
+    return Sequential(decoder, mixer, ffn, site, half=half)
+
+
 class Parallel(Bare):
     """x + mixer(norm(x)) + ffn(norm(x)) (GPT-J, PaLM); `shared` is whether both read one norm."""
 
@@ -155,6 +164,38 @@ class Shortcut(nn.Module):
         return out if isinstance(self.ffn, Forked) else out + step.pending.pop()
 
 
+class Beside(Bare):
+    """Two mixers that read one norm, beside each other (Falcon-H1, arXiv:2507.22448): the first is
+    a layer of ours that leaves what it makes for the next one, which adds both to the stream and
+    has the ffn."""
+
+    def __init__(
+        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module | None, site: Site
+    ) -> None:
+        super().__init__()
+        self.mixer, self.ffn, blend = mixer, ffn, decoder.blend
+        self._scales = blend.linear if isinstance(mixer, Carrying) else blend.attention
+        self._ffn_scale = blend.ffn[1]
+        self.mixer_norm = (
+            norm(decoder.norm, decoder.hidden, "mixer_norm", site) if ffn is None else None
+        )
+        self.ffn_norm = (
+            None if ffn is None else norm(decoder.norm, decoder.hidden, "ffn_norm", site)
+        )
+
+    def forward(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        given, made = self._scales
+        normed = step.pending.pop() if self.mixer_norm is None else self.mixer_norm(x)
+        mixed = made * self.mixer(normed * given, step, pages, None)
+        if self.ffn is None or self.ffn_norm is None:
+            step.pending.extend((mixed, normed))
+            return x
+        x = x + (step.pending.pop() + mixed)
+        out: Tensor = x + self._ffn_scale * self.ffn(self.ffn_norm(x), None)
+        return out
+
+
 class Blended(Bare):
     """old * norm(x) + new * f(norm(x)), with weights of the model's (MiniMax-01,
     arXiv:2501.08313)."""
@@ -183,8 +224,10 @@ STYLES: dict[str, Callable[..., nn.Module]] = {
     "sandwich": partial(Sequential, half=SandwichNorm),
     "after": partial(Sequential, half=AfterNorm),
     "normed": partial(Sequential, half=NormedStream),
+    "by_mixer": by_mixer,
     "shortcut": Shortcut,
     "blended": Blended,
+    "beside": Beside,
     "parallel": partial(Parallel, shared=True),
     "parallel_two_norms": partial(Parallel, shared=False),
 }

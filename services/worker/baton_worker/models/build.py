@@ -10,16 +10,20 @@ from torch import nn
 from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.pages import Codes
 from baton_worker.layers.attention import Attention
+from baton_worker.layers.delta_net import DeltaNet
 from baton_worker.layers.dual_chunk import DualChunk
 from baton_worker.layers.forked import Forked
 from baton_worker.layers.latent import LatentAttention
 from baton_worker.layers.layer import Site
 from baton_worker.layers.lent import Borrowing, Lending
 from baton_worker.layers.linear_attention import LinearAttention
+from baton_worker.layers.mamba import Mamba
 from baton_worker.layers.mlp import Glu, Mlp
 from baton_worker.layers.moe import Moe
 from baton_worker.layers.plain_experts import PlainExperts
 from baton_worker.layers.short_conv import ShortConv
+from baton_worker.layers.sparse_latent import SparseLatentAttention
+from baton_worker.layers.state_space import StateSpace
 from baton_worker.models import spec
 from baton_worker.models.block import STYLES
 from baton_worker.models.decoder import Model
@@ -31,8 +35,12 @@ LAYERS: dict[type, type[nn.Module]] = {
     spec.LendingAttention: Lending,
     spec.BorrowingAttention: Borrowing,
     spec.LatentAttention: LatentAttention,
+    spec.SparseLatentAttention: SparseLatentAttention,
     spec.ShortConv: ShortConv,
     spec.LinearAttention: LinearAttention,
+    spec.DeltaNet: DeltaNet,
+    spec.StateSpace: StateSpace,
+    spec.Mamba: Mamba,
     spec.Glu: Glu,
     spec.Mlp: Mlp,
     spec.Moe: Moe,

@@ -12,17 +12,14 @@ from torch import Tensor, nn
 from baton_worker.attention import AttentionBatch
 from baton_worker.kv.cache import KVCache
 from baton_worker.kv.groups import LayerGroups
-from baton_worker.layers.attention import Attention
 from baton_worker.layers.embedding import Embedding
 from baton_worker.layers.fourier import Fourier
 from baton_worker.layers.head import Head
-from baton_worker.layers.latent import LatentAttention
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.linear import Linear
-from baton_worker.layers.linear_attention import LinearAttention
+from baton_worker.layers.mixer import Mixer
 from baton_worker.layers.norm import norm
 from baton_worker.layers.rope import Rotary
-from baton_worker.layers.short_conv import ShortConv
 from baton_worker.layers.step import Step
 from baton_worker.layers.texts import Texts
 from baton_worker.models import spec
@@ -47,8 +44,7 @@ class Model(nn.Module):
         tied_to = self.embedding.tokens if decoder.head.tied else None
         width = embedding.width or hidden
         self.head = Head(decoder.head, width, decoder.vocab, site, tied_to=tied_to)
-        kinds = (Attention, LatentAttention, ShortConv, LinearAttention)
-        mixers = [module for module in self.modules() if isinstance(module, kinds)]
+        mixers = [module for module in self.modules() if isinstance(module, Mixer)]
         self.dtype = site.dtype
         self._skips = {skip.to: skip for skip in decoder.skips}
         self._kept = {skip.source for skip in decoder.skips}
@@ -57,7 +53,7 @@ class Model(nn.Module):
         self.fouriers = nn.ModuleList(r for r in self._rotaries.values() if isinstance(r, Fourier))
         self._backends: dict[Any, Any] = {mixer.call: mixer.backend for mixer in mixers}
         self._calls = [
-            {module.call for module in block.modules() if isinstance(module, kinds)}
+            {module.call for module in block.modules() if isinstance(module, Mixer)}
             for block in self.blocks
         ]
         """By layer."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.models.names import Names
+from baton_worker.models.names import Names, placed
 from baton_worker.models.spec import Decoder, Fused
 from baton_worker.parallel.slices import Destination
 
@@ -21,7 +21,7 @@ class Unfuse:
         self._wanted = wanted
         self._body = names("embedding").split(".")[0]
         self._rules = {
-            rule.source.replace("{layer}", str(layer)): (rule, names.at(layer))
+            placed(rule.source, layer): (rule, names.at(layer))
             for rule in spec.fused
             for layer in range(len(spec.layers))
         }

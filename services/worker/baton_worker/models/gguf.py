@@ -31,6 +31,7 @@ from baton_worker.models.spec import Decoder
 _ROPE_FACTORS = "rope_freqs.weight"
 _LONG_FACTORS, _SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 _KEYS_UP, _VALUES_UP = "attn_k_b", "attn_v_b"
+_RATES, _TAPS = ("ssm_a", ""), ("ssm_conv1d", "weight")
 
 
 class GgufFile:
@@ -76,6 +77,10 @@ class GgufFile:
                 yield from self._experts(tensor, roles.of(ROLES[at.part], at))
             elif at.part == _KEYS_UP:
                 yield roles.of("kv_up", at), self._keys_and_values_up(tensor)
+            elif at[1:] in (_RATES, _TAPS):
+                values = _writable(self._data.floats(tensor))
+                undone = (-values).log() if at[1:] == _RATES else values.unsqueeze(1)
+                yield roles.name(stored), undone
             elif at.part != _VALUES_UP:
                 yield from self._pieces(tensor, roles)
             self._data.release()
@@ -184,7 +189,7 @@ class GgufFile:
             num_hidden_layers=layers,
             num_attention_heads=heads,
             num_key_value_heads=kv_heads,
-            head_dim=self.own("attention.key_length", hidden // heads),
+            head_dim=self.own("attention.key_length", hidden // max(1, heads)),
             max_position_embeddings=self.own("context_length"),
             rms_norm_eps=self.own("attention.layer_norm_rms_epsilon", 1e-5),
             vocab_size=embedding.shape[0],

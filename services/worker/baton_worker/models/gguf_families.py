@@ -175,6 +175,22 @@ def _exaone4(file: Metadata) -> Fields:
     return {"layer_types": layer_kinds(file)}
 
 
+def _mamba(file: Metadata) -> Fields:
+    """FalconMamba is written under the same name. How long texts may be, files do not say."""
+    norms = file.own("ssm.dt_b_c_rms", False)
+    return {
+        "architectures": ["FalconMambaForCausalLM" if norms else "MambaForCausalLM"],
+        "max_position_embeddings": ABSENT,
+        "layer_norm_epsilon": file.own("attention.layer_norm_rms_epsilon"),
+        "expand": file.own("ssm.inner_size") / file.own("embedding_length"),
+        "state_size": file.own("ssm.state_size"),
+        "time_step_rank": file.own("ssm.time_step_rank"),
+        "conv_kernel": file.own("ssm.conv_kernel"),
+        "use_bias": file.has("blk.0.ssm_in.bias"),
+        "use_conv_bias": file.has("blk.0.ssm_conv1d.bias"),
+    }
+
+
 def _deci(file: Metadata) -> Fields:
     """Layers with other heads and sizes; no query head is no attention, no size no ffn."""
     count = file.own("block_count")
@@ -268,6 +284,7 @@ FAMILIES: dict[str, Family] = {
     "exaone4": Family("Exaone4ForCausalLM", _exaone4),
     "pangu-embedded": Family("PanguEmbeddedForCausalLM"),
     "deci": Family("DeciLMForCausalLM", _deci, permuted=True, per_layer=True),
+    "mamba": Family("MambaForCausalLM", _mamba),
     "bert": Family("BertModel", _bert),
     "nomic-bert": Family("NomicBertModel", _nomic),
     "modern-bert": Family("ModernBertModel", _modern_bert),

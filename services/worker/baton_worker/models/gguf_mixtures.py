@@ -112,6 +112,37 @@ def _deepseek2(file: Metadata) -> Fields:
     }
 
 
+def _jamba(file: Metadata) -> Fields:
+    """Layers of state spaces have no key heads, those without experts no router."""
+    count, heads = file.own("block_count"), file.own("attention.head_count_kv")
+    period, offset = _every([number > 0 for number in each(heads, count)])
+    routed = [file.has(f"blk.{layer}.ffn_gate_inp.weight") for layer in range(count)]
+    expert_period, expert_offset = _every(routed)
+    layer = next(layer for layer in range(count) if file.has(f"blk.{layer}.ssm_a"))
+    return {
+        "num_key_value_heads": max(each(heads, count)),
+        "num_experts": file.own("expert_count", 1) or 1,
+        "num_experts_per_tok": file.own("expert_used_count", 1),
+        "attn_layer_period": period,
+        "attn_layer_offset": offset,
+        "expert_layer_period": expert_period,
+        "expert_layer_offset": expert_offset,
+        "mamba_expand": file.own("ssm.inner_size") // file.own("embedding_length"),
+        "mamba_d_state": file.own("ssm.state_size"),
+        "mamba_dt_rank": file.own("ssm.time_step_rank"),
+        "mamba_d_conv": file.own("ssm.conv_kernel"),
+        "mamba_proj_bias": file.has(f"blk.{layer}.ssm_in.bias"),
+        "mamba_conv_bias": file.has(f"blk.{layer}.ssm_conv1d.bias"),
+    }
+
+
+def _every(chosen: list[bool]) -> tuple[int, int]:
+    """The period and the first of layers that are chosen at even distances."""
+    numbers = [layer for layer, here in enumerate(chosen) if here]
+    period = numbers[1] - numbers[0] if len(numbers) > 1 else len(chosen)
+    return period, numbers[0] if numbers else len(chosen)
+
+
 def latent(file: Metadata) -> Fields:
     """The sizes of latent attention. Newer files describe heads as they are in the cache, and
     give those of keys and values before it under names of their own."""
@@ -256,6 +287,7 @@ MIXTURES: dict[str, Family] = {
     "minimax-m2": Family("MiniMaxM2ForCausalLM", _minimax_m2),
     "exaone-moe": Family("ExaoneMoeForCausalLM", _exaone_moe),
     "afmoe": Family("AfmoeForCausalLM", _afmoe),
+    "jamba": Family("JambaForCausalLM", _jamba, per_layer=True),
     "llama4": Family("Llama4ForCausalLM", _llama4),
     "step35": Family("Step3p5ForCausalLM", _step35, norms_plus_one=True, per_layer=True),
 }

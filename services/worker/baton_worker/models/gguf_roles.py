@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from baton_worker.models.names import DEFAULT, Names
-from baton_worker.models.spec import Attention, Decoder, Glu
+from baton_worker.models.spec import Attention, Decoder, Glu, Mamba
 
 ROLES = {
     "token_embd": "embedding",
@@ -35,6 +35,15 @@ ROLES = {
     "attn_kv_a_mqa": "kv_down",
     "attn_kv_a_norm": "kv_down_norm",
     "attn_kv_b": "kv_up",
+    "ssm_conv1d": "conv",
+    "ssm_x": "scan_select",
+    "ssm_dt": "scan_step",
+    "ssm_a": "scan_rates",
+    "ssm_d": "scan_skip",
+    "ssm_out": "scan_output",
+    "ssm_dt_norm": "scan_step_norm",
+    "ssm_b_norm": "scan_write_norm",
+    "ssm_c_norm": "scan_read_norm",
     "ffn_gate": "gate",
     "ffn_up": "up",
     "ffn_down": "down",
@@ -50,12 +59,13 @@ ROLES = {
 }
 """Part of a GGUF name to role. Norms may be called after another place in the block; then the
 names of the `gguf` package say more."""
-BARE = {"router_correction", "sinks"}
+BARE = {"router_correction", "sinks", "scan_rates", "scan_skip"}
 """Roles whose names here have no suffix."""
 
 
 class Place(NamedTuple):
-    """A stored tensor: `blk.{layer}.{part}.{suffix}`; layer None is outside the stack."""
+    """A stored tensor: `blk.{layer}.{part}.{suffix}`; layer None is outside the stack. What is no
+    weight of a module may have no suffix."""
 
     layer: int | None
     part: str
@@ -79,6 +89,7 @@ def place(stored: str) -> Place:
     if not module.startswith("blk."):
         return Place(None, module, suffix)
     layer, _, part = module.removeprefix("blk.").partition(".")
+    part, suffix = (part, suffix) if part else (suffix, "")
     return Place(int(layer), part, suffix) if layer.isdigit() else Place(None, module, suffix)
 
 
@@ -116,6 +127,9 @@ class Roles:
             return {"attn_q": [query], "attn_k": [key]}.get(at.part, [query, key, value])
         if at.part == "ffn_up" and isinstance(ffn, Glu) and shape[0] == 2 * ffn.intermediate:
             return [Piece(self.of(role, at), ffn.intermediate, None) for role in ("gate", "up")]
+        if at.part == "ssm_in" and isinstance(mixer, Mamba):
+            roles = ("scan_input", "scan_gate")
+            return [Piece(self.of(role, at), mixer.channels, None) for role in roles]
         return [Piece(self.name(stored), None, None)]
 
     def _attention(self, mixer: Attention, at: Place) -> tuple[Piece, Piece, Piece]:

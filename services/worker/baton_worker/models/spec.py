@@ -31,6 +31,21 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
+class GatedNorm:
+    """Root mean squares over each of `groups` equal parts, and the silu of a gate, which is
+    multiplied in before the norm or, without `gate_first`, after it. The scale is as wide as a part
+    and serves them all where it is `shared`. Where the one part is `cut`, other ranks have more of
+    its channels. `activation` is what is made of the gate: "silu" or "sigmoid"."""
+
+    eps: float
+    groups: int = 1
+    gate_first: bool = True
+    shared: bool = False
+    cut: bool = False
+    activation: str = "silu"
+
+
+@dataclass(frozen=True, slots=True)
 class Sections:
     """How a rope deals out its channels among several axes of positions, such as time, height and
     width (M-RoPE, Wang et al. 2024, arXiv:2409.12191).
@@ -96,10 +111,10 @@ class Attention:
     values do, whose keys are normed like the others. `temperature` (scale, floor) multiplies a
     query by 1 + scale * log(1 + (position + 1) // floor) (arXiv:2501.19399). Values of `value_dim`
     channels, less than `head_dim`, are multiplied by `value_scale`. `gate`
-    weighs what the attention puts out by the sigmoid of one more projection of its input: one
-    weight per "head" or per "channel". With a `query_rank`, queries come from a narrow vector,
-    normed by `query_rank_norm`. `first_heads` are the numbers of the first query and key head in
-    the checkpoint, where these heads are a part of those that it has.
+    weighs what the attention puts out by the sigmoid of one more projection of its input, with a
+    bias where `gate_bias`: one weight per "head" or per "channel". With a `query_rank`, queries
+    come from a narrow vector, normed by `query_rank_norm`. `first_heads` are the numbers of the
+    first query and key head in the checkpoint, where these heads are a part of those that it has.
     """
 
     num_heads: int
@@ -124,6 +139,7 @@ class Attention:
     value_dim: int | None = None
     value_scale: float = 1.0
     gate: str | None = None
+    gate_bias: bool = False
     query_rank: int | None = None
     query_rank_norm: Norm | None = None
     first_heads: tuple[int, int] = (0, 0)
@@ -152,6 +168,8 @@ class Glu:
     limit_first: bool = False
     up_offset: float = 0.0
     down_bias: bool = False
+    gate_scale: float = 1.0
+    """What a gate is multiplied by before its activation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,16 +241,18 @@ class Moe:
     sigmoid of one learned projection. The router's weights apply to what an expert returns, or,
     with `weigh_input`, to what it is given. Without `passes`, zero experts return nothing here: of
     the parts of a mixture that is cut, one does it for all. With `dealt`, only the experts that it
-    has here are here, and a visit to another returns nothing.
+    has here are here, and a visit to another returns nothing. Experts of a `width` of their own see
+    so many channels, projected from the stream, and what they return is projected back.
     """
 
     router: Router
-    expert: Glu
-    shared: Glu | None = None
+    expert: Glu | Mlp
+    shared: Glu | Mlp | None = None
     shared_gate: bool = False
     weigh_input: bool = False
     passes: bool = True
     dealt: ExpertMap | None = None
+    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +301,8 @@ class Skip:
 @dataclass(frozen=True, slots=True)
 class Blend:
     """What the normed stream and what a half makes of it count, (old, new), in the style "blended":
-    for layers of attention, of linear attention, and for feed-forwards."""
+    for layers of attention, of linear attention, and for feed-forwards. In the style "beside", by
+    what its input and what it makes are multiplied, (input, output)."""
 
     attention: tuple[float, float] = (1.0, 1.0)
     linear: tuple[float, float] = (1.0, 1.0)
@@ -330,7 +351,8 @@ class LatentAttention:
     Keys and values are projected up from a normed vector of `kv_rank` channels; `rope_dim` more
     channels of a key are rotated and shared by all heads. The cache keeps those two alone. Queries
     have `nope_dim + rope_dim` channels and come from a normed vector of `query_rank` channels, or
-    straight from the input where it is None. `bias` is for the projections down and the last one.
+    straight from the input where it is None. Without a `rope` nothing turns. `bias` is for the
+    projections down and the last one.
     """
 
     num_heads: int
@@ -339,7 +361,7 @@ class LatentAttention:
     rope_dim: int
     value_dim: int
     scale: float
-    rope: Rope
+    rope: Rope | None
     norm: Norm
     query_rank: int | None = None
     bias: bool = False
@@ -348,8 +370,37 @@ class LatentAttention:
 
     @property
     def width(self) -> int:
-        """Channels of a token in the cache."""
+        """Channels of a token in the cache that attention reads."""
         return self.kv_rank + self.rope_dim
+
+    @property
+    def kept_width(self) -> int:
+        """Channels of a token in the cache."""
+        return self.width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseLatentAttention(LatentAttention):
+    """Latent attention to those `top_k` of the earlier tokens that an index scores highest
+    (DeepSeek-V3.2, arXiv:2512.02556).
+
+    The index has one key of `index_dim` channels per token, normed by `index_norm`, and
+    `index_heads` queries, made of the vector of `query_rank` channels. A score is the sum over
+    heads of relu(query . key), each weighed by one more projection of the input. The first
+    `rope_dim` channels of both turn as `rope` says, in the layout that `index_interleaved` says.
+    A layer without `index_heads` attends to what the last one that has them has chosen.
+    """
+
+    top_k: int
+    index_heads: int
+    index_dim: int
+    index_norm: Norm
+    index_interleaved: bool = False
+
+    @property
+    def kept_width(self) -> int:
+        """Channels of a token in the cache: behind what attention reads, the key of the index."""
+        return self.kv_rank + self.rope_dim + (self.index_dim if self.index_heads else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,8 +442,41 @@ class CausalAttention(Attention):
     """Attention in an encoder whose tokens see themselves and those before them, and no others."""
 
 
+class Bounded:
+    """A mixer that sees a bounded number of tokens, and what went before as a state, if at all."""
+
+    __slots__ = ()
+
+    @property
+    def row(self) -> tuple[int, int, int]:
+        """What a page keeps of a token: [parts, heads, channels]."""
+        raise NotImplementedError
+
+    @property
+    def state(self) -> tuple[int, ...] | None:
+        """The shape of the float32 state before a page's first token, which lies beside the page's
+        tokens; None: there is none."""
+        return None
+
+    def span(self, page_size: int) -> int:
+        """How many of its last tokens, itself included, a token reads at most. With a state, those
+        of the page before its own as well, from which its own begins."""
+        return page_size + 1
+
+
+class Convolved(Bounded):
+    """A mixer with a state whose inputs pass a causal convolution of `taps`."""
+
+    __slots__ = ()
+    taps: int
+
+    def span(self, page_size: int) -> int:
+        """Pages may be shorter than the convolution."""
+        return max(page_size + 1, self.taps)
+
+
 @dataclass(frozen=True, slots=True)
-class ShortConv:
+class ShortConv(Bounded):
     """A gated short convolution (LFM2, arXiv:2511.23404): of one projection b, c and x, every
     channel of b * x is convolved with `taps` learned numbers, the last for the token itself, and
     multiplied by c before the output projection.
@@ -405,9 +489,18 @@ class ShortConv:
     taps: int
     bias: bool = False
 
+    @property
+    def row(self) -> tuple[int, int, int]:
+        """One vector."""
+        return 1, 1, self.channels
+
+    def span(self, page_size: int) -> int:
+        """The taps."""
+        return self.taps
+
 
 @dataclass(frozen=True, slots=True)
-class LinearAttention:
+class LinearAttention(Bounded):
     """Attention without a softmax (Lightning Attention-2, arXiv:2401.04658): head h weighs what is
     n tokens back by exp(-n * `decays[h]`).
 
@@ -422,8 +515,161 @@ class LinearAttention:
     norm: Norm
     activation: str = "silu"
 
+    @property
+    def row(self) -> tuple[int, int, int]:
+        """The keys of all heads, then their values."""
+        return 1, 1, 2 * self.num_heads * self.head_dim
 
-Mixer: TypeAlias = Attention | LatentAttention | ShortConv | LinearAttention
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Per head, of each channel of a key those of a value."""
+        return self.num_heads, self.head_dim, self.head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaNet(Convolved):
+    """A state that forgets, and that each token corrects for its key (Gated DeltaNet, Yang et al.
+    2024, arXiv:2412.06464).
+
+    Queries, keys and values are convolved with `taps` numbers per channel, then activated; queries
+    and keys are divided by their length. There are `num_heads` heads of values; a head of queries
+    and keys serves as many of them as follow each other. How much a correction counts is
+    `strength` times a sigmoid. What remains of the state from token to token is one number per
+    head, or, with a `rank`, one per channel of its keys (Kimi Delta Attention, arXiv:2510.26692):
+    then these and the gate of `norm` come from narrow vectors of so many channels.
+
+    A page keeps of each token what goes into its convolution, the key and the value that come out,
+    and what the strength and the decay are computed from.
+    """
+
+    num_key_heads: int
+    num_heads: int
+    key_dim: int
+    value_dim: int
+    taps: int
+    norm: GatedNorm
+    activation: str = "silu"
+    strength: float = 1.0
+    rank: int | None = None
+
+    @property
+    def key_width(self) -> int:
+        """Channels of all keys."""
+        return self.num_key_heads * self.key_dim
+
+    @property
+    def value_width(self) -> int:
+        """Channels of all values."""
+        return self.num_heads * self.value_dim
+
+    @property
+    def convolved(self) -> int:
+        """Channels of the convolution: queries, keys and values."""
+        return 2 * self.key_width + self.value_width
+
+    @property
+    def decays(self) -> int:
+        """Numbers that say what remains of the state."""
+        return self.num_heads if self.rank is None else self.key_width
+
+    @property
+    def row(self) -> tuple[int, int, int]:
+        """One vector."""
+        kept = self.key_width + self.value_width + self.num_heads + self.decays
+        return 1, 1, self.convolved + kept
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Per head, of each channel of a key those of a value."""
+        return self.num_heads, self.key_dim, self.value_dim
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpace(Convolved):
+    """Mamba-2 (state space duality, Dao and Gu 2024, arXiv:2405.21060): per head a state that a
+    token lets fade by exp(dt A) and adds dt x B^T to, and of which C reads.
+
+    x, B and C are projections of the input behind a causal convolution of `taps`; B and C are
+    shared by the heads of one of `num_groups`. `bias` is for the projections, `conv_bias` for the
+    convolution; dt is kept within `limits`. A page keeps what the convolution reads, what it has
+    made of x and B, and dt, and the state before its first token.
+    """
+
+    num_heads: int
+    head_dim: int
+    num_groups: int
+    state_size: int
+    taps: int
+    norm: GatedNorm | None
+    """None: the gate is multiplied in without a norm."""
+    limits: tuple[float, float] = (0.0, float("inf"))
+    bias: bool = False
+    conv_bias: bool = True
+    activation: str = "silu"
+    output_bias: bool | None = None
+    """For the last projection; None: as `bias`."""
+    scales: tuple[float, float, float, float, float] | None = None
+    """What the gate, C, x, B and dt are multiplied by as they are projected."""
+
+    @property
+    def width(self) -> int:
+        """Channels of all heads."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def group_width(self) -> int:
+        """Channels of B, and of C."""
+        return self.num_groups * self.state_size
+
+    @property
+    def conv_width(self) -> int:
+        """Channels of the convolution: x, B and C."""
+        return self.width + 2 * self.group_width
+
+    @property
+    def row(self) -> tuple[int, int, int]:
+        """One vector: C, x, B as they were, x and B as they are, dt."""
+        return 1, 1, self.conv_width + self.width + self.group_width + self.num_heads
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Per head, of each channel of B those of x."""
+        return self.num_heads, self.state_size, self.head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba(Convolved):
+    """A selective state space (Mamba, Gu and Dao 2023, arXiv:2312.00752): `channels` inputs, each
+    convolved with `taps` learned numbers and passed through `activation`, drive states of
+    `state_size` numbers, and how, the inputs say themselves.
+
+    Time steps come from a vector of `step_rank` channels; with a `norm`, that vector and the two
+    that say how states are written and read are normed. `bias` is for the first and the last
+    projection. A page keeps of each token what the convolution reads and what it makes of it, the
+    time steps before their bias and how states are written; and the state before its first token.
+    """
+
+    channels: int
+    state_size: int
+    step_rank: int
+    taps: int
+    conv_bias: bool = True
+    bias: bool = False
+    norm: Norm | None = None
+    activation: str = "silu"
+
+    @property
+    def row(self) -> tuple[int, int, int]:
+        """One vector."""
+        return 1, 1, 3 * self.channels + self.state_size
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Of each number of a state, all channels."""
+        return self.state_size, self.channels
+
+
+Mixer: TypeAlias = Attention | LatentAttention | Bounded
 Ffn: TypeAlias = Glu | Mlp | Moe | PlainExperts | Forked
 
 

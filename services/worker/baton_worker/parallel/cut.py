@@ -113,7 +113,7 @@ def _attention(whole: spec.Attention, share: Share) -> spec.Attention:
 
 
 def _latent(whole: spec.LatentAttention, share: Share) -> spec.LatentAttention:
-    """Every rank has all latents: they are one for all heads."""
+    """Every rank has all latents, and a whole index if there is one: they are one for all heads."""
     return replace(whole, num_heads=share.of(whole.num_heads, "query heads"))
 
 
@@ -126,6 +126,31 @@ def _linear(whole: spec.LinearAttention, share: Share) -> spec.LinearAttention:
     num_heads = share.of(whole.num_heads, "heads")
     first = share.rank * num_heads
     return replace(whole, num_heads=num_heads, decays=whole.decays[first : first + num_heads])
+
+
+def _delta(whole: spec.DeltaNet, share: Share) -> spec.DeltaNet:
+    """Heads of values go with the head of keys that serves them."""
+    num_key_heads = share.of(whole.num_key_heads, "key heads")
+    num_heads = share.of(whole.num_heads, "value heads")
+    norm = replace(whole.norm, groups=num_heads)
+    return replace(whole, num_key_heads=num_key_heads, num_heads=num_heads, norm=norm)
+
+
+def _state_space(whole: spec.StateSpace, share: Share) -> spec.StateSpace:
+    """Heads with their groups, or with the one group that all have."""
+    groups = 1 if whole.num_groups == 1 else share.of(whole.num_groups, "groups of heads")
+    norm = whole.norm
+    if norm is not None and norm.groups == 1:
+        norm = replace(norm, cut=True)
+    elif norm is not None:
+        norm = replace(norm, groups=share.of(norm.groups, "groups of a norm"))
+    heads = share.of(whole.num_heads, "heads")
+    return replace(whole, num_heads=heads, num_groups=groups, norm=norm)
+
+
+def _mamba(whole: spec.Mamba, share: Share) -> spec.Mamba:
+    """Channels meet where they say how states are driven: that sum goes over ranks."""
+    return replace(whole, channels=share.of(whole.channels, "channels of a state space"))
 
 
 def _dense(whole: Any, share: Share) -> Any:
@@ -169,8 +194,12 @@ _RULES: dict[type, Callable[..., Any]] = {
     spec.LendingAttention: _attention,
     spec.BorrowingAttention: _attention,
     spec.LatentAttention: _latent,
+    spec.SparseLatentAttention: _latent,
     spec.ShortConv: _conv,
     spec.LinearAttention: _linear,
+    spec.DeltaNet: _delta,
+    spec.StateSpace: _state_space,
+    spec.Mamba: _mamba,
     spec.Glu: _dense,
     spec.Mlp: _dense,
     spec.Moe: _moe,

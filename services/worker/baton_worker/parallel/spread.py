@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from baton_worker.layers.attention import Attention
 from baton_worker.layers.embedding import Table
 from baton_worker.layers.forked import Forked
+from baton_worker.layers.gated_norm import GatedNorm
 from baton_worker.layers.layer import Bare
 from baton_worker.layers.linear_attention import LinearAttention
+from baton_worker.layers.mamba import Mamba
 from baton_worker.layers.norm import RmsNorm
 from baton_worker.models.decoder import Model
 from baton_worker.parallel.communicator import Communicator
@@ -60,6 +62,19 @@ class Gathered(Bare):
         return torch.cat(self._ranks.all_gather(self.head(x)), dim=-1)[:, : self._vocab]
 
 
+class WideRms(Bare):
+    """A vector divided by its root mean square over the channels of all ranks."""
+
+    def __init__(self, eps: float, ranks: Communicator) -> None:
+        super().__init__()
+        self._eps, self._ranks = eps, ranks
+
+    def forward(self, x: Tensor) -> Tensor:
+        """float32 [..., channels of this rank] to the same shape."""
+        squares = self._ranks.all_reduce(x.square().sum(-1, keepdim=True))
+        return x * torch.rsqrt(squares / (x.shape[-1] * self._ranks.size) + self._eps)
+
+
 class WideNorm(Bare):
     """A root mean square over the heads of all ranks, whose weight each has for its own heads.
 
@@ -68,13 +83,11 @@ class WideNorm(Bare):
 
     def __init__(self, norm: RmsNorm, ranks: Communicator) -> None:
         super().__init__()
-        self.norm, self._ranks = norm, ranks
+        self.norm, self._rms = norm, WideRms(norm.eps, ranks)
 
     def forward(self, x: Tensor) -> Tensor:
         """[T, width of this rank] to the same shape and dtype."""
-        wide = x.float()
-        squares = self._ranks.all_reduce(wide.square().sum(-1, keepdim=True))
-        wide = wide * torch.rsqrt(squares / (x.shape[-1] * self._ranks.size) + self.norm.eps)
+        wide: Tensor = self._rms(x.float())
         weight = self.norm.weight
         return (wide if weight is None else wide * weight).to(x.dtype)
 
@@ -92,6 +105,10 @@ def spread(model: Model, vocab: int, ranks: Communicator) -> None:
         elif isinstance(module, LinearAttention):
             assert isinstance(module.norm, RmsNorm)
             module.norm = WideNorm(module.norm, ranks)
+        elif isinstance(module, GatedNorm) and module.settings.cut:
+            module.rms = WideRms(module.settings.eps, ranks)
+        elif isinstance(module, Mamba):
+            module.select = Summed(module.select, ranks)
     table: nn.Module = model.embedding.tokens
     assert isinstance(table, Table) and table.weight is not None
     num_rows = table.weight.shape[0]

@@ -33,7 +33,7 @@ def experts(num: int, hidden: int, size: int, *, bias: bool, weigh_input: bool) 
         random(num, hidden, size),
         random(num, 2 * size) if bias else None,
         random(num, hidden) if bias else None,
-        lambda gate, up: F.silu(gate) * up,
+        lambda inner: F.silu(inner[..., :size]) * inner[..., size:],
         weigh_input,
     )
 

@@ -30,6 +30,7 @@ def test_neox_has_names_of_its_own_for_the_rope(spec_of: Any) -> None:
     assert spec_of("GPTNeoXForCausalLM", use_parallel_residual=False).style == "pre"
 
 
+@pytest.mark.row("F23.07")
 @pytest.mark.parametrize("before", [True, False])
 def test_opt_places_its_norms_on_either_side(spec_of: Any, before: bool) -> None:
     spec = spec_of("OPTForCausalLM", ffn_dim=96, do_layer_norm_before=before)

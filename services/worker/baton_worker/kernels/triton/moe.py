@@ -133,8 +133,7 @@ def forward(layer: Experts, x: Tensor, experts: Tensor, weights: Tensor) -> Tens
     if layer.weigh_input:
         rows, divisor = (x[:, None] * weights[..., None]).to(x.dtype).flatten(0, 1), 1
     given = product(rows, layer.gate_up, layer.gate_up_bias, where, weights.numel(), divisor)
-    gate, up = given.chunk(2, dim=-1)
-    inner = layer.gate(gate, up).contiguous()
+    inner = layer.gate(given).contiguous()
     returned = product(inner, layer.down, layer.down_bias, where, weights.numel(), 1)
     weights = torch.ones_like(weights) if layer.weigh_input else weights
     return weighted_sum(returned.view(*weights.shape, -1), weights)

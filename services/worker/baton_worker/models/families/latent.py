@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
+from baton.errors import ModelError
 from baton_worker.models.families.common import (
     Config,
     architecture,
@@ -32,10 +33,12 @@ from baton_worker.models.spec import (
     Forked,
     Head,
     LatentAttention,
+    Mixer,
     Moe,
     Norm,
     Rope,
     Router,
+    SparseLatentAttention,
 )
 
 _LATENT_NAMES = {
@@ -119,6 +122,55 @@ def glm4_moe_lite(c: Config) -> Decoder:
         stacked=FUSED,
         unused=draft_layers(c),
     )
+
+
+def _sparse(c: Config, index_heads: int, *, index_interleaved: bool) -> SparseLatentAttention:
+    """Latent attention to the keys that an index chooses; `index_heads` is the default."""
+    whole = latent(c)
+    return SparseLatentAttention(
+        **{field.name: getattr(whole, field.name) for field in fields(whole)},
+        top_k=first(c, "index_topk", default=2048),
+        index_heads=first(c, "index_n_heads", default=index_heads),
+        index_dim=first(c, "index_head_dim", default=128),
+        index_norm=Norm(1e-6, kind="layer", bias=True),
+        index_interleaved=index_interleaved,
+    )
+
+
+def _over_chosen_keys(c: Config, heads: list[Mixer], norm: Norm) -> Decoder:
+    shared = small(c, c.moe_intermediate_size * c.n_shared_experts)
+    moe = Moe(no_auxiliary_loss(c), small(c), shared=shared)
+    ffns = after_dense(c, moe, 3)
+    return decoder(c, heads, ffns, norm=norm, stacked=FUSED, unused=draft_layers(c))
+
+
+@architecture("DeepseekV32ForCausalLM")
+def deepseek_v32(c: Config) -> Decoder:
+    heads = _sparse(c, 64, index_interleaved=False)
+    return _over_chosen_keys(c, [heads] * c.num_hidden_layers, rms(c))
+
+
+@architecture("GlmMoeDsaForCausalLM")
+def glm_moe_dsa(c: Config) -> Decoder:
+    """A layer may attend to what the last one with an index has chosen (arXiv:2603.12201)."""
+    own = _sparse(c, 32, index_interleaved=True)
+    lent, has_index = replace(own, index_heads=0), _has_index(c)
+    if not has_index[0]:
+        raise ModelError(
+            "The first layer is to attend to what another one's index has chosen, and there is "
+            'none before it: begin indexer_types in config.json with "full".'
+        )
+    return _over_chosen_keys(c, [own if has else lent for has in has_index], rms(c, 1e-5))
+
+
+def _has_index(c: Config) -> list[bool]:
+    """Layer by layer, as a list or a string of letters, or every so many layers after the first."""
+    kinds = first(c, "indexer_types", "index_topk_pattern")
+    if kinds is not None:
+        return [kind in ("full", "F") for kind in kinds]
+    every = max(first(c, "index_topk_freq", default=1), 1)
+    offset = first(c, "index_skip_topk_offset", default=2)
+    return [max(layer - offset + 1, 0) % every == 0 for layer in range(c.num_hidden_layers)]
 
 
 @architecture("MiniCPM3ForCausalLM")

@@ -43,6 +43,7 @@ from baton_worker.models.spec import (
 
 LAYER = "model.layers.{layer}"
 EXPERT_GATE_UP = ("expert_gate", "expert_up")
+SHARED = ("shared_gate", "shared_up", "shared_down")
 NORM_EPS = 1e-5
 
 
@@ -364,23 +365,37 @@ def _hunyuan_experts(c: Config, layer: int) -> Moe:
 
 @architecture("GraniteMoeSharedForCausalLM", "GraniteMoeForCausalLM")
 def granite_moe(c: Config) -> Decoder:
-    bias, size = getattr(c, "attention_bias", False), getattr(c, "shared_intermediate_size", 0)
+    size = getattr(c, "shared_intermediate_size", 0)
+    moe = Moe(router(c, norm=1.0), glu(c), shared=small(c, size) if size else None)
+    return granite_body(c, granite_heads(c), moe)
+
+
+def granite_heads(c: Config, **changes: Any) -> Attention:
+    """Heads whose scale the config gives."""
+    bias = getattr(c, "attention_bias", False)
+    return gqa(c, bias=bias, output_bias=bias, scale=c.attention_multiplier, **changes)
+
+
+def granite_body(
+    c: Config, mixers: Mixer | Sequence[Mixer], ffn: Ffn, fused: Sequence[Fused] = ()
+) -> Decoder:
+    """What Granites with experts share: multipliers, and names. Without experts, the one that all
+    tokens visit is the feed-forward."""
     block = f"{LAYER}.block_sparse_moe"
+    gate, up, down = ("gate", "up", "down") if isinstance(ffn, Glu) else SHARED
     return decoder(
         c,
-        gqa(c, bias=bias, output_bias=bias, scale=c.attention_multiplier),
-        Moe(router(c, norm=1.0), glu(c), shared=small(c, size) if size else None),
+        mixers,
+        ffn,
         head=Head(scale=1.0 / c.logits_scaling),
         embedding=Embedding(scale=c.embedding_multiplier),
         residual_scale=c.residual_multiplier,
         names=named(
             LAYER,
             router="block_sparse_moe.router.layer",
-            shared_gate="shared_mlp.gate",
-            shared_up="shared_mlp.up",
-            shared_down="shared_mlp.output_linear",
+            **{gate: "shared_mlp.gate", up: "shared_mlp.up", down: "shared_mlp.output_linear"},
         ),
-        fused=(Fused(f"{LAYER}.shared_mlp.input_linear", ("shared_gate", "shared_up")),),
+        fused=(Fused(f"{LAYER}.shared_mlp.input_linear", (gate, up)), *fused),
         stacked=(
             Stacked(f"{block}.input_linear.weight", EXPERT_GATE_UP),
             Stacked(f"{block}.output_linear.weight", ("expert_down",)),

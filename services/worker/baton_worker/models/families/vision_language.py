@@ -142,5 +142,7 @@ def _rope_of(c: Config) -> Any:
 
 
 def _sectioned(mixer: Mixer | None, sections: Sections | None) -> Mixer | None:
-    assert isinstance(mixer, Attention) and mixer.rope is not None
+    if not isinstance(mixer, Attention):
+        return mixer
+    assert mixer.rope is not None
     return replace(mixer, rope=replace(mixer.rope, sections=sections))

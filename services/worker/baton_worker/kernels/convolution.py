@@ -1,0 +1,175 @@
+"""A causal depthwise convolution whose inputs pages keep.
+
+    row of a token    | channels, as they were | ... | channels from `first` on, convolved | tail |
+
+The tail is what comes behind the channels in what a token brings, and is copied as it is. Sums are
+made in float32, from the token itself backwards, rounded, and then activated.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from baton_worker.kernels.cpu import library
+from baton_worker.kernels.pages import scatter
+
+
+class Weights(NamedTuple):
+    """Of a depthwise convolution: float32."""
+
+    taps: Tensor
+    """[taps, channels], the last tap for the token itself."""
+    bias: Tensor | None
+    """[channels]"""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What of a token goes where in its row, beside its channels, which begin it."""
+
+    first: int
+    """The channels from this one on are kept convolved as well: as many as there are, for none."""
+    tail: int = 0
+    """So many behind the channels are kept as they are."""
+    at: int = 0
+    """Where in the row both begin."""
+
+
+class Before(NamedTuple):
+    """Where tokens are, and those before them."""
+
+    slots: Tensor
+    """int64 [T], of the tokens themselves."""
+    earlier: Tensor
+    """int64 [taps - 1, T], of the token before each, of the one before that, ..."""
+    missing: Tensor | None
+    """bool [taps - 1, T]: the sequence begins later than that; None where all are there."""
+
+
+class Kernel(Protocol):
+    """Writes a step's tokens to their pages and convolves them."""
+
+    def __call__(self, x: Tensor, before: Before, pages: Tensor) -> Tensor:
+        """x [T, channels + tail], any row stride, and pages [num_pages, page_size, 1, 1, width] to
+        [T, channels]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What is done to sums."""
+
+    function: Callable[[Tensor], Tensor] | None = None
+    silu: bool = False
+    """Whether that is what `function` does."""
+
+
+def choose(weights: Weights, places: Places, activation: Activation, dtype: torch.dtype) -> Kernel:
+    """The C++ kernel for pages of this dtype where it can be had, else its twin."""
+    if CpuConvolution.refuses(weights, activation, dtype) is None:
+        return CpuConvolution(weights, places, activation, dtype)
+    return PlainConvolution(weights, places, activation)
+
+
+class PlainConvolution:
+    """In torch, on any device."""
+
+    def __init__(self, weights: Weights, places: Places, activation: Activation) -> None:
+        self._weights, self._places, self._activation = weights, places, activation
+
+    def __call__(self, x: Tensor, before: Before, pages: Tensor) -> Tensor:
+        """See `Kernel`."""
+        taps, bias = self._weights
+        inputs, tail = x.tensor_split((taps.shape[1],), dim=1)
+        raw = pages[..., : taps.shape[1]]
+        scatter(inputs[:, None, None], before.slots, raw)
+        total = inputs.float() * taps[-1]
+        for number, slots in enumerate(before.earlier):
+            read = _rows(raw, slots).float()
+            if before.missing is not None:
+                read.masked_fill_(before.missing[number, :, None], 0)
+            total += read * taps[-2 - number]
+        mixed = (total if bias is None else total + bias).to(x.dtype)
+        if self._activation.function is not None:
+            mixed = self._activation.function(mixed)
+        kept = torch.cat((mixed[:, self._places.first :], tail), dim=1)
+        if kept.shape[1]:
+            at = self._places.at
+            scatter(kept[:, None, None], before.slots, pages[..., at : at + kept.shape[1]])
+        return mixed
+
+
+def _rows(pages: Tensor, slots: Tensor) -> Tensor:
+    """What pages [num_pages, page_size, 1, 1, channels] hold of the tokens in slots int64 [T]:
+    [T, channels]."""
+    if pages.is_contiguous():
+        return pages.view(-1, pages.shape[-1]).index_select(0, slots)
+    return pages[slots // pages.shape[1], slots % pages.shape[1], 0, 0]
+
+
+class _Convolution(ctypes.Structure):
+    """`baton::Convolution` of convolution.cpp."""
+
+    _fields_ = (
+        ("weights", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("pages", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("page", "token", "page_size", "channels", "taps")),
+        *((name, ctypes.c_int64) for name in ("tail", "first", "at", "bytes", "silu")),
+    )
+
+
+class CpuConvolution:
+    """In C++: a token's inputs are written, read and kept in two passes over them."""
+
+    def __init__(
+        self, weights: Weights, places: Places, activation: Activation, dtype: torch.dtype
+    ) -> None:
+        self._taps = weights.taps.contiguous()
+        self._bias = None if weights.bias is None else weights.bias.contiguous()
+        self._places, self._silu, self._dtype = places, activation.silu, dtype
+        kernels = library("convolution")
+        assert kernels is not None, "refuses() was not asked"
+        self._run = kernels.baton_convolve
+        pointers, number = (ctypes.c_void_p,), (ctypes.c_int64,)
+        self._run.argtypes = pointers + number + pointers + number + 4 * pointers
+        self._run.restype = None
+
+    @classmethod
+    def refuses(cls, weights: Weights, activation: Activation, dtype: torch.dtype) -> str | None:
+        """Why such a convolution is not for it, as half a sentence; None if it is."""
+        if weights.taps.device.type != "cpu":
+            return "it is not on the CPU"
+        if dtype not in (torch.float32, torch.bfloat16):
+            return f"the CPU kernels have no {dtype}"
+        if activation.function is not None and not activation.silu:
+            return "its activation is none that they have"
+        return "the CPU kernels could not be built" if library("convolution") is None else None
+
+    def __call__(self, x: Tensor, before: Before, pages: Tensor) -> Tensor:
+        """See `Kernel`."""
+        (taps, channels), places = self._taps.shape, self._places
+        assert x.dtype is pages.dtype is self._dtype and x.shape[1] == channels + places.tail
+        assert pages.shape[-1] >= max(channels, places.at + x.shape[1] - places.first)
+        x = x if x.stride(1) == 1 else x.contiguous()
+        out = x.new_empty((len(x), channels))
+        how = _Convolution(
+            *(self._taps.data_ptr(), None if self._bias is None else self._bias.data_ptr()),
+            *(pages.data_ptr(), pages.stride(0), pages.stride(1), pages.shape[1]),
+            *(channels, taps, places.tail, places.first, places.at),
+            *(self._dtype.itemsize, self._silu),
+        )
+        slots, earlier, missing = before
+        missing = None if missing is None else missing.contiguous()
+        self._run(
+            *(ctypes.addressof(how), len(x), x.data_ptr(), x.stride(0)),
+            *(slots.data_ptr(), earlier.contiguous().data_ptr()),
+            *(None if missing is None else missing.data_ptr(), out.data_ptr()),
+        )
+        return out

@@ -1,0 +1,227 @@
+"""What tokens add to the state of a page, and what they read of it.
+
+Of one head, a state is a matrix S [key_dim, value_dim]. Let f[i] be the logarithm of what is left
+of the page's state after its token i, and w[i] what a token counts. Then token i reads, with a
+query q,
+
+    exp(f[i]) q S + sum over j <= i of exp(f[i] - f[j]) w[j] (q . k[j]) v[j]
+
+and the next page begins with
+
+    exp(f[P - 1]) S + sum over all j of exp(f[P - 1] - f[j]) w[j] k[j]^T v[j]
+
+(the chunked form of linear attention with decays, Yang et al. 2023, arXiv:2312.06635; Mamba-2's
+state space duality, arXiv:2405.21060). Both are sums over the tokens of one page in order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import astuple, dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from baton_worker.kernels.cpu import library
+
+_AT_ONCE = 8
+"""Pages that the plain form copies at a time: their states are large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Heads, and where in the row of a token their keys and values lie, one head after the other.
+    Heads share keys in equal groups, each of so many heads as follow each other."""
+
+    heads: int
+    groups: int
+    key_dim: int
+    value_dim: int
+    key: int
+    """The channel with which keys begin."""
+    value: int
+
+
+class Snapshots(NamedTuple):
+    """The pages of a layer that keeps the state before the first token of each."""
+
+    tokens: Tensor
+    """[num_pages, page_size, *row of the mixer]: for these kernels [..., 1, 1, width]."""
+    states: Tensor
+    """float32 [num_pages, heads, key_dim, value_dim]"""
+
+
+class Fading(NamedTuple):
+    """Of n pages, float32 [n, heads, page_size] each."""
+
+    faded: Tensor
+    """The logarithm of what is left of the page's state after each token."""
+    weight: Tensor
+    """What each token counts."""
+
+
+class Blocks(NamedTuple):
+    """Which queries belong to which page: blocks of tokens that follow each other in a page."""
+
+    pages: Tensor
+    """int64 [N]"""
+    begins: Tensor
+    """int64 [N + 1]: of each block its first query; at the end how many there are."""
+    firsts: Tensor
+    """int64 [N]: which token of its page that is."""
+
+
+class Kernel(Protocol):
+    """Both sums over pages of one layer."""
+
+    def carry(self, kept: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
+        """Give pages int64 [n] their states, each from the page before it, whose `fading` it is."""
+        ...
+
+    def read(self, kept: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
+        """Queries float32 [T, groups, key_dim], with the `fading` of each block's page, to float32
+        [T, heads, value_dim]."""
+        ...
+
+
+def choose(shape: Shape, dtype: torch.dtype, device: torch.device) -> Kernel:
+    """The C++ kernel where it can be had, else its twin."""
+    if CpuStates.refuses(dtype, device) is None:
+        return CpuStates(shape, dtype)
+    return PlainStates(shape)
+
+
+class PlainStates:
+    """In torch, on any device: in products of one shape, so that bits depend on no other page."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+
+    def carry(self, kept: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
+        """See `Kernel`."""
+        for at in torch.split(torch.arange(len(before), device=before.device), _AT_ONCE):
+            key, value = self._rows(kept, before[at])
+            faded, weight = (part[at] for part in fading)
+            last = faded[..., -1:]
+            left = _exp(last - faded) * weight
+            added = (key * left[..., None]).transpose(2, 3) @ value
+            kept.states[begun[at]] = kept.states[before[at]] * _exp(last)[..., None] + added
+
+    def read(self, kept: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
+        """See `Kernel`."""
+        size, heads = kept.tokens.shape[1], self._shape.heads
+        number = torch.arange(len(blocks.pages), device=query.device)
+        block = number.repeat_interleave(blocks.begins.diff())
+        token = torch.arange(len(query), device=query.device)
+        place = token - blocks.begins[block] + blocks.firsts[block]
+        padded = query.new_zeros((len(number), size, *query.shape[1:]))
+        padded[block, place] = query
+        out = query.new_empty((len(number), size, heads, self._shape.value_dim))
+        for at in torch.split(number, _AT_ONCE):
+            part = Fading(*(every[at] for every in fading))
+            out[at] = self._read(kept, padded[at], blocks.pages[at], part).transpose(1, 2)
+        return out[block, place]
+
+    def _read(self, kept: Snapshots, query: Tensor, pages: Tensor, fading: Fading) -> Tensor:
+        """[n, page_size, groups, key_dim] to [n, heads, page_size, value_dim]."""
+        key, value = self._rows(kept, pages)
+        query = self._per_head(query)
+        size = query.shape[2]
+        later = torch.ones(size, size, dtype=torch.bool, device=query.device).triu(1)
+        distance = fading.faded[..., None] - fading.faded[:, :, None]
+        left = _exp(distance.masked_fill(later, float("-inf"))) * fading.weight[:, :, None]
+        carried = (query @ kept.states[pages]) * _exp(fading.faded)[..., None]
+        return (query @ key.transpose(2, 3)) * left @ value + carried
+
+    def _rows(self, kept: Snapshots, pages: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of whole pages int64 [n], float32 [n, heads, page_size, dim] each. What
+        is not written yet is finite: it counts nothing."""
+        shape = self._shape
+        rows = kept.tokens[pages].flatten(2).float()
+        key = rows[..., shape.key :][..., : shape.groups * shape.key_dim]
+        value = rows[..., shape.value :][..., : shape.heads * shape.value_dim]
+        per_head = self._per_head(torch.unflatten(key, 2, (shape.groups, -1)))
+        return per_head, torch.unflatten(value, 2, (shape.heads, -1)).transpose(1, 2).contiguous()
+
+    def _per_head(self, rows: Tensor) -> Tensor:
+        """[n, page_size, groups, dim] to [n, heads, page_size, dim]."""
+        shape = self._shape
+        return rows.transpose(1, 2).repeat_interleave(shape.heads // shape.groups, dim=1)
+
+
+def _exp(x: Tensor) -> Tensor:
+    """In float64: torch's exponentials of whole vectors and of what is left over differ in the last
+    bit, which is rounded away then."""
+    return x.double().exp().float()
+
+
+_NUMBERS = (
+    *("page", "token", "state", "key", "value"),
+    *("heads", "groups", "key_dim", "value_dim", "page_size", "bytes"),
+)
+
+
+class _States(ctypes.Structure):
+    """`baton::States` of states.cpp."""
+
+    _fields_ = (
+        ("tokens", ctypes.c_void_p),
+        ("states", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in _NUMBERS),
+    )
+
+
+class CpuStates:
+    """In C++: pages are read where they lie, and only as far as a token sees."""
+
+    def __init__(self, shape: Shape, dtype: torch.dtype) -> None:
+        self._shape, self._dtype = shape, dtype
+        kernels = library("states")
+        assert kernels is not None, "refuses() was not asked"
+        self._carry, self._read = kernels.baton_carry, kernels.baton_read
+        for function, count in ((self._carry, 6), (self._read, 9)):
+            function.argtypes = (ctypes.c_void_p, ctypes.c_int64) + (ctypes.c_void_p,) * (count - 2)
+            function.restype = None
+
+    @classmethod
+    def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
+        """Why pages of this kind are not for it, as half a sentence; None if they are."""
+        if device.type != "cpu":
+            return "they are not on the CPU"
+        if dtype not in (torch.float32, torch.bfloat16):
+            return f"the CPU kernels have no {dtype}"
+        return "the CPU kernels could not be built" if library("states") is None else None
+
+    def carry(self, kept: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
+        """See `Kernel`."""
+        given = (before.contiguous(), begun.contiguous(), *self._fading(kept, len(before), fading))
+        self._carry(self._of(kept), len(before), *(tensor.data_ptr() for tensor in given))
+
+    def read(self, kept: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
+        """See `Kernel`."""
+        shape, count = self._shape, len(blocks.pages)
+        out = query.new_empty((len(query), shape.heads, shape.value_dim))
+        assert query.dtype is torch.float32 and query.shape[1:] == (shape.groups, shape.key_dim)
+        given = (*(part.contiguous() for part in blocks), query.contiguous())
+        given += (*self._fading(kept, count, fading), out)
+        self._read(self._of(kept), count, *(tensor.data_ptr() for tensor in given))
+        return out
+
+    def _fading(self, kept: Snapshots, count: int, fading: Fading) -> tuple[Tensor, ...]:
+        expected = (count, self._shape.heads, kept.tokens.shape[1])
+        assert all(part.shape == expected and part.dtype is torch.float32 for part in fading)
+        return tuple(part.contiguous() for part in fading)
+
+    def _of(self, kept: Snapshots) -> int:
+        """The address of what describes the memory; alive until the next call."""
+        tokens, states, shape = kept.tokens, kept.states, self._shape
+        assert tokens.dtype is self._dtype and tokens.stride(-1) == 1
+        assert states[0].is_contiguous() and states.dtype is torch.float32
+        heads, groups, key_dim, value_dim, key, value = astuple(shape)
+        self._how = _States(
+            *(tokens.data_ptr(), states.data_ptr()),
+            *(tokens.stride(0), tokens.stride(1), states.stride(0), key, value),
+            *(heads, groups, key_dim, value_dim, tokens.shape[1], self._dtype.itemsize),
+        )
+        return ctypes.addressof(self._how)

@@ -1,0 +1,47 @@
+"""What every mixer is: the half of a block in which tokens see each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from baton.errors import ModelError
+from baton_worker.layers.layer import Site
+from baton_worker.layers.step import Step
+from baton_worker.models import spec
+
+
+class Mixer(nn.Module):
+    """Reads and writes the pages of its layer; the tokens that a step brings are planned once for
+    all mixers with an equal `call`."""
+
+    rope: spec.Rope | None = None
+    call: Any
+    """What `backend.plan` is told, and the plan's key in `Step.plans`."""
+    backend: Any
+    """Plans a step, like an `attention.Backend`."""
+
+
+class Carrying(Mixer):
+    """A mixer of bounded memory (see `spec.Bounded`)."""
+
+    what: str
+    """The subject of a sentence."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        if site.codes is not None:
+            raise ModelError(
+                f"{self.what} does not read what pages keep as {site.codes}: serve this model with "
+                "--kv-cache-dtype auto."
+            )
+
+    def check(self, step: Step) -> None:
+        """Before a step runs.
+
+        Raises:
+            ModelError: the step holds texts that are to see both ways.
+        """
+        if step.texts:
+            raise ModelError(f"{self.what} sees earlier tokens only: it cannot see both ways.")
