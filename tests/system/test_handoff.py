@@ -74,14 +74,28 @@ def test_a_split_changes_nothing(whole: Served, split: Served, fields: dict[str,
 
 
 def test_a_decode_worker_dies_in_mid_stream(whole: Served, split: Served) -> None:
-    wanted = answer(whole, temperature=0.9, seed=3)
-    found: list[list[Any]] = []
-    client = threading.Thread(target=lambda: found.append(answer(split, temperature=0.9, seed=3)))
-    client.start()
-    until(lambda: bool(running(split)), "a decode worker runs it")
-    os.kill(split.pids()[running(split)], signal.SIGKILL)
-    client.join(timeout=PATIENCE)
-    assert found == [wanted]
+    """Four clients ask until the worker is dead, so that it has sequences whenever that is."""
+    dead = threading.Event()
+
+    def ask(seeds: range) -> dict[int, list[Any]]:
+        found = {}
+        for seed in seeds:
+            last = dead.is_set()
+            found[seed] = answer(split, temperature=0.9, seed=seed)
+            if last:
+                break
+        return found
+
+    with ThreadPoolExecutor(4) as clients:
+        asked = [clients.submit(ask, range(n, 10**6, 4)) for n in range(4)]
+        try:
+            until(lambda: bool(running(split)), "a decode worker runs some")
+            os.kill(split.pids()[running(split)], signal.SIGKILL)
+        finally:
+            dead.set()
+        found = {seed: text for future in asked for seed, text in future.result().items()}
+    for seed, text in found.items():
+        assert text == answer(whole, temperature=0.9, seed=seed)
 
 
 def test_a_rolling_restart_under_load_changes_no_token(whole: Served, split: Served) -> None:
