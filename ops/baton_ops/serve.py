@@ -78,6 +78,13 @@ class Serve(Settings):
         validation_alias=AliasChoices("tensor-parallel", "tensor-parallel-size"),
     )
     """Short for --worker.tensor-parallel: processes that share one model, per worker."""
+    decode_context_parallel: int | None = Field(
+        default=None,
+        ge=1,
+        validation_alias=AliasChoices("decode-context-parallel", "decode-context-parallel-size"),
+    )
+    """Short for --worker.decode-context-parallel: so many of these processes, where they have the
+    same key heads, keep a part of the tokens each."""
     enable_expert_parallel: bool = False
     """Short for --worker.enable-expert-parallel: experts are dealt out whole, to these processes
     or, with --data-parallel, to the workers, which then take every step together."""
@@ -155,6 +162,8 @@ def variables(config: Serve) -> dict[str, str]:
         given["BATON_WORKER_TASK"] = config.task
     if config.tensor_parallel is not None:
         given["BATON_WORKER_TENSOR_PARALLEL"] = str(config.tensor_parallel)
+    if config.decode_context_parallel is not None:
+        given["BATON_WORKER_DECODE_CONTEXT_PARALLEL"] = str(config.decode_context_parallel)
     if config.enable_expert_parallel:
         given[_EXPERT_PARALLEL] = "True"
     return given

@@ -23,6 +23,11 @@ def mine(rank: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(SHAPE, generator=generator).to(dtype)
 
 
+def pair_of(rank: int, size: int) -> range:
+    """The ranks that a rank exchanges something with: the first two, or those behind them."""
+    return range(2) if rank < 2 else range(2, size)
+
+
 def take_part(ranks: Communicator) -> list[Tensor]:
     """One of each operation; all of it as float32, in one order."""
     found = [ranks.all_reduce(mine(ranks.rank)), ranks.all_reduce(mine(ranks.rank)[2:3])]
@@ -31,6 +36,8 @@ def take_part(ranks: Communicator) -> list[Tensor]:
     found += ranks.all_gather(mine(ranks.rank).T)
     coming = ranks.begin_all_gather(mine(ranks.rank))
     found += [2 * mine(ranks.rank), *coming()]
+    among = pair_of(ranks.rank, ranks.size)
+    found += ranks.exchange([mine(ranks.rank) + to for to in among], among)
     for source in range(ranks.size):
         given = mine(ranks.rank)
         ranks.broadcast(given, source)

@@ -35,6 +35,7 @@ class Given:
     grouped: bool = False
     quantize: Literal["none", "int8", "int4"] = "none"
     experts: str | None = None
+    context: int = 1
 
     def load(self, ranks: Communicator) -> LoadedModel:
         """This rank's part."""
@@ -45,6 +46,7 @@ class Given:
             quantize=self.quantize,
             ranks=ranks,
             experts=self.experts,
+            context=self.context,
         )
 
     def pages(self, loaded: LoadedModel) -> dict[str, Any]:
@@ -58,6 +60,7 @@ class Given:
             "groups": page_groups(loaded.spec, self.page_size, torch.float32)
             if self.grouped
             else None,
+            "spare": int(self.context > 1),
         }
 
 

@@ -40,6 +40,13 @@ class Threaded:
         self._barrier.wait()
         return total
 
+    def exchange(self, parts: list[Tensor], among: range) -> list[Tensor]:
+        self._shared[self.rank] = [part.clone() for part in parts]
+        self._barrier.wait()
+        got = [self._shared[rank][among.index(self.rank)] for rank in among]
+        self._barrier.wait()
+        return got
+
     def broadcast(self, tensor: Tensor, source: int) -> None:
         tensor.copy_(self.all_gather(tensor)[source])
 

@@ -70,6 +70,15 @@ def test_ranks_have_a_short_flag_and_the_one_of_vllm(flag: str) -> None:
     assert "BATON_WORKER_TENSOR_PARALLEL" not in variables(serve_config().load(["m.gguf"]))
 
 
+@pytest.mark.row("F14.10")
+@pytest.mark.parametrize("flag", ["--decode-context-parallel", "--decode-context-parallel-size"])
+def test_ranks_that_share_keys_have_a_short_flag_and_the_one_of_vllm(flag: str) -> None:
+    config = serve_config().load(["m.gguf", "--tensor-parallel", "2", flag, "2"])
+    assert variables(config)["BATON_WORKER_DECODE_CONTEXT_PARALLEL"] == "2"
+    given = variables(serve_config().load(["m.gguf"]))
+    assert "BATON_WORKER_DECODE_CONTEXT_PARALLEL" not in given
+
+
 def test_a_service_reads_back_what_was_handed_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     given = variables(load("--mm-preprocess.bind", "tcp://127.0.0.1:1", "--no-gateway.metrics"))
     for name, value in given.items():

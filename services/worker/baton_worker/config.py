@@ -101,6 +101,9 @@ class Config(Settings, prefix="worker"):
     """Steps between two such lines."""
     tensor_parallel: int = Field(default=1, ge=1, le=64)
     """Processes that have a part of every weight each, on a GPU each or on this CPU."""
+    decode_context_parallel: int = Field(default=1, ge=1, le=64)
+    """Of these processes, so many neighbours that have the same key heads keep a part of the tokens
+    each, in place of all: the cache has room for so many times the tokens."""
     enable_expert_parallel: bool = False
     """Experts are dealt out whole to these processes, or to the workers of the group below, in
     place of a part of each."""

@@ -66,6 +66,8 @@ class Resolved:
     """Layers with block tables of their own; pages are those of one group."""
     ranks: int = 1
     """Processes that have a part of the model each; bytes are those of all."""
+    context: int = 1
+    """Ranks that have a part of the tokens of a page each."""
     graphs: Sizes | None = None
     """Steps that are captured and replayed."""
     eager: str = ""
@@ -77,6 +79,11 @@ class Resolved:
         return self.num_pages * self.page_bytes
 
     @property
+    def spare_pages(self) -> int:
+        """Pages beside those: for what no sequence is to keep."""
+        return int(self.graphs is not None or self.context > 1)
+
+    @property
     def dtype_name(self) -> str:
         """Like "bfloat16"."""
         return str(self.placement.dtype).removeprefix("torch.")
@@ -85,6 +92,7 @@ class Resolved:
         """One line for the log: what every "auto" has become."""
         where = f"{self.placement.device}, {self.dtype_name}, {self.placement.threads} threads"
         where += f" on each of {self.ranks} ranks" if self.ranks > 1 else ""
+        where += f", of which {self.context} share keys" if self.context > 1 else ""
         pages = f"{self.num_pages} pages of {self.page_size} tokens ({self.kv_bytes >> 20} MiB)"
         pages += f" for {self.groups}" if len(self.groups.windows) > 1 else ""
         pages += f" in {self.placement.codes}" if self.placement.codes else ""
@@ -194,6 +202,7 @@ def resolve(
         vocab_size=loaded.vocab_size,
         weight_bytes=weight_bytes,
         ranks=ranks.size,
+        context=config.decode_context_parallel,
         eos_ids=loaded.eos_token_ids,
         pooling=_pooling(loaded, budget.max_length, max_batch_tokens - config.max_rows),
         host_pages=config.host_cache_bytes // page_bytes if page_bytes else 0,

@@ -65,6 +65,7 @@ def load(
         ranks=ranks,
         experts=config.expert_placement_strategy if config.enable_expert_parallel else None,
         lockstep=lockstep,
+        context=config.decode_context_parallel,
     )
     return loaded, resolve(config, placement, loaded, ranks)
 
@@ -81,5 +82,5 @@ def page_settings(loaded: LoadedModel, resolved: Resolved) -> dict[str, Any]:
         "codes": placement.codes,
         "layout": placement.layout,
         "groups": resolved.groups,
-        "spare": int(resolved.graphs is not None),
+        "spare": resolved.spare_pages,
     }

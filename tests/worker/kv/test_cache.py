@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,15 @@ from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.states import Snapshots
 from baton_worker.kv import KVCache, page_groups
 from baton_worker.kv.host import HostPages
-from baton_worker.models.spec import Attention, Decoder, Head, LinearAttention, Norm, ShortConv
+from baton_worker.models.spec import (
+    Attention,
+    Context,
+    Decoder,
+    Head,
+    LinearAttention,
+    Norm,
+    ShortConv,
+)
 
 CPU = torch.device("cpu")
 
@@ -49,6 +58,34 @@ def test_a_page_is_cleared_in_every_layer_from_a_token_on(kv_spec: Any) -> None:
     for layer in cache.layers:
         assert not layer[1].any() and not layer[2, 3].any()
         assert layer[[0, 3, 4]].all() and layer[2, :3].all()
+
+
+def shared(rank: int, size: int) -> Decoder:
+    """A layer whose tokens several ranks share, and one in a window."""
+    every = Attention(4, 1, 8, 1.0, rope=None, context=Context(rank, size))
+    windowed = replace(every, context=None, window=8)
+    return Decoder(16, 32, ((every, None), (windowed, None)), Norm(1e-5), Head())
+
+
+@pytest.mark.row("F14.09")
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_that_share_tokens_have_a_part_of_a_page_each(size: int, grouped: bool) -> None:
+    found = []
+    for rank in range(size):
+        spec = shared(rank, size)
+        groups = page_groups(spec, 8, torch.float32) if grouped else None
+        cache = KVCache(spec, 5, 8, dtype=torch.float32, device=CPU, groups=groups)
+        every, windowed = cache.layers
+        assert every.shape == (5, 8 // size, 2, 1, 8) and windowed.shape == (5, 8, 2, 1, 8)
+        assert [track.span for track in cache.tracks] == [size, 1]
+        every.fill_(1)
+        cache.clear(2)
+        cache.clear(3, 5)
+        assert not every[2].any() and every[[0, 1, 4]].all()
+        found.append(every[3, :, 0, 0, 0])
+    # Row after row, rank after rank, they are the tokens of a page.
+    assert torch.stack(found, 1).flatten().tolist() == [1.0] * 5 + [0.0] * 3
 
 
 def test_a_page_is_one_contiguous_block(kv_spec: Any) -> None:

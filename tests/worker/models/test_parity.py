@@ -246,6 +246,31 @@ def check_two_ranks(pair: Pair, driver: Any, two_ranks: TwoRanks, **changes: Any
         assert_greedy(pair.oracle, tokens, continuation)
 
 
+SHARED: list[Case] = [
+    Case("LlamaForCausalLM", {"num_key_value_heads": 1}),
+    Case("Qwen3ForCausalLM", {"num_key_value_heads": 1}),
+    Case("Gemma3ForCausalLM", {"num_key_value_heads": 1}),
+    Case("GptOssForCausalLM", {"num_key_value_heads": 1}),
+    Case("FalconForCausalLM", {"new_decoder_architecture": False, "multi_query": True}),
+    Case("DeepseekV3ForCausalLM"),
+    Case("Qwen3NextForCausalLM", {"num_key_value_heads": 1}),
+    Case("FalconH1ForCausalLM", {"num_key_value_heads": 1}),
+    Case("Llama4ForCausalLM", {"num_key_value_heads": 1}),
+]
+"""Plain heads, normed ones, windows, sinks, one head for all, latents, states before and beside
+them, chunks."""
+
+
+@pytest.mark.row("F14.09")
+@pytest.mark.parametrize(
+    "pair", SHARED, ids=lambda c: c.architecture, indirect=True, scope="module"
+)
+def test_two_ranks_that_share_tokens_answer_as_one(
+    pair: Pair, driver: Any, two_ranks: TwoRanks
+) -> None:
+    check_two_ranks(pair, driver, two_ranks, context=2)
+
+
 @pytest.mark.parametrize("pair", list(in_transformers()), indirect=True, scope="module")
 def test_bfloat16_is_as_close_to_float32_as_the_oracle_in_bfloat16(
     pair: Pair, driver: Any, tmp_path: Path

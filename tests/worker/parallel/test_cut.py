@@ -100,6 +100,40 @@ def test_experts_that_cannot_be_dealt_out_are_refused(divide: Any) -> None:
         divide(decoder(ffn=few), Share(0, 4, "linear"))
 
 
+ONE_KEY = replace(HEADS, num_kv_heads=1)
+
+
+@pytest.mark.row("F14.10")
+def test_neighbours_with_the_same_keys_have_a_part_of_the_tokens_each() -> None:
+    latent = spec.LatentAttention(8, 12, 8, 4, 8, 1.0, None, NORM)
+    for mixer, size in ((replace(HEADS, num_kv_heads=2), 4), (ONE_KEY, 4), (latent, 2)):
+        parts = [cut(decoder(mixer), Share(rank, size, context=2)) for rank in range(size)]
+        found: list[Any] = [whole.layers[0][0] for whole in parts]
+        assert [part.context for part in found] == [(0, 2), (1, 2)] * (size // 2)
+    for few in (replace(ONE_KEY, window=8), replace(ONE_KEY, chunk=8)):
+        whole = replace(decoder(), layers=((few, MLP), (ONE_KEY, MLP)))
+        mixers: list[Any] = [mixer for mixer, _ in cut(whole, Share(1, 2, context=2)).layers]
+        assert [mixer.context for mixer in mixers] == [None, (1, 2)], "what is few is not divided"
+
+
+@pytest.mark.row("F14.10")
+@pytest.mark.parametrize(
+    ("mixer", "context", "why"),
+    [
+        (HEADS, 2, "4 key heads on 4 ranks: 1 of these have the same"),
+        (replace(HEADS, num_kv_heads=2), 4, "2 key heads on 4 ranks: 2 of these have the same"),
+        (replace(ONE_KEY, window=8), 2, "no layer of this model keeps all tokens"),
+        (spec.ShortConv(64, 3), 2, "no layer of this model keeps all tokens"),
+        (replace(ONE_KEY, slopes=(0.5,) * 8), 2, "ALiBi counts the tokens between two"),
+    ],
+)
+def test_tokens_that_cannot_be_divided_are_refused(mixer: Any, context: int, why: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        cut(decoder(mixer), Share(0, 4, context=context))
+    assert error.value.message.startswith(f"--decode-context-parallel {context}: {why}")
+    assert error.value.message.endswith("Choose another number, or leave it out.")
+
+
 @pytest.mark.parametrize(("vocab", "size", "rows"), [(96, 2, 48), (97, 2, 49), (50257, 4, 12565)])
 def test_the_last_part_of_a_vocabulary_is_padded(vocab: int, size: int, rows: int) -> None:
     assert part(decoder(vocab=vocab), size - 1, size).vocab == rows

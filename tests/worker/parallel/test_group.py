@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.parallel.group import Gloo, join
-from tests.fakes.collectives import SHAPE, mine, take_part
+from tests.fakes.collectives import SHAPE, mine, pair_of, take_part
 
 ROOT = Path(__file__).parent.parent.parent.parent
 
@@ -33,6 +33,7 @@ def expected(rank: int, size: int) -> list[Tensor]:
         *(mine(r).T.contiguous() for r in range(size)),
         2 * mine(rank),
         *(mine(r) for r in range(size)),
+        *(mine(r) + rank for r in pair_of(rank, size)),
         *(mine(r) for r in range(size)),
         torch.full(SHAPE, float(sum(range(rank + 1)))),
         torch.tensor([10**12 + r for r in range(size)]).float(),
@@ -43,8 +44,8 @@ def expected(rank: int, size: int) -> list[Tensor]:
 @pytest.mark.row("F14.02")
 @pytest.mark.parametrize("size", [2, 3])
 def test_processes_compute_together_what_one_computes(tmp_path: Path, size: int) -> None:
-    """Sum, scattered sum, gather (also while something is computed), broadcast, send and receive.
-    Every sum has the bits of one taken in the order of ranks, whatever else is summed with it."""
+    """Sum, scattered sum, gather (also while something is computed), exchange, broadcast, send and
+    receive. Every sum has the bits of one taken in the order of ranks, whatever else is summed."""
     meeting = tmp_path / "meeting"
     command = [sys.executable, "-m", "tests.fakes.collectives", str(meeting)]
     others = [

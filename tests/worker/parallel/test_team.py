@@ -104,6 +104,14 @@ def test_keys_are_offered_to_workers_of_as_many_ranks(
             {"tensor_parallel": 2, "enable_expert_parallel": True, "all2all_backend": "mori"},
             "--all2all-backend mori: this needs MoRI between AMD GPUs",
         ),
+        (
+            {"decode_context_parallel": 2},
+            "--decode-context-parallel 2: --tensor-parallel is 1, which is no multiple of it",
+        ),
+        (
+            {"tensor_parallel": 3, "decode_context_parallel": 3},
+            "--decode-context-parallel 3: --page-size is 16, which is no multiple of it",
+        ),
     ],
 )
 def test_numbers_that_do_not_go_together_are_refused(settings: dict[str, Any], why: str) -> None:
@@ -121,6 +129,37 @@ def test_ranks_with_whole_experts_give_the_tokens_of_one(run_dir: Path, tmp_path
         with closing(engine):
             found.append(tokens(engine, [list(range(5, 40)), [7] * 9]))
     assert found[0] == found[1]
+
+
+@pytest.mark.row("F14.09", "F14.10")
+@pytest.mark.parametrize(
+    ("architecture", "codes"),
+    [
+        ("LlamaForCausalLM", "auto"),
+        ("LlamaForCausalLM", "fp8"),
+        ("Gemma3ForCausalLM", "auto"),
+        ("DeepseekV3ForCausalLM", "auto"),
+    ],
+)
+def test_ranks_that_share_tokens_give_those_of_one_in_less_memory(
+    run_dir: Path, tmp_path: Path, architecture: str, codes: str
+) -> None:
+    """Latents, or keys of one head: two ranks would have them twice, and have them once."""
+    tiny.save_model(tmp_path / "model", architecture, num_key_value_heads=1)
+    found, page_bytes, described = [], [], ""
+    for ranks, context in ((1, 1), (2, 1), (2, 2)):
+        given = config(tmp_path / "model", run_dir, ranks)
+        settings = {"decode_context_parallel": context, "kv_cache_dtype": codes}
+        settings |= {"page_groups": False}  # The planner of these tests knows one table.
+        with closing(Engine.build(given.model_copy(update=settings))) as engine:
+            found.append(tokens(engine, [list(range(5, 40)), [7] * 9, [3]]))
+            page_bytes.append(engine.resolved.page_bytes)
+            described = str(engine.resolved)
+    assert found[0] == found[1] == found[2]
+    few = architecture == "Gemma3ForCausalLM"  # Its windows are on both ranks.
+    assert page_bytes[0] < page_bytes[2] if few else page_bytes[0] == page_bytes[2]
+    assert page_bytes[2] < page_bytes[1] if few else 2 * page_bytes[2] == page_bytes[1]
+    assert "on each of 2 ranks, of which 2 share keys" in described
 
 
 class Group:

@@ -239,6 +239,9 @@ class AttentionCall:
     most_keys: int | None = None
     """An index chooses so many of the `latent` keys that a token sees (see `layers.chosen`): each
     of them is then a page of its own, and what a page holds of a token goes on behind the key."""
+    context: tuple[int, int] | None = None
+    """(rank, size) where each of several ranks keeps every `size`th token, the first of them at
+    position `rank`: what `attention.interleaved` understands."""
 
     @property
     def width(self) -> int:
@@ -261,6 +264,7 @@ class AttentionCall:
         kind += ", with sinks" if self.sinks or self.token_sinks else ""
         kind += f", at most {self.most_keys} of them" if self.most_keys else ""
         kind += ", in parts" if self.partial else ""
+        kind += f", every {self.context[1]}th key" if self.context else ""
         kind += ", over trees" if self.tree else ""
         kept = f"{self.codes or ''} {self.layout if self.layout is not Layout.NHD else ''}".strip()
         kind += f", {kept} pages" if kept else ""

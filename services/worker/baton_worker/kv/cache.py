@@ -15,12 +15,13 @@ from baton_worker.kv.groups import LayerGroups, are_alike, offsets, one_group, p
 from baton_worker.kv.layout import (
     PageShape,
     StateShape,
+    context,
     layer_bytes,
     page_shapes,
     state_bytes,
     state_shapes,
 )
-from baton_worker.models.spec import Decoder
+from baton_worker.models.spec import Decoder, Encoder
 
 
 class Track(NamedTuple):
@@ -30,7 +31,7 @@ class Track(NamedTuple):
     """[num_pages, rows, ...]"""
     group: int
     span: int
-    """Tokens per row: a state is one row of a page."""
+    """Tokens per row: a state is one row of a page; ranks that share tokens have a row of each."""
 
 
 class KVCache:
@@ -45,6 +46,8 @@ class KVCache:
     whichever group it belongs to at the time. Where that has one shape in all groups, a plane of
     the pages is one tensor; else a page is one block of bytes, and `layers` are views of their
     parts of it. `planes` are the tensors that own the memory, each once: [num_pages, ...].
+
+    Of a layer whose tokens several ranks share (`spec.Context`), a page has those of this rank.
 
     `spare` pages follow those that sequences are given: what is written there is nobody's.
 
@@ -72,6 +75,7 @@ class KVCache:
         self.codes = codes
         self.layout = layout
         self.groups = one_group(spec, page_size) if groups is None else groups
+        self._contexts = [] if isinstance(spec, Encoder) else [context(m) for m, _ in spec.layers]
         shapes, dtype = page_shapes(spec, page_size, codes), torch.uint8 if codes else dtype
         self.alike = are_alike(spec, self.groups, shapes)
         """A page of any group has the same shape in every plane."""
@@ -112,7 +116,10 @@ class KVCache:
 
     def _tracks(self) -> list[Track]:
         of = self.groups.of
-        tokens = [Track(p, group, 1) for p, group in zip(self.layers, of, strict=bool(self.layers))]
+        tokens = [
+            Track(pages, group, context.size)
+            for pages, group, context in zip(self.layers, of, self._contexts, strict=False)
+        ]
         states = self.states.items()
         return tokens + [Track(s[:, None], of[layer], self.page_size) for layer, s in states]
 
@@ -153,15 +160,17 @@ class KVCache:
 
     def clear(self, page: int, first: int = 0, group: int = 0) -> None:
         """Zero a page in all layers; from its token number `first` on, if it is of this group."""
-        if self.alike:
-            for plane in self.planes:
-                plane[page, first:] = 0
-        elif not first:
+        if not (self.alike or first):
             self.planes[0][page] = 0
-        else:
-            for layer, of in zip(self.layers, self.groups.of, strict=True):
-                if of == group:
-                    layer[page, first:] = 0
+            return
+        for layer, (rows, of) in enumerate(zip(self.layers, self.groups.of, strict=False)):
+            if self.alike or of == group:
+                rows[page, self._row(layer, first) :] = 0
+
+    def _row(self, layer: int, token: int) -> int:
+        """The first row of a page that is of this token or a later one."""
+        rank, size = self._contexts[layer]
+        return -((rank - token) // size)
 
     def key(self, layer: int) -> Tensor:
         """View of the keys of a layer: [num_pages, page_size, num_kv_heads, last axis]."""

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import torch
 
 from baton_worker.kernels.pages import Codes, row_width
-from baton_worker.models.spec import Bounded, Decoder, Encoder, LatentAttention, Mixer
+from baton_worker.models.spec import Bounded, Context, Decoder, Encoder, LatentAttention, Mixer
 
 PageShape: TypeAlias = tuple[int, int, int, int]
 StateShape: TypeAlias = tuple[int, ...]
@@ -21,7 +21,8 @@ def page_shapes(spec: Decoder, page_size: int, codes: Codes | None = None) -> tu
     block of memory, in which order `kernels.layout` says. Where values are not as wide as keys, a
     value lies behind its key: [page_size, 1, num_kv_heads, key + value]. Latent attention keeps one
     vector per token: [page_size, 1, 1, kept_width]; what is `Bounded` says itself what it keeps. A
-    layer without a mixer keeps nothing: its pages are empty. An encoder has no pages at all. With
+    layer without a mixer keeps nothing: its pages are empty. An encoder has no pages at all. Where
+    ranks share the tokens of a layer, a page of one of them has fewer (`context`). With
     `codes` each width of attention is its `kernels.pages.row_width`.
     """
     if isinstance(spec, Encoder):
@@ -29,17 +30,23 @@ def page_shapes(spec: Decoder, page_size: int, codes: Codes | None = None) -> tu
     return tuple(_page_shape(mixer, page_size, codes) for mixer, _ in spec.layers)
 
 
+def context(mixer: Mixer | None) -> Context:
+    """Which tokens of a page a layer keeps on this rank."""
+    return getattr(mixer, "context", None) or Context(0, 1)
+
+
 def _page_shape(mixer: Mixer | None, page_size: int, codes: Codes | None) -> PageShape:
     if mixer is None:
         return (page_size, 2, 0, 0)
+    rows = page_size // context(mixer).size
     if isinstance(mixer, LatentAttention):
-        return (page_size, 1, 1, mixer.kept_width)
+        return (rows, 1, 1, mixer.kept_width)
     if isinstance(mixer, Bounded):
-        return (page_size, *mixer.row)
+        return (rows, *mixer.row)
     if mixer.kept_dim is not None:
         width = row_width(mixer.head_dim, codes) + row_width(mixer.kept_dim, codes)
-        return (page_size, 1, mixer.num_kv_heads, width)
-    return (page_size, 2, mixer.num_kv_heads, row_width(mixer.head_dim, codes))
+        return (rows, 1, mixer.num_kv_heads, width)
+    return (rows, 2, mixer.num_kv_heads, row_width(mixer.head_dim, codes))
 
 
 def state_shapes(spec: Decoder) -> dict[int, StateShape]:

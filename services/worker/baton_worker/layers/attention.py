@@ -8,14 +8,14 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from baton_worker.attention import AttentionCall, Backend, choose
+from baton_worker.attention import AttentionCall
 from baton_worker.kernels.pages import put
 from baton_worker.kernels.rope import CpuHeads, HeadNorm, refuses
 from baton_worker.layers.bidirectional import attend
 from baton_worker.layers.heads import HeadGate, projection
 from baton_worker.layers.layer import Site
 from baton_worker.layers.linear import Linear
-from baton_worker.layers.mixer import Mixer
+from baton_worker.layers.mixer import Attending
 from baton_worker.layers.norm import RmsNorm, norm
 from baton_worker.layers.rope import rotate_
 from baton_worker.layers.scales import Scales
@@ -24,7 +24,7 @@ from baton_worker.layers.step import Step
 from baton_worker.models import spec
 
 
-class Attention(Mixer):
+class Attention(Attending):
     """Grouped-query attention over pages.
 
     Query, key and value come out of one product as heads [q ... q k ... k v ... v], so the
@@ -32,9 +32,7 @@ class Attention(Mixer):
     """
 
     def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
-        super().__init__()
-        self.rope = settings.rope
-        self.call = AttentionCall(
+        call = AttentionCall(
             settings.num_heads,
             settings.num_kv_heads,
             settings.head_dim,
@@ -51,8 +49,10 @@ class Attention(Mixer):
             partial=isinstance(settings, spec.DualChunkAttention),
             codes=site.codes,
             layout=site.layout,
+            context=settings.context,
         )
-        self.backend: Backend = choose(self.call)
+        super().__init__(call, site)
+        self.rope = settings.rope
         self.project = projection(settings, hidden, site)
         self.gate = HeadGate(settings, hidden, site) if settings.gate else None
         self._both_ways = replace(settings, window=None)
@@ -121,7 +121,7 @@ class Attention(Mixer):
         """Norm and rotate queries and keys in place; keys and values go to their pages."""
         if self._in_one_pass is not None and self.rope is not None:
             angles = step.angles[self.rope]
-            self._in_one_pass(heads, angles.cos, angles.sin, step.slots, pages)
+            self._in_one_pass(heads, angles.cos, angles.sin, self.slots(step, pages), pages)
             return
         self._turn(heads, step)
         self._put(heads, step, pages)
@@ -129,7 +129,7 @@ class Attention(Mixer):
     def _put(self, heads: Tensor, step: Step, pages: Tensor) -> None:
         scales = None if self.scales is None else self.scales.each
         kept, call = heads[:, self.call.num_heads :], self.call
-        put(kept, step.slots, pages, call.codes, scales, call.value_dim)
+        put(kept, self.slots(step, pages), pages, call.codes, scales, call.value_dim)
 
     def _turn(self, heads: Tensor, step: Step) -> None:
         """Norm and rotate queries and keys in place."""

@@ -8,19 +8,19 @@ import torch
 from torch import Tensor, nn
 
 from baton.errors import ModelError
-from baton_worker.attention import AttentionCall, Backend, choose
+from baton_worker.attention import AttentionCall
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.pages import scatter
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.linear import Linear
-from baton_worker.layers.mixer import Mixer
+from baton_worker.layers.mixer import Attending
 from baton_worker.layers.norm import norm
 from baton_worker.layers.rope import rotate_
 from baton_worker.layers.step import Step
 from baton_worker.models import spec
 
 
-class LatentAttention(Mixer):
+class LatentAttention(Attending):
     """DeepSeek-V2's attention (arXiv:2405.04434), its up-projections absorbed.
 
     A key is W_uk c and a value W_uv c of one latent c per token, so q.k is (W_uk^T q).c: a query
@@ -32,14 +32,12 @@ class LatentAttention(Mixer):
     """
 
     def __init__(self, settings: spec.LatentAttention, hidden: int, site: Site) -> None:
-        super().__init__()
         if site.codes is not None:
             raise ModelError(
                 f"No kernel reads latents as {site.codes}: serve this model with "
                 "--kv-cache-dtype auto."
             )
-        self._settings, self.rope = settings, settings.rope
-        self.call = AttentionCall(
+        call = AttentionCall(
             settings.num_heads,
             1,
             settings.width,
@@ -51,8 +49,10 @@ class LatentAttention(Mixer):
             value_dim=settings.kv_rank,
             layout=site.layout,
             most_keys=getattr(settings, "top_k", None),
+            context=settings.context,
         )
-        self.backend: Backend = choose(self.call)
+        super().__init__(call, site)
+        self._settings, self.rope = settings, settings.rope
         query = settings.num_heads * (settings.nope_dim + settings.rope_dim)
         self.query_down = nn.Sequential()
         if (rank := settings.query_rank) is None:
@@ -93,7 +93,7 @@ class LatentAttention(Mixer):
 
     def _attend(self, heads: Tensor, x: Tensor, low: Tensor, step: Step, pages: Tensor) -> Tensor:
         """Of `_heads`, keep the latents and attend: [T, num_heads * kv_rank]."""
-        scatter(heads[:, None, -1:], step.slots, pages)
+        scatter(heads[:, None, -1:], self.slots(step, pages), pages)
         return self.backend.forward(step.plans[self.call], heads[:, :-1], pages)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from baton_worker.attention.interleaved import Peers
 from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.linear import Stored
 from baton_worker.kernels.pages import Codes
@@ -26,6 +27,8 @@ class Site:
     scaled: bool = False
     """Whether the checkpoint has the scales of these codes."""
     layout: Layout = Layout.NHD
+    peers: Peers | None = None
+    """Who has other parts of the model."""
 
     def empty(self, *shape: int) -> nn.Parameter:
         """An uninitialised parameter; the loader fills it or refuses the checkpoint."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from baton.errors import ModelError
+from baton_worker.attention import AttentionCall, Backend, choose
+from baton_worker.attention.interleaved import Interleaved, part
 from baton_worker.layers.layer import Site
 from baton_worker.layers.step import Step
 from baton_worker.models import spec
@@ -21,6 +23,33 @@ class Mixer(nn.Module):
     """What `backend.plan` is told, and the plan's key in `Step.plans`."""
     backend: Any
     """Plans a step, like an `attention.Backend`."""
+
+
+class Attending(Mixer):
+    """A mixer whose pages hold what each token has left, for an `attention.Backend` to read.
+
+    Args:
+        call: what is asked of the backend.
+    """
+
+    call: AttentionCall
+    backend: Backend
+
+    def __init__(self, call: AttentionCall, site: Site) -> None:
+        super().__init__()
+        self.call = call
+        if call.context is None:
+            self.backend = choose(call)
+        else:
+            assert site.peers is not None, "keys are divided among ranks, and there is one"
+            self.backend = Interleaved(choose(part(call)), call.context, site.peers)
+
+    def slots(self, step: Step, pages: Tensor) -> Tensor:
+        """int64 [T]: where new tokens go in `pages`, those of this layer."""
+        if self.call.context is None:
+            return step.slots
+        slots: Tensor = step.plans[self.call].slots(pages)
+        return slots
 
 
 class Carrying(Mixer):

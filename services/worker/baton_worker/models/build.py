@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from baton_worker.attention.interleaved import Peers
 from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.pages import Codes
 from baton_worker.layers.attention import Attention
@@ -57,6 +58,7 @@ def build(
     codes: Codes | None = None,
     scaled: bool = False,
     layout: Layout = Layout.NHD,
+    peers: Peers | None = None,
 ) -> Model:
     """The modules of a spec, their parameters uninitialised; `codes` and `layout` are those of its
     pages, and `scaled` says whether the checkpoint has the scales of the codes.
@@ -67,7 +69,9 @@ def build(
     """
     names = Names(decoder.names)
     blocks = [
-        _block(decoder, mixer, ffn, Site(device, dtype, names.at(layer), codes, scaled, layout))
+        _block(
+            decoder, mixer, ffn, Site(device, dtype, names.at(layer), codes, scaled, layout, peers)
+        )
         for layer, (mixer, ffn) in enumerate(decoder.layers)
     ]
     return Model(decoder, blocks, Site(device, dtype, names))

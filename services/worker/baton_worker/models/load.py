@@ -17,6 +17,7 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton.logs import logger
+from baton_worker.attention.interleaved import Peers
 from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.linear import Stored
 from baton_worker.kernels.pages import Codes
@@ -104,6 +105,7 @@ def load_model(
     ranks: Communicator | None = None,
     experts: str | None = None,
     lockstep: Lockstep | None = None,
+    context: int = 1,
 ) -> LoadedModel:
     """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
 
@@ -113,7 +115,8 @@ def load_model(
     pages, with the scales of the checkpoint if it has any for such codes; of several `ranks`, all
     of which load it at the same time, this one gets its part. With `experts`, a row of
     `models.expert_map.PLACEMENTS`, each expert is whole on one of them, or on one of the workers
-    in `lockstep`, which have all of the rest.
+    in `lockstep`, which have all of the rest. Of ranks with the same key heads, `context`
+    neighbours keep a part of the tokens each.
 
     Raises:
         ModelError: the path holds neither, the architecture is unknown, or the tensors are not
@@ -132,11 +135,11 @@ def load_model(
     spec = what.spec
     calibrated = has_kv_scales(config)
     scaled = calibrated and codes is not None and codes.dtype is torch.float8_e4m3fn
-    make = partial(_built, dtype=dtype, codes=codes, scaled=scaled, layout=layout)
+    make = partial(_built, dtype=dtype, codes=codes, scaled=scaled, layout=layout, peers=ranks)
     among, divide = (ranks, cut) if lockstep is None else (lockstep.ranks, deal)
     parts = None
     if among.size > 1:
-        share = Share(among.rank, among.size, experts)
+        share = Share(among.rank, among.size, experts, context)
         what, parts = _cut(what, share, divide, make, quantize)
     model = make(what, device)
     if parts is not None:
@@ -245,6 +248,7 @@ def _built(
     codes: Codes | None,
     scaled: bool,
     layout: Layout,
+    peers: Peers,
 ) -> Model | EncoderModel:
     """The body, with the head that makes its states an answer beside text."""
     model: Model | EncoderModel
@@ -254,7 +258,13 @@ def _built(
         model = build_encoder(what.spec, device=device, dtype=dtype)
     else:
         model = build(
-            what.spec, device=device, dtype=dtype, codes=codes, scaled=scaled, layout=layout
+            what.spec,
+            device=device,
+            dtype=dtype,
+            codes=codes,
+            scaled=scaled,
+            layout=layout,
+            peers=peers,
         )
     if what.recipe is not None:
         model.pooler = Pooler(what.recipe, Site(device, dtype, lambda role: role))

@@ -7,7 +7,7 @@ two users in two architectures; a one-off becomes a spec type (and a layer file)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from baton_worker.models.expert_map import ExpertMap
 
@@ -94,6 +94,14 @@ class FourierRope(Rope):
     each_head: bool = True
 
 
+class Context(NamedTuple):
+    """Which tokens of a sequence a rank keeps where several keep a part each: the one at position
+    `rank`, counted from 0, and from there every `size`th."""
+
+    rank: int
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class Attention:
     """Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) over the paged cache.
@@ -115,6 +123,7 @@ class Attention:
     bias where `gate_bias`: one weight per "head" or per "channel". With a `query_rank`, queries
     come from a narrow vector, normed by `query_rank_norm`. `first_heads` are the numbers of the
     first query and key head in the checkpoint, where these heads are a part of those that it has.
+    With a `context` the cache of this rank has a part of the tokens.
     """
 
     num_heads: int
@@ -143,6 +152,7 @@ class Attention:
     query_rank: int | None = None
     query_rank_norm: Norm | None = None
     first_heads: tuple[int, int] = (0, 0)
+    context: Context | None = None
 
     @property
     def kept_dim(self) -> int | None:
@@ -367,6 +377,8 @@ class LatentAttention:
     bias: bool = False
     latent_scale: float = 1.0
     """What the normed latents are multiplied by."""
+    context: Context | None = None
+    """Which tokens the cache of this rank has; None: all."""
 
     @property
     def width(self) -> int:

@@ -39,6 +39,11 @@ class Communicator(Protocol):
         """The sum of what all ranks give for this one; `parts` has one summand for each rank."""
         ...
 
+    def exchange(self, parts: list[Tensor], among: range) -> list[Tensor]:
+        """Give each rank of `among`, which has this one, its part, and get what each of them gives
+        this one. All ranks call it, in groups that have none in common; parts have one shape."""
+        ...
+
     def broadcast(self, tensor: Tensor, source: int) -> None:
         """Fill `tensor` with what it holds on rank `source`."""
         ...
@@ -73,6 +78,10 @@ class Alone:
         """See `Communicator`."""
         (only,) = parts
         return only
+
+    def exchange(self, parts: list[Tensor], among: range) -> list[Tensor]:
+        """See `Communicator`."""
+        return parts
 
     def broadcast(self, tensor: Tensor, source: int) -> None:
         """See `Communicator`."""

@@ -23,6 +23,8 @@ class Share:
     size: int
     placement: str | None = None
     """How experts are dealt out whole, a row of `models.expert_map.PLACEMENTS`; None cuts each."""
+    context: int = 1
+    """Ranks, neighbours, that would have the same keys, and have a part of the tokens each."""
 
     def of(self, count: int, what: str) -> int:
         """The even share of `count` things.
@@ -43,10 +45,32 @@ class Share:
         parts = -(-whole // mine)
         return self.rank * parts // self.size * mine
 
+    def tokens(self, num_kv_heads: int) -> spec.Context | None:
+        """Those of a sequence whose keys this part keeps, None: all.
+
+        Raises:
+            SettingsError: not as many neighbours as wanted have the same of so many key heads.
+        """
+        if self.context == 1:
+            return None
+        alike = max(1, self.size // num_kv_heads)
+        if alike % self.context:
+            raise self.undivided(
+                f"{num_kv_heads} key heads on {self.size} ranks: {alike} of these have the same"
+            )
+        return spec.Context(self.rank % self.context, self.context)
+
     def refusal(self, why: str) -> SettingsError:
         """The error for what cannot be cut; `why` is half a sentence."""
         return SettingsError(
             f"--tensor-parallel {self.size}: {why}. Choose another number of ranks, or 1."
+        )
+
+    def undivided(self, why: str) -> SettingsError:
+        """The error for keys that cannot be divided token by token; `why` is half a sentence."""
+        return SettingsError(
+            f"--decode-context-parallel {self.context}: {why}. Choose another number, or leave it "
+            "out."
         )
 
 
@@ -63,6 +87,8 @@ def cut(whole: spec.Decoder, share: Share) -> spec.Decoder:
     if share.placement is not None:
         _check_experts(whole)
     layers = tuple((_cut(mixer, share), _cut(ffn, share)) for mixer, ffn in whole.layers)
+    if share.context > 1 and not any(getattr(mixer, "context", None) for mixer, _ in layers):
+        raise share.undivided("no layer of this model keeps all tokens")
     # The rows of the last part may be fewer: they are padded with zeros.
     return replace(whole, layers=layers, vocab=-(-whole.vocab // share.size))
 
@@ -109,12 +135,27 @@ def _attention(whole: spec.Attention, share: Share) -> spec.Attention:
         rope=rope,
         slopes=slopes,
         first_heads=(first, share.first(kept, whole.num_kv_heads)),
+        context=_tokens(whole, share),
     )
+
+
+def _tokens(whole: spec.Attention, share: Share) -> spec.Context | None:
+    """Of layers that see few tokens, every rank keeps all."""
+    if share.context == 1 or whole.window is not None or whole.chunk is not None:
+        return None
+    if whole.slopes is not None:
+        raise share.undivided("ALiBi counts the tokens between two, and a rank has not all of them")
+    if isinstance(whole, spec.DualChunkAttention):
+        raise share.undivided("dual chunk attention has ranges of keys of its own")
+    return share.tokens(whole.num_kv_heads)
 
 
 def _latent(whole: spec.LatentAttention, share: Share) -> spec.LatentAttention:
     """Every rank has all latents, and a whole index if there is one: they are one for all heads."""
-    return replace(whole, num_heads=share.of(whole.num_heads, "query heads"))
+    num_heads = share.of(whole.num_heads, "query heads")
+    if share.context > 1 and isinstance(whole, spec.SparseLatentAttention):
+        raise share.undivided("an index chooses among all keys of a text")
+    return replace(whole, num_heads=num_heads, context=share.tokens(1))
 
 
 def _conv(whole: spec.ShortConv, share: Share) -> spec.ShortConv:

@@ -62,19 +62,24 @@ class Gloo(_Group):
 
     def begin_all_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
         """See `Communicator`. Straight from each to each: gloo's own would copy twice more."""
-        return self._passed([tensor.contiguous()] * self.size)
+        return self._passed([tensor.contiguous()] * self.size, range(self.size))
 
     def reduce_scatter(self, parts: list[Tensor]) -> Tensor:
         """See `Communicator`."""
-        return _in_order(self._passed([part.contiguous() for part in parts])())
+        return _in_order(self.exchange(parts, range(self.size)))
 
-    def _passed(self, given: list[Tensor]) -> Callable[[], list[Tensor]]:
-        """What each rank gives this one, once it is called; `given` is what this one gives each."""
-        mine = given[self.rank]
-        parts = [mine if r == self.rank else torch.empty_like(mine) for r in range(self.size)]
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        works = [self._group.send([given[rank]], rank, 0) for rank in others]
-        works += [self._group.recv([parts[rank]], rank, 0) for rank in others]
+    def exchange(self, parts: list[Tensor], among: range) -> list[Tensor]:
+        """See `Communicator`."""
+        return self._passed([part.contiguous() for part in parts], among)()
+
+    def _passed(self, given: list[Tensor], among: range) -> Callable[[], list[Tensor]]:
+        """What each of these ranks gives this one, once it is called; `given` is what this one
+        gives each."""
+        mine = given[among.index(self.rank)]
+        parts = [mine if rank == self.rank else torch.empty_like(mine) for rank in among]
+        others = [(place, rank) for place, rank in enumerate(among) if rank != self.rank]
+        works = [self._group.send([given[place]], rank, 0) for place, rank in others]
+        works += [self._group.recv([parts[place]], rank, 0) for place, rank in others]
 
         def ended() -> list[Tensor]:
             for work in works:
@@ -121,6 +126,15 @@ class Nccl(_Group):
         total = torch.empty_like(parts[self.rank])
         self._group.reduce_scatter([total], [parts]).wait()
         return total
+
+    def exchange(self, parts: list[Tensor], among: range) -> list[Tensor]:
+        """See `Communicator`. To and from ranks that are not meant nothing passes."""
+        nothing = parts[0].new_empty(0)
+        given, got = [nothing] * self.size, [nothing] * self.size
+        for rank, part in zip(among, parts, strict=True):
+            given[rank], got[rank] = part.contiguous(), torch.empty_like(part)
+        self._group.alltoall(got, given).wait()
+        return [got[rank] for rank in among]
 
 
 def _in_order(parts: list[Tensor]) -> Tensor:

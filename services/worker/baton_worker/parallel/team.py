@@ -151,12 +151,24 @@ def check(config: Config) -> None:
             "--enable-expert-parallel: one process has all experts. Add --tensor-parallel or "
             "--data-parallel, or leave it out."
         )
+    if (context := config.decode_context_parallel) > 1:
+        _check_context(context, tensor, config.page_size)
     if config.data_parallel_rank >= data:
         raise SettingsError(
             f"--data-parallel-rank {config.data_parallel_rank}: ranks are counted from 0, and "
             f"there are {data}."
         )
     ALL2ALL.load(config.all2all_backend)(Alone())
+
+
+def _check_context(context: int, ranks: int, page_size: int) -> None:
+    """Whether ranks come in groups, and each of a group has as many tokens of a page."""
+    for count, what in ((ranks, "--tensor-parallel"), (page_size, "--page-size")):
+        if count % context:
+            raise SettingsError(
+                f"--decode-context-parallel {context}: {what} is {count}, which is no multiple of "
+                "it. Choose another number, or leave it out."
+            )
 
 
 def assemble(config: Config, path: Path, device: torch.device) -> Team:

@@ -25,6 +25,7 @@ from baton_worker.kv.transfer.extent import (
 )
 from baton_worker.models.spec import (
     Attention,
+    Context,
     Decoder,
     Glu,
     Head,
@@ -135,6 +136,36 @@ def test_of_a_group_that_sees_a_window_only_what_there_are_pages_for_travels() -
     assert arrived[20:25].flatten(0, 1)[:17].equal(wanted[[3, 8, 6]].flatten(0, 1)[4:21])
     assert not held(source, here, Extent(1, 15, 37)), "the page of token 15 was given back"
     assert not held(source, here, Extent(0, 0, 41)), "it has no page for token 40"
+
+
+def part_of(rank: int, page_size: int) -> KVCache:
+    """What one of two ranks keeps of 64 tokens."""
+    mixer = Attention(
+        4, 1, 8, 1.0, Rope(dim=8, base=1e4, max_position=64), context=Context(rank, 2)
+    )
+    model = Decoder(16, 32, ((mixer, Glu(16)),), Norm(1e-5), Head())
+    device = torch.device("cpu")
+    return KVCache(model, 64 // page_size, page_size, dtype=torch.bfloat16, device=device)
+
+
+@pytest.mark.row("F14.09")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_passes_on_the_tokens_that_it_has(rank: int) -> None:
+    """In pieces that end anywhere: what a rank has not written yet comes again with the next."""
+    source, target = part_of(rank, 8), part_of(rank, 4)
+    assert layout(source) == layout(target) == "bfloat16x32/2"
+    pages = source.layers[0]
+    for start, end in ((0, 3), (3, 4), (4, 9), (9, 30)):
+        here = [n for n in range(0, 32) if 2 * n + rank < end]
+        pages[SOURCE_PAGES] = 99.0
+        for row in here:
+            pages[SOURCE_PAGES[row // 4], row % 4] = float(row)
+        for extent in extents(source, start, end):
+            block = np.empty(block_bytes(source, extent), np.uint8)
+            read(source, HERE, extent, block)
+            write(target, THERE, extent, block)
+    arrived = target.layers[0][:8].flatten(0, 1)[: len(here)]
+    assert arrived.equal(torch.arange(len(here)).bfloat16().view(-1, 1, 1, 1).expand_as(arrived))
 
 
 @pytest.mark.parametrize("pages", [[], [1, 2, 3], [0, 16]], ids=str)
