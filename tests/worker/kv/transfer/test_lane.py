@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,6 +101,22 @@ def test_what_was_not_asked_for_ends_the_pull(run_dir: Path, message: Any, reaso
     made, _ = opened(run_dir, Opened(**GOOD), message)  # type: ignore[arg-type]
     with pytest.raises(TransferError, match=reason):
         made.carry(PULL, [Extent(0, 0, 8)], lambda *_: None)
+
+
+def test_a_source_that_knows_no_such_grant_is_given_up_although_it_speaks(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it says so; what else it sends late is heard."""
+    monkeypatch.setattr("baton_worker.kv.transfer.lane.PATIENCE_SECONDS", 0.0)
+    made, said = lane(run_dir), [Missing(9, 0, 0, "unknown")]
+    received = [SimpleNamespace(message=message) for message in said]
+    monkeypatch.setattr(made._client, "drain", lambda: received)
+    with pytest.raises(TransferError, match="nothing"):
+        made._hear()
+    block = Block(9, 0, 0, "bfloat16", 0, b"")  # type: ignore[arg-type]
+    received.append(SimpleNamespace(message=block))
+    assert made._hear() == [*said, block]
+    made.close()
 
 
 def test_the_end_of_the_worker_ends_the_pull(run_dir: Path) -> None:

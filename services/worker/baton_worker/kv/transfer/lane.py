@@ -29,7 +29,8 @@ from baton_worker.kv.transfer.transport import (
 )
 
 PATIENCE_SECONDS = 5.0
-"""How long a source may send nothing before the pull has failed."""
+"""How long a source may send nothing, or nothing but that it knows no such grant, before the pull
+has failed."""
 _AGAIN_SECONDS = 0.002
 """Pause before asking again for what the source has not been granted yet."""
 _MOST_PLACES = 64
@@ -134,7 +135,8 @@ class Lane:
         if self._stopped.is_set():
             raise TransferError("this worker has left")
         heard = [received.message for received in self._client.drain()]
-        if not heard and time.monotonic() - self._advanced > PATIENCE_SECONDS:
+        late = time.monotonic() - self._advanced > PATIENCE_SECONDS
+        if late and all(getattr(message, "reason", "") == "unknown" for message in heard):
             raise TransferError("the source sends nothing")
         return heard
 
