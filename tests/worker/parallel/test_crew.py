@@ -6,6 +6,7 @@ import os
 import queue
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from baton.service import EXIT_FAULT, EXIT_MODEL, EXIT_SETTINGS
 from baton_worker.config import Config
 from baton_worker.parallel import crew
 from baton_worker.parallel.crew import Crew
+from baton_worker.parallel.orders import Begin
 
 
 @pytest.fixture
@@ -31,6 +33,28 @@ def test_a_follower_that_ends_is_told_with_its_code(config: Config, tmp_path: Pa
         made.close()
     assert all(process.returncode == -signal.SIGKILL for process in made.processes)
     assert lost.empty(), "an end that was wanted is nothing to tell"
+
+
+class Measured(Config, prefix="worker"):
+    """As of `baton bench engine`."""
+
+    rounds: int = 3
+
+
+def test_followers_are_told_nothing_but_the_settings_of_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[Any]()
+
+    def begin(*given: Any) -> Begin:
+        told.append(given)
+        return Begin(*given)
+
+    monkeypatch.setattr(crew, "Begin", begin)
+    measured = Measured(tensor_parallel=2, run_dir=tmp_path / "run", device="cpu", max_rows=7)
+    Crew(measured, tmp_path, lost=lambda rank, code: None).close()
+    [(*_, settings, _)] = told
+    assert "rounds" not in settings and Config(**settings).max_rows == 7
 
 
 def test_a_follower_that_had_ended_is_named_when_the_crew_is_closed(

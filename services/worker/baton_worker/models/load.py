@@ -133,8 +133,7 @@ def load_model(
     what = serving(config, path, task, pooling, served_length)
     what = replace(what, spec=routed(what.spec, router))
     spec = what.spec
-    calibrated = has_kv_scales(config)
-    scaled = calibrated and codes is not None and codes.dtype is torch.float8_e4m3fn
+    scaled = has_kv_scales(config) and codes is not None and codes.dtype is torch.float8_e4m3fn
     make = partial(_built, dtype=dtype, codes=codes, scaled=scaled, layout=layout, peers=ranks)
     among, divide = (ranks, cut) if lockstep is None else (lockstep.ranks, deal)
     parts = None
@@ -144,11 +143,7 @@ def load_model(
     model = make(what, device)
     if parts is not None:
         _connect(model, spec, ranks, lockstep)
-    extra = what.files.tensors() if what.files and what.recipe else iter(())
-    stored = checkpoint.tensors(spec)
-    if calibrated and not scaled:
-        stored = (pair for pair in stored if not pair[0].endswith((".k_scale", ".v_scale")))
-    fill(model, chain(stored, extra), spec, quantize, parts)
+    fill(model, _weights(checkpoint, spec, what, scaled), spec, quantize, parts)
     return LoadedModel(
         model=model.eval(),
         spec=what.spec,
@@ -160,6 +155,15 @@ def load_model(
         recipe=what.recipe,
         generates=what.generates,
     )
+
+
+def _weights(
+    checkpoint: Checkpoint, spec: Decoder, what: Serving, scaled: bool
+) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
+    """Those of the checkpoint, but for scales of pages that have none, and of the files beside."""
+    unread = (".k_scale", ".v_scale") if has_kv_scales(checkpoint.config) and not scaled else ()
+    stored = (pair for pair in checkpoint.tensors(spec) if not pair[0].endswith(unread))
+    return chain(stored, what.files.tensors() if what.files and what.recipe else ())
 
 
 def _needs_spec(task: Task, quantize: Quantize, codes: Codes | None, in_parts: bool) -> str | None:

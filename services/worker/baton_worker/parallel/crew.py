@@ -57,7 +57,8 @@ class Crew:
         self.processes = [start(pass_fds=[writing]) for _, writing in pipes]
         self._readers = [os.fdopen(reading, "rb") for reading, _ in pipes]
         self.orders = Pipe([cast(BinaryIO, process.stdin) for process in self.processes])
-        settings = config.model_dump(mode="json") | {"model": str(path)}
+        known = set(Config.model_fields)  # A measurement has settings of its own beside these.
+        settings = config.model_dump(mode="json", include=known) | {"model": str(path)}
         self.reports = [Reports(reader) for reader in self._readers]
         for rank, (process, (_, writing)) in enumerate(zip(self.processes, pipes, strict=True), 1):
             os.close(writing)
