@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import torch
 
 from baton_worker.batch import Batch, Rows
 from baton_worker.kv import KVCache
 from baton_worker.quarantine import Quarantine
+from tests.fakes.pages import spec
 
 
-def setting() -> tuple[Any, Batch, Quarantine]:
+def setting() -> tuple[KVCache, Batch, Quarantine]:
     """Ten pages of four tokens, all NaN; slot 0 owned pages 2, 5 and 7 when it failed."""
-    layers = [torch.full((10, 4, 2, 1, 2), torch.nan) for _ in range(2)]
-    cache: Any = SimpleNamespace(layers=layers, planes=layers, alike=True)
-    cache.clear = partial(KVCache.clear, cache)
+    cache = KVCache(spec(1, 1), 10, 4, dtype=torch.float32, device=torch.device("cpu"))
+    for layer in cache.layers:
+        layer.fill_(torch.nan)
     batch = Batch(max_rows=2, max_length=16, page_size=4, num_pages=10, vocab_size=9)
     batch.pages[0, :3], batch.num_pages[0] = [2, 5, 7], 3
     quarantine = Quarantine(cache)
@@ -30,7 +27,7 @@ def rows(slot: int, start: int, count: int) -> Rows:
     return Rows(np.array([slot]), np.array([start]), np.array([count]), np.array([True]))
 
 
-def finite(cache: Any) -> list[int]:
+def finite(cache: KVCache) -> list[int]:
     found = [[page for page in range(10) if layer[page].isfinite().all()] for layer in cache.layers]
     assert found[0] == found[1]
     return found[0]

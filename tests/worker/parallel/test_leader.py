@@ -136,10 +136,25 @@ def test_pages_swap_and_copy_on_both_ranks(
     assert any(plan.copy_from for plan in small.sent)
 
 
-def test_groups_of_layers_have_their_own_pages_on_both_ranks(
+@pytest.mark.row("F14.09")
+def test_pages_of_which_each_rank_has_a_part_swap_and_copy_too(
     tmp_path: Path, two_ranks: TwoRanks
 ) -> None:
-    tiny.save_checkpoint(tmp_path, "Gemma3ForCausalLM")
+    tiny.save_checkpoint(tmp_path, "LlamaForCausalLM", num_key_value_heads=1, vocab_size=512)
+    expected = chatting(House(load_model(tmp_path, device=CPU, dtype=torch.float32)))
+    sizes = {"num_pages": 24, "host_pages": 40}
+    with two_ranks.serving(tmp_path, context=2, **sizes) as led:
+        small = house(led, **sizes)
+        assert chatting(small) == expected
+    assert any(plan.swap_in for plan in small.sent) and any(plan.copy_from for plan in small.sent)
+
+
+@pytest.mark.parametrize("context", [1, 2])
+def test_groups_of_layers_have_their_own_pages_on_both_ranks(
+    tmp_path: Path, two_ranks: TwoRanks, context: int
+) -> None:
+    """Where ranks share tokens, those of layers that see all are divided."""
+    tiny.save_checkpoint(tmp_path, "Gemma3ForCausalLM", num_key_value_heads=2 // context)
     loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
     expected = House(loaded, num_pages=200)
     assert len(expected.runner.batch.tables) > 1, "this model has one group of layers"
@@ -150,5 +165,5 @@ def test_groups_of_layers_have_their_own_pages_on_both_ranks(
             made.submit(prompt, GREEDY)
         return made.finish()
 
-    with two_ranks.serving(tmp_path, num_pages=200, grouped=True) as led:
+    with two_ranks.serving(tmp_path, num_pages=200, grouped=True, context=context) as led:
         assert run(house(led, num_pages=200)) == run(expected)
