@@ -120,8 +120,8 @@ def test_neighbours_with_the_same_keys_have_a_part_of_the_tokens_each() -> None:
 @pytest.mark.parametrize(
     ("mixer", "context", "why"),
     [
-        (HEADS, 2, "4 key heads on 4 ranks: 1 of these have the same"),
-        (replace(HEADS, num_kv_heads=2), 4, "2 key heads on 4 ranks: 2 of these have the same"),
+        (HEADS, 2, "each of the 4 key heads is on 1 of 4 ranks"),
+        (replace(HEADS, num_kv_heads=2), 4, "each of the 2 key heads is on 2 of 4 ranks"),
         (replace(ONE_KEY, window=8), 2, "no layer of this model keeps all tokens"),
         (spec.ShortConv(64, 3), 2, "no layer of this model keeps all tokens"),
         (replace(ONE_KEY, slopes=(0.5,) * 8), 2, "ALiBi counts the tokens between two"),

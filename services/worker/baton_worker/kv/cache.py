@@ -21,7 +21,7 @@ from baton_worker.kv.layout import (
     state_bytes,
     state_shapes,
 )
-from baton_worker.models.spec import Decoder, Encoder
+from baton_worker.models.spec import Decoder
 
 
 class Track(NamedTuple):
@@ -75,7 +75,7 @@ class KVCache:
         self.codes = codes
         self.layout = layout
         self.groups = one_group(spec, page_size) if groups is None else groups
-        self._contexts = [] if isinstance(spec, Encoder) else [context(m) for m, _ in spec.layers]
+        self._contexts = [context(mixer) for mixer, _ in spec.layers]
         shapes, dtype = page_shapes(spec, page_size, codes), torch.uint8 if codes else dtype
         self.alike = are_alike(spec, self.groups, shapes)
         """A page of any group has the same shape in every plane."""
@@ -117,8 +117,8 @@ class KVCache:
     def _tracks(self) -> list[Track]:
         of = self.groups.of
         tokens = [
-            Track(pages, group, context.size)
-            for pages, group, context in zip(self.layers, of, self._contexts, strict=False)
+            Track(pages, of[layer], self._contexts[layer].size)
+            for layer, pages in enumerate(self.layers)
         ]
         states = self.states.items()
         return tokens + [Track(s[:, None], of[layer], self.page_size) for layer, s in states]
@@ -163,9 +163,9 @@ class KVCache:
         if not (self.alike or first):
             self.planes[0][page] = 0
             return
-        for layer, (rows, of) in enumerate(zip(self.layers, self.groups.of, strict=False)):
-            if self.alike or of == group:
-                rows[page, self._row(layer, first) :] = 0
+        for layer, pages in enumerate(self.layers):
+            if self.alike or self.groups.of[layer] == group:
+                pages[page, self._row(layer, first) :] = 0
 
     def _row(self, layer: int, token: int) -> int:
         """The first row of a page that is of this token or a later one."""

@@ -56,7 +56,7 @@ class Share:
         alike = max(1, self.size // num_kv_heads)
         if alike % self.context:
             raise self.undivided(
-                f"{num_kv_heads} key heads on {self.size} ranks: {alike} of these have the same"
+                f"each of the {num_kv_heads} key heads is on {alike} of {self.size} ranks"
             )
         return spec.Context(self.rank % self.context, self.context)
 
