@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from baton.errors import ModelError
+from baton_worker.layers.layer import Site
 from baton_worker.models import resolve, spec
 from baton_worker.models.build import LAYERS, build
 from baton_worker.models.config import read_config
@@ -28,7 +29,7 @@ def test_every_spec_type_has_a_layer(decoder: spec.Decoder) -> None:
 
 
 def test_parameters_have_the_dtype_and_need_no_gradient(decoder: spec.Decoder) -> None:
-    model = build(decoder, device=CPU, dtype=torch.bfloat16)
+    model = build(decoder, Site(CPU, torch.bfloat16))
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
     assert not any(p.requires_grad for p in model.parameters())
     assert len(model.blocks) == len(decoder.layers)
@@ -36,7 +37,7 @@ def test_parameters_have_the_dtype_and_need_no_gradient(decoder: spec.Decoder) -
 
 def test_names_of_the_spec_reach_the_layers(decoder: spec.Decoder) -> None:
     renamed = replace(decoder, names=(("norm", "transformer.ln_f"), ("up", "h.{layer}.up")))
-    model = build(renamed, device=CPU, dtype=torch.float32)
+    model = build(renamed, Site(CPU, torch.float32))
     names = {name for layer in model.layers() for name, _ in layer.destinations()}
     assert {"transformer.ln_f.weight", "h.2.up.weight"} <= names
 
@@ -45,4 +46,4 @@ def test_unknown_rope_is_refused(decoder: spec.Decoder) -> None:
     mixer, ffn = decoder.layers[0]
     odd = replace(mixer, rope=replace(mixer.rope, kind="spiral"))
     with pytest.raises(ModelError, match="spiral"):
-        build(replace(decoder, layers=((odd, ffn),)), device=CPU, dtype=torch.float32)
+        build(replace(decoder, layers=((odd, ffn),)), Site(CPU, torch.float32))

@@ -14,10 +14,11 @@ from baton_worker.attention.grouped import GroupedBackend
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.linear import PackedLinear
 from baton_worker.layers.attention import Attention
+from baton_worker.layers.layer import Site
 from baton_worker.layers.linear import Linear
 from baton_worker.models import LoadedModel, load_model
 from baton_worker.models.build import build
-from baton_worker.models.load import SafetensorsFolder
+from baton_worker.models.folder import SafetensorsFolder
 from tests import tiny
 
 CPU = torch.device("cpu")
@@ -101,7 +102,7 @@ def test_packed_model_equals_its_plain_twin(folder: Path, driver: Any, dtype: to
     if PackedLinear.refuses(torch.zeros(1, 1, dtype=dtype)) is None:
         linears = [m for m in packed.model.modules() if isinstance(m, Linear)]
         assert linears and all(linear.weight is None for linear in linears)
-    twin = build(packed.spec, device=CPU, dtype=dtype)
+    twin = build(packed.spec, Site(CPU, dtype))
     wanted = dict(pair for layer in twin.layers() for pair in layer.destinations())
     for name, tensor in SafetensorsFolder(folder).tensors(packed.spec):
         if name in wanted:

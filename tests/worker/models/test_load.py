@@ -15,8 +15,6 @@ from safetensors.torch import load_file, save_file
 from baton.errors import ModelError
 from baton_worker.layers.linear import Linear
 from baton_worker.models import LoadedModel, load_model
-from baton_worker.models.load import SafetensorsFolder
-from baton_worker.models.resolve import resolve
 from tests import tiny
 
 CPU = torch.device("cpu")
@@ -59,28 +57,6 @@ def test_shards_equal_a_single_file(folder: Path, tmp_path: Path, driver: Any) -
     assert torch.equal(driver(load(folder), 1).step({0: [3, 4, 5]})[0], whole)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_larger_layer_that_packs_comes_first(tmp_path: Path, tied: bool) -> None:
-    """An embedding table that is the head too is in the first shard, a head of its own the last."""
-    tiny.save_checkpoint(tmp_path, "Qwen2ForCausalLM", tie_word_embeddings=tied)
-    (tmp_path / "model.safetensors").unlink()
-    names = {f"part-{number}": f"part-{number}.safetensors" for number in range(3)}
-    for name, file in names.items():
-        save_file({name: torch.zeros(1)}, tmp_path / file)
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": names}))
-    folder = SafetensorsFolder(tmp_path)
-    found = [name for name, _ in folder.tensors(resolve(folder.config))]
-    assert found == sorted(names, reverse=not tied)
-
-
-def test_an_index_cannot_leave_its_folder(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": "../other/model.safetensors"}}))
-    assert "outside its folder" in refusal(folder)
-
-
 def test_missing_tensors_are_listed(folder: Path) -> None:
     rewrite(folder, lambda tensors: tensors.pop(KEY))
     assert f"missing: {KEY}; not used: none" in refusal(folder)
@@ -112,17 +88,6 @@ def test_what_readers_recompute_may_be_there(folder: Path) -> None:
     table = "model.embed_tokens.weight"
     rewrite(folder, lambda t: t.update({name: torch.zeros(4), "lm_head.weight": t[table].clone()}))
     assert load(folder).spec.head.tied
-
-
-def test_a_truncated_file_is_refused(folder: Path) -> None:
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    assert "cannot be read" in refusal(folder)
-
-
-def test_other_weight_formats_are_refused(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    assert "safetensors and GGUF only" in refusal(folder)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from baton_worker.layers.embedding import Table
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.moe import Experts
 from baton_worker.models import LoadedModel, load_model
-from baton_worker.models.load import SafetensorsFolder
+from baton_worker.models.folder import SafetensorsFolder
 from tests import tiny
 from tests.fakes.threads import Threaded, together
 from tests.worker.models.test_gguf import PLAIN, SIZES, write

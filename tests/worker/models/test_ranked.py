@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 
 from baton.errors import ModelError
 from baton_worker.models import resolve
-from baton_worker.models.load import SafetensorsFolder, open_checkpoint
+from baton_worker.models.folder import SafetensorsFolder
+from baton_worker.models.load import open_checkpoint
 from baton_worker.models.ranked import RankedFolder
 from tests.oracles.checkpoints import MAKERS, fairseq2_tensors
 

@@ -124,7 +124,7 @@ def test_a_model_is_wrapped_from_outside() -> None:
     def part(ranks: Any) -> Any:
         device = torch.device("cpu")
         share = Share(ranks.rank, ranks.size)
-        model = build(cut(whole, share), device=device, dtype=torch.float32)
+        model = build(cut(whole, share), Site(device, torch.float32))
         before = [type(layer) for layer in model.layers()]
         spread(model, whole.vocab, ranks)
         assert [type(layer) for layer in model.layers()] == before

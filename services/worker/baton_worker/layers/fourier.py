@@ -7,6 +7,7 @@ out: their channels have the frequency zero, so they stay as they are.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +33,7 @@ class Fourier(Layer):
         self._frequencies = frequencies[: settings.kept].to(site.device)
         heads = (settings.num_kv_heads,) if settings.each_head else ()
         # In float32 whatever the model is in: they are multiplied with angles in float32.
-        site = Site(site.device, torch.float32, site.name)
+        site = replace(site, dtype=torch.float32)
         self.cos = site.empty(*heads, settings.kept, settings.kept)
         self.sin = site.empty(*heads, settings.kept, settings.kept)
 

@@ -17,16 +17,18 @@ from baton_worker.kernels.pages import Codes
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where layers are built: their device and dtype, the checkpoint's name for each role, what
-    pages hold in place of numbers of that dtype, and the order of what they hold."""
+    """Where layers are built."""
 
     device: torch.device
     dtype: torch.dtype
-    name: Callable[[str], str]
+    name: Callable[[str], str] = str
+    """The checkpoint's name of each role: the role itself, where nothing else is known."""
     codes: Codes | None = None
+    """What pages hold in place of numbers of the dtype."""
     scaled: bool = False
     """Whether the checkpoint has the scales of these codes."""
     layout: Layout = Layout.NHD
+    """The order of what pages hold."""
     peers: Peers | None = None
     """Who has other parts of the model."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -150,7 +151,7 @@ class Moe(nn.Module):
         self.experts = Experts(settings, settings.width or hidden, site)
         self.shared = self.shared_gate = None
         if settings.shared is not None:
-            shared = Site(site.device, site.dtype, lambda role: site.name(f"shared_{role}"))
+            shared = replace(site, name=lambda role: site.name(f"shared_{role}"))
             self.shared = _dense(settings.shared, hidden, shared)
         if settings.shared_gate:
             self.shared_gate = Linear(hidden, {"shared_expert_gate": 1}, site)

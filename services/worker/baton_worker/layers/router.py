@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,7 @@ class Router(Layer):
         self._weight_bytes = 0
         self._name, self._correction_name = site.name("router"), site.name("router_correction")
         # In float32 whatever the model computes in: a rounded logit chooses another expert.
-        site = Site(site.device, torch.float32, site.name)
+        site = replace(site, dtype=torch.float32)
         size = settings.num_experts + settings.zero_experts
         self.weight: nn.Parameter | None = site.empty(size, hidden)
         self.bias = site.empty(size) if settings.bias else None

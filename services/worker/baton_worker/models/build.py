@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import nn
 
-from baton_worker.attention.interleaved import Peers
-from baton_worker.kernels.layout import Layout
-from baton_worker.kernels.pages import Codes
 from baton_worker.layers.attention import Attention
 from baton_worker.layers.delta_net import DeltaNet
 from baton_worker.layers.dual_chunk import DualChunk
@@ -50,18 +47,8 @@ LAYERS: dict[type, type[nn.Module]] = {
 }
 
 
-def build(
-    decoder: spec.Decoder,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    codes: Codes | None = None,
-    scaled: bool = False,
-    layout: Layout = Layout.NHD,
-    peers: Peers | None = None,
-) -> Model:
-    """The modules of a spec, their parameters uninitialised; `codes` and `layout` are those of its
-    pages, and `scaled` says whether the checkpoint has the scales of the codes.
+def build(decoder: spec.Decoder, site: Site) -> Model:
+    """The modules of a spec, their parameters uninitialised; the spec has their names.
 
     Raises:
         ModelError: the spec names a rope kind or activation that no table holds, or no attention
@@ -69,12 +56,10 @@ def build(
     """
     names = Names(decoder.names)
     blocks = [
-        _block(
-            decoder, mixer, ffn, Site(device, dtype, names.at(layer), codes, scaled, layout, peers)
-        )
+        _block(decoder, mixer, ffn, replace(site, name=names.at(layer)))
         for layer, (mixer, ffn) in enumerate(decoder.layers)
     ]
-    return Model(decoder, blocks, Site(device, dtype, names))
+    return Model(decoder, blocks, replace(site, name=names))
 
 
 def _block(decoder: spec.Decoder, mixer: Any, ffn: Any, site: Site) -> nn.Module:

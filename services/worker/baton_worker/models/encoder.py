@@ -105,11 +105,9 @@ class EncoderModel(nn.Module):
         return out
 
 
-def build_encoder(
-    encoder: spec.Encoder, *, device: torch.device, dtype: torch.dtype
-) -> EncoderModel:
+def build_encoder(encoder: spec.Encoder, site: Site) -> EncoderModel:
     """The modules of a spec, their parameters uninitialised. `ModelError` as from `build`."""
-    site = Site(device, dtype, Names(encoder.names))
+    site = replace(site, name=Names(encoder.names))
     return EncoderModel(encoder, blocks_of(encoder, site), site)
 
 

@@ -2,62 +2,49 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Protocol
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from baton.errors import ModelError
 from baton.logs import logger
-from baton_worker.attention.interleaved import Peers
 from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.linear import Stored
 from baton_worker.kernels.pages import Codes
-from baton_worker.kernels.quantized import KINDS, Blocks
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.kernels.quantized import KINDS
+from baton_worker.layers.layer import Site
 from baton_worker.models import fallback
 from baton_worker.models.build import build
-from baton_worker.models.config import has_kv_scales, read_config, read_eos_token_ids
+from baton_worker.models.config import has_kv_scales
 from baton_worker.models.decoder import Model
 from baton_worker.models.encoder import EncoderModel, build_encoder
 from baton_worker.models.fallback import Fallback
-from baton_worker.models.filling import Filling
-from baton_worker.models.fused import Unfuse
-from baton_worker.models.gathered import Gathered
-from baton_worker.models.mapping import opened
-from baton_worker.models.names import Names, is_recomputed
-from baton_worker.models.packed import Quantize, Taking, choose_precision, kinds
-from baton_worker.models.quantised import formats
+from baton_worker.models.filling import fill
+from baton_worker.models.folder import SafetensorsFolder
+from baton_worker.models.packed import Quantize, kinds
 from baton_worker.models.ranked import RankedFolder
 from baton_worker.models.resolve import unsupported
-from baton_worker.models.rows import Rows, copy_rows
+from baton_worker.models.rows import Rows
 from baton_worker.models.serving import Serving, is_listed, serving
 from baton_worker.models.spec import Decoder, Encoder, Ffn, Forked, Moe, Towers
-from baton_worker.models.stacked import Unstack
 from baton_worker.models.towers import build_towers
 from baton_worker.parallel.communicator import Alone, Communicator
 from baton_worker.parallel.cut import Share, cut, deal
 from baton_worker.parallel.exchange import exchange
 from baton_worker.parallel.lockstep import Lockstep
-from baton_worker.parallel.slices import Destination, Parts, Slice, sliced, slices
+from baton_worker.parallel.slices import Parts
 from baton_worker.parallel.spread import spread
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.pooling.recipe import Recipe
 from baton_worker.pooling.recipes import Task
 
 log = logger(__name__)
-_MAPPED = 2 << 20
-"""Bytes of a shard that are read of one map, or a 256th of it, or one tensor."""
-_LISTED = 8
-"""Tensor names that an error spells out before it counts the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +121,13 @@ def load_model(
     what = replace(what, spec=routed(what.spec, router))
     spec = what.spec
     scaled = has_kv_scales(config) and codes is not None and codes.dtype is torch.float8_e4m3fn
-    make = partial(_built, dtype=dtype, codes=codes, scaled=scaled, layout=layout, peers=ranks)
+    site = Site(device, dtype, codes=codes, scaled=scaled, layout=layout, peers=ranks)
     among, divide = (ranks, cut) if lockstep is None else (lockstep.ranks, deal)
     parts = None
     if among.size > 1:
         share = Share(among.rank, among.size, experts, context)
-        what, parts = _cut(what, share, divide, make, quantize)
-    model = make(what, device)
+        what, parts = _cut(what, share, divide, site, quantize)
+    model = _built(what, site)
     if parts is not None:
         _connect(model, spec, ranks, lockstep)
     fill(model, _weights(checkpoint, spec, what, scaled), spec, quantize, parts)
@@ -223,13 +210,14 @@ def _cut(
     what: Serving,
     share: Share,
     divide: Callable[[Decoder, Share], Decoder],
-    make: Callable[[Serving, torch.device], Model | EncoderModel],
+    site: Site,
     quantize: Quantize,
 ) -> tuple[Serving, Parts]:
     """This rank's part, and what it is a part of."""
     part = replace(what, spec=divide(what.spec, share))
     multiple = 1 if quantize == "none" else max(KINDS[kind].multiple for kind in kinds(quantize))
-    return part, Parts(make(what, torch.device("meta")).layers(), share, multiple)
+    whole = _built(what, replace(site, device=torch.device("meta")))
+    return part, Parts(whole.layers(), share, multiple)
 
 
 def _connect(
@@ -244,34 +232,17 @@ def _connect(
         spread(model, whole.vocab, ranks)
 
 
-def _built(
-    what: Serving,
-    device: torch.device,
-    *,
-    dtype: torch.dtype,
-    codes: Codes | None,
-    scaled: bool,
-    layout: Layout,
-    peers: Peers,
-) -> Model | EncoderModel:
+def _built(what: Serving, site: Site) -> Model | EncoderModel:
     """The body, with the head that makes its states an answer beside text."""
     model: Model | EncoderModel
     if isinstance(what.spec, Towers):
-        model = build_towers(what.spec, device=device, dtype=dtype)
+        model = build_towers(what.spec, site)
     elif isinstance(what.spec, Encoder):
-        model = build_encoder(what.spec, device=device, dtype=dtype)
+        model = build_encoder(what.spec, site)
     else:
-        model = build(
-            what.spec,
-            device=device,
-            dtype=dtype,
-            codes=codes,
-            scaled=scaled,
-            layout=layout,
-            peers=peers,
-        )
+        model = build(what.spec, site)
     if what.recipe is not None:
-        model.pooler = Pooler(what.recipe, Site(device, dtype, lambda role: role))
+        model.pooler = Pooler(what.recipe, site)
     return model
 
 
@@ -289,167 +260,3 @@ def open_checkpoint(path: Path) -> Checkpoint:
         f"{path.name} is not a checkpoint that Baton reads. "
         "Give a folder with config.json and .safetensors files, or a .gguf file."
     )
-
-
-class SafetensorsFolder:
-    """A Hugging Face folder: `model.safetensors`, or the shards that its index lists."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.config = read_config(folder)
-        self.eos_token_ids = read_eos_token_ids(folder, self.config)
-
-    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Stored]]:
-        """Every tensor of every shard, memory-mapped until it is copied or packed."""
-        if (how := formats(self.config)) is None:
-            yield from self._stored(spec)
-            return
-        gathered = Gathered(how)
-        for name, tensor in self._stored(spec):
-            yield from gathered(name, tensor)
-        gathered.end()
-
-    def _stored(self, spec: Decoder) -> Iterator[tuple[str, Tensor]]:
-        # Embedding tables lie in the first shard, heads in the last. The larger layer that packs
-        # goes first: packed last, its floats would lie on top of everything else.
-        for shard in self._shards() if spec.head.tied else reversed(self._shards()):
-            try:
-                yield from _tensors(shard)
-            except (SafetensorError, OSError) as error:
-                raise ModelError(f"{shard} cannot be read: {error}.") from error
-
-    def _shards(self) -> list[Path]:
-        index = self._folder / "model.safetensors.index.json"
-        if index.is_file():
-            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            if any(Path(name).name != name for name in names):
-                raise ModelError(f"{index} points outside its folder.")
-            return [self._folder / name for name in sorted(names)]
-        single = self._folder / "model.safetensors"
-        if single.is_file():
-            return [single]
-        raise ModelError(
-            f"{self._folder} holds no model.safetensors and no model.safetensors.index.json. "
-            "Baton reads safetensors and GGUF only; convert other weights first."
-        )
-
-
-def _tensors(shard: Path) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a file. It is mapped anew after every `_MAPPED` bytes: what has been read of
-    a map counts as memory of this process until the map is gone."""
-    first, last, most = 0, 1, max(_MAPPED, shard.stat().st_size // 256)
-    while first < last:
-        with opened(shard) as file:
-            names = list(file.keys())
-            last, read = len(names), 0
-            while first < last and read < most:
-                tensor = file.get_tensor(names[first])
-                read, first = read + tensor.nbytes, first + 1
-                yield names[first - 1], tensor
-                del tensor
-
-
-def fill(
-    model: Model | EncoderModel,
-    tensors: Iterator[tuple[str, Tensor | Stored | Rows]],
-    spec: Decoder,
-    quantize: Quantize = "none",
-    parts: Parts | None = None,
-) -> None:
-    """Copy each tensor to its destination, then let every layer prepare its weights. With `parts`
-    the model is one of several, and takes a slice of each.
-
-    Raises:
-        ModelError: a tensor is missing, left over, or of the wrong shape.
-        SettingsError: its blocks cannot be cut like that.
-    """
-    layers = model.layers()
-    choose_precision(layers, quantize)
-    wanted: dict[str, Destination] = (
-        dict(pair for layer in layers for pair in layer.destinations())
-        if parts is None
-        else dict(slices(layers, parts))
-    )
-    filling = Filling(layers, wanted)
-    leftover = _copy_all(filling, layers, tensors, spec)
-    if filling.missing or leftover:
-        raise ModelError(
-            "The checkpoint does not fit its architecture: "
-            f"{_listed('missing', filling.missing)}; {_listed('not used', leftover)}."
-        )
-    filling.end()
-
-
-def _copy_all(
-    filling: Filling,
-    layers: list[Layer],
-    tensors: Iterator[tuple[str, Tensor | Stored | Rows]],
-    spec: Decoder,
-) -> list[str]:
-    """Fill what is wanted; returns the names of what nobody wants."""
-    wanted, leftover = filling.wanted, list[str]()
-    unstack, unfuse = Unstack(spec), Unfuse(spec, wanted)
-    taking = Taking(layers, partial(sliced, wanted), filling.done, partial(_fills, wanted))
-    here = _wanted_here(tensors, filling)
-    whole = (part for stored in taking(here) for part in unstack(*stored))
-    for name, tensor in (part for stored in whole for part in unfuse(*stored)):
-        if name in wanted:
-            _copy(name, tensor, wanted)
-            filling.done(name)
-        elif not _may_stay_unread(name, tensor, spec):
-            leftover.append(name)
-    return leftover
-
-
-def _wanted_here(
-    tensors: Iterator[tuple[str, Tensor | Stored | Rows]], filling: Filling
-) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
-    """Without what other ranks alone want, such as their experts: no need to widen it."""
-    for name, tensor in tensors:
-        if _is_elsewhere(filling.wanted.get(name)):
-            filling.done(name)
-        else:
-            yield name, tensor
-
-
-def _is_elsewhere(destination: Destination | None) -> bool:
-    # A function: a variable of a generator would keep the weight that its layer replaces.
-    return isinstance(destination, Slice) and destination.elsewhere
-
-
-def _may_stay_unread(name: str, tensor: Tensor, spec: Decoder) -> bool:
-    # Some tools write a bias of zeros to every module that they quantise.
-    if name.endswith(".bias") and not tensor.any():
-        return True
-    tied_head = spec.head.tied and name == f"{Names(spec.names)('head')}.weight"
-    return is_recomputed(name) or tied_head or name.startswith(spec.unused)
-
-
-def _copy(name: str, tensor: Tensor, wanted: Mapping[str, Destination]) -> None:
-    if tensor.shape != wanted[name].shape:
-        raise ModelError(
-            f"Tensor {name} is {list(tensor.shape)} in the checkpoint, "
-            f"but the config wants {list(wanted[name].shape)}."
-        )
-    if not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 2:
-        raise ModelError(
-            f"Tensor {name} is {tensor.dtype}, but the config says nothing of quantised weights. "
-            "Its quantization_config names the method."
-        )
-    copy_rows(wanted[name], tensor)
-
-
-def _fills(wanted: Mapping[str, Destination], name: str, weight: Stored | Rows) -> bool:
-    """Fill the destination of a weight that can be read by rows. False if it has none, or not
-    yet: then it goes on, to be taken apart or refused."""
-    fits = name in wanted and wanted[name].shape == weight.shape
-    if fits and isinstance(weight, Blocks | Rows):
-        copy_rows(wanted[name], weight)
-        return True
-    return False
-
-
-def _listed(what: str, names: set[str] | list[str]) -> str:
-    some = sorted(names)[:_LISTED]
-    rest = f" and {len(names) - len(some)} more" if len(names) > len(some) else ""
-    return f"{what}: {', '.join(some) or 'none'}{rest}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +30,8 @@ class VisionTower(nn.Module):
             self.embedding_norm = norm(vision.embedding_norm, vision.hidden, "embedding_norm", site)
         self.stack = Stack(vision, blocks_of(vision, site), site)
         if vision.pool is not None:
-            self.pool = AttentionPool(
-                vision.pool, vision.hidden, Site(site.device, site.dtype, Names(vision.pool.names))
-            )
+            names = Names(vision.pool.names)
+            self.pool = AttentionPool(vision.pool, vision.hidden, replace(site, name=names))
         if vision.projection is not None:
             self.projection = Dense(vision.projection, site)
 
@@ -56,7 +56,7 @@ class TowersModel(EncoderModel):
         self._end, self._padding = towers.end, towers.padding
         self.projection = Dense(towers.projection, site)
         names = Names(towers.vision.names)
-        self.vision = VisionTower(towers.vision, Site(site.device, site.dtype, names))
+        self.vision = VisionTower(towers.vision, replace(site, name=names))
         side = towers.vision.patches.image
         self.image_shape = (CHANNELS, side, side)
         """Shape of the pixels of one image."""
@@ -97,7 +97,7 @@ class TowersModel(EncoderModel):
         return int(found[0]) if len(found) else -1
 
 
-def build_towers(towers: spec.Towers, *, device: torch.device, dtype: torch.dtype) -> TowersModel:
+def build_towers(towers: spec.Towers, site: Site) -> TowersModel:
     """The modules of both, their parameters uninitialised. `ModelError` as from `build`."""
-    site = Site(device, dtype, Names(towers.names))
+    site = replace(site, name=Names(towers.names))
     return TowersModel(towers, blocks_of(towers, site), site)

@@ -28,6 +28,7 @@ from baton_worker.kv import bytes_per_page, group_bytes, page_groups
 from baton_worker.kv.layout import state_bytes, state_shapes
 from baton_worker.layers.attention import Attention
 from baton_worker.layers.latent import LatentAttention
+from baton_worker.layers.layer import Site
 from baton_worker.models.build import build
 from baton_worker.models.encoder import build_encoder
 from baton_worker.models.spec import Decoder, Encoder, Towers
@@ -73,12 +74,12 @@ def tree(
 
 def _unfilled(spec: Decoder, dtype: torch.dtype, codes: Codes | None) -> nn.Module:
     """The modules of a spec, without memory for their weights."""
-    meta = torch.device("meta")
+    site = Site(torch.device("meta"), dtype, codes=codes)
     if isinstance(spec, Towers):
-        return build_towers(spec, device=meta, dtype=dtype)
+        return build_towers(spec, site)
     if isinstance(spec, Encoder):
-        return build_encoder(spec, device=meta, dtype=dtype)
-    return build(spec, device=meta, dtype=dtype, codes=codes)
+        return build_encoder(spec, site)
+    return build(spec, site)
 
 
 def _add(spec: Decoder, branch: Tree) -> None:
