@@ -34,7 +34,8 @@ class Config(Settings, prefix="worker"):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model runs."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Precision of weights and activations; auto is bfloat16 where the device is fast at it."""
+    """Precision of weights and activations; auto is bfloat16 where the device is fast at it, or all
+    of the model runs on kernels that are."""
     kv_cache_dtype: Literal["auto", "fp8", "int8"] = "auto"
     """Keys and values in pages: those of the model's precision, or one byte per number and a scale
     per token and head. Workers that pass sequences on to each other need the same."""

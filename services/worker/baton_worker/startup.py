@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def load(
         path,
         device=placement.device,
         dtype=placement.dtype,
+        narrow=torch.bfloat16 if config.dtype == "auto" else None,
         served_length=config.max_length or None,
         task=config.task,
         pooling=config.pooling,
@@ -67,6 +69,7 @@ def load(
         lockstep=lockstep,
         context=config.decode_context_parallel,
     )
+    placement = replace(placement, dtype=loaded.model.dtype)
     return loaded, resolve(config, placement, loaded, ranks)
 
 

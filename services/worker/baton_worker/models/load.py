@@ -27,6 +27,7 @@ from baton_worker.models.encoder import EncoderModel, build_encoder
 from baton_worker.models.fallback import Fallback
 from baton_worker.models.filling import fill
 from baton_worker.models.folder import SafetensorsFolder
+from baton_worker.models.narrow import is_expanded
 from baton_worker.models.packed import Quantize, kinds
 from baton_worker.models.ranked import RankedFolder
 from baton_worker.models.resolve import unsupported
@@ -82,6 +83,7 @@ def load_model(
     *,
     device: torch.device,
     dtype: torch.dtype,
+    narrow: torch.dtype | None = None,
     served_length: int | None = None,
     task: Task = "auto",
     pooling: str = "auto",
@@ -96,6 +98,7 @@ def load_model(
 ) -> LoadedModel:
     """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
 
+    With `narrow`, that is the dtype of a body of text that `is_expanded`, and `dtype` of any other.
     `served_length` is the longest sequence that will be served, see `resolve`; `task` and
     `pooling` are those of `serving`; `router` is a row of `layers.routers.ROUTERS`, for all
     experts; `quantize` is that of `choose_precision`; `codes` and `layout` are those of the
@@ -120,6 +123,7 @@ def load_model(
     what = serving(config, path, task, pooling, served_length)
     what = replace(what, spec=routed(what.spec, router))
     spec = what.spec
+    dtype = narrow if narrow is not None and is_expanded(spec) else dtype
     scaled = has_kv_scales(config) and codes is not None and codes.dtype is torch.float8_e4m3fn
     site = Site(device, dtype, codes=codes, scaled=scaled, layout=layout, peers=ranks)
     among, divide = (ranks, cut) if lockstep is None else (lockstep.ranks, deal)

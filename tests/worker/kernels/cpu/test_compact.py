@@ -59,7 +59,7 @@ def compare(weight: Tensor, rows: int, **options: object) -> None:
     bias = some(weight.shape[0], seed=2)
     x = some(rows, weight.shape[1], seed=3)
     residual = None if gated else some(rows, columns, seed=4)
-    compact = CpuLinear(weight, bias, **options)  # type: ignore[arg-type]
+    compact = CpuLinear(weight, bias, compact=True, **options)  # type: ignore[arg-type]
     plain = CpuLinear(weight, bias, compact=False, **options)  # type: ignore[arg-type]
     assert is_compact(compact) and not is_compact(plain)
     assert equal_bits(compact(x), plain(x))
@@ -78,7 +78,7 @@ def test_equals_plain(shape: tuple[int, int], rows: int) -> None:
 def test_exceptions_are_patched_in(rows: int, count: int, threads: Callable[[int], None]) -> None:
     threads(count)
     weight = with_exceptions(200, 450)
-    linear = CpuLinear(weight, None)
+    linear = CpuLinear(weight, None, compact=True)
     assert linear._compact is not None
     found = linear._compact.exceptions
     assert 0.003 * weight.numel() < len(found) < 0.01 * weight.numel()
@@ -113,7 +113,7 @@ def test_what_is_no_number_stays_in_its_column() -> None:
     weight = some(256, 96)
     weight[3, 5], weight[40, 7] = float("nan"), float("inf")
     x = some(9, 96, seed=1)
-    linear = CpuLinear(weight, None)
+    linear = CpuLinear(weight, None, compact=True)
     assert is_compact(linear)
     compact, plain = linear(x), CpuLinear(weight, None, compact=False)(x)
     others = [column for column in range(256) if column not in (3, 40)]
@@ -125,7 +125,7 @@ def test_what_is_no_number_stays_in_its_column() -> None:
 @pytest.mark.parametrize("columns", [1, 31, 96, 130])
 def test_rows_of_the_weight_come_back(columns: int) -> None:
     weight = with_exceptions(columns, 451)
-    linear = CpuLinear(weight, None)
+    linear = CpuLinear(weight, None, compact=True)
     assert is_compact(linear)
     numbers = torch.arange(columns).flip(0)
     assert equal_bits(linear.rows(numbers), weight[numbers])
@@ -134,7 +134,7 @@ def test_rows_of_the_weight_come_back(columns: int) -> None:
 
 
 def test_there_are_no_other_rows() -> None:
-    linear = CpuLinear(some(40, 16), None)
+    linear = CpuLinear(some(40, 16), None, compact=True)
     assert is_compact(linear)
     found = linear.rows(torch.tensor([-1, 39, 40, 2**40]))
     assert found[[0, 2, 3]].isnan().all() and found[1].isfinite().all()
@@ -149,18 +149,18 @@ def test_zeros_fit() -> None:
 
 def test_a_weight_whose_exponents_are_all_over_the_range_stays_plain() -> None:
     weight = torch.exp2(30 * some(64, 256).float()).to(torch.bfloat16)
-    linear = CpuLinear(weight, None)
+    linear = CpuLinear(weight, None, compact=True)
     assert not is_compact(linear) and linear.nbytes == weight.nbytes
     assert torch.equal(linear.rows(torch.arange(64)), weight)
 
 
 def test_it_takes_three_quarters_of_the_bytes() -> None:
     weight = some(640, 1024)
-    assert 0.75 < CpuLinear(weight, None).nbytes / weight.nbytes < 0.76
+    assert 0.75 < CpuLinear(weight, None, compact=True).nbytes / weight.nbytes < 0.76
 
 
 def test_other_dtypes_are_not_touched() -> None:
-    assert not is_compact(CpuLinear(some(40, 16).float(), None))
+    assert not is_compact(CpuLinear(some(40, 16).float(), None, compact=True))
 
 
 @pytest.mark.slow

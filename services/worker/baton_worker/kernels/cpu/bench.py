@@ -36,10 +36,14 @@ def candidates(dtype: torch.dtype) -> dict[str, list[LinearKernel]]:
     if PackedLinear.refuses(weights[0].to(dtype)) is None:
         found["oneDNN"] = [PackedLinear(w.to(dtype), None) for _ in range(LAYERS) for w in weights]
     if CpuLinear.refuses(weights[0].to(dtype)) is None:
-        found["baton"] = [CpuLinear(w.to(dtype), None) for _ in range(LAYERS) for w in weights]
+        forms: dict[str, bool | None] = {"baton": None}
         if dtype is torch.bfloat16:
-            found["plain"] = [
-                CpuLinear(w.to(dtype), None, compact=False) for _ in range(LAYERS) for w in weights
+            forms = {"compact": True, "plain": False}
+        for name, compact in forms.items():
+            found[name] = [
+                CpuLinear(w.to(dtype), None, compact=compact)
+                for _ in range(LAYERS)
+                for w in weights
             ]
         for kind in ("int8", "int4_minimum"):
             blocks = [quantise(w, kind) for w in weights]

@@ -368,6 +368,10 @@ void baton_linear(const baton::Weight* weight, const void* x, std::int64_t rows,
     }
 }
 
+// Whether expanding costs less than the memory that is not read, few rows or many. With vectors of
+// eight floats arithmetic decides from a few rows on.
+bool baton_compact_pays() { return baton::kWidth == 16; }
+
 // Bytes of a compact panel, and the segments that have exceptions of their own.
 std::int64_t baton_compact_bytes(std::int64_t depth) {
     return baton::units_of(depth) * baton::kUnitBytes;

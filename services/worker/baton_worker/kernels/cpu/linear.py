@@ -53,8 +53,8 @@ class CpuLinear:
         gate: return activation(gate) * up, with an activation of `GATES`.
         dtype: of x and residual, float32 or bfloat16; None means the weight's.
         out_dtype: of the result, float32 or `dtype`; None means `dtype`.
-        compact: store bfloat16 in three quarters of its bytes where that is possible. Not a bit
-            of any result depends on it.
+        compact: store bfloat16 in three quarters of its bytes where that is possible; None means
+            where it pays. Not a bit of any result depends on it.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class CpuLinear:
         gate: str | None = None,
         dtype: torch.dtype | None = None,
         out_dtype: torch.dtype | None = None,
-        compact: bool = True,
+        compact: bool | None = None,
     ) -> None:
         kernels = library("linear")
         assert kernels is not None
@@ -76,6 +76,8 @@ class CpuLinear:
         assert given in _DTYPES and dtype in (None, given)
         self._dtype, self.out_dtype = given, out_dtype or given
         self._compact: Compact | None = None
+        kernels.baton_compact_pays.restype = ctypes.c_bool
+        compact = kernels.baton_compact_pays() if compact is None else compact
         if compact and isinstance(weight, Tensor) and given is torch.bfloat16:
             self._compact = Compact.of(weight, gate is not None, kernels, ARENA.empty)
         if self._compact is not None:
