@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from baton_worker.kernels.delta import CpuDelta
 from baton_worker.kernels.states import Snapshots
 from baton_worker.layers.delta_inputs import Inputs
 from baton_worker.layers.delta_net import DeltaNet
@@ -19,7 +20,7 @@ from baton_worker.models import spec
 from tests.fakes.carried import empty, in_chunks, ragged, run
 from tests.fakes.weights import fill
 
-pytestmark = pytest.mark.usefixtures("seeded")
+pytestmark = pytest.mark.usefixtures("seeded", "form")
 CPU = torch.device("cpu")
 NORM = spec.GatedNorm(1e-6, 4, gate_first=False, shared=True)
 GATED = spec.DeltaNet(2, 4, 6, 8, 4, NORM, strength=2.0)
@@ -40,6 +41,14 @@ class Instead(torch.nn.Module):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.forward = function
+
+
+@pytest.fixture(params=["compiled", "blockwise"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "blockwise":
+        monkeypatch.setattr(CpuDelta, "refuses", lambda dtype, device: "it is not wanted")
+    elif reason := CpuDelta.refuses(torch.float32, CPU):
+        pytest.skip(reason)
 
 
 def made(settings: spec.DeltaNet, site: Site) -> tuple[DeltaNet, Weights]:

@@ -11,21 +11,30 @@ from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
 from baton_worker.kernels.pages import scatter
+from baton_worker.kernels.scan import CpuScan
 from baton_worker.kernels.states import Snapshots
 from baton_worker.layers.layer import Site
-from baton_worker.layers.mamba import Mamba, _carry, _scan, _sum
+from baton_worker.layers.mamba import Mamba
 from baton_worker.models import spec
 from tests.fakes.carried import empty, in_chunks, ragged, run
 from tests.fakes.weights import fill
 
 pytestmark = [
-    pytest.mark.usefixtures("seeded"),
+    pytest.mark.usefixtures("seeded", "form"),
     pytest.mark.row("F04.19", "F07.01", "F07.03", "F07.04"),
 ]
 CPU = torch.device("cpu")
 PLAIN = spec.Mamba(channels=6, state_size=5, step_rank=3, taps=4, bias=True)
 NORMED = spec.Mamba(6, 5, 3, taps=2, conv_bias=False, norm=spec.Norm(1e-2))
 Weights = dict[str, Tensor]
+
+
+@pytest.fixture(params=["compiled", "stepwise"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "stepwise":
+        monkeypatch.setattr(CpuScan, "refuses", lambda dtype, device: "it is not wanted")
+    elif reason := CpuScan.refuses(torch.float32, CPU):
+        pytest.skip(reason)
 
 
 def made(site: Site, settings: spec.Mamba = PLAIN, slower: float = 4) -> tuple[Mamba, Weights]:
@@ -105,9 +114,8 @@ def test_bits_depend_on_no_cut_and_no_neighbour(site: Site, page_size: int) -> N
             new = torch.cat((inputs[begin:end], more))
             scatter(new[:, None, None], batch.slots, pages.tokens)
             walks = layer.backend.plan(batch, layer.call)
-            _carry(walks.turns, pages, layer.dynamics)
             reads = torch.cat((read[begin:end], torch.randn(len(more), 7)))
-            parts.append(_scan(reads, walks, pages, layer.dynamics)[: end - begin])
+            parts.append(layer._scan(pages, reads, walks)[: end - begin])
         results.append(torch.cat(parts))
     assert all(torch.equal(result, results[0]) for result in results)
 
@@ -142,9 +150,3 @@ def test_what_drives_states_is_float32_in_every_model(site: Site) -> None:
     assert layer.taps.weight.dtype is torch.bfloat16
     assert {weight.dtype for weight in layer.dynamics.parameters()} == {torch.float32}
     assert layer.dynamics.rates.shape == PLAIN.state and (layer.dynamics.rates < 0).all()
-
-
-@pytest.mark.parametrize("size", range(1, 18))
-def test_a_sum_by_halves_has_every_number_once(size: int) -> None:
-    x = torch.randint(100, (3, size, 5)).float()
-    assert torch.equal(_sum(x), x.sum(1))

@@ -72,6 +72,20 @@ class Blocks(NamedTuple):
     """int64 [N]: which token of its page that is."""
 
 
+class Chains(NamedTuple):
+    """Pages of sequences one after the other, each with its queries. The first page of a sequence
+    has its state; any other gets it from the page before."""
+
+    rows: Tensor
+    """int64 [R + 1]: of each sequence its first page; at the end how many there are."""
+    pages: Tensor
+    """int64 [N]"""
+    firsts: Tensor
+    """int64 [N]: which of a page's tokens asks the first query, or how many they are."""
+    begins: Tensor
+    """int64 [N + 1]: of each page its first query; at the end how many there are."""
+
+
 class Kernel(Protocol):
     """Both sums over pages of one layer."""
 
@@ -154,6 +168,23 @@ def _exp(x: Tensor) -> Tensor:
     """In float64: torch's exponentials of whole vectors and of what is left over differ in the last
     bit, which is rounded away then."""
     return x.double().exp().float()
+
+
+class _Chains(ctypes.Structure):
+    """`baton::Chains` of chains.h."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in Chains._fields)
+
+
+class CpuChains:
+    """Chains as kernels read them, for as long as this lives."""
+
+    def __init__(self, chains: Chains) -> None:
+        self._columns = [column.contiguous() for column in chains]
+        self._pointers = _Chains(*(column.data_ptr() for column in self._columns))
+        self.address = ctypes.addressof(self._pointers)
+        self.rows = len(chains.rows) - 1
+        """How many sequences there are."""
 
 
 _NUMBERS = (

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels.states import Blocks, Fading, Kernel, Snapshots
+from baton_worker.kernels.states import Blocks, Chains, Fading, Kernel, Snapshots
 from baton_worker.layers.short_conv import Earlier
 
 Column: TypeAlias = NDArray[np.int64]
@@ -32,6 +32,8 @@ class Segments:
     """Of each sequence the first page that begins, then of each the second, ..."""
     blocks: Blocks
     """The new tokens of each page."""
+    chains: Chains
+    """The same pages in order, and before a row's first page, if that begins, the one before it."""
     earlier: Earlier
     """What a convolution reads of the tokens before each."""
     pages: Tensor
@@ -59,23 +61,60 @@ class Cut:
         """Cut the step, once for all layers of a group."""
         assert batch.trees is None and batch.ranges is None, "every earlier token counts"
         row, position = batch.flat()
-        turns, blocks = _turns(batch, row, position), _blocks(batch, row, position)
+        turns, pieces = _turns(batch, row, position), _Pieces.of(row, position, batch.page_size)
+        blocks = _blocks(batch, pieces)
         pages = torch.cat([*(turn.before for turn in turns), blocks.pages])
-        return Segments(turns, blocks, Earlier.of(batch, call.taps), pages)
+        earlier = Earlier.of(batch, call.taps)
+        return Segments(turns, blocks, _chains(batch, pieces), earlier, pages)
 
 
-def _blocks(batch: AttentionBatch, row: Column, position: Column) -> Blocks:
-    """The tokens of a row follow each other, so a block begins where row or page changes."""
-    page, place = np.divmod(position, batch.page_size)
-    fresh = np.ones(len(row), np.bool_)
-    fresh[1:] = (row[1:] != row[:-1]) | (page[1:] != page[:-1])
-    begins = np.append(np.flatnonzero(fresh), len(row))
-    device = batch.slots.device
-    return Blocks(
-        _pages(batch, row[fresh], page[fresh]),
-        torch.from_numpy(begins).to(device),
-        torch.from_numpy(place[fresh]).to(device),
-    )
+class _Pieces(NamedTuple):
+    """The new tokens of each page, of each row in order."""
+
+    row: Column
+    page: Column
+    """Which page of its row."""
+    first: Column
+    """Which token of the page is the first that is new."""
+    begin: Column
+    """Which token of the step that is; at the end how many there are."""
+
+    @classmethod
+    def of(cls, row: Column, position: Column, page_size: int) -> _Pieces:
+        """The tokens of a row follow each other, so a piece begins where row or page changes."""
+        page, place = np.divmod(position, page_size)
+        fresh = np.ones(len(row), np.bool_)
+        fresh[1:] = (row[1:] != row[:-1]) | (page[1:] != page[:-1])
+        begin = np.append(np.flatnonzero(fresh), len(row))
+        return cls(row[fresh], page[fresh], place[fresh], begin)
+
+    def carried(self, page_size: int) -> _Pieces:
+        """With the page before it, in which nothing is new, where a row's first page begins."""
+        first_of_row = np.diff(self.row, prepend=-1) != 0
+        [at] = np.nonzero(first_of_row & (self.first == 0) & (self.page > 0))
+        return _Pieces(
+            np.insert(self.row, at, self.row[at]),
+            np.insert(self.page, at, self.page[at] - 1),
+            np.insert(self.first, at, page_size),
+            np.insert(self.begin, at, self.begin[at]),
+        )
+
+
+def _blocks(batch: AttentionBatch, pieces: _Pieces) -> Blocks:
+    begins, firsts = _moved(batch, pieces.begin, pieces.first)
+    return Blocks(_pages(batch, pieces.row, pieces.page), begins, firsts)
+
+
+def _chains(batch: AttentionBatch, pieces: _Pieces) -> Chains:
+    pieces = pieces.carried(batch.page_size)
+    first = np.append(np.flatnonzero(np.diff(pieces.row, prepend=-1)), len(pieces.row))
+    rows, firsts, begins = _moved(batch, first, pieces.first, pieces.begin)
+    return Chains(rows, _pages(batch, pieces.row, pieces.page), firsts, begins)
+
+
+def _moved(batch: AttentionBatch, *columns: Column) -> list[Tensor]:
+    """To the device of the step."""
+    return [torch.from_numpy(column).to(batch.slots.device) for column in columns]
 
 
 def _turns(batch: AttentionBatch, row: Column, position: Column) -> list[Turn]:
@@ -95,5 +134,5 @@ def _turns(batch: AttentionBatch, row: Column, position: Column) -> list[Turn]:
 def _pages(batch: AttentionBatch, row: Column, block: Column) -> Tensor:
     """The pages of some blocks, int64."""
     table = batch.page_table
-    rows, blocks = (torch.from_numpy(index).to(table.device) for index in (row, block))
+    rows, blocks = _moved(batch, row, block)
     return table[rows, blocks].long()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
+from baton_worker.kernels.states import Chains
 from baton_worker.layers.segments import Column, Cut, Turn
 from baton_worker.layers.short_conv import Earlier
 
@@ -40,6 +41,8 @@ class Walks:
     places: Tensor
     """int64 [T]: of each token among all that the walks put out, one walk after the other, page by
     page."""
+    chains: Chains
+    """Pages in order, each with its new tokens."""
     earlier: Earlier
     """What a convolution reads of the tokens before each."""
 
@@ -88,6 +91,7 @@ class Scans:
             segments.turns,
             walks,
             torch.from_numpy(place[visit] + offset - begin[visit]).to(device),
+            segments.chains,
             segments.earlier,
         )
 

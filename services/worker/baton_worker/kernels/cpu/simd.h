@@ -270,16 +270,9 @@ inline float to_float(Bf16 x) {
     return value;
 }
 
-// e^x within two units in the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]
-// (the coefficients are those of Cephes' expf). Zero below -86.9, shortly before floats lose
-// precision, so exp(-infinity) is exactly 0; infinity above 88.72; NaN stays NaN.
-inline Vec exp(Vec x) {
-    const Vec low = set1(-86.9f), high = set1(89.0f);
-    // `min` and `max` return their second operand for a NaN: x goes there.
-    const Vec clipped = max(low, min(high, x));
-    const Vec n = round(mul(clipped, set1(1.44269504f)));
-    Vec r = fma(n, set1(-0.693359375f), clipped);
-    r = fma(n, set1(2.12194440e-4f), r);
+// 2^n e^r for whole n and r in [-ln 2 / 2, ln 2 / 2], by a polynomial (the coefficients are those of
+// Cephes' expf).
+inline Vec scaled_exp(Vec n, Vec r) {
     Vec p = set1(1.9875691500e-4f);
     p = fma(p, r, set1(1.3981999507e-3f));
     p = fma(p, r, set1(8.3334519073e-3f));
@@ -289,7 +282,42 @@ inline Vec exp(Vec x) {
     p = fma(p, mul(r, r), add(r, set1(1.0f)));
     // 2p * 2^(n-1): 2^128 is no float, although e^88.72 is.
     const Vec power = as_float(shift_left<23>(add(to_int(n), set1(126))));
-    return zero_below(x, low, mul(add(p, p), power));
+    return mul(add(p, p), power);
+}
+
+// e^x within two units in the last place. Zero below -86.9, shortly before floats lose precision, so
+// exp(-infinity) is exactly 0; infinity above 88.72; NaN stays NaN.
+inline Vec exp(Vec x) {
+    const Vec low = set1(-86.9f), high = set1(89.0f);
+    // `min` and `max` return their second operand for a NaN: x goes there.
+    const Vec clipped = max(low, min(high, x));
+    const Vec n = round(mul(clipped, set1(1.44269504f)));
+    Vec r = fma(n, set1(-0.693359375f), clipped);
+    r = fma(n, set1(2.12194440e-4f), r);
+    return zero_below(x, low, scaled_exp(n, r));
+}
+
+// 2^x as precisely, zero below -125.3.
+inline Vec exp2(Vec x) {
+    const Vec low = set1(-125.3f), high = set1(128.5f);
+    const Vec clipped = max(low, min(high, x));
+    const Vec n = round(clipped);
+    return zero_below(x, low, scaled_exp(n, mul(sub(clipped, n), set1(0.693147181f))));
+}
+
+// log(1 + e^x) = max(x, 0) + log(1 + z) with z = e^-|x|, which is 2 artanh(z / (2 + z)): a series of
+// s^2 <= 1/9, cut where it adds less than half a unit in the last place.
+inline Vec softplus(Vec x) {
+    const Vec z = exp(min(x, sub(zero(), x))), s = div(z, add(set1(2.0f), z)), t = mul(s, s);
+    Vec p = set1(1.0f / 15);
+    p = fma(p, t, set1(1.0f / 13));
+    p = fma(p, t, set1(1.0f / 11));
+    p = fma(p, t, set1(1.0f / 9));
+    p = fma(p, t, set1(1.0f / 7));
+    p = fma(p, t, set1(1.0f / 5));
+    p = fma(p, t, set1(1.0f / 3));
+    p = fma(p, t, set1(1.0f));
+    return fma(add(s, s), p, max(zero(), x));
 }
 
 // x times the logistic function of x.

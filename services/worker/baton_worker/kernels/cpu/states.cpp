@@ -7,14 +7,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "simd.h"
+#include "rows.h"
 #include "team.h"
 
 namespace baton {
 namespace {
-
-constexpr int64_t kWorthThreads = 1 << 15;  // multiplications: some ten microseconds
-constexpr int kTogether = 4;                // rows that pass a vector of the other side at once
 
 // Mirrored in kernels/states.py.
 struct States {
@@ -24,30 +21,6 @@ struct States {
     int64_t key, value;               // where in a row they begin
     int64_t heads, groups, key_dim, value_dim, page_size;
     int64_t bytes;
-};
-
-int64_t up(int64_t count) { return (count + kWidth - 1) / kWidth * kWidth; }
-
-// Some rows of numbers as floats, each padded with zeros to whole vectors.
-class Rows {
-  public:
-    void shape(int64_t rows, int64_t width) {
-        width_ = up(width);
-        numbers_.assign(rows * width_, 0.0f);
-    }
-    float* operator[](int64_t row) { return numbers_.data() + row * width_; }
-    const float* operator[](int64_t row) const { return numbers_.data() + row * width_; }
-    int64_t width() const { return width_; }
-
-    template <class T>
-    void read(int64_t row, const T* from, int64_t count) {
-        for (int64_t i = 0; i < count; i += kWidth)
-            store((*this)[row] + i, load_some(from + i, static_cast<int>(count - i)));
-    }
-
-  private:
-    std::vector<float> numbers_;
-    int64_t width_ = 0;
 };
 
 // Keys and values of one head in the first `count` tokens of a page.
@@ -74,12 +47,6 @@ void decayed(const float* from, const float* weight, float to, int64_t count, fl
         const Vec left = exp(sub(set1(to), load_some(from + j, some)));
         store_some(out + j, mul(left, load_some(weight + j, some)), some);
     }
-}
-
-float exp_of(float x) {
-    float lanes[kWidth];
-    store(lanes, exp(set1(x)));
-    return lanes[0];
 }
 
 // The state of a page after its last token, of one head: a state [key_dim, value_dim] to another.
@@ -113,12 +80,6 @@ void carry(const States& how, int64_t before, int64_t head, const float* faded,
             for (int r = 0; r < rows; r++) store_some(begun + (n + r) * dim + p, sums[r], some);
         }
     }
-}
-
-float dot(const float* a, const float* b, int64_t width) {
-    Vec total = zero();
-    for (int64_t i = 0; i < width; i += kWidth) total = fma(load(a + i), load(b + i), total);
-    return sum(total);
 }
 
 // What `Count` queries, tokens `first` and following of a page, read of the state and of the tokens

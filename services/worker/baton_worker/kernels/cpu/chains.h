@@ -1,0 +1,16 @@
+// Sequences whose pages are walked in order, by kernels of states that only a walk can find.
+#pragma once
+
+#include <cstdint>
+
+namespace baton {
+
+// Mirrored in kernels/states.py.
+struct Chains {
+    const int64_t* rows;    // [sequences + 1]: of each its first page
+    const int64_t* pages;   // [entries]
+    const int64_t* firsts;  // [entries]: which token asks the first query, or how many they are
+    const int64_t* begins;  // [entries + 1]: of each its first query
+};
+
+}  // namespace baton

@@ -1,0 +1,98 @@
+"""Gated delta nets in C++, over pages of keys and values (see `layers.delta_rule`)."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import astuple, dataclass
+
+import torch
+from torch import Tensor
+
+from baton_worker.kernels.cpu import library
+from baton_worker.kernels.states import Chains, CpuChains, Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Heads, and where in the row of a token their keys and values lie, one head after the other.
+    Heads share keys in equal groups, each of so many heads as follow each other."""
+
+    key: int
+    """The channel with which keys begin."""
+    value: int
+    heads: int
+    key_heads: int
+    key_dim: int
+    value_dim: int
+    channels: int
+    """Of a head's decay: 1, or `key_dim`."""
+
+
+_NUMBERS = (
+    *("page", "token", "state", "key", "value"),
+    *("heads", "key_heads", "key_dim", "value_dim", "channels", "page_size", "bytes"),
+)
+
+
+class _Delta(ctypes.Structure):
+    """`baton::Delta` of delta.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("tokens", "states", "strength", "decay")),
+        *((name, ctypes.c_void_p) for name in ("query", "out")),
+        *((name, ctypes.c_int64) for name in _NUMBERS),
+    )
+
+
+class CpuDelta:
+    """Walks every sequence once, head by head. Pages are read where they lie; what tokens add is
+    found once for their answers and for the next page's state."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        kernels = library("delta")
+        assert kernels is not None, "refuses() was not asked"
+        self._walk = kernels.baton_delta
+        self._walk.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+        self._walk.restype = None
+
+    @classmethod
+    def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
+        """Why pages of this kind are not for it, as half a sentence; None if they are."""
+        if device.type != "cpu":
+            return "they are not on the CPU"
+        if dtype not in (torch.float32, torch.bfloat16):
+            return f"the CPU kernels have no {dtype}"
+        return "the CPU kernels could not be built" if library("delta") is None else None
+
+    def __call__(
+        self, kept: Snapshots, query: Tensor, chains: Chains, strength: Tensor, decay: Tensor
+    ) -> Tensor:
+        """Give pages their states, and let queries read behind their tokens.
+
+        Args:
+            kept: the layer's pages; keys are not of length 1 yet.
+            query: float32 [T, key_heads, key_dim], not of length 1 yet.
+            chains: of N pages.
+            strength: float32 [N, page_size, heads], how much a token's correction counts.
+            decay: float32 [N, page_size, heads, channels], the logarithm of what it leaves.
+
+        Returns:
+            float32 [T, heads, value_dim].
+        """
+        shape, (tokens, states) = self._shape, kept
+        expected = (len(chains.pages), tokens.shape[1], shape.heads)
+        assert strength.shape == expected and decay.shape == (*expected, shape.channels)
+        assert query.shape[1:] == (shape.key_heads, shape.key_dim)
+        assert tokens.stride(-1) == 1 and states[0].is_contiguous()
+        given = [part.contiguous() for part in (strength, decay, query)]
+        out = query.new_empty((len(query), shape.heads, shape.value_dim))
+        assert all(part.dtype is torch.float32 for part in (*given, out, states))
+        how = _Delta(
+            *(part.data_ptr() for part in (tokens, states, *given, out)),
+            *(tokens.stride(0), tokens.stride(1), states.stride(0)),
+            *(*astuple(shape), tokens.shape[1], tokens.dtype.itemsize),
+        )
+        with_columns = CpuChains(chains)
+        self._walk(ctypes.addressof(how), with_columns.address, with_columns.rows)
+        return out

@@ -1,0 +1,80 @@
+"""The selective scan in C++, over pages of its inputs (see `layers.mamba`)."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from baton_worker.kernels.cpu import library
+from baton_worker.kernels.states import Chains, CpuChains, Snapshots
+
+_NUMBERS = ("page", "token", "state", "input", "channels", "state_size", "page_size", "bytes")
+
+
+class _Scan(ctypes.Structure):
+    """`baton::Scan` of scan.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("tokens", "states", "rates", "bias")),
+        *((name, ctypes.c_void_p) for name in ("read", "out")),
+        *((name, ctypes.c_int64) for name in _NUMBERS),
+    )
+
+
+class CpuScan:
+    """Walks every sequence once, some channels at a time: pages are read where they lie.
+
+    Args:
+        at: the channel of a page's rows with which inputs begin. Time steps follow them, before
+            bias and softplus, and the vectors with which states are written.
+    """
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+        kernels = library("scan")
+        assert kernels is not None, "refuses() was not asked"
+        self._walk = kernels.baton_scan
+        self._walk.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+        self._walk.restype = None
+
+    @classmethod
+    def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
+        """Why pages of this kind are not for it, as half a sentence; None if they are."""
+        if device.type != "cpu":
+            return "they are not on the CPU"
+        if dtype not in (torch.float32, torch.bfloat16):
+            return f"the CPU kernels have no {dtype}"
+        return "the CPU kernels could not be built" if library("scan") is None else None
+
+    def __call__(
+        self, kept: Snapshots, read: Tensor, chains: Chains, rates: Tensor, bias: Tensor
+    ) -> Tensor:
+        """Give pages their states, and let queries read behind their tokens.
+
+        Args:
+            kept: the layer's pages.
+            read: float32 [T, state_size].
+            chains: the pages.
+            rates: float32 [state_size, channels], of a time step of 1: powers of two, not of e.
+            bias: float32 [channels], of time steps.
+
+        Returns:
+            float32 [T, channels].
+        """
+        tokens, states = kept
+        state_size, channels = rates.shape
+        assert read.shape[1:] == (state_size,) and states.shape[1:] == rates.shape
+        assert tokens.stride(-1) == 1 and states[0].is_contiguous() and bias.shape == (channels,)
+        given = [part.contiguous() for part in (rates, bias, read)]
+        out = read.new_empty((len(read), channels))
+        assert all(part.dtype is torch.float32 for part in (*given, out, states))
+        how = _Scan(
+            *(part.data_ptr() for part in (tokens, states, *given, out)),
+            *(tokens.stride(0), tokens.stride(1), states.stride(0)),
+            *(self._at, channels, state_size, tokens.shape[1], tokens.dtype.itemsize),
+        )
+        with_columns = CpuChains(chains)
+        self._walk(ctypes.addressof(how), with_columns.address, with_columns.rows)
+        return out
