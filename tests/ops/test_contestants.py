@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from baton.errors import Unavailable
-from baton_ops import contestants
+from baton_ops import contestants, machine
 from baton_ops.contestants import Stable
 
 
@@ -48,6 +48,7 @@ class Workshop:
 def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     made = Workshop(tmp_path / "peers")
     monkeypatch.setattr(contestants, "_run", made)
+    monkeypatch.setattr(machine, "facts", lambda: {"cpu_features": ["avx2", "avx512f"]})
     return made
 
 
@@ -81,6 +82,18 @@ def test_vllm_finds_its_metadata(workshop: Workshop, tmp_path: Path) -> None:
     Stable(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
     [alias] = workshop.folder.glob("vllm/lib/*/site-packages/vllm-*.dist-info")
     assert (alias / "METADATA").read_text() == "Name: vllm\nVersion: 0.32.0+cpu\n"
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_vllm_runs_in_what_it_is_fast_at(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wide: bool
+) -> None:
+    features = ["avx2", "avx512f"] if wide else ["avx2"]
+    monkeypatch.setattr(machine, "facts", lambda: {"cpu_features": features})
+    _, vllm = Stable(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
+    dtype = vllm.command[vllm.command.index("--dtype") + 1]
+    names = {True: ("vllm bf16", "bfloat16"), False: ("vllm (float32) bf16", "float32")}
+    assert (vllm.name, dtype) == names[wide]
 
 
 @pytest.mark.parametrize("trials", [1, 2])
