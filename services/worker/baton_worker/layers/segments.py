@@ -61,14 +61,14 @@ class Cut:
         """Cut the step, once for all layers of a group."""
         assert batch.trees is None and batch.ranges is None, "every earlier token counts"
         row, position = batch.flat()
-        turns, pieces = _turns(batch, row, position), _Pieces.of(row, position, batch.page_size)
+        turns, pieces = _turns(batch, row, position), Pieces.of(row, position, batch.page_size)
         blocks = _blocks(batch, pieces)
         pages = torch.cat([*(turn.before for turn in turns), blocks.pages])
         earlier = Earlier.of(batch, call.taps)
         return Segments(turns, blocks, _chains(batch, pieces), earlier, pages)
 
 
-class _Pieces(NamedTuple):
+class Pieces(NamedTuple):
     """The new tokens of each page, of each row in order."""
 
     row: Column
@@ -80,7 +80,7 @@ class _Pieces(NamedTuple):
     """Which token of the step that is; at the end how many there are."""
 
     @classmethod
-    def of(cls, row: Column, position: Column, page_size: int) -> _Pieces:
+    def of(cls, row: Column, position: Column, page_size: int) -> Pieces:
         """The tokens of a row follow each other, so a piece begins where row or page changes."""
         page, place = np.divmod(position, page_size)
         fresh = np.ones(len(row), np.bool_)
@@ -88,11 +88,11 @@ class _Pieces(NamedTuple):
         begin = np.append(np.flatnonzero(fresh), len(row))
         return cls(row[fresh], page[fresh], place[fresh], begin)
 
-    def carried(self, page_size: int) -> _Pieces:
+    def carried(self, page_size: int) -> Pieces:
         """With the page before it, in which nothing is new, where a row's first page begins."""
         first_of_row = np.diff(self.row, prepend=-1) != 0
         [at] = np.nonzero(first_of_row & (self.first == 0) & (self.page > 0))
-        return _Pieces(
+        return Pieces(
             np.insert(self.row, at, self.row[at]),
             np.insert(self.page, at, self.page[at] - 1),
             np.insert(self.first, at, page_size),
@@ -100,16 +100,16 @@ class _Pieces(NamedTuple):
         )
 
 
-def _blocks(batch: AttentionBatch, pieces: _Pieces) -> Blocks:
+def _blocks(batch: AttentionBatch, pieces: Pieces) -> Blocks:
     begins, firsts = _moved(batch, pieces.begin, pieces.first)
-    return Blocks(_pages(batch, pieces.row, pieces.page), begins, firsts)
+    return Blocks(pages_of(batch, pieces.row, pieces.page), begins, firsts)
 
 
-def _chains(batch: AttentionBatch, pieces: _Pieces) -> Chains:
+def _chains(batch: AttentionBatch, pieces: Pieces) -> Chains:
     pieces = pieces.carried(batch.page_size)
     first = np.append(np.flatnonzero(np.diff(pieces.row, prepend=-1)), len(pieces.row))
     rows, firsts, begins = _moved(batch, first, pieces.first, pieces.begin)
-    return Chains(rows, _pages(batch, pieces.row, pieces.page), firsts, begins)
+    return Chains(rows, pages_of(batch, pieces.row, pieces.page), firsts, begins)
 
 
 def _moved(batch: AttentionBatch, *columns: Column) -> list[Tensor]:
@@ -126,12 +126,12 @@ def _turns(batch: AttentionBatch, row: Column, position: Column) -> list[Turn]:
     turn = block - first[row]
     every = [turn == number for number in range(turn.max(initial=-1) + 1)]
     return [
-        Turn(_pages(batch, row[now], block[now] - 1), _pages(batch, row[now], block[now]))
+        Turn(pages_of(batch, row[now], block[now] - 1), pages_of(batch, row[now], block[now]))
         for now in every
     ]
 
 
-def _pages(batch: AttentionBatch, row: Column, block: Column) -> Tensor:
+def pages_of(batch: AttentionBatch, row: Column, block: Column) -> Tensor:
     """The pages of some blocks, int64."""
     table = batch.page_table
     rows, blocks = _moved(batch, row, block)

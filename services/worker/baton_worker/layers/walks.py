@@ -11,7 +11,7 @@ from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
 from baton_worker.kernels.states import Chains
-from baton_worker.layers.segments import Column, Cut, Turn
+from baton_worker.layers.segments import Column, Cut, Pieces, Turn, pages_of
 from baton_worker.layers.short_conv import Earlier
 
 AT_ONCE = 16
@@ -74,23 +74,18 @@ class Scans:
         cut = Cut(call.taps)
         segments = cut.plan(batch, cut)
         row, position = batch.flat()
-        page, offset = np.divmod(position, batch.page_size)
-        # The tokens of a row follow each other, so a visit begins where row or page changes.
-        fresh = np.ones(len(row), np.bool_)
-        fresh[1:] = (row[1:] != row[:-1]) | (page[1:] != page[:-1])
-        visit = np.cumsum(fresh) - 1
-        begin = offset[fresh]
-        order = np.lexsort((begin, begin + np.bincount(visit)))
-        table, device = batch.page_table, batch.page_table.device
-        rows, blocks_of = (torch.from_numpy(of[fresh][order]).to(device) for of in (row, page))
-        pages = table[rows, blocks_of].long()
-        walks, places = _walks(pages, begin[order], np.bincount(visit)[order])
+        pieces = Pieces.of(row, position, batch.page_size)
+        counts = np.diff(pieces.begin)
+        order = np.lexsort((pieces.first, pieces.first + counts))
+        pages = pages_of(batch, pieces.row[order], pieces.page[order])
+        walks, places = _walks(pages, pieces.first[order], counts[order])
         place = np.empty_like(places)
         place[order] = places
+        places = np.repeat(place - pieces.begin[:-1], counts) + np.arange(len(row))
         return Walks(
             segments.turns,
             walks,
-            torch.from_numpy(place[visit] + offset - begin[visit]).to(device),
+            torch.from_numpy(places).to(batch.slots.device),
             segments.chains,
             segments.earlier,
         )

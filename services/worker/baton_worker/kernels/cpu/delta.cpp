@@ -173,15 +173,24 @@ class Block {
         }
     }
 
-    // Of a key or query x at token `t` with the keys of the first `count` tokens, and what is left
+    // Of a key or query x at token `t` with the keys of the first `count` tokens, times what is left
     // of those.
     void score(const Delta& how, const float* x, int64_t t, int64_t count, float* out) const {
+        how.channels == 1 ? score_head(x, t, count, out) : score_channels(x, t, count, out);
+    }
+
+    void score_head(const float* x, int64_t t, int64_t count, float* out) const {
+        alignas(64) float passed[kBlock] = {};
         for (int64_t j = 0; j < count; j++) {
-            if (how.channels == 1) {
-                out[j] = dot(x, keys_[j], keys_.width());
-                passed_[j] = totals_[t][0] - totals_[j][0];
-                continue;
-            }
+            out[j] = dot(x, keys_[j], keys_.width());
+            passed[j] = totals_[t][0] - totals_[j][0];
+        }
+        for (int64_t j = 0; j < count; j += kWidth)
+            store(out + j, mul(load(out + j), exp(load(passed + j))));
+    }
+
+    void score_channels(const float* x, int64_t t, int64_t count, float* out) const {
+        for (int64_t j = 0; j < count; j++) {
             Vec total = zero();
             for (int64_t i = 0; i < keys_.width(); i += kWidth) {
                 const Vec left = exp(sub(load(totals_[t] + i), load(totals_[j] + i)));
@@ -189,9 +198,6 @@ class Block {
             }
             out[j] = sum(total);
         }
-        if (how.channels > 1) return;
-        for (int64_t j = 0; j < count; j += kWidth)
-            store(out + j, mul(load(out + j), exp(load(passed_ + j))));
     }
 
     // b (v - k state - what those before it have added).
@@ -225,7 +231,6 @@ class Block {
     std::vector<float> left_;
     float strength_[kBlock];
     alignas(64) float scores_[kBlock];
-    alignas(64) mutable float passed_[kBlock];
 };
 
 // One head of one sequence.
