@@ -52,11 +52,13 @@ def load(
         ModelError: the model cannot be loaded.
         SettingsError: it does not fit here, or cannot be cut for so many ranks.
     """
+    # Where it is bfloat16 already nobody need ask, and on a GPU no kernel for CPUs be built.
+    undecided = config.dtype == "auto" and placement.dtype is torch.float32
     loaded = load_model(
         path,
         device=placement.device,
         dtype=placement.dtype,
-        narrow=torch.bfloat16 if config.dtype == "auto" else None,
+        narrow=torch.bfloat16 if undecided else None,
         served_length=config.max_length or None,
         task=config.task,
         pooling=config.pooling,

@@ -8,8 +8,7 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.cpu import library
-from baton_worker.kernels.states import Chains, CpuChains, Snapshots
+from baton_worker.kernels.states import Chains, CpuWalk, Snapshots, refuses
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +49,12 @@ class CpuDelta:
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        kernels = library("delta")
-        assert kernels is not None, "refuses() was not asked"
-        self._walk = kernels.baton_delta
-        self._walk.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-        self._walk.restype = None
+        self._walk = CpuWalk("delta")
 
     @classmethod
     def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
         """Why pages of this kind are not for it, as half a sentence; None if they are."""
-        if device.type != "cpu":
-            return "they are not on the CPU"
-        if dtype not in (torch.float32, torch.bfloat16):
-            return f"the CPU kernels have no {dtype}"
-        return "the CPU kernels could not be built" if library("delta") is None else None
+        return refuses("delta", dtype, device)
 
     def __call__(
         self, kept: Snapshots, query: Tensor, chains: Chains, strength: Tensor, decay: Tensor
@@ -93,6 +84,5 @@ class CpuDelta:
             *(tokens.stride(0), tokens.stride(1), states.stride(0)),
             *(*astuple(shape), tokens.shape[1], tokens.dtype.itemsize),
         )
-        with_columns = CpuChains(chains)
-        self._walk(ctypes.addressof(how), with_columns.address, with_columns.rows)
+        self._walk(how, chains)
         return out

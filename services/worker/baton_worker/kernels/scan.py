@@ -7,8 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.cpu import library
-from baton_worker.kernels.states import Chains, CpuChains, Snapshots
+from baton_worker.kernels.states import Chains, CpuWalk, Snapshots, refuses
 
 _NUMBERS = ("page", "token", "state", "input", "channels", "state_size", "page_size", "bytes")
 
@@ -33,20 +32,12 @@ class CpuScan:
 
     def __init__(self, at: int) -> None:
         self._at = at
-        kernels = library("scan")
-        assert kernels is not None, "refuses() was not asked"
-        self._walk = kernels.baton_scan
-        self._walk.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-        self._walk.restype = None
+        self._walk = CpuWalk("scan")
 
     @classmethod
     def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
         """Why pages of this kind are not for it, as half a sentence; None if they are."""
-        if device.type != "cpu":
-            return "they are not on the CPU"
-        if dtype not in (torch.float32, torch.bfloat16):
-            return f"the CPU kernels have no {dtype}"
-        return "the CPU kernels could not be built" if library("scan") is None else None
+        return refuses("scan", dtype, device)
 
     def __call__(
         self, kept: Snapshots, read: Tensor, chains: Chains, rates: Tensor, bias: Tensor
@@ -75,6 +66,5 @@ class CpuScan:
             *(tokens.stride(0), tokens.stride(1), states.stride(0)),
             *(self._at, channels, state_size, tokens.shape[1], tokens.dtype.itemsize),
         )
-        with_columns = CpuChains(chains)
-        self._walk(ctypes.addressof(how), with_columns.address, with_columns.rows)
+        self._walk(how, chains)
         return out

@@ -176,15 +176,30 @@ class _Chains(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name in Chains._fields)
 
 
-class CpuChains:
-    """Chains as kernels read them, for as long as this lives."""
+class CpuWalk:
+    """A C++ kernel that walks chains: `baton_<name>` of the library of that name."""
 
-    def __init__(self, chains: Chains) -> None:
-        self._columns = [column.contiguous() for column in chains]
-        self._pointers = _Chains(*(column.data_ptr() for column in self._columns))
-        self.address = ctypes.addressof(self._pointers)
-        self.rows = len(chains.rows) - 1
-        """How many sequences there are."""
+    def __init__(self, name: str) -> None:
+        kernels = library(name)
+        assert kernels is not None, "refuses() was not asked"
+        self._walk = kernels[f"baton_{name}"]
+        self._walk.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+        self._walk.restype = None
+
+    def __call__(self, how: ctypes.Structure, chains: Chains) -> None:
+        """Walk every sequence; `how` is what the kernel's source says."""
+        columns = [column.contiguous() for column in chains]
+        pointers = _Chains(*(column.data_ptr() for column in columns))
+        self._walk(ctypes.addressof(how), ctypes.addressof(pointers), len(chains.rows) - 1)
+
+
+def refuses(name: str, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Why pages of this kind are not for the C++ kernels of that name, as half a sentence."""
+    if device.type != "cpu":
+        return "they are not on the CPU"
+    if dtype not in (torch.float32, torch.bfloat16):
+        return f"the CPU kernels have no {dtype}"
+    return "the CPU kernels could not be built" if library(name) is None else None
 
 
 _NUMBERS = (
@@ -218,11 +233,7 @@ class CpuStates:
     @classmethod
     def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
         """Why pages of this kind are not for it, as half a sentence; None if they are."""
-        if device.type != "cpu":
-            return "they are not on the CPU"
-        if dtype not in (torch.float32, torch.bfloat16):
-            return f"the CPU kernels have no {dtype}"
-        return "the CPU kernels could not be built" if library("states") is None else None
+        return refuses("states", dtype, device)
 
     def carry(self, kept: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
         """See `Kernel`."""
