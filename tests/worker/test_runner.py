@@ -274,7 +274,7 @@ def test_rows_of_a_stopped_sequence_in_flight_are_skipped(assets: Path, planner:
 
 
 class Poisoned:
-    """A model whose hidden states are NaN for one token, and too large to project for another."""
+    """A model whose hidden states are NaN for one token, and whose logits are for another."""
 
     def __init__(self, model: CausalModel, hidden: int, logits: int) -> None:
         self._model, self._hidden, self._logits = model, hidden, logits
@@ -288,7 +288,9 @@ class Poisoned:
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self._model.logits(hidden)
+        logits = self._model.logits(hidden)
+        logits[(hidden == 3e38).all(1)] = torch.nan
+        return logits
 
 
 def test_a_row_that_is_not_finite_fails_alone(loaded: LoadedModel, alone: list[list[int]]) -> None:

@@ -112,7 +112,7 @@ class MixedRunner(Runner):
         self._both_ways = _BothWays(model)
 
     def _forward(self, rows: Rows) -> Tensor:
-        """Final hidden states [T, hidden]: first of what looks back, then of whole texts."""
+        """Hidden states [T, hidden]: first of what looks back, then of whole texts."""
         whole = np.array([slot in self.batch.pooling for slot in rows.slots.tolist()])
         if not whole.any():
             return super()._forward(rows)

@@ -37,7 +37,7 @@ class CausalModel(Protocol):
     def forward(
         self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache
     ) -> Tensor:
-        """One ragged step: int64 [T] twice, to the final hidden states [T, hidden]."""
+        """One ragged step: int64 [T] twice, to hidden states [T, hidden]."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, hidden] to float32 [R, vocab]."""
@@ -143,7 +143,7 @@ class Runner:
                     self._quarantine.copied(self.batch, new.slot)
 
     def _forward(self, rows: Rows) -> Tensor:
-        """Final hidden states [T, hidden] of all new tokens."""
+        """Hidden states [T, hidden] of all new tokens."""
         return self._through(self._model, rows)
 
     def _through(self, model: CausalModel, rows: Rows) -> Tensor:

@@ -180,7 +180,7 @@ def secretive(tmp_path: Path) -> Iterator[Path]:
 
     def forward(self: RmsNorm, x: Tensor) -> Tensor:
         looked[0] += 1
-        return plain(self, x) * (1.0 if int(looked[0] / 2) % 2 else 2.0)
+        return plain(self, x) * float(looked[0])
 
     RmsNorm.forward = forward  # type: ignore[method-assign]
     yield tmp_path

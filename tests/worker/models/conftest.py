@@ -47,6 +47,11 @@ class Driver:
 
     def step(self, new: dict[int, Sequence[int]]) -> dict[int, torch.Tensor]:
         """Feed each named row its new tokens; returns float32 logits [tokens, vocab] per row."""
+        logits = self.loaded.model.logits(self.hidden(new))
+        return dict(zip(new, logits.split([len(tokens) for tokens in new.values()]), strict=True))
+
+    def hidden(self, new: dict[int, Sequence[int]]) -> torch.Tensor:
+        """Feed each named row its new tokens; returns hidden states [T, hidden], row after row."""
         rows = list(new)
         counts = [len(new[row]) for row in rows]
         starts = [self.lengths[row] for row in rows]
@@ -55,11 +60,10 @@ class Driver:
         )
         tokens = torch.tensor([token for row in rows for token in new[row]])
         positions = torch.cat([torch.arange(s, s + c) for s, c in zip(starts, counts, strict=True)])
-        hidden = self.loaded.model(tokens, positions, batch, self.cache)
-        logits = self.loaded.model.logits(hidden).split(counts)
+        hidden: torch.Tensor = self.loaded.model(tokens, positions, batch, self.cache)
         for row, count in zip(rows, counts, strict=True):
             self.lengths[row] += count
-        return dict(zip(rows, logits, strict=True))
+        return hidden
 
     def share(self, row: int, with_row: int, num_tokens: int) -> None:
         """Give a fresh row the pages of another one's first tokens, as a prefix cache hit does."""

@@ -16,9 +16,13 @@ from baton_worker.kernels.linear import PackedLinear
 from baton_worker.layers.attention import Attention
 from baton_worker.layers.layer import Site
 from baton_worker.layers.linear import Linear
+from baton_worker.layers.mlp import Glu
 from baton_worker.models import LoadedModel, load_model
 from baton_worker.models.build import build
+from baton_worker.models.decoder import Model
 from baton_worker.models.folder import SafetensorsFolder
+from baton_worker.pooling.pooler import Pooler
+from baton_worker.pooling.recipe import Recipe
 from tests import tiny
 
 CPU = torch.device("cpu")
@@ -112,3 +116,43 @@ def test_packed_model_equals_its_plain_twin(folder: Path, driver: Any, dtype: to
     ours, expected = (driver(m, 1).step({0: tokens})[0] for m in (packed, plain))
     tolerance = 1e-4 if dtype is torch.float32 else 0.05 * float(expected.abs().max())
     torch.testing.assert_close(ours, expected, rtol=0, atol=tolerance)
+
+
+def fed(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens that come to the last feed-forward from now on, call by call."""
+    ffn, seen = model.blocks[-1].ffn, list[int]()
+    plain = type(ffn).forward
+
+    def forward(self: Glu, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        if self is ffn:
+            seen.append(len(x))
+        return plain(self, x, *rest)
+
+    monkeypatch.setattr(type(ffn), "forward", forward)
+    return seen
+
+
+def test_the_last_feed_forward_runs_for_tokens_that_are_answered(
+    loaded: LoadedModel, driver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else reads it: of a prompt that is one token."""
+    run, seen = driver(loaded, 1), fed(loaded.model, monkeypatch)
+    whole = run.step({0: [5, 6, 7, 8]})[0]
+    hidden = run.hidden({0: [9, 10, 11]})
+    assert seen == [4], "the driver asks for the logits of every token"
+    last = loaded.model.logits(hidden[-1:])
+    assert seen == [4, 1]
+    alone = driver(loaded, 1).step({0: [5, 6, 7, 8, 9, 10, 11]})[0]
+    torch.testing.assert_close(torch.cat((whole, last)), alone[[0, 1, 2, 3, 6]])
+
+
+def test_a_pooler_sees_every_token_behind_every_layer(
+    folder: Path, driver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = load_model(folder, device=CPU, dtype=torch.float32)
+    seen = fed(given.model, monkeypatch)
+    states = driver(given, 1).hidden({0: [5, 6, 7, 8]})
+    recipe = Recipe("embed", "mean", "identity", states.shape[1])
+    given.model.pooler = Pooler(recipe, Site(CPU, torch.float32))
+    final = driver(given, 1).hidden({0: [5, 6, 7, 8]})
+    assert seen == [4] and not torch.equal(states, final)

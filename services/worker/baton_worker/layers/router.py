@@ -42,6 +42,11 @@ class Router(Layer):
         self._logits: LinearKernel = PlainLinear(self.weight, self.bias)
         self.correction = site.empty(size) if settings.correction else None
 
+    @property
+    def together(self) -> bool:
+        """Whether where a token goes depends on the other tokens of its step."""
+        return self.settings.kind == "expert_choice"
+
     def destinations(self) -> Iterator[tuple[str, Tensor]]:
         """The projection, and the vector that corrects the choice."""
         if self.weight is not None:

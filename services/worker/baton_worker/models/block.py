@@ -105,12 +105,22 @@ class Sequential(Bare):
 
     def forward(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
+        return self.feed(self.mix(x, step, pages))
+
+    def mix(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
+        """The first half: all that tokens of a sequence learn of each other."""
         mixer = self.mixer
-        if mixer is not None and self.mixer_half is not None:
-            x = self.mixer_half(x, lambda normed, residual: mixer(normed, step, pages, residual))
-        if self.ffn is not None and self.ffn_half is not None:
-            x = self.ffn_half(x, self.ffn)
-        return x
+        if mixer is None or self.mixer_half is None:
+            return x
+        out: Tensor = self.mixer_half(x, lambda n, residual: mixer(n, step, pages, residual))
+        return out
+
+    def feed(self, x: Tensor) -> Tensor:
+        """The second half: any rows of what `mix` returned, each by itself."""
+        if self.ffn is None or self.ffn_half is None:
+            return x
+        out: Tensor = self.ffn_half(x, self.ffn)
+        return out
 
 
 def by_mixer(decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: Site) -> Sequential:

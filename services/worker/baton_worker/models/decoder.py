@@ -20,9 +20,11 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Mixer
 from baton_worker.layers.norm import norm
 from baton_worker.layers.rope import Rotary
+from baton_worker.layers.router import Router
 from baton_worker.layers.step import Step
 from baton_worker.layers.texts import Texts
 from baton_worker.models import spec
+from baton_worker.models.block import Sequential
 from baton_worker.pooling.pooler import Pooler
 
 Plans: TypeAlias = list[dict[Any, Any]]
@@ -59,6 +61,10 @@ class Model(nn.Module):
         """By layer."""
         self.pooler: Pooler | None = None
         """What makes answers of the states beside text; set before the weights are filled."""
+        last = self.blocks[-1]
+        self._last = last if isinstance(last, Sequential) else None
+        self.alone = not any(isinstance(m, Router) and m.together for m in last.modules())
+        """Whether what the last layer makes of a token after its mixer is of that token alone."""
         self.progress = 0
         """Layers run since the model was built: advances within a step, for whoever watches."""
 
@@ -93,7 +99,7 @@ class Model(nn.Module):
                 every other; their keys are then of no use to anybody else.
 
         Returns:
-            What the head reads: the final normed hidden states, [T, hidden].
+            What `logits` and the pooler read: hidden states, [T, hidden].
         """
         cache.begin(batch)
         return self.run(tokens, positions, batch, cache, self.plan(batch, cache.groups), texts)
@@ -122,9 +128,7 @@ class Model(nn.Module):
         nothing is `uncaptured`."""
         steps = self._steps(positions, batch, plans, texts)
         hidden = self._through(self.embedding(tokens, positions), steps, cache)
-        if self.norm is not None:
-            hidden = self.norm(hidden)
-        return hidden if self.project is None else self.project(hidden)
+        return hidden if self._defers else self._finished(hidden)
 
     def _steps(
         self,
@@ -155,14 +159,29 @@ class Model(nn.Module):
                 x = torch.lerp(x, kept[skip.source], skip.weight)
             if layer in self._kept:
                 kept[layer] = x
-            x = block(x, steps[of[layer]], pages)
+            run = self._last.mix if block is self._last else block
+            x = run(x, steps[of[layer]], pages)
             self.progress += 1
         return x
+
+    @property
+    def _defers(self) -> bool:
+        """Whether what follows the last mixer waits for `logits`. Nothing but the head reads it
+        then, of one token of a prompt: the others are spared the feed-forward of a layer."""
+        return self.alone and self.pooler is None
+
+    def _finished(self, hidden: Tensor) -> Tensor:
+        """What follows the last mixer, to the final normed states, which the head reads."""
+        if self._last is not None:
+            hidden = self._last.feed(hidden)
+        if self.norm is not None:
+            hidden = self.norm(hidden)
+        return hidden if self.project is None else self.project(hidden)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, hidden] rows of `forward`'s result to float32 [R, vocab]."""
-        logits: Tensor = self.head(hidden)
+        logits: Tensor = self.head(self._finished(hidden) if self._defers else hidden)
         return logits
 
 

@@ -112,13 +112,14 @@ def exchange(model: Model, hidden: int, lockstep: Lockstep) -> None:
     for module in list(model.modules()):
         if isinstance(module, Moe):
             module.register_module("experts", _exchanged(module, hidden, lockstep))
+    # Every rank takes part in every layer of a step, and not every rank asks for logits.
+    model.alone = False
 
 
 def _exchanged(moe: Moe, hidden: int, lockstep: Lockstep) -> nn.Module:
-    settings = moe.router.settings
-    if settings.kind == "expert_choice":
+    if moe.router.together:
         raise SettingsError(
             "--router expert_choice: what a token gets would depend on who else is on its rank. "
             "Leave out --data-parallel or --enable-expert-parallel."
         )
-    return Exchanged(moe.experts, settings.top_k, hidden, lockstep)
+    return Exchanged(moe.experts, moe.router.settings.top_k, hidden, lockstep)

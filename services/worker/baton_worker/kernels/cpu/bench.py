@@ -27,6 +27,9 @@ _ROWS = (1, 8, 32, 64, 128)
 _REPEATS = 7
 _SECONDS = 1.0
 """No further repeat of one number of rows begins after so long: a busy machine takes longer."""
+_REST = 0.01
+"""Seconds before a form is timed. Until then the threads that oneDNN has used wait for more by
+spinning, on a core that the next form has need of."""
 
 
 def candidates(dtype: torch.dtype) -> dict[str, list[LinearKernel]]:
@@ -67,6 +70,7 @@ def seconds(
 
 
 def _timed(kernels: list[LinearKernel], inputs: list[Tensor]) -> float:
+    time.sleep(_REST)
     begin = time.perf_counter()
     for kernel, x in zip(kernels, inputs, strict=True):
         kernel(x)

@@ -88,6 +88,34 @@ struct Exception {
     Bf16 value;
 };
 
+// The exceptions of a segment on a way through it in halves of units, each a vector of left and one
+// of right columns: those halves that have one pass through memory, the others stay in registers.
+class Patches {
+  public:
+    Patches(const Exception* first, const Exception* end) : next_(first), end_(end) { look(); }
+
+    void apply(int half, IntVec& left, IntVec& right) {
+        if (half != due_) [[likely]] return;
+        alignas(64) Bf16 words[kHalfWords];
+        store_bytes(words, left);
+        store_bytes(words + kHalfWords / 2, right);
+        for (; half == due_; look()) {
+            words[next_->at % kHalfWords] = next_->value;
+            ++next_;
+        }
+        left = load_bytes(words);
+        right = load_bytes(words + kHalfWords / 2);
+    }
+
+  private:
+    static constexpr int kHalfWords = kPlainUnitBytes / 2 / sizeof(Bf16);
+
+    void look() { due_ = next_ == end_ ? -1 : next_->at / kHalfWords; }
+
+    const Exception *next_, *end_;
+    int due_;  // the half that the next one is in
+};
+
 // A packed weight.
 struct CompactPanels {
     const std::uint8_t* units;
@@ -114,10 +142,9 @@ struct CompactPanels {
         prefetch(reinterpret_cast<const std::uint8_t*>(next), kColumns * sizeof *next);
     }
 
-    // Whether a segment has no exceptions.
-    bool is_regular(std::int64_t panel, std::int64_t segment) const {
+    Patches patches(std::int64_t panel, std::int64_t segment) const {
         const std::uint32_t* start = starts + panel * segments_of(depth) + segment;
-        return start[0] == start[1];
+        return {exceptions + start[0], exceptions + start[1]};
     }
 
     int units_in(std::int64_t segment) const {

@@ -98,14 +98,14 @@ void accumulate(Sums<M>& sums, const std::uint8_t* chunk, const typename Arithme
     }
 }
 
-// The same for a whole segment of a compact panel without exceptions. If `Keep`, what has been
-// expanded goes to `kept`.
+// The same for a whole segment of a compact panel. If `Keep`, what has been expanded goes to `kept`.
 template <class Arithmetic, bool Keep, int M>
-void accumulate(Sums<M>& sums, const std::uint8_t* unit, Words bases,
+void accumulate(Sums<M>& sums, const std::uint8_t* unit, Words bases, Patches patches,
                 const typename Arithmetic::Element* x, std::uint8_t* kept) {
     // In registers: `kept` might be where `sums` is, for all that the compiler knows.
     Sums<M> mine = sums;
-    const auto add = [&](IntVec left, IntVec right) {
+    const auto add = [&](int half, IntVec left, IntVec right) {
+        patches.apply(half, left, right);
         if constexpr (Keep) {
             store_bytes(kept, left);
             store_bytes(kept + kVectorBytes, right);
@@ -116,13 +116,13 @@ void accumulate(Sums<M>& sums, const std::uint8_t* unit, Words bases,
     };
     for (int i = 0; i < kSegmentUnits; ++i, unit += kUnitBytes) {
         prefetch(unit + kAhead<M>, kUnitBytes);
-        add(expand_vector<0>(unit, bases.left), expand_vector<1>(unit, bases.right));
-        add(expand_vector<2>(unit, bases.left), expand_vector<3>(unit, bases.right));
+        add(2 * i, expand_vector<0>(unit, bases.left), expand_vector<1>(unit, bases.right));
+        add(2 * i + 1, expand_vector<2>(unit, bases.left), expand_vector<3>(unit, bases.right));
     }
     sums = mine;
 }
 
-// The same for a whole compact panel. Segments with exceptions pass through memory.
+// The same for a whole compact panel. A segment that is not whole passes through memory.
 template <class Arithmetic, bool Keep, int M>
 void accumulate(Sums<M>& sums, const CompactPanels& weight, std::int64_t panel,
                 const typename Arithmetic::Element* x, std::uint8_t* kept) {
@@ -133,9 +133,10 @@ void accumulate(Sums<M>& sums, const CompactPanels& weight, std::int64_t panel,
     for (std::int64_t segment = 0; left > 0; ++segment, left -= kChunks, x += kSteps * M) {
         std::uint8_t* expanded = Keep ? kept + segment * kSegmentBytes : passing;
         weight.prefetch_others(panel, segment);
-        if (left >= kChunks && weight.is_regular(panel, segment)) {
-            const std::uint8_t* units = weight.segment(panel, segment);
-            accumulate<Arithmetic, Keep>(sums, units, weight.bases_of(panel), x, expanded);
+        if (left >= kChunks) {
+            accumulate<Arithmetic, Keep>(sums, weight.segment(panel, segment),
+                                         weight.bases_of(panel), weight.patches(panel, segment), x,
+                                         expanded);
             continue;
         }
         const auto ask = [](const std::uint8_t* unit) { prefetch(unit + kAhead<M>, kUnitBytes); };
