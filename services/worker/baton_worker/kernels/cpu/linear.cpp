@@ -149,8 +149,9 @@ template <class Format, class Arithmetic, class T>
 class Product {
   public:
     using Element = typename Arithmetic::Element;
-    // What the vector registers hold: two sums per row, and two more while a group is summed.
-    static constexpr int kMaxRows = (kWidth == 16 ? 12 : 6) / (Format::kScaled ? 2 : 1);
+    // What the vector registers hold: two sums per row. While a group is summed the sums of those
+    // before wait in memory; a third of the registers is for codes and what they become.
+    static constexpr int kMaxRows = (kWidth == 16 ? 12 : 6) * (Format::kScaled ? 2 : 3) / 3;
     static constexpr std::int64_t kSlab = 32 * kMaxRows;  // rows whose elements stay in cache
 
     explicit Product(const Call& call)
