@@ -74,14 +74,20 @@ struct Sums {
 template <class Format, int M>
 constexpr bool kAsks = !kIsCompact<Format> && (M <= 4 || !Format::kScaled);
 
+// Whether a block of M rows may be one of several: they are nearly of one size.
+template <int M>
+constexpr bool kIsOneOfSeveral = M > 1;
+
 // Add rows times columns of some chunks of a panel. `x` holds the elements of the M rows step by
-// step, `totals` the sum of each row's activations group by group, if the format has minima.
+// step, `totals` the sum of each row's activations group by group, if the format has minima. On the
+// way it asks for what is to be read `ahead`.
 template <class Format, class Arithmetic, int M>
 void accumulate(Sums<M>& sums, const std::uint8_t* chunk, const typename Arithmetic::Element* x,
-                const float* totals, std::int64_t chunks) {
+                const float* totals, std::int64_t chunks, Ahead& ahead) {
     constexpr int kSteps = Format::kChunk / Format::kGroups / Arithmetic::kStep;
     for (std::int64_t i = 0; i < chunks; ++i, chunk += Format::kBytes) {
         if constexpr (kAsks<Format, M>) prefetch(chunk + kAhead<M>, Format::kBytes);
+        if constexpr (kIsOneOfSeveral<M>) ahead.ask();
         for (int group = 0; group < Format::kGroups; ++group, x += kSteps * M) {
             if constexpr (Format::kScaled) {
                 Sums<M> part;
@@ -141,7 +147,9 @@ void accumulate(Sums<M>& sums, const CompactPanels& weight, std::int64_t panel,
         }
         const auto ask = [](const std::uint8_t* unit) { prefetch(unit + kAhead<M>, kUnitBytes); };
         weight.expand(panel, segment, expanded, ask);
-        accumulate<Compact, Arithmetic, M>(sums, expanded, x, nullptr, std::min(kChunks, left));
+        Ahead none;
+        accumulate<Compact, Arithmetic, M>(sums, expanded, x, nullptr, std::min(kChunks, left),
+                                           none);
     }
 }
 
@@ -252,12 +260,15 @@ class Product {
             for (std::int64_t i = from; i < to; ++i) {
                 const std::int64_t panel = i / parts, part = i % parts;
                 Chunks chunks = chunks_of(panel, blocks);
+                const bool goes_on = parts == 1 && i + 1 < to;
+                const Ahead next = goes_on ? next_panel(panel, blocks) : Ahead{};
                 for (std::int64_t b = blocks * part / parts; b < blocks * (part + 1) / parts; ++b) {
                     const std::int64_t begin = b * rows / blocks, end = (b + 1) * rows / blocks;
                     const Rows some{x.elements + elements_before(begin, b),
                                     x.totals + begin * groups()};
                     kTiles[end - begin - 1](*this, first + begin, panel, chunks, some);
                     if (chunks.kept != nullptr) chunks.ready = chunks.kept;
+                    if (b == blocks * part / parts) chunks.ahead = next;
                 }
             }
         });
@@ -268,7 +279,22 @@ class Product {
     struct Chunks {
         const std::uint8_t* ready;
         std::uint8_t* kept;
+        Ahead ahead = {};
     };
+
+    // The first block of rows that meets a panel waits for memory, and those behind it have no need
+    // of any: they ask for the next panel.
+    Ahead next_panel(std::int64_t panel, std::int64_t blocks) const {
+        if (blocks < 2) return {};
+        const std::int64_t asks = (blocks - 1) * chunks_;
+        if constexpr (kIsCompact<Format>) {
+            const std::int64_t bytes = units_of(call_.weight.depth) * kUnitBytes;
+            return {call_.weight.compact().panel(panel + 1), bytes, asks};
+        } else {
+            const std::int64_t bytes = chunks_ * Format::kBytes;
+            return {call_.weight.panels + (panel + 1) * bytes, bytes, asks};
+        }
+    }
 
     Chunks chunks_of(std::int64_t panel, std::int64_t blocks) const {
         if constexpr (!kIsCompact<Format>) {
@@ -281,7 +307,7 @@ class Product {
 
     template <int M>
     static void block(const Product& self, std::int64_t row, std::int64_t panel,
-                      const Chunks& chunks, const Rows& x) {
+                      Chunks& chunks, const Rows& x) {
         Sums<M> sums;
         if constexpr (kIsCompact<Format>) {
             if (chunks.ready == nullptr) {
@@ -294,7 +320,8 @@ class Product {
                 return self.finish_all(sums, row, panel);
             }
         }
-        accumulate<Format, Arithmetic, M>(sums, chunks.ready, x.elements, x.totals, self.chunks_);
+        accumulate<Format, Arithmetic, M>(sums, chunks.ready, x.elements, x.totals, self.chunks_,
+                                          chunks.ahead);
         self.finish_all(sums, row, panel);
     }
 
@@ -309,8 +336,7 @@ class Product {
         finish<T>(call_, panel, {left[0], right[0], kWidth, row, M});
     }
 
-    using Tile = void (*)(const Product&, std::int64_t, std::int64_t, const Chunks&,
-                          const Rows&);
+    using Tile = void (*)(const Product&, std::int64_t, std::int64_t, Chunks&, const Rows&);
     template <int... M>
     static constexpr std::array<Tile, kMaxRows> tiles(std::integer_sequence<int, M...>) {
         return {block<M + 1>...};

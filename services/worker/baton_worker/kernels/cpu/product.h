@@ -92,6 +92,28 @@ std::uint8_t* workspace(std::size_t wanted) {
     return static_cast<std::uint8_t*>(memory.get());
 }
 
+// Asks for bytes step by step, into the second cache; in the end for the last line again.
+class Ahead {
+  public:
+    Ahead() = default;
+    Ahead(const std::uint8_t* from, std::int64_t bytes, std::int64_t steps)
+        : at_(from), last_(from + bytes), each_(lines((bytes + steps - 1) / steps)) {}
+
+    void ask() {
+        prefetch_later(at_, each_);
+        at_ = std::min(at_ + each_, last_);
+    }
+
+  private:
+    static std::int64_t lines(std::int64_t bytes) {
+        constexpr std::int64_t kLine = 64;
+        return (bytes + kLine - 1) / kLine * kLine;
+    }
+
+    const std::uint8_t *at_ = nullptr, *last_ = nullptr;
+    std::int64_t each_ = 0;
+};
+
 // x [rows][k] with `stride` elements between rows to the sum of every group of k, [group][row].
 // Quantised weights have no odd end.
 template <int Group, class T>

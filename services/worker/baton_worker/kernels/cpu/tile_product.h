@@ -15,23 +15,6 @@
 namespace baton {
 namespace {
 
-// Asks for bytes step by step, into the second cache.
-class Ahead {
-  public:
-    Ahead(const std::uint8_t* from, std::int64_t bytes, std::int64_t steps)
-        : at_(from), bytes_((bytes + steps * kLine - 1) / (steps * kLine) * kLine) {}
-
-    void ask() {
-        prefetch_later(at_, bytes_);
-        at_ += bytes_;
-    }
-
-  private:
-    static constexpr int kLine = 64;
-    const std::uint8_t* at_;
-    const std::int64_t bytes_;
-};
-
 template <class Format>
 class TileProduct {
   public:
