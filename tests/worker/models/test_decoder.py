@@ -17,6 +17,7 @@ from baton_worker.layers.attention import Attention
 from baton_worker.layers.layer import Site
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Glu
+from baton_worker.layers.moe import Moe
 from baton_worker.models import LoadedModel, load_model
 from baton_worker.models.build import build
 from baton_worker.models.decoder import Model
@@ -123,7 +124,7 @@ def fed(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ffn, seen = model.blocks[-1].ffn, list[int]()
     plain = type(ffn).forward
 
-    def forward(self: Glu, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+    def forward(self: Glu | Moe, x: torch.Tensor, *rest: Any) -> torch.Tensor:
         if self is ffn:
             seen.append(len(x))
         return plain(self, x, *rest)
@@ -156,3 +157,15 @@ def test_a_pooler_sees_every_token_behind_every_layer(
     given.model.pooler = Pooler(recipe, Site(CPU, torch.float32))
     final = driver(given, 1).hidden({0: [5, 6, 7, 8]})
     assert seen == [4] and not torch.equal(states, final)
+
+
+def test_experts_that_choose_tokens_see_every_token(
+    tmp_path: Path, driver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.save_checkpoint(tmp_path, "MixtralForCausalLM")
+    for router, answered in (("top_k", [1]), ("expert_choice", [4])):
+        given = load_model(tmp_path, device=CPU, dtype=torch.float32, router=router)
+        with monkeypatch.context() as patched:
+            seen = fed(given.model, patched)
+            given.model.logits(driver(given, 1).hidden({0: [5, 6, 7, 8]})[-1:])
+        assert seen == answered

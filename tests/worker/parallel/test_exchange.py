@@ -93,6 +93,30 @@ def test_a_token_does_not_see_who_else_is_there(tmp_path: Path) -> None:
     assert torch.equal(alone, crowded)
 
 
+def test_a_step_that_answers_nothing_takes_part_in_every_layer(tmp_path: Path) -> None:
+    """A chunk in the middle of a prompt: the ranks that lend their experts count on the last layer
+    too."""
+    tiny.save_checkpoint(tmp_path, "Qwen3MoeForCausalLM")
+    text = PROMPTS[0][0]
+
+    def part(ranks: Any) -> Tensor | None:
+        lockstep = Lockstep(ranks, "allgather_reducescatter", CPU)
+        part = loaded(tmp_path, lockstep=lockstep, experts="linear")
+        model = LockstepModel(part.model, lockstep)
+        if ranks.rank:
+            for _ in range(2):
+                assert lockstep.agree(0)
+                model.lend(CPU)
+            return None
+        run = Driver(replace(part, model=model), 1)
+        run.hidden({0: text[:9]})
+        return run.step({0: text[9:]})[0]
+
+    found, _ = together(2, part)
+    assert found is not None
+    torch.testing.assert_close(found, Driver(loaded(tmp_path), 1).step({0: text})[0][9:])
+
+
 @pytest.mark.row("F06.04")
 @pytest.mark.parametrize("architecture", ["DeepseekV3ForCausalLM", "Qwen2MoeForCausalLM"])
 def test_shared_experts_run_while_tokens_travel(
