@@ -61,9 +61,8 @@ class Model(nn.Module):
         """By layer."""
         self.pooler: Pooler | None = None
         """What makes answers of the states beside text; set before the weights are filled."""
-        last = self.blocks[-1]
-        self._last = last if isinstance(last, Sequential) else None
-        self.alone = not any(isinstance(m, Router) and m.together for m in last.modules())
+        routers = [m for m in self.blocks[-1].modules() if isinstance(m, Router)]
+        self.alone = not any(router.together for router in routers)
         """Whether what the last layer makes of a token after its mixer is of that token alone."""
         self.progress = 0
         """Layers run since the model was built: advances within a step, for whoever watches."""
@@ -152,17 +151,23 @@ class Model(nn.Module):
 
     def _through(self, x: Tensor, steps: list[Step], cache: KVCache) -> Tensor:
         """The stream [T, hidden] through every block."""
-        kept, of = dict[int, Tensor](), cache.groups.of
+        kept, of, last = dict[int, Tensor](), cache.groups.of, self._last
         for layer, (block, pages) in enumerate(zip(self.blocks, cache.views, strict=True)):
             if layer in self._skips:
                 skip = self._skips[layer]
                 x = torch.lerp(x, kept[skip.source], skip.weight)
             if layer in self._kept:
                 kept[layer] = x
-            run = self._last.mix if block is self._last else block
+            run = last.mix if last is block else block
             x = run(x, steps[of[layer]], pages)
             self.progress += 1
         return x
+
+    @property
+    def _last(self) -> Sequential | None:
+        """The last block, if what follows its mixer can be run apart."""
+        last = self.blocks[-1]
+        return last if isinstance(last, Sequential) else None
 
     @property
     def _defers(self) -> bool:
@@ -172,8 +177,8 @@ class Model(nn.Module):
 
     def _finished(self, hidden: Tensor) -> Tensor:
         """What follows the last mixer, to the final normed states, which the head reads."""
-        if self._last is not None:
-            hidden = self._last.feed(hidden)
+        if (last := self._last) is not None:
+            hidden = last.feed(hidden)
         if self.norm is not None:
             hidden = self.norm(hidden)
         return hidden if self.project is None else self.project(hidden)

@@ -268,7 +268,7 @@ class Product {
                                     x.totals + begin * groups()};
                     kTiles[end - begin - 1](*this, first + begin, panel, chunks, some);
                     if (chunks.kept != nullptr) chunks.ready = chunks.kept;
-                    if (b == blocks * part / parts) chunks.ahead = next;
+                    if (b == 0) chunks.ahead = next;
                 }
             }
         });
