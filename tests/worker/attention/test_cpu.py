@@ -155,6 +155,7 @@ class Sequence:
     pages: torch.Tensor
     table: list[int]
     kernels: ctypes.CDLL
+    page_size: int = 16
 
     LENGTH = 700
 
@@ -174,12 +175,19 @@ class Sequence:
     def run(self, *rows: tuple[int, int]) -> list[torch.Tensor]:
         """The results of rows (count, start), each as if it were a sequence of its own."""
         counts, starts = zip(*rows, strict=True)
-        batch = AttentionBatch.build(counts, starts, [self.table] * len(rows), 16, CPU)
+        batch = AttentionBatch.build(counts, starts, [self.table] * len(rows), self.page_size, CPU)
         query = torch.cat([self.query[start : start + count] for count, start in rows])
         backend = CpuBackend(self.kernels)
         assert backend.refuses(self.call) is None
         out = backend.forward(backend.plan(batch, self.call), query, self.pages)
         return list(out.split(list(counts)))
+
+    def in_pages_of(self, size: int) -> Sequence:
+        """The same memory in smaller pages."""
+        parts = self.page_size // size
+        table = [page * parts + part for page in self.table for part in range(parts)]
+        pages = self.pages.view(-1, size, *self.pages.shape[2:])
+        return replace(self, pages=pages, table=table, page_size=size)
 
     def in_chunks(self, size: int) -> torch.Tensor:
         """All tokens, chunk after chunk."""
@@ -213,6 +221,21 @@ def test_a_token_has_the_same_bits_in_every_batch_chunk_and_thread(
         mixed = sequence.run((1, 640), (250, 300), (3, 5), (1, 0))
         for part, (count, start) in zip(mixed, ((1, 640), (250, 300), (3, 5), (1, 0)), strict=True):
             assert torch.equal(part, whole[start : start + count])
+
+
+@pytest.mark.row("F04.02")
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("head_dim", [48, 64])
+def test_a_token_has_the_same_bits_however_its_keys_are_paged(
+    kernels: ctypes.CDLL, dtype: torch.dtype, head_dim: int
+) -> None:
+    call = AttentionCall(6, 2, head_dim, 0.125, None, dtype, CPU)
+    sequence = Sequence.make(call, kernels)
+    rows = ((1, 640), (100, 300), (4, 5), (1, 15))
+    expected = sequence.run(*rows)
+    for size in (1, 4, 8):
+        found = sequence.in_pages_of(size).run(*rows)
+        assert all(map(torch.equal, found, expected)), size
 
 
 def test_what_is_in_a_page_beyond_the_sequence_does_not_matter(

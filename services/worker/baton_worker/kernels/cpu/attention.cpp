@@ -15,6 +15,10 @@
 //   * A key that a query may not see weighs exactly 0, and a block of such keys changes nothing.
 //
 // A key head is read once for all query heads that share it.
+//
+// Where the CPU has tiles, both products of bfloat16 run on them. Such a chain takes what lies at
+// even places and at odd ones apart, 32 at a time, whichever factor has the tile's rows: keys as
+// they lie in their page where queries are few, else packed as they are without tiles.
 
 #include <algorithm>
 #include <cmath>
@@ -22,10 +26,12 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "pages.h"
 #include "team.h"
+#include "tile_attention.h"
 
 namespace baton {
 namespace {
@@ -149,6 +155,21 @@ using Fast = float;
 
 #endif
 
+#if defined(__AMX_BF16__)
+template <class X>
+constexpr bool kTiled = sizeof(X) == sizeof(Bf16);
+constexpr int kRowsTogether = kTileRows;
+#else
+template <class X>
+constexpr bool kTiled = false;
+constexpr int kRowsTogether = 1;
+#endif
+
+// Rows of queries and of their sums that there must be room for: tiles write whole tiles.
+constexpr int with_room(int rows) {
+    return (rows + kRowsTogether - 1) / kRowsTogether * kRowsTogether;
+}
+
 // ---- scratch ------------------------------------------------------------------------------------
 
 // Memory of one thread, reused by every call.
@@ -181,9 +202,12 @@ Softmax take_softmax(Scratch& from, int rows, int dim) {
     Softmax state;
     state.most = from.take(rows);
     state.total = from.take(rows);
-    state.sum = from.take(size_t(rows) * dim);
+    state.sum = from.take(size_t(with_room(rows)) * dim);
     return state;
 }
+
+// Floats of a Softmax at most.
+size_t softmax_size(int rows, int dim) { return size_t(with_room(rows)) * (dim + 2) + 64; }
 
 void clear(Softmax& state, int rows, int dim) {
     std::fill_n(state.most, rows, kHidden);
@@ -292,6 +316,10 @@ void pack_values(const Located<P>& from, const Located<P>& next, int64_t distanc
             const Vec b = paired ? read(from.key[i + 1] + distance, channel) : zero();
             interleave<X>(a, b, values + i / kPerWord<X> * dim + channel);
         }
+    }
+    if constexpr (kTiled<X>) {
+        const int words = (from.count + 1) / 2;
+        std::fill_n(values + words * dim, (round_up(words, kRowsTogether) - words) * dim, 0.0f);
     }
 }
 
@@ -451,27 +479,35 @@ float exp_one(float x) {
 // Nothing seen yet is -inf, and -inf - -inf is no number: measured from 0 it weighs 0, as it must.
 float base_of(float most) { return most == kHidden ? 0.0f : most; }
 
+// The products [n][kBlock] of n queries with a block become weights, in place; `fade` is what is
+// left of their sums so far.
+template <class X>
+void soften(int n, const Call& call, const Asker* askers, const Block& block, Softmax state,
+            float* scores, float* fade) {
+    float most[kWidth];
+    for (int i = 0; i < n; i++) {
+        const float greatest = finish_scores(call, askers[i], block, scores + i * kBlock);
+        // NaN must win, so that a broken sequence shows.
+        most[i] = greatest <= state.most[i] ? state.most[i] : greatest;
+        fade[i] = state.most[i] - base_of(most[i]);
+    }
+    store(fade, exp(load(fade)));
+    for (int i = 0; i < n; i++) {
+        const float added = finish_weights<X>(scores + i * kBlock, base_of(most[i]));
+        state.total[i] = state.total[i] * fade[i] + added;
+        state.most[i] = most[i];
+    }
+}
+
 // N query rows, `stride` words apart, to one block.
 template <class X, int N>
 void attend_tile(const Call& call, const Asker* askers, const float* query, int stride,
                  const Block& block, int dim, Softmax state) {
     static_assert(N <= kWidth, "the fades of a tile are one register");
     alignas(64) float scores[N * kBlock], fade[kWidth] = {};
-    float most[N];
     const int num_words = (call.head_dim + kPerWord<X> - 1) / kPerWord<X>;
     score<X, N>(query, block.keys, num_words, stride, scores);
-    for (int n = 0; n < N; n++) {
-        const float greatest = finish_scores(call, askers[n], block, scores + n * kBlock);
-        // NaN must win, so that a broken sequence shows.
-        most[n] = greatest <= state.most[n] ? state.most[n] : greatest;
-        fade[n] = state.most[n] - base_of(most[n]);
-    }
-    store(fade, exp(load(fade)));
-    for (int n = 0; n < N; n++) {
-        const float added = finish_weights<X>(scores + n * kBlock, base_of(most[n]));
-        state.total[n] = state.total[n] * fade[n] + added;
-        state.most[n] = most[n];
-    }
+    soften<X>(N, call, askers, block, state, scores, fade);
     const int used = (block.count + kPerWord<X> - 1) / kPerWord<X>;
     weigh<X, N>(scores, block.values, used, dim, fade, state.sum);
 }
@@ -485,6 +521,76 @@ void attend_rows(int n, const Call& call, const Asker* askers, const float* quer
     else if constexpr (N > 1)
         attend_rows<X, N - 1>(n, call, askers, query, stride, block, dim, state);
 }
+
+// Memory of a task: its queries [row][word], and turned if they are one tile; a packed block.
+struct Room {
+    float *query, *turned, *keys, *values;
+};
+
+// ---- tiles --------------------------------------------------------------------------------------
+#if defined(__AMX_BF16__)
+
+// All queries of a task, which are one tile of them, turned: [word][16].
+void turn_queries(const float* query, int rows, int words, float* turned) {
+    for (int w = 0; w < words; w++)
+        for (int r = 0; r < kTileRows; r++)
+            turned[w * kTileRows + r] = r < rows ? query[r * words + w] : 0.0f;
+}
+
+// Up to sixteen keys from `first` on, with the channels that pad them.
+template <class P>
+void copy_keys(const Located<P>& from, int first, const Width& width, Bf16* to) {
+    Reader<Bf16, P> read(width.key);
+    for (int i = first; i < first + kTileRows; i++, to += width.keys)
+        for (int channel = 0; channel < width.keys; channel += 2 * kWidth) {
+            const Vec some = i < from.count ? read(from.key[i], channel) : zero();
+            store_bytes(reinterpret_cast<std::uint8_t*>(to + channel), as_int(some));
+        }
+}
+
+// Scores [n][kBlock] of the turned queries with keys that lie in pages, `step` apart within one.
+// Those that tiles cannot read there are copied. Meanwhile the `next` keys are on their way.
+template <class P>
+void score_keys(const Located<P>& from, const Located<P>& next, int64_t step, const Width& width,
+                const Room& room, int n, float* scores) {
+    constexpr int kLast = kTileRows - 1;
+    alignas(64) float products[kBlock * kTileRows];
+    const auto lie = [&](int first) {
+        return std::is_same_v<P, Bf16> && width.keys == width.key && first + kLast < from.count &&
+               from.key[first + kLast] - from.key[first] == kLast * step;
+    };
+    for (int first = 0; first < from.count; first += kTileRows) {
+        next.prefetch(first, kTileRows, 0, width.key);
+        const void* keys = room.keys;
+        int64_t bytes = width.keys * int64_t{sizeof(Bf16)};
+        if (lie(first))
+            keys = from.key[first], bytes = step * int64_t{sizeof(P)};
+        else
+            copy_keys(from, first, width, reinterpret_cast<Bf16*>(room.keys));
+        score_lying_keys(keys, bytes, room.turned, width.keys / 2, products + first * kTileRows);
+    }
+    for (int first = 0; first < from.count; first += kTileRows)
+        for (int q = 0; q < n; q += 4)
+            turn_four(products + first * kTileRows + q, scores + q * kBlock + first, kBlock);
+}
+
+// As `attend_tile` for n <= 16 rows whose products with the block's keys are known.
+void weigh_tile(int n, const Call& call, const Asker* askers, const Block& block, int dim,
+                Softmax state, float* scores) {
+    alignas(64) float fade[kWidth] = {};
+    soften<Bf16>(n, call, askers, block, state, scores, fade);
+    for (int r = 0; r < n; r++)
+        for (int d = 0; d < dim; d += kWidth)
+            store(state.sum + r * dim + d, load(state.sum + r * dim + d) * set1(fade[r]));
+    const int words = round_up((block.count + 1) / 2, kTileRows);
+    int d = 0;
+    for (; d + 4 * kTileRows <= dim; d += 4 * kTileRows)
+        weigh_on_tiles<4>(scores, kBlock, block.values + d, words, dim, state.sum + d);
+    for (; d < dim; d += 2 * kTileRows)
+        weigh_on_tiles<2>(scores, kBlock, block.values + d, words, dim, state.sum + d);
+}
+
+#endif
 
 // into += from, for one query row.
 void merge_row(Softmax into, Softmax from, int r, int dim) {
@@ -582,28 +688,56 @@ void copy_query(const Job<T, P>& job, const Task& task, int rows, float* to) {
     }
 }
 
+// Whether a task's queries are one tile, so that keys need not be packed.
+template <class X>
+bool takes_lying_keys(int rows) {
+    return kTiled<X> && rows <= kRowsTogether;
+}
+
+// Calls with(r, n, state) for the rows [r, r + n) of a task that see something of a block.
+template <int kMost, class With>
+void for_seeing(const std::vector<Asker>& askers, int begin, int end, Softmax state, int dim,
+                const With& with) {
+    const int rows = int(askers.size());
+    for (int r = 0; r < rows; r += kMost) {
+        const int n = std::min(kMost, rows - r);
+        const auto blind = [&](const Asker& asker) { return asker.sees_none(begin, end); };
+        if (std::all_of(&askers[r], &askers[r] + n, blind)) continue;
+        with(r, n, Softmax{state.most + r, state.total + r, state.sum + int64_t(r) * dim});
+    }
+}
+
 // All query rows of a task to one block of keys. `next` is the block that comes after it.
 template <class X, class T, class P>
 void attend_block(const Job<T, P>& job, const Task& task, const std::vector<Asker>& askers,
-                  const float* query, float* keys, float* values, int begin,
-                  const Located<P>& next, Softmax state) {
+                  const Room& room, int begin, const Located<P>& next, Softmax state) {
     const Located<P> here = job.keys(task, begin);
+    const Width& width = job.width;
     const int end = begin + here.count;
-    const int start = job.start(task.row), dim = job.width.values;
-    pack_keys<X>(here, next, job.width.key, job.width.keys, keys);
-    pack_values<X>(here, next, job.strides.value, job.width.value, dim, values);
+    const int start = job.start(task.row), dim = width.values;
+    const bool lying = takes_lying_keys<X>(int(askers.size()));
+    if (!lying) pack_keys<X>(here, next, width.key, width.keys, room.keys);
+    pack_values<X>(here, next, job.strides.value, width.value, dim, room.values);
     const bool tree = job.batch.depths != nullptr && end > start;
     const int32_t* depths = tree ? job.batch.depths + job.batch.query_starts[task.row] : nullptr;
-    const Block block = {keys, values, begin, end - begin, depths, start};
-    const int rows = int(askers.size()), stride = job.width.keys / kPerWord<X>;
-    for (int r = 0; r < rows; r += kTile) {
-        const int n = std::min(kTile, rows - r);
-        const auto blind = [&](const Asker& asker) { return asker.sees_none(begin, end); };
-        if (std::all_of(&askers[r], &askers[r] + n, blind)) continue;
-        const Softmax some = {state.most + r, state.total + r, state.sum + int64_t(r) * dim};
-        attend_rows<X>(n, job.call, &askers[r], query + int64_t(r) * stride, stride, block, dim,
-                       some);
+    const Block block = {room.keys, room.values, begin, end - begin, depths, start};
+    const int stride = width.keys / kPerWord<X>;
+    const auto query = [&](int r) { return room.query + int64_t(r) * stride; };
+#if defined(__AMX_BF16__)
+    if constexpr (kTiled<X>) {
+        return for_seeing<kTileRows>(askers, begin, end, state, dim, [&](int r, int n, auto some) {
+            alignas(64) float scores[kTileRows * kBlock];
+            if (lying)
+                score_keys(here, next, job.strides.token, width, room, n, scores);
+            else
+                score_on_tiles<kBlock>(query(r), stride, room.keys, stride, scores);
+            weigh_tile(n, job.call, &askers[r], block, dim, some, scores);
+        });
     }
+#endif
+    for_seeing<kTile>(askers, begin, end, state, dim, [&](int r, int n, auto some) {
+        attend_rows<X>(n, job.call, &askers[r], query(r), stride, block, dim, some);
+    });
 }
 
 // The scores of a query row as one: the sum of exp(score - most) is total. What was summed up
@@ -647,16 +781,22 @@ void run(const Job<T, P>& job, const Task& task, const Task* after,
     const Width& width = job.width;
     const int rows = task.tokens * job.group, stride = width.keys / kPerWord<X>;
     const int dim = width.values;
-    const size_t state = size_t(rows) * (dim + 32) + 64;
-    scratch.reset(size_t(rows) * stride + size_t(kBlock) * (width.keys + dim) + 2 * state + 64);
-    float* query = scratch.take(size_t(rows) * stride);
-    float* keys = scratch.take(size_t(kBlock) * width.keys);
-    float* values = scratch.take(size_t(kBlock) * dim);
+    const size_t words = size_t(with_room(rows)) * stride, turned = size_t(kRowsTogether) * stride;
+    scratch.reset(words + turned + size_t(kBlock) * (width.keys + dim) +
+                  2 * softmax_size(rows, dim) + 64);
+    const Room room = {scratch.take(words), scratch.take(turned),
+                       scratch.take(size_t(kBlock) * width.keys),
+                       scratch.take(size_t(kBlock) * dim)};
     const Softmax part = task.partial < 0 ? take_softmax(scratch, rows, dim)
                                           : partials[size_t(task.partial)];
     Softmax whole = take_softmax(scratch, rows, dim), current = part;
     clear(whole, rows, dim);
-    copy_query<X>(job, task, rows, query);
+    copy_query<X>(job, task, rows, room.query);
+#if defined(__AMX_BF16__)
+    const AttentionShapes shapes(std::min(rows, kTileRows));
+    const std::conditional_t<kTiled<X>, Tiles, NoTiles> tiles(shapes);
+    if (takes_lying_keys<X>(rows)) turn_queries(room.query, rows, stride, room.turned);
+#endif
     const std::vector<Asker> askers = askers_of(job, task);
     const int oldest = job.begin(task);
     for (int begin = task.begin; begin < task.end; begin += kPartition) {
@@ -666,7 +806,7 @@ void run(const Job<T, P>& job, const Task& task, const Task* after,
             const bool last = b + kBlock >= task.end && after != nullptr;
             const Located<P> next =
                 last ? job.keys(*after, job.begin(*after)) : job.keys(task, b + kBlock);
-            attend_block<X>(job, task, askers, query, keys, values, b, next, current);
+            attend_block<X>(job, task, askers, room, b, next, current);
         }
         if (task.partial < 0) merge(whole, current, rows, dim);
     }
@@ -693,7 +833,7 @@ class Work {
     void make_room(Scratch& from, int group, int dim) {
         size_t floats = 0;
         for (const Task& task : tasks)
-            if (task.partial >= 0) floats += size_t(task.tokens) * group * (dim + 32) + 64;
+            if (task.partial >= 0) floats += softmax_size(task.tokens * group, dim);
         from.reset(floats);
         for (const Task& task : tasks)
             if (task.partial >= 0) partials.push_back(take_softmax(from, task.tokens * group, dim));
@@ -731,7 +871,7 @@ void finish(const Job<T, P>& job, const Work& work, size_t i) {
     const Task& first = work.tasks[i];
     const int rows = first.tokens * job.group;
     const int dim = job.width.values;
-    scratch.reset(size_t(rows) * (dim + 32) + 64);
+    scratch.reset(softmax_size(rows, dim));
     Softmax whole = take_softmax(scratch, rows, dim);
     clear(whole, rows, dim);
     for (; i < work.tasks.size(); i++) {
@@ -768,11 +908,11 @@ void attend(const Call& call, const Batch& batch, const T* query, int64_t query_
             const Task* task = &work.tasks[size_t(i)];
             run<X>(job, *task, i + 1 < end ? task + 1 : nullptr, work.partials);
         }
-    });
+    }, Pieces::kUneven);
     share(worth, count, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; i++)
             if (starts_split(work, int(i))) finish(job, work, size_t(i));
-    });
+    }, Pieces::kUneven);
 }
 
 }  // namespace

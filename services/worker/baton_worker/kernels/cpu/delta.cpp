@@ -270,7 +270,7 @@ void walk_all(const Delta& how, const Chains& chains, int64_t rows) {
     share(work >= kWorthThreads, rows * how.heads, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; task++)
             walk<T>(how, chains, task / how.heads, task % how.heads);
-    });
+    }, Pieces::kUneven);
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ Vec load_up_to(const T* p, int count) {
 }
 
 template <class T, class Out, bool Whole>
-void write(const Call& call, std::int64_t at, Vec y, int count) {
+[[gnu::always_inline]] inline void write(const Call& call, std::int64_t at, Vec y, int count) {
     if (!Whole && count <= 0) return;
     if (call.residual != nullptr) {
         y = add(y, load_up_to<Whole>(static_cast<const T*>(call.residual) + at, count));

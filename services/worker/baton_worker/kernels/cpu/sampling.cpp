@@ -203,5 +203,5 @@ extern "C" void baton_sample(float* logits, std::int64_t rows, std::int64_t voca
             tokens[row] = static_cast<std::int32_t>(
                 invert(weights, vocab, least, how->uniform[row], scratch.sums));
         }
-    });
+    }, Pieces::kUneven);
 }

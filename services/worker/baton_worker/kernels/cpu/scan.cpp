@@ -112,7 +112,7 @@ void walk_all(const Scan& how, const Chains& chains, int64_t rows) {
     share(worth, rows * groups, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; task++)
             walk<T>(how, chains, task / groups, task % groups * kChannels);
-    });
+    }, Pieces::kUneven);
 }
 
 }  // namespace

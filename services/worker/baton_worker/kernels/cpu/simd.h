@@ -272,7 +272,7 @@ inline float to_float(Bf16 x) {
 
 // 2^n e^r for whole n and r in [-ln 2 / 2, ln 2 / 2], by a polynomial (the coefficients are those of
 // Cephes' expf).
-inline Vec scaled_exp(Vec n, Vec r) {
+[[gnu::always_inline]] inline Vec scaled_exp(Vec n, Vec r) {
     Vec p = set1(1.9875691500e-4f);
     p = fma(p, r, set1(1.3981999507e-3f));
     p = fma(p, r, set1(8.3334519073e-3f));
@@ -287,7 +287,7 @@ inline Vec scaled_exp(Vec n, Vec r) {
 
 // e^x within two units in the last place. Zero below -86.9, shortly before floats lose precision, so
 // exp(-infinity) is exactly 0; infinity above 88.72; NaN stays NaN.
-inline Vec exp(Vec x) {
+[[gnu::always_inline]] inline Vec exp(Vec x) {
     const Vec low = set1(-86.9f), high = set1(89.0f);
     // `min` and `max` return their second operand for a NaN: x goes there.
     const Vec clipped = max(low, min(high, x));

@@ -155,7 +155,7 @@ void each_head(const States& how, int64_t items, int64_t tokens, const Body& bod
     const int64_t work = tokens * how.heads * how.key_dim * how.value_dim;
     share(work >= kWorthThreads, items * how.heads, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; task++) body(task / how.heads, task % how.heads);
-    });
+    }, Pieces::kUneven);
 }
 
 template <class T>

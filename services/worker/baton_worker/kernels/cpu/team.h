@@ -22,6 +22,10 @@
 
 namespace baton {
 
+// How much of what is left a thread takes at once: its share, where all items take as long and
+// neighbours are faster together, or half of it.
+enum class Pieces { kEven, kUneven };
+
 class Team {
   public:
     // The team of the process: g++ keeps one such variable however many libraries define it. It
@@ -41,14 +45,14 @@ class Team {
     // body(begin, end) for pieces of [0, items) in any order, on as many threads as OpenMP would
     // use. Runs it here, in one piece, while the team works for another thread.
     template <class Body>
-    void share(std::int64_t items, const Body& body) {
+    void share(std::int64_t items, Pieces pieces, const Body& body) {
         const int threads = std::min(omp_get_max_threads(), kMostThreads);
         if (threads < 2 || items < 2 || items >= kClosed || busy_.exchange(true)) {
             body(std::int64_t{0}, items);
             return;
         }
         grow(threads - 1);
-        run(items, threads, &call<Body>, &body);
+        run(items, threads, pieces, &call<Body>, &body);
         busy_.store(false);
     }
 
@@ -69,12 +73,13 @@ class Team {
     static std::uint64_t loop_of(std::uint64_t ticket) { return ticket >> 32; }
     static std::int64_t next_of(std::uint64_t ticket) { return ticket & 0xffffffff; }
 
-    void run(std::int64_t items, int threads, Function function, const void* body) {
+    void run(std::int64_t items, int threads, Pieces pieces, Function function, const void* body) {
         const std::uint64_t loop = loop_of(ticket_.load()) + 1;
         // Closed while it changes: who still looks at the last loop must not take from this one.
         ticket_.store(loop << 32 | kClosed);
         items_.store(items);
         threads_.store(threads);
+        parts_.store(pieces == Pieces::kEven ? threads : 2 * threads);
         function_.store(function);
         body_.store(body);
         left_.store(items);
@@ -92,7 +97,7 @@ class Team {
             if (left <= 0) return;
             const Function function = function_.load();
             const void* body = body_.load();
-            const std::int64_t piece = std::max<std::int64_t>(1, left / (2 * threads_.load()));
+            const std::int64_t parts = parts_.load(), piece = (left + parts - 1) / parts;
             // Succeeds only if the loop is still the one whose fields have been read.
             if (!ticket_.compare_exchange_weak(ticket, ticket + piece)) continue;
             function(body, first, first + piece);
@@ -158,6 +163,7 @@ class Team {
     std::atomic<std::int64_t> items_{0};
     std::atomic<std::int64_t> left_{0};
     std::atomic<int> threads_{1};
+    std::atomic<int> parts_{1};  // what is left is divided by them, and one taken
     std::atomic<Function> function_{nullptr};
     std::atomic<const void*> body_{nullptr};
     std::atomic<bool> busy_{false};
@@ -169,9 +175,9 @@ class Team {
 
 // body(begin, end) over [0, items): shared where that is `worth` more than it costs.
 template <class Body>
-void share(bool worth, std::int64_t items, const Body& body) {
+void share(bool worth, std::int64_t items, const Body& body, Pieces pieces = Pieces::kEven) {
     if (worth) {
-        Team::get().share(items, body);
+        Team::get().share(items, pieces, body);
     } else {
         body(std::int64_t{0}, items);
     }

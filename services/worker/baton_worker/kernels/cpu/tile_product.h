@@ -127,7 +127,7 @@ class TileProduct {
     void multiply(const Slab& slab) const {
         const std::int64_t panels = call_.panels(), blocks = slab.blocks();
         const std::int64_t parts = call_.parts(blocks);
-        const TileShapes shapes(slab.tile_rows(), kDepth);
+        const ProductShapes shapes(slab.tile_rows(), kDepth);
         const bool worth = call_.worth_threads(slab.rows);
         share(worth, panels * parts, [&](std::int64_t from, std::int64_t to) {
             const Tiles tiles(shapes);

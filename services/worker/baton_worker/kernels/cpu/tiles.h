@@ -1,5 +1,4 @@
-// The tiles of AMX (Intel's Software Developer's Manual, volume 1, chapter 18): one instruction
-// takes sixteen rows of x times sixteen columns for 32 values of k.
+// What tiles do for a product of weights.
 #pragma once
 
 #if defined(__AMX_BF16__)
@@ -10,37 +9,22 @@
 #include <cstring>
 
 #include "compact.h"
+#include "tile_shapes.h"
 
 namespace baton {
 namespace {
 
-constexpr int kTileRows = 16;
 constexpr int kPairBytes = 2 * kVectorBytes;  // of a panel's weights, for two values of k
 static_assert(kColumns == 2 * kTileRows);
 
-// The shapes of tiles, as the instruction that sets them reads them: sums 0 to 3, rows of x 4 and
-// 5, weights 6 and 7. `depth` is the values of k in a tile.
-struct alignas(64) TileShapes {
-    std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    std::uint16_t row_bytes[16] = {};
-    std::uint8_t rows[16] = {};
-
-    TileShapes(int rows_of_x, int depth) {
+// Sums 0 to 3, rows of x 4 and 5, weights 6 and 7. `depth` is the values of k in a tile.
+struct ProductShapes : TileShapes {
+    ProductShapes(int rows_of_x, int depth) {
         for (int tile = 0; tile < 8; ++tile) {
-            rows[tile] = static_cast<std::uint8_t>(tile < 6 ? rows_of_x : depth / 2);
             const bool of_x = tile == 4 || tile == 5;
-            row_bytes[tile] = static_cast<std::uint16_t>(of_x ? 2 * depth : kVectorBytes);
+            set(tile, tile < 6 ? rows_of_x : depth / 2, of_x ? 2 * depth : kTileBytes);
         }
     }
-};
-
-// The tiles of this thread, until the end of the scope.
-class Tiles {
-  public:
-    explicit Tiles(const TileShapes& shapes) { _tile_loadconfig(&shapes); }
-    ~Tiles() { _tile_release(); }
-    Tiles(const Tiles&) = delete;
-    Tiles& operator=(const Tiles&) = delete;
 };
 
 // Sums of one tile of rows, or of two, for the two tiles of a panel's columns.
@@ -132,7 +116,7 @@ inline bool tiles_are_right() {
         for (int n = 0; n < kColumns; ++n) weights[k / 2][n][k % 2] = bf16(right(k, n));
     }
     BlockSums sums;
-    const TileShapes shapes(kTileRows, kDepth);
+    const ProductShapes shapes(kTileRows, kDepth);
     const Tiles tiles(shapes);
     clear_sums<true>();
     const auto* some = reinterpret_cast<const std::uint8_t*>(weights);

@@ -1,0 +1,126 @@
+// Attention's two products on tiles, for a block of keys and up to sixteen queries.
+//
+// Queries and keys, weights and values are bfloat16, two to a word. Which of a product's factors is
+// taken for its rows does not change a bit of it: its sums are those of AMX either way.
+#pragma once
+
+#if defined(__AMX_BF16__)
+
+#include "simd.h"
+#include "tile_shapes.h"
+
+namespace baton {
+namespace {
+
+// Tiles 0 to 4 have a row per query, the others sixteen.
+struct AttentionShapes : TileShapes {
+    explicit AttentionShapes(int queries) {
+        for (int tile = 0; tile < 8; ++tile) set(tile, tile < 5 ? queries : kTileRows, kTileBytes);
+    }
+};
+
+// The compiler does not know that loading a tile reads memory.
+inline void finish_writing() { asm volatile("" ::: "memory"); }
+
+// out[n][key] = query[n] . key for `Keys` keys: queries are `stride` words apart, keys lie as
+// [word][Keys]; `words` is a multiple of sixteen.
+template <int Keys>
+void score_on_tiles(const float* query, int stride, const float* keys, int words, float* out) {
+    static_assert(Keys == 4 * kTileRows);
+    constexpr int kRowBytes = Keys * sizeof(float);
+    finish_writing();
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int w = 0; w < words; w += kTileRows, keys += kTileRows * Keys) {
+        _tile_loadd(4, query + w, stride * sizeof(float));
+        _tile_loadd(5, keys, kRowBytes);
+        _tile_dpbf16ps(0, 4, 5);
+        _tile_loadd(6, keys + kTileRows, kRowBytes);
+        _tile_dpbf16ps(1, 4, 6);
+        _tile_loadd(7, keys + 2 * kTileRows, kRowBytes);
+        _tile_dpbf16ps(2, 4, 7);
+        _tile_loadd(5, keys + 3 * kTileRows, kRowBytes);
+        _tile_dpbf16ps(3, 4, 5);
+    }
+    _tile_stored(0, out, kRowBytes);
+    _tile_stored(1, out + kTileRows, kRowBytes);
+    _tile_stored(2, out + 2 * kTileRows, kRowBytes);
+    _tile_stored(3, out + 3 * kTileRows, kRowBytes);
+}
+
+// out[key][n] for sixteen keys that lie `bytes` apart, word by word: nobody has to pack them. The
+// queries are turned, [word][16].
+inline void score_lying_keys(const void* keys, std::int64_t bytes, const float* turned, int words,
+                             float* out) {
+    const auto* at = static_cast<const float*>(keys);
+    finish_writing();
+    _tile_zero(5);
+    for (int w = 0; w < words; w += kTileRows) {
+        _tile_loadd(6, at + w, bytes);
+        _tile_loadd(7, turned + w * kTileRows, kTileBytes);
+        _tile_dpbf16ps(5, 6, 7);
+    }
+    _tile_stored(5, out, kTileBytes);
+}
+
+// Four columns of sixteen rows of sixteen floats, from x on, as rows that are `stride` apart.
+inline void turn_four(const float* x, float* to, std::int64_t stride) {
+    Vec rows[4];
+    for (int i = 0; i < 4; ++i) {
+        const auto at = [x, i](int part) { return _mm_loadu_ps(x + (4 * part + i) * kTileRows); };
+        Vec row = _mm512_castps128_ps512(at(0));
+        row = _mm512_insertf32x4(row, at(1), 1);
+        row = _mm512_insertf32x4(row, at(2), 2);
+        rows[i] = _mm512_insertf32x4(row, at(3), 3);
+    }
+    const IntVec a = low_words(as_int(rows[0]), as_int(rows[1]));
+    const IntVec b = low_words(as_int(rows[2]), as_int(rows[3]));
+    const IntVec c = high_words(as_int(rows[0]), as_int(rows[1]));
+    const IntVec d = high_words(as_int(rows[2]), as_int(rows[3]));
+    store(to, as_float(low_pairs(a, b)));
+    store(to + stride, as_float(high_pairs(a, b)));
+    store(to + 2 * stride, as_float(low_pairs(c, d)));
+    store(to + 3 * stride, as_float(high_pairs(c, d)));
+}
+
+// sum[n] += weights[n] . values for W tiles of channels. Weights lie `stride` words apart, values
+// as [word][dim], sums `dim` apart; `words` is a multiple of sixteen.
+template <int W>
+void weigh_on_tiles(const float* weights, int stride, const float* values, int words, int dim,
+                    float* sum) {
+    static_assert(W == 2 || W == 4);
+    const std::int64_t bytes = dim * sizeof(float);
+    finish_writing();
+    _tile_loadd(0, sum, bytes);
+    _tile_loadd(1, sum + kTileRows, bytes);
+    if constexpr (W == 4) {
+        _tile_loadd(2, sum + 2 * kTileRows, bytes);
+        _tile_loadd(3, sum + 3 * kTileRows, bytes);
+    }
+    for (int w = 0; w < words; w += kTileRows, values += kTileRows * dim) {
+        _tile_loadd(4, weights + w, stride * sizeof(float));
+        _tile_loadd(5, values, bytes);
+        _tile_dpbf16ps(0, 4, 5);
+        _tile_loadd(6, values + kTileRows, bytes);
+        _tile_dpbf16ps(1, 4, 6);
+        if constexpr (W == 4) {
+            _tile_loadd(7, values + 2 * kTileRows, bytes);
+            _tile_dpbf16ps(2, 4, 7);
+            _tile_loadd(5, values + 3 * kTileRows, bytes);
+            _tile_dpbf16ps(3, 4, 5);
+        }
+    }
+    _tile_stored(0, sum, bytes);
+    _tile_stored(1, sum + kTileRows, bytes);
+    if constexpr (W == 4) {
+        _tile_stored(2, sum + 2 * kTileRows, bytes);
+        _tile_stored(3, sum + 3 * kTileRows, bytes);
+    }
+}
+
+}  // namespace
+}  // namespace baton
+
+#endif
