@@ -1,8 +1,8 @@
 # Every verb is one visible command. `make help` lists them.
 
 MODEL ?=
-HOST  ?= 127.0.0.1
-PORT  ?= 8000
+HOST  ?=
+PORT  ?=
 ARGS  ?=
 SECONDS ?= 60
 STREAMS ?= 32
@@ -35,7 +35,7 @@ help: ## this list
 setup: $(VENV)/dev.stamp ## everything for developing: .venv with all extras
 
 serve: $(VENV)/serve.stamp ## run the whole system on this machine (MODEL= HOST= PORT= ARGS=)
-	@$(BIN)/baton serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
+	@$(BIN)/baton serve $(MODEL) $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(ARGS)
 
 test: $(VENV)/dev.stamp ## every test that this machine can run; says what it skips and why
 	$(BIN)/python -m pytest -rs -n auto --maxprocesses $(TESTERS) --no-loadscope-reorder --durations=20 $(ARGS)

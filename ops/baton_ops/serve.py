@@ -52,6 +52,15 @@ LEASH = (sys.executable, "-m", "baton_ops.leash")
 """How a service is run so that it ends with its supervisor."""
 SPARED = ("gateway", "tokenizer", "scheduler")
 """Services that have a spare: all streams need them, and they have no model in memory."""
+_SHORT = {
+    "host": "gateway",
+    "port": "gateway",
+    "task": "worker",
+    "tensor_parallel": "worker",
+    "decode_context_parallel": "worker",
+    "enable_expert_parallel": "worker",
+}
+"""Flags that say without its name what one service is told."""
 _EXPERT_PARALLEL = "BATON_WORKER_ENABLE_EXPERT_PARALLEL"
 _TRUE = ("1", "true", "yes", "on", "t", "y")
 """How the settings spell it."""
@@ -154,19 +163,21 @@ def variables(config: Serve) -> dict[str, str]:
         group: BaseModel = getattr(config, _key(service))
         for name in group.model_fields_set:
             given[env_prefix(service) + name.upper()] = str(getattr(group, name))
-    if config.host:
-        given["BATON_GATEWAY_HOST"] = config.host
-    if config.port is not None:
-        given["BATON_GATEWAY_PORT"] = str(config.port)
-    if config.task:
-        given["BATON_WORKER_TASK"] = config.task
-    if config.tensor_parallel is not None:
-        given["BATON_WORKER_TENSOR_PARALLEL"] = str(config.tensor_parallel)
-    if config.decode_context_parallel is not None:
-        given["BATON_WORKER_DECODE_CONTEXT_PARALLEL"] = str(config.decode_context_parallel)
-    if config.enable_expert_parallel:
-        given[_EXPERT_PARALLEL] = "True"
+    for name in config.model_fields_set & _SHORT.keys():
+        if value := str(getattr(config, name)):
+            _no_other(given, _SHORT[name], name, value)
+            given[env_prefix(_SHORT[name]) + name.upper()] = value
     return given
+
+
+def _no_other(given: dict[str, str], service: str, name: str, value: str) -> None:
+    """Raises `SettingsError` when a service's own flag says something else than its short one."""
+    other = given.get(env_prefix(service) + name.upper(), value)
+    if other != value:
+        flag = name.replace("_", "-")
+        raise SettingsError(
+            f"--{flag} {value} is short for --{service}.{flag}, which is {other}: give one of them."
+        )
 
 
 class Address(NamedTuple):

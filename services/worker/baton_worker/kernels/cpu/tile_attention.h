@@ -6,7 +6,8 @@
 
 #if defined(__AMX_BF16__)
 
-#include "simd.h"
+#include "keys.h"
+#include "softmax.h"
 #include "tile_shapes.h"
 
 namespace baton {
@@ -118,6 +119,66 @@ void weigh_on_tiles(const float* weights, int stride, const float* values, int w
         _tile_stored(2, sum + 2 * kTileRows, bytes);
         _tile_stored(3, sum + 3 * kTileRows, bytes);
     }
+}
+
+// All queries of a task, which are one tile of them, turned: [word][16].
+void turn_queries(const float* query, int rows, int words, float* turned) {
+    for (int w = 0; w < words; w++)
+        for (int r = 0; r < kTileRows; r++)
+            turned[w * kTileRows + r] = r < rows ? query[r * words + w] : 0.0f;
+}
+
+// Up to sixteen keys from `first` on, with the channels that pad them.
+template <class P>
+void copy_keys(const Located<P>& from, int first, const Width& width, Bf16* to) {
+    Reader<Bf16, P> read(width.key);
+    for (int i = first; i < first + kTileRows; i++, to += width.keys)
+        for (int channel = 0; channel < width.keys; channel += 2 * kWidth) {
+            const Vec some = i < from.count ? read(from.key[i], channel) : zero();
+            store_bytes(reinterpret_cast<std::uint8_t*>(to + channel), as_int(some));
+        }
+}
+
+// Scores [n][kBlock] of the turned queries with keys that lie in pages, `step` apart within one.
+// Those that tiles cannot read there are copied. Meanwhile the `next` keys are on their way.
+template <class P>
+void score_keys(const Located<P>& from, const Located<P>& next, int64_t step, const Width& width,
+                const Room& room, int n, float* scores) {
+    constexpr int kLast = kTileRows - 1;
+    alignas(64) float products[kBlock * kTileRows];
+    const auto lie = [&](int first) {
+        return std::is_same_v<P, Bf16> && width.keys == width.key && first + kLast < from.count &&
+               from.key[first + kLast] - from.key[first] == kLast * step;
+    };
+    for (int first = 0; first < from.count; first += kTileRows) {
+        next.prefetch(first, kTileRows, 0, width.key);
+        const void* keys = room.keys;
+        int64_t bytes = width.keys * int64_t{sizeof(Bf16)};
+        if (lie(first))
+            keys = from.key[first], bytes = step * int64_t{sizeof(P)};
+        else
+            copy_keys(from, first, width, reinterpret_cast<Bf16*>(room.keys));
+        score_lying_keys(keys, bytes, room.turned, width.keys / 2, products + first * kTileRows);
+    }
+    for (int first = 0; first < from.count; first += kTileRows)
+        for (int q = 0; q < n; q += 4)
+            turn_four(products + first * kTileRows + q, scores + q * kBlock + first, kBlock);
+}
+
+// As `attend_tile` for n <= 16 rows whose products with the block's keys are known.
+void weigh_tile(int n, const Call& call, const Asker* askers, const Block& block, int dim,
+                Softmax state, float* scores) {
+    alignas(64) float fade[kWidth] = {};
+    soften<Bf16>(n, call, askers, block, state, scores, fade);
+    for (int r = 0; r < n; r++)
+        for (int d = 0; d < dim; d += kWidth)
+            store(state.sum + r * dim + d, load(state.sum + r * dim + d) * set1(fade[r]));
+    const int words = round_up((block.count + 1) / 2, kTileRows);
+    int d = 0;
+    for (; d + 4 * kTileRows <= dim; d += 4 * kTileRows)
+        weigh_on_tiles<4>(scores, kBlock, block.values + d, words, dim, state.sum + d);
+    for (; d < dim; d += 2 * kTileRows)
+        weigh_on_tiles<2>(scores, kBlock, block.values + d, words, dim, state.sum + d);
 }
 
 }  // namespace
