@@ -20,6 +20,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from baton_worker.kernels.cpu.arena import zeros
+
 Pages: TypeAlias = tuple[int, int, int, int, int]
 """[num_pages, page_size, 1 or 2, num_kv_heads, width]"""
 
@@ -35,7 +37,7 @@ class Layout(StrEnum):
     def zeros(self, shape: Pages, *, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Pages of `shape`, each one block of memory in this order."""
         num_pages, *page = shape
-        memory = torch.zeros((num_pages, math.prod(page)), dtype=dtype, device=device)
+        memory = zeros((num_pages, math.prod(page)), dtype=dtype, device=device)
         return self.ordered(memory, shape[1:])
 
     def ordered(self, memory: Tensor, shape: tuple[int, int, int, int]) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from baton_worker.kernels.cpu.arena import zeros
 from baton_worker.kernels.layout import Layout
 from baton_worker.kernels.pages import Codes
 from baton_worker.kernels.states import Snapshots
@@ -93,7 +94,7 @@ class KVCache:
             self.layers += [self.planes[number] for number in numbers]
         else:
             starts, size = offsets(self.groups, layer_bytes(spec, page_size, dtype, codes))
-            self.planes.append(torch.zeros((num_pages, size), dtype=torch.uint8, device=device))
+            self.planes.append(zeros((num_pages, size), dtype=torch.uint8, device=device))
             self._cut(starts, shapes, state_shapes(spec), dtype)
         self.tracks = self._tracks()
         """Everything there is to pass on: the tokens of each layer, then the states."""

@@ -70,3 +70,26 @@ def test_a_kernel_without_huge_pages_costs_nothing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 12345)
     tensor = torch.arange(arena._LEAST)
     assert torch.equal(settle(Arena(), tensor), tensor)
+
+
+@pytest.mark.parametrize("shape", [(3, arena._LEAST), (2, 5), (4, 0)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.uint8])
+def test_zeros_are_there_and_nobody_elses(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    made = [arena.zeros(shape, dtype=dtype, device=torch.device("cpu")) for _ in range(2)]
+    assert all(x.shape == shape and x.dtype is dtype and not x.any() for x in made)
+    made[0].fill_(1)
+    assert made[0].all() and not made[1].any()
+
+
+def test_zeros_of_another_device_are_left_to_it() -> None:
+    made = arena.zeros((3, arena._LEAST), dtype=torch.uint8, device=torch.device("meta"))
+    assert made.device.type == "meta"
+
+
+def test_memory_of_zeros_is_taken_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[mmap.mmap] = []
+    monkeypatch.setattr(arena._POPULATOR, "add", taken.append)
+    made = arena.zeros((3, arena._LEAST), dtype=torch.uint8, device=torch.device("cpu"))
+    [memory] = taken
+    made.view(-1)[5] = 7
+    assert memory[5] == 7 and len(memory) == made.nbytes
