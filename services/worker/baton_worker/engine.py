@@ -182,6 +182,7 @@ class Engine:
         Raises:
             ModelError: they cannot be captured, whatever was said of the model.
         """
+        warmup.wake_threads()
         for plan in warmup.plans(self.resolved):
             self.step(plan)
         if self._graphed is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
+import torch
 
 from baton.protocol import NewSequence, Plan, Pooling, PoolingInfo, Sampling
 from baton.tokens import pack
@@ -18,8 +19,15 @@ _CHUNK = 128
 """Prompt tokens of the warm-up; longer chunks use the same kernels."""
 _SHORT = 4
 """Prompt tokens of each further sequence: they are there to decode together."""
+_WORTH_THREADS = 1 << 16
+"""Numbers that torch gives each thread at least, and more."""
 _ROWS = (1, 2, 4, 8, 16, 32)
 """Decode batch sizes."""
+
+
+def wake_threads() -> None:
+    """Start torch's own threads: they begin with the first operation that is worth several."""
+    torch.zeros(_WORTH_THREADS * torch.get_num_threads())
 
 
 def plans(resolved: Resolved) -> Iterator[Plan]:

@@ -61,10 +61,10 @@ def populate(memory: mmap.mmap) -> bool:
     first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     end = first + len(memory)
     for start in range(first, end, _STEP):
-        size, begun = ctypes.c_size_t(min(_STEP, end - start)), time.perf_counter()
+        size, begun = ctypes.c_size_t(min(_STEP, end - start)), time.thread_time()
         if _C.madvise(ctypes.c_void_p(start), size, _POPULATE_WRITE):
             reason = os.strerror(ctypes.get_errno())
             log.info("memory cannot be taken before it is written (%s): then it will be", reason)
             return False
-        time.sleep(time.perf_counter() - begun)
+        time.sleep(time.thread_time() - begun)
     return True
