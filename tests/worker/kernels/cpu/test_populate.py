@@ -105,7 +105,6 @@ def test_a_system_that_does_not_do_it_is_named_and_asked_no_more(
         for memory in some:
             populator.add(memory)
         wait_until(populator._waiting.empty)
-        wait_until(lambda: begin(some[0]) in asked)
     assert "memory cannot be taken before it is written (Invalid argument)" in caplog.text
     # The memory of other tests in this process may be asked for too.
     pages = {begin(memory) + offset for memory in some for offset in range(0, 9 * MIB, 4 * MIB)}
