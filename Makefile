@@ -49,7 +49,7 @@ check: $(VENV)/dev.stamp ## format, lint, types, import rules, generated files, 
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/baton settings --check
-	$(BIN)/python tests/no_torch.py
+	$(BIN)/python tests/support/no_torch.py
 	$(BIN)/python -m pytest -q tests/ops/test_k8s.py
 
 bench: $(VENV)/serve.stamp ## a load run against a server that it starts: table, JSON, plot (MODEL= ARGS=)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from baton.checkpoint.hub import resolve
 from baton.errors import HubError
-from baton.hub import resolve
 from baton.settings import Settings
-from tests.registered import registered
+from tests.support.registered_architectures import registered
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Processes that share cores must not wait for threads. It is read when torch is imported.

@@ -26,13 +26,20 @@ _TOOLS = {
 }
 
 _PARTS = {
-    ("bench", "serve"): "baton_ops.bench",
+    ("bench", "serve"): "baton_ops.bench.serve",
     ("bench", "engine"): "baton_worker.bench",
-    ("bench", "scaling"): "baton_ops.scaling",
-    ("fleet", "role"): "baton_ops.role",
-    ("fleet", "scale"): "baton_ops.scale",
+    ("bench", "scaling"): "baton_ops.bench.scaling",
+    ("fleet", "role"): "baton_ops.commands.role",
+    ("fleet", "scale"): "baton_ops.commands.scale",
 }
 """Verbs of two words; the first word alone is the first of them."""
+_ELSEWHERE = {
+    "serve": "baton_ops.supervisor.serve",
+    "bench": "baton_ops.bench.serve",
+    "peers": "baton_ops.bench.peers",
+    "matrix": "baton_ops.support_matrix.write",
+}
+"""Verbs whose module is not `baton_ops.commands.<verb>`."""
 
 
 def usage() -> str:
@@ -45,7 +52,7 @@ def usage() -> str:
 def _module(verb: str) -> str | None:
     if verb in SERVICES:
         return "baton_" + verb.replace("-", "_")
-    return f"baton_ops.{verb}" if verb in _TOOLS else None
+    return _ELSEWHERE.get(verb, f"baton_ops.commands.{verb}") if verb in _TOOLS else None
 
 
 def main() -> None:

@@ -20,8 +20,8 @@ from rich.console import Console
 
 from baton.errors import BatonError
 from baton.settings import Settings
-from baton_ops.hung import HUNG_SECONDS
-from baton_ops.stopped import STOPPED_SECONDS
+from baton_ops.supervisor.liveness import HUNG_SECONDS
+from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from tests.chaos.faults import USUAL, Kind
 from tests.chaos.report import Report
 from tests.chaos.streams import Oracle, answers, hashes, load

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 import httpx
 
 from baton.protocol import Sampling
-from baton.tokens import derive_seed
-from tests.fakes.worker import expected_tokens
+from baton.protocol.token_columns import derive_seed
+from tests.fakes.hash_worker import expected_tokens
 
 Verdict = Literal["whole", "lost", "wrong", "duplicated", "silent", "error"]
 _AGAIN_SECONDS = (0.05, 0.15)

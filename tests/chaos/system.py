@@ -18,19 +18,24 @@ from typing import Self
 
 import httpx
 
-from baton.discovery import socket_path
+from baton.net.discovery import socket_path
+from baton.net.topology import (
+    FLEET,
+    FRONTEND,
+    MEDIA,
+    TOKENIZE,
+)
 from baton.settings import SERVICES, environment
-from baton.topology import FLEET, FRONTEND, MEDIA, TOKENIZE
-from baton_ops import copies
-from baton_ops.hung import HUNG_SECONDS
-from baton_ops.local import TICK_SECONDS, Patience, Supervisor
-from baton_ops.serve import LEASH, SPARED
-from baton_ops.stopped import STOPPED_SECONDS
+from baton_ops.supervisor import replicas
+from baton_ops.supervisor.liveness import HUNG_SECONDS
+from baton_ops.supervisor.process_state import STOPPED_SECONDS
+from baton_ops.supervisor.serve import LEASH, SPARED
+from baton_ops.supervisor.supervisor import TICK_SECONDS, Patience, Supervisor
 from tests.chaos.faults import Fault, Kind, draw
 from tests.chaos.wires import Wires, free_port
-from tests.fakes.hanging import HANG
+from tests.fakes.hanging_service import HANG
 
-_LEASH = (sys.executable, "-m", "tests.fakes.hanging")
+_LEASH = (sys.executable, "-m", "tests.fakes.hanging_service")
 """How a service is run so that it can be made to hang."""
 _START_SECONDS = 120.0
 _LED = {TOKENIZE: "--tokenizer-address", MEDIA: "--mm-preprocess-address",
@@ -69,7 +74,7 @@ class Crew:
             exact = ["--dtype", "float32", "--threads", str(self.ranks), "--num-pages", "512"]
             exact += ["--transports", self.transports, "--tensor-parallel", str(self.ranks)]
             return [*LEASH, "worker", "--name", name, "--role", role, *exact]
-        fake = [sys.executable, "-m", "tests.fakes.worker", "--model-name", "chaos"]
+        fake = [sys.executable, "-m", "tests.fakes.hash_worker", "--model-name", "chaos"]
         fake += ["--vocab-size", str(self.vocab), "--step-ms", str(self.step_ms)]
         return [*fake, "--max-rows", "128", "--name", name]
 
@@ -97,7 +102,7 @@ class Front:
 
     def patience(self) -> dict[str, Patience]:
         """How long each may do nothing."""
-        names = [n for s, count in self.counts().items() for n in copies.names(s, count)]
+        names = [n for s, count in self.counts().items() for n in replicas.names(s, count)]
         longest = Patience(self.stopped_seconds or math.inf, self.hung_seconds or math.inf)
         return dict.fromkeys(names, longest)
 
@@ -120,8 +125,8 @@ class System:
         self._ends = self._gateway_ends() | self._worker_ends()
         self._wires = Wires(self._run, self._ends)
         counts = front.counts()
-        started = copies.flags(self._run, counts)
-        for name in copies.names("gateway", front.gateways):
+        started = replicas.flags(self._run, counts)
+        for name in replicas.names("gateway", front.gateways):
             started[name] += self._led(name)
         commands = {name: [*_LEASH, *own] for name, own in started.items()}
         commands |= {f"worker#{n}": self._worker(n, r) for n, r in crew.roles().items()}
@@ -131,7 +136,7 @@ class System:
             "BATON_GATEWAY_PORT": str(port),
             "BATON_SCHEDULER_MAX_LOSSES": "1000",
             "BATON_SCHEDULER_LOCAL_PREFILL": "0",
-            **copies.variables(self._run, counts),
+            **replicas.variables(self._run, counts),
         }
         self._supervisor = Supervisor(
             commands, {**environment(), **own, **given}, 5.0, front.kept(started), front.patience()
@@ -144,10 +149,10 @@ class System:
         servers = {f"{MEDIA.name}#{{}}": socket_path(self._run, MEDIA)}
         servers[f"{FRONTEND.name}#{{}}"] = socket_path(self._run, FRONTEND)
         count = self._front.tokenizers
-        found = copies.tokenizer_addresses(self._run, count) if count > 1 else {}
+        found = replicas.tokenizer_addresses(self._run, count) if count > 1 else {}
         found = found or {"tokenizer": socket_path(self._run, TOKENIZE)}
         servers |= {f"{TOKENIZE.name}#{{}}>{name}": address for name, address in found.items()}
-        gateways = copies.names("gateway", self._front.gateways)
+        gateways = replicas.names("gateway", self._front.gateways)
         return {wire.format(g): there for g in gateways for wire, there in servers.items()}
 
     def _led(self, gateway: str) -> list[str]:

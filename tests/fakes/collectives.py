@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from baton_worker.parallel.communicator import Communicator, numbers
-from baton_worker.parallel.group import Gloo
+from baton_worker.distributed.communicator import Communicator, numbers
+from baton_worker.distributed.process_groups import Gloo
 
 SHAPE = (5, 33)
 

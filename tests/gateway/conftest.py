@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fakes.gateway import Site, site
+from tests.fakes.gateway_app import Site, site
 
 
 @pytest.fixture(scope="module")

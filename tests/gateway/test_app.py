@@ -6,8 +6,8 @@ import asyncio
 
 from baton_gateway.app import create_app
 from baton_gateway.config import Config
-from tests.fakes.engine import FakeEngine
-from tests.fakes.gateway import site
+from tests.fakes.gateway_app import site
+from tests.fakes.gateway_engine import FakeEngine
 
 
 def test_the_engine_lives_as_long_as_the_application() -> None:

@@ -9,8 +9,18 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fakes.engine import MAX_LENGTH, MEDIA_PAD, MODEL, VOCAB
-from tests.fakes.gateway import Site, chat, error_of, site
+from tests.fakes.gateway_app import (
+    Site,
+    chat,
+    error_of,
+    site,
+)
+from tests.fakes.gateway_engine import (
+    MAX_LENGTH,
+    MEDIA_PAD,
+    MODEL,
+    VOCAB,
+)
 
 CHAT = "/v1/chat/completions"
 USER = {"role": "user", "content": "hi"}

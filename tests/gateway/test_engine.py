@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from baton.discovery import StaticDirectory, socket_path
 from baton.errors import InvalidRequest, ServerFault, Unavailable
+from baton.net.discovery import StaticDirectory, socket_path
+from baton.net.sockets import AsyncClient, Server
+from baton.net.topology import FRONTEND, TOKENIZE, Link
 from baton.protocol import (
     Decode,
     EncodeChat,
@@ -18,14 +20,25 @@ from baton.protocol import (
     Sampling,
     Submit,
 )
-from baton.tokens import derive_seed, unpack
-from baton.topology import FRONTEND, TOKENIZE, Link
-from baton.transport import AsyncClient, Server
+from baton.protocol.token_columns import derive_seed, unpack
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
-from baton_gateway.generation import ChatPrompt, Delta, Started, TextPrompt
-from tests.fakes.engine import EOS, FakeEngine, FakeScheduler, FakeServer, FakeTokenizer, worker
-from tests.fakes.running import REPLY, generation, run, text_of
+from baton_gateway.generation.output import Delta, Started
+from baton_gateway.generation.request import ChatPrompt, TextPrompt
+from tests.fakes.engine_runner import (
+    REPLY,
+    generation,
+    run,
+    text_of,
+)
+from tests.fakes.gateway_engine import (
+    EOS,
+    FakeEngine,
+    FakeScheduler,
+    FakeServer,
+    FakeTokenizer,
+    worker,
+)
 
 
 def test_one_request_in_order() -> None:
@@ -148,7 +161,7 @@ def test_forgotten_states_are_opened_again() -> None:
 
 def test_long_silence_of_the_tokenizer_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """More tokens than fit into one row wait until a tokenizer is there again."""
-    monkeypatch.setattr("baton.peers.QUIET_SECONDS", 0.2)
+    monkeypatch.setattr("baton.net.handshake.QUIET_SECONDS", 0.2)
 
     async def check(engine: FakeEngine) -> None:
         engine.scheduler.reply = REPLY * 20

@@ -11,11 +11,11 @@ import openai
 import pytest
 
 from baton.errors import SettingsError
+from baton.process.lifecycle import Life
 from baton.protocol import Failed
-from baton.service import Life
 from baton_gateway.__main__ import listen, run, server
 from baton_gateway.config import Config
-from tests.fakes.engine import MODEL, FakeEngine
+from tests.fakes.gateway_engine import MODEL, FakeEngine
 
 REPLY = "Hello from Baton."
 KEY = "sk-baton-test"

@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baton.discovery import socket_path
-from baton.peers import Greeting
+from baton.net.discovery import socket_path
+from baton.net.handshake import Greeting
+from baton.net.sockets import Client, Server
+from baton.net.topology import MEDIA
+from baton.process.lifecycle import Life
 from baton.protocol import (
     Beat,
     Hello,
@@ -26,16 +29,14 @@ from baton.protocol import (
     Refused,
     Who,
 )
-from baton.service import Life
-from baton.topology import MEDIA
-from baton.transport import Client, Server
-from baton_mm_preprocess import child, service
-from baton_mm_preprocess.child import Outcome, Setup
+from baton_mm_preprocess import service
 from baton_mm_preprocess.config import Config
-from baton_mm_preprocess.modalities import Images, Model
-from baton_mm_preprocess.process import read_processor
+from baton_mm_preprocess.image.processor import read_processor
+from baton_mm_preprocess.model_info import Images, Model
+from baton_mm_preprocess.sandbox import process
+from baton_mm_preprocess.sandbox.process import Outcome, Setup
 from baton_mm_preprocess.service import Preprocessor, serve
-from tests.tiny_towers import PROCESSORS, data_url, picture
+from tests.support.tiny_dual_encoders import PROCESSORS, data_url, picture
 
 HELLO = Hello("gateway", "gateway-1", 1, "0")
 ITEM = MediaItem("image", "data:,", "messages[0].content[0]")
@@ -110,7 +111,7 @@ class Waiting:
             raise KeyError("secret")
         if url.startswith("slow"):
             assert self.go.wait(60)
-        return child.prepare(url.removeprefix("slow "), self.setup)
+        return process.prepare(url.removeprefix("slow "), self.setup)
 
     def close(self) -> None:
         self.go.set()

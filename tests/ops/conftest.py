@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from baton.service import Life
+from baton.process.lifecycle import Life
 from baton_scheduler.config import Config
 from baton_scheduler.service import serve
-from tests.fakes.completions import Completions, Site
+from tests.fakes.openai_server import Completions, Site
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from baton.protocol import RoleStats, Stats, WorkerStats
-from baton_gateway.metrics import Metrics, SystemCollector
+from baton_gateway.observability.metrics import Metrics, SystemCollector
 
 FOLDER = Path(__file__).parents[2] / "ops" / "observability"
 DASHBOARD: dict[str, Any] = json.loads(

@@ -19,13 +19,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tests import tiny
 from tests.oracles.baichuan import Baichuan
 from tests.oracles.decilm import DeciLm
 from tests.oracles.orion import Orion
 from tests.oracles.plain import PlainLlama
 from tests.oracles.scaled import MiniCpm, TeleFlm
 from tests.oracles.solar import Solar
+from tests.support import tiny_models
 
 Oracle: TypeAlias = Callable[[list[int]], Tensor]
 Tensors: TypeAlias = dict[str, Tensor]
@@ -62,7 +62,7 @@ def asked(model: Any) -> Oracle:
 
 def source(architecture: str = "LlamaForCausalLM", **changes: Any) -> tuple[Any, Any, Tensors]:
     """A tiny model of transformers, its config as a dictionary, its tensors."""
-    model = tiny.tiny_model(architecture, **changes)
+    model = tiny_models.tiny_model(architecture, **changes)
     tensors = {name: t.detach().clone() for name, t in model.state_dict().items()}
     if model.config.tie_word_embeddings:
         del tensors["lm_head.weight"]
@@ -126,7 +126,7 @@ def baichuan_13b(folder: Path, architecture: str, layers: int = 3) -> Oracle:
     model, config, tensors = source(**LLAMA, num_key_value_heads=6, num_hidden_layers=layers)
     packed = fused(tensors, "W_pack", ["q_proj", "k_proj", "v_proj"])
     del config["max_position_embeddings"]
-    write(folder, architecture, config | {"model_max_length": tiny.MAX_LENGTH}, packed)
+    write(folder, architecture, config | {"model_max_length": tiny_models.MAX_LENGTH}, packed)
     return Baichuan(tensors, model.config)
 
 
@@ -152,7 +152,7 @@ def internlm2(folder: Path, architecture: str) -> Oracle:
 
 @maker("ExaoneForCausalLM")
 def exaone(folder: Path, architecture: str) -> Oracle:
-    model, config, tensors = source(**LLAMA | {"rope_parameters": tiny.LLAMA3_ROPE})
+    model, config, tensors = source(**LLAMA | {"rope_parameters": tiny_models.LLAMA3_ROPE})
     names = renamed(
         tensors,
         ("model.layers", "transformer.h"),

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests import tiny
 from tests.oracles.checkpoints import LLAMA, Oracle, Tensors, asked, maker, source, write
 from tests.oracles.plain import PlainLlama
+from tests.support import tiny_models
 
 
 def visits(scores: Tensor, choice: Tensor, count: int) -> list[list[tuple[int, Tensor]]]:
@@ -161,9 +161,9 @@ def step3p5(folder: Path, architecture: str) -> Oracle:
     from transformers.models.step3p7.modeling_step3p7 import Step3p7TextModel
 
     fields: dict[str, Any] = {
-        **{"vocab_size": tiny.VOCAB_SIZE, "hidden_size": 48, "intermediate_size": 80},
+        **{"vocab_size": tiny_models.VOCAB_SIZE, "hidden_size": 48, "intermediate_size": 80},
         **{"num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 12},
-        **{"max_position_embeddings": tiny.MAX_LENGTH, "rms_norm_eps": 1e-5},
+        **{"max_position_embeddings": tiny_models.MAX_LENGTH, "rms_norm_eps": 1e-5},
         **{"moe_num_experts": 8, "moe_top_k": 3, "moe_intermediate_size": 20},
         **{"share_expert_dim": 28, "moe_layers_enum": "1,2,3", "sliding_window": 9},
         **{"num_attention_groups": 2, "moe_router_scaling_factor": 1.7},
@@ -185,7 +185,7 @@ def step3p5(folder: Path, architecture: str) -> Oracle:
     for name, tensor in tower.state_dict().items():
         tensor.normal_(0.0, 0.3 if tensor.ndim > 1 else 0.2)
         tensors |= _step3p5_names(f"model.{name}", tensor)
-    tensors["lm_head.weight"] = head = 0.3 * torch.randn(tiny.VOCAB_SIZE, 48)
+    tensors["lm_head.weight"] = head = 0.3 * torch.randn(tiny_models.VOCAB_SIZE, 48)
     own = {"use_head_wise_attn_gate": True, "use_moe_router_bias": True}
     write(folder, architecture, fields | own, tensors)
 

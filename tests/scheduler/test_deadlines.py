@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from baton.protocol import Sampling, Submit
-from baton.tokens import pack
+from baton.protocol.token_columns import pack
 from baton_scheduler.deadlines import Deadlines
-from baton_scheduler.queue import fcfs
-from baton_scheduler.request import Sequence, sequence
-from tests.scheduler.world import World
+from baton_scheduler.queueing.queue import fcfs
+from baton_scheduler.sequence import Sequence, sequence
+from tests.support.scheduler_world import World
 
 
 def arrive(live: dict[tuple[str, int], Sequence], handle: int, arrival: int) -> Sequence:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from baton.protocol import Pulled, Result, Sampling, Submit
-from baton.tokens import pack
+from baton.protocol.token_columns import pack
 from baton_scheduler.events import (
     Aborted,
     Arrived,
@@ -24,7 +24,7 @@ from baton_scheduler.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from tests.fakes.worker import worker_info
+from tests.fakes.hash_worker import worker_info
 
 SUBMIT = Submit(1, "r", pack([1, 2]), Sampling(3, stop_ids=(4,), logit_bias={5: 0.5}))
 EVENTS: list[Event] = [

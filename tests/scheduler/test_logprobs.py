@@ -8,7 +8,7 @@ import pytest
 
 from baton.errors import WireError
 from baton.protocol import Logprobs
-from baton.tokens import pack, unpack, unpack_floats
+from baton.protocol.token_columns import pack, unpack, unpack_floats
 from baton_scheduler.logprobs import check, select
 
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from baton.protocol import Plan, Sampling, WorkerInfo
-from baton.tokens import unpack
-from baton_scheduler.limits import Limits
-from tests.fakes.worker import expected_tokens, worker_info
-from tests.scheduler.world import Request, World
+from baton.protocol.token_columns import unpack
+from baton_scheduler.options import Limits
+from tests.fakes.hash_worker import expected_tokens, worker_info
+from tests.support.scheduler_world import Request, World
 
 
 def world(info: WorkerInfo, **limits: int) -> World:

@@ -13,8 +13,11 @@ import pytest
 from msgspec import structs
 
 from baton import __version__
-from baton.discovery import StaticDirectory
-from baton.peers import Greeting, incarnation
+from baton.net.discovery import StaticDirectory
+from baton.net.handshake import Greeting, incarnation
+from baton.net.sockets import Client, wait
+from baton.net.topology import FRONTEND
+from baton.process.lifecycle import Life
 from baton.protocol import (
     Abort,
     CacheReset,
@@ -29,15 +32,12 @@ from baton.protocol import (
     Times,
     Tokens,
 )
-from baton.service import Life
+from baton.protocol.token_columns import pack, unpack
 from baton.settings import Settings
-from baton.tokens import pack, unpack
-from baton.topology import FRONTEND
-from baton.transport import Client, wait
 from baton_scheduler.config import Config
-from baton_scheduler.recorder import replay
+from baton_scheduler.replay.recorder import replay
 from baton_scheduler.service import serve
-from tests.fakes.worker import FakeWorker, expected_tokens, worker_info
+from tests.fakes.hash_worker import FakeWorker, expected_tokens, worker_info
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from hypothesis.stateful import (
 from msgspec import structs
 
 from baton.protocol import Failed, Result, Role, Sampling, Submit, Tokens, WorkerInfo
-from baton.tokens import pack
-from baton_scheduler import handoff
+from baton.protocol.token_columns import pack
+from baton_scheduler.disaggregation import handoff
 from baton_scheduler.events import (
     Arrived,
     Closing,
@@ -27,10 +27,10 @@ from baton_scheduler.events import (
     WorkerAssigned,
     WorkerDraining,
 )
-from baton_scheduler.limits import Limits
+from baton_scheduler.options import Limits
 from baton_scheduler.state import State
-from tests.fakes.worker import expected_tokens, token, worker_info
-from tests.scheduler.world import World
+from tests.fakes.hash_worker import expected_tokens, token, worker_info
+from tests.support.scheduler_world import World
 
 GATEWAYS = st.sampled_from(["north", "south"])
 WORKERS = st.sampled_from(["left", "right"])

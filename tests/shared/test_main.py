@@ -37,18 +37,26 @@ def test_a_verb_finds_its_module_by_rule(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("baton.__main__.runpy.run_module", lambda name, **_: seen.append(name))
     call(monkeypatch, "mm-preprocess", "--help")
     call(monkeypatch, "serve")
-    assert seen == ["baton_mm_preprocess", "baton_ops.serve"]
+    assert seen == ["baton_mm_preprocess", "baton_ops.supervisor.serve"]
 
 
 @pytest.mark.parametrize(
     ("argv", "module", "left"),
     [
         (("bench", "engine", "m.gguf"), "baton_worker.bench", ["baton bench engine", "m.gguf"]),
-        (("bench", "serve", "--url", "u"), "baton_ops.bench", ["baton bench serve", "--url", "u"]),
-        (("bench", "scaling"), "baton_ops.scaling", ["baton bench scaling"]),
-        (("bench", "m.gguf"), "baton_ops.bench", ["baton bench", "m.gguf"]),
-        (("fleet", "role", "w", "both"), "baton_ops.role", ["baton fleet role", "w", "both"]),
-        (("fleet", "scale", "both=2"), "baton_ops.scale", ["baton fleet scale", "both=2"]),
+        (
+            ("bench", "serve", "--url", "u"),
+            "baton_ops.bench.serve",
+            ["baton bench serve", "--url", "u"],
+        ),
+        (("bench", "scaling"), "baton_ops.bench.scaling", ["baton bench scaling"]),
+        (("bench", "m.gguf"), "baton_ops.bench.serve", ["baton bench", "m.gguf"]),
+        (
+            ("fleet", "role", "w", "both"),
+            "baton_ops.commands.role",
+            ["baton fleet role", "w", "both"],
+        ),
+        (("fleet", "scale", "both=2"), "baton_ops.commands.scale", ["baton fleet scale", "both=2"]),
     ],
 )
 def test_a_verb_of_two_words(

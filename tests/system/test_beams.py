@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.served import Served, until
-from tests.tiny import save_checkpoint, save_tokenizer
+from tests.support.served_system import Served, until
+from tests.support.tiny_models import save_checkpoint, save_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.row("F09.11")]
 EOS, FIRST_TEXT, VOCAB_SIZE = 1, 6, 280

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from baton_worker.kernels import cpu
-from tests.served import PATIENCE, Served
+from tests.support.served_system import PATIENCE, Served
 
 pytestmark = pytest.mark.slow
 STORY = "A relay race is a race in which"

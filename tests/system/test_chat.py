@@ -12,8 +12,8 @@ from pathlib import Path
 import openai
 import pytest
 
-from baton_ops.smoke import faults, follow
-from tests.served import Served
+from baton_ops.commands.smoke import faults, follow
+from tests.support.served_system import Served
 
 pytestmark = pytest.mark.slow
 

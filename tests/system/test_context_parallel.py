@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests import tiny
-from tests.served import Served, until
+from tests.support import tiny_models
+from tests.support.served_system import Served, until
 from tests.system.test_relay import stream, text_of
 from tests.system.test_tensor_parallel import Served2
 
@@ -37,7 +37,7 @@ CASES: list[dict[str, Any]] = [
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With one key head, which every rank has."""
     folder = tmp_path_factory.mktemp("models") / "model"
-    return tiny.save_model(folder, "Qwen3ForCausalLM", num_key_value_heads=1)
+    return tiny_models.save_model(folder, "Qwen3ForCausalLM", num_key_value_heads=1)
 
 
 @pytest.fixture(scope="module")

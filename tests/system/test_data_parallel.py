@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import tiny
-from tests.served import PATIENCE, Served, until
+from tests.support import tiny_models
+from tests.support.served_system import PATIENCE, Served, until
 from tests.system.test_supervision import alive, works
 from tests.system.test_tensor_parallel import Story
 
@@ -26,7 +26,7 @@ NAMES = {"worker-1", "worker-2"}
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "hf"
-    return tiny.save_model(folder, "Qwen3MoeForCausalLM", max_position_embeddings=2048)
+    return tiny_models.save_model(folder, "Qwen3MoeForCausalLM", max_position_embeddings=2048)
 
 
 @pytest.fixture(scope="module")

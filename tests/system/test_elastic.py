@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from baton.protocol import Role
-from baton_ops.role import Options as RoleOptions
-from baton_ops.role import assign
-from baton_ops.scale import Options as ScaleOptions
-from baton_ops.scale import scale
-from tests.served import PATIENCE, Served, until
+from baton_ops.commands.role import Options as RoleOptions
+from baton_ops.commands.role import assign
+from baton_ops.commands.scale import Options as ScaleOptions
+from baton_ops.commands.scale import scale
+from tests.support.served_system import PATIENCE, Served, until
 
 pytestmark = pytest.mark.slow
 EXACT = ("--worker.dtype", "float32", "--worker.threads", "1")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.whole import RealScheduler, Whole, whole
-from tests.tiny import save_model
+from tests.fakes.whole_system import RealScheduler, Whole, whole
+from tests.support.tiny_models import save_model
 
 SLACK = 0.02
 """Share of the wall time by which the causes may miss it."""

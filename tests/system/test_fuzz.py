@@ -1,6 +1,6 @@
 """Well-formed nonsense against every service that binds a socket: no crash, no effect on others.
 
-Frames that are not even messages never get this far: tests/shared/test_wire.py.
+Frames that are not even messages never get this far: tests/shared/net/test_codec.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from baton import __version__
-from baton.peers import incarnation
+from baton.net.handshake import incarnation
+from baton.net.sockets import Server
+from baton.net.topology import (
+    FLEET,
+    FRONTEND,
+    MEDIA,
+    TOKENIZE,
+)
 from baton.protocol import (
     Assign,
     Beat,
@@ -30,20 +37,18 @@ from baton.protocol import (
     Tokens,
     WorkerInfo,
 )
-from baton.tokens import pack, unpack
-from baton.topology import FLEET, FRONTEND, MEDIA, TOKENIZE
-from baton.transport import Server
+from baton.protocol.token_columns import pack, unpack
 from baton_mm_preprocess.config import Config as MediaConfig
-from baton_mm_preprocess.modalities import Model
+from baton_mm_preprocess.model_info import Model
 from baton_mm_preprocess.service import Preprocessor
 from baton_scheduler.config import Config as SchedulerConfig
 from baton_scheduler.service import Service
 from baton_tokenizer.config import Config as TokenizerConfig
-from baton_tokenizer.load import load
 from baton_tokenizer.service import Desk, Tokenizer
-from baton_tokenizer.vocab import Vocab
-from tests.fakes.frames import Inbox, of_struct, requests
-from tests.fakes.worker import FakeEngine, expected_tokens
+from baton_tokenizer.vocabulary.load import load
+from baton_tokenizer.vocabulary.vocabulary import Vocab
+from tests.fakes.hash_worker import FakeEngine, expected_tokens
+from tests.fakes.random_messages import Inbox, of_struct, requests
 
 PEERS = st.sampled_from([b"a", b"b", b"stranger"])
 INFO = WorkerInfo("m", num_pages=32, page_size=4, max_rows=4, max_batch_tokens=16, max_length=64,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.served import Served
+from tests.support.served_system import Served
 
 pytestmark = pytest.mark.slow
 EXACT = ("--worker.dtype", "float32", "--worker.threads", "1", "--worker.page-size", "8")

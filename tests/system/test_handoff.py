@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from baton_ops.drain import Drain, drain
-from tests import tiny
-from tests.served import PATIENCE, Served, until
+from baton_ops.commands.drain import Drain, drain
+from tests.support import tiny_models
+from tests.support.served_system import PATIENCE, Served, until
 
 pytestmark = pytest.mark.slow
 EXACT = ("--worker.dtype", "float32", "--worker.threads", "1", "--scheduler.local-prefill", "0")
@@ -129,7 +129,7 @@ def test_vllm_s_configuration_splits_a_model_and_says_over_what(
     connector, architecture = CONNECTORS[transport]
     if transport == "nixl":
         pytest.importorskip("nixl")
-    model = tiny.save_model(tmp_path / "model", architecture)
+    model = tiny_models.save_model(tmp_path / "model", architecture)
     prompt = [(7 * n) % 250 + 10 for n in range(200)]
     cases: list[dict[str, Any]] = [{}, {"temperature": 0.9, "seed": 7}]
     texts: list[list[Any]] = []

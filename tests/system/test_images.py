@@ -19,11 +19,11 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from baton.protocol import Submit
-from tests import tiny, tiny_encoders, tiny_towers
-from tests.fakes.gateway import error_of
-from tests.fakes.whole import Whole, whole
-from tests.served import PATIENCE, Served, until
-from tests.tiny_towers import data_url, picture
+from tests.fakes.gateway_app import error_of
+from tests.fakes.whole_system import Whole, whole
+from tests.support import tiny_dual_encoders, tiny_encoders, tiny_models
+from tests.support.served_system import PATIENCE, Served, until
+from tests.support.tiny_dual_encoders import data_url, picture
 
 TEXTS = ["a", "The Baton", "the relay runner hands the baton to the next runner", "a?"]
 COSINE, DIFFERENCE = 0.9999, 1e-3
@@ -86,7 +86,7 @@ def pictures() -> list[Image.Image]:
 )
 def test_texts_and_images_are_embedded(tmp_path: Path, architecture: str) -> None:
     """Equal to the reference; together as alone; longer texts than the rest beside images."""
-    reference = Reference(tmp_path, tiny_towers.save(tmp_path, architecture))
+    reference = Reference(tmp_path, tiny_dual_encoders.save(tmp_path, architecture))
     with whole(tmp_path, worker={"page_size": 4}) as here:
         together = [torch.tensor(e["embedding"]) for e in here.embed(TEXTS).json()["data"]]
         for text, ours in zip(TEXTS, together, strict=True):
@@ -104,7 +104,7 @@ def test_texts_and_images_are_embedded(tmp_path: Path, architecture: str) -> Non
 def test_images_and_texts_in_one_step_are_what_they_are_alone(
     tmp_path: Path, architecture: str
 ) -> None:
-    tiny_towers.save(tmp_path, architecture)
+    tiny_dual_encoders.save(tmp_path, architecture)
     with whole(tmp_path) as here:
         alone = [look(here, image) for image in pictures()]
         words = torch.tensor(here.embed(TEXTS[2]).json()["data"][0]["embedding"])
@@ -137,7 +137,7 @@ async def _released(here: Whole, ask: Any) -> Any:
 @pytest.fixture(scope="module")
 def siglip(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
     folder = tmp_path_factory.mktemp("siglip")
-    tiny_towers.save(folder, "SiglipModel")
+    tiny_dual_encoders.save(folder, "SiglipModel")
     with whole(folder) as here:
         yield here
 
@@ -210,8 +210,8 @@ def test_a_text_model_takes_no_image(tmp_path: Path) -> None:
 
 def test_messages_of_text_are_rendered(tmp_path: Path) -> None:
     """As vLLM does it: the vector is that of what the chat template writes."""
-    tiny.save_checkpoint(tmp_path, "Qwen3ForCausalLM")
-    tiny.save_tokenizer(tmp_path)
+    tiny_models.save_checkpoint(tmp_path, "Qwen3ForCausalLM")
+    tiny_models.save_tokenizer(tmp_path)
     with whole(tmp_path, worker={"task": "embed"}) as here:
         messages = [{"role": "user", "content": "the baton"}]
         asked = {"model": here.model, "messages": messages, "add_generation_prompt": True}
@@ -236,7 +236,7 @@ def replace(served: Served, service: str) -> None:
 def test_processes_of_a_model_that_sees(tmp_path: Path, run_dir: Path) -> None:
     """Five of them and those that decode: vectors of both kinds, and a preprocessor that dies."""
     model = tmp_path / "clip"
-    reference = Reference(model, tiny_towers.save(model, "CLIPModel"))
+    reference = Reference(model, tiny_dual_encoders.save(model, "CLIPModel"))
     served = Served(run_dir, model, "--worker.dtype", "float32")
 
     def post(**fields: Any) -> httpx.Response:

@@ -8,11 +8,19 @@ from pathlib import Path
 import pytest
 
 from baton.errors import Unavailable
-from baton.keys import Keys
-from baton.topology import CONTROL, FLEET, FRONTEND, LINKS, PAGES, TOKENIZE, Link
-from baton_ops.health import answers, listed
-from baton_ops.keys import make
-from tests.served import Served
+from baton.net.curve import Keys
+from baton.net.topology import (
+    CONTROL,
+    FLEET,
+    FRONTEND,
+    LINKS,
+    PAGES,
+    TOKENIZE,
+    Link,
+)
+from baton_ops.commands.health import answers, listed
+from baton_ops.commands.keys import make
+from tests.support.served_system import Served
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,15 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 
 from baton_scheduler.events import WorkerJoined, WorkerLeft
-from tests import tiny, tiny_encoders
-from tests.fakes.whole import EPOCH, WORKER, Whole, info_of, whole
-from tests.served import PATIENCE, Served, until
+from tests.fakes.whole_system import (
+    EPOCH,
+    WORKER,
+    Whole,
+    info_of,
+    whole,
+)
+from tests.support import tiny_encoders, tiny_models
+from tests.support.served_system import PATIENCE, Served, until
 
 TEXTS = ["a", "the baton", "the relay runner hands the baton to the next runner", "a?"]
 
@@ -54,8 +60,8 @@ def unit(x: torch.Tensor) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def qwen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     folder = tmp_path_factory.mktemp("qwen")
-    oracle = tiny.save_checkpoint(folder, "Qwen3ForCausalLM")
-    tiny.save_tokenizer(folder)
+    oracle = tiny_models.save_checkpoint(folder, "Qwen3ForCausalLM")
+    tiny_models.save_tokenizer(folder)
     return folder, oracle
 
 
@@ -82,8 +88,8 @@ def test_a_decoder_embeds(qwen: tuple[Path, Any], budget: int, pooling: str) -> 
 
 def test_a_base_model_embeds(tmp_path: Path) -> None:
     """A checkpoint of the body alone, without the prefix of its names or a head."""
-    oracle = tiny.save_checkpoint(tmp_path, "MistralForCausalLM", sliding_window=None)
-    tiny.save_tokenizer(tmp_path)
+    oracle = tiny_models.save_checkpoint(tmp_path, "MistralForCausalLM", sliding_window=None)
+    tiny_models.save_tokenizer(tmp_path)
     oracle.model.save_pretrained(tmp_path)
     tiny_encoders.rewrite(tmp_path, {}, architectures=["MistralModel"])
     with whole(tmp_path) as here:
@@ -94,12 +100,12 @@ def test_a_base_model_embeds(tmp_path: Path) -> None:
 def test_a_decoder_classifies(tmp_path: Path) -> None:
     import transformers
 
-    config = tiny.tiny_config("LlamaForCausalLM", num_labels=3)
+    config = tiny_models.tiny_config("LlamaForCausalLM", num_labels=3)
     with torch.random.fork_rng():
         torch.manual_seed(4)
         oracle = transformers.LlamaForSequenceClassification(config).eval()
     oracle.save_pretrained(tmp_path)
-    tiny.save_tokenizer(tmp_path)
+    tiny_models.save_tokenizer(tmp_path)
     with whole(tmp_path) as here:
         answer = here.post("/classify", {"input": TEXTS}).json()["data"]
         for text, entry in zip(TEXTS, answer, strict=True):

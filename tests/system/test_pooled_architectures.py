@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
 
-from tests import tiny_encoders as encoders
-from tests.fakes.whole import Whole, whole
+from tests.fakes.whole_system import Whole, whole
+from tests.support import tiny_encoders as encoders
 
 TEXTS = [
     "a",
@@ -296,9 +296,9 @@ def save_reward_model(folder: Path, architecture: str, num_labels: int) -> tuple
     """A tiny Qwen2 body, and two layers over its states."""
     from safetensors.torch import load_file, save_file
 
-    from tests import tiny
+    from tests.support import tiny_models
 
-    body = tiny.save_checkpoint(folder, "Qwen2ForCausalLM", tie_word_embeddings=False)
+    body = tiny_models.save_checkpoint(folder, "Qwen2ForCausalLM", tie_word_embeddings=False)
     hidden = body.config.hidden_size
     with torch.random.fork_rng():
         torch.manual_seed(5)
@@ -360,9 +360,9 @@ def test_every_step_has_a_reward(tmp_path: Path, budget: int) -> None:
 @pytest.mark.row("P13")
 def test_gritlm_generates_and_embeds(tmp_path: Path) -> None:
     """Text from states that look back; vectors from states that see all, instructions left out."""
-    from tests import tiny
+    from tests.support import tiny_models
 
-    oracle = tiny.save_checkpoint(tmp_path, "MistralForCausalLM", sliding_window=None)
+    oracle = tiny_models.save_checkpoint(tmp_path, "MistralForCausalLM", sliding_window=None)
     encoders.rewrite(tmp_path, {}, architectures=["GritLM"])
     encoders.save_tokenizer(tmp_path, types=False)
     reference = Reference(tmp_path, oracle)

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.served import PATIENCE, Served, until
+from tests.support.served_system import PATIENCE, Served, until
 from tests.system.test_supervision import works
 
 pytestmark = pytest.mark.slow

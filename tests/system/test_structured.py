@@ -12,7 +12,7 @@ import jsonschema
 import openai
 import pytest
 
-from tests.served import Served
+from tests.support.served_system import Served
 
 pytestmark = pytest.mark.slow
 

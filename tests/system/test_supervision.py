@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from baton.settings import SERVICES
-from tests.served import PATIENCE, Served, until
+from tests.support.served_system import PATIENCE, Served, until
 
 pytestmark = [
     pytest.mark.slow,

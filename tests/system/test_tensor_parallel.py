@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from baton.service import EXIT_SETTINGS
-from tests.served import PATIENCE, Served, until
+from baton.process.lifecycle import EXIT_SETTINGS
+from tests.support.served_system import PATIENCE, Served, until
 from tests.system.test_supervision import alive, works
 
 pytestmark = [

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from baton_tokenizer.detokenize import Alphabet, Stream, decode
-from baton_tokenizer.load import load
-from baton_tokenizer.vocab import Vocab
-from tests.fakes.tokenizer import byte_vocab, sentence_vocab
+from baton_tokenizer.vocabulary.load import load
+from baton_tokenizer.vocabulary.vocabulary import Vocab
+from tests.fakes.vocabularies import byte_vocab, sentence_vocab
 
 BYTES, SENTENCES = byte_vocab(), sentence_vocab()
 BYTE_ALPHABET, SENTENCE_ALPHABET = Alphabet(BYTES), Alphabet(SENTENCES)

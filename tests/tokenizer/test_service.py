@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from baton.discovery import socket_path
 from baton.errors import InvalidRequest
-from baton.peers import Greeting
+from baton.net.discovery import socket_path
+from baton.net.handshake import Greeting
+from baton.net.sockets import Client, Server
+from baton.net.topology import TOKENIZE
+from baton.process.lifecycle import Life
 from baton.protocol import (
     Beat,
     Decode,
@@ -33,14 +36,11 @@ from baton.protocol import (
     Vocabulary,
     Who,
 )
-from baton.service import Life
-from baton.tokens import pack, unpack
-from baton.topology import TOKENIZE
-from baton.transport import Client, Server
+from baton.protocol.token_columns import pack, unpack
 from baton_tokenizer import service
 from baton_tokenizer.config import Config
 from baton_tokenizer.service import Desk, Tokenizer, serve
-from tests.fakes.tokenizer import byte_vocab
+from tests.fakes.vocabularies import byte_vocab
 
 HELLO = Hello("gateway", "gateway-1", 1, "0")
 

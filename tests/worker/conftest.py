@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fakes.ranks import TwoRanks
+from tests.fakes.two_ranks import TwoRanks
 
 
 @pytest.fixture(scope="session")

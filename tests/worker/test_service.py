@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from baton.discovery import StaticDirectory, socket_path
-from baton.peers import Roster
+from baton.net.discovery import StaticDirectory, socket_path
+from baton.net.handshake import Roster
+from baton.net.sockets import Server, wait
+from baton.net.topology import FLEET
+from baton.process.lifecycle import Life
 from baton.protocol import (
     Assign,
     Beat,
@@ -24,15 +27,12 @@ from baton.protocol import (
     Result,
     Sampling,
 )
-from baton.service import Life
-from baton.tokens import pack
-from baton.topology import FLEET
-from baton.transport import Server, wait
-from baton_worker.batch import PlanError
+from baton.protocol.token_columns import pack
 from baton_worker.config import Config
-from baton_worker.engine import Engine
+from baton_worker.engine.engine import Engine
+from baton_worker.engine.input_batch import PlanError
 from baton_worker.service import Service
-from tests.fakes.planner import Planner, Sequence, run_all
+from tests.fakes.scheduler_planner import Planner, Sequence, run_all
 
 SECONDS = 20.0
 

@@ -12,18 +12,18 @@ from functools import partial
 import uvicorn
 import uvloop
 
-from baton import garbage, standby
-from baton.discovery import directory
 from baton.errors import SettingsError
-from baton.keys import own_keys
 from baton.logs import logger
-from baton.pulse import pulse
-from baton.service import EXIT_FAULT, Life, main
-from baton.transport import AsyncClient
+from baton.net.curve import own_keys
+from baton.net.discovery import directory
+from baton.net.sockets import AsyncClient
+from baton.process import gc_tuning, standby
+from baton.process.lifecycle import EXIT_FAULT, Life, main
+from baton.process.watchdog import pulse
 from baton_gateway.app import create_app
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
-from baton_gateway.protocol import HttpProtocol
+from baton_gateway.http.protocol import HttpProtocol
 
 log = logger(__name__)
 
@@ -33,7 +33,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Signals are `baton.service.Life`'s business."""
+        """Signals are `baton.process.lifecycle.Life`'s business."""
         yield
 
 
@@ -92,7 +92,7 @@ async def run(config: Config, life: Life) -> int:
     known = directory(config)
     engine = Engine(config, known, partial(AsyncClient, keys=own_keys(config)))
     http = server(config, engine)
-    garbage.settle()
+    gc_tuning.settle()
     standby.wait()  # Nothing runs on this loop yet.
     listening = listen(config)
     serving = asyncio.create_task(http.serve([listening]))

@@ -14,16 +14,16 @@ from starlette.responses import Response
 from baton.errors import BatonError, InvalidRequest, NotFound
 from baton.logs import logger
 from baton_gateway import page
+from baton_gateway.access.api_keys import Keys
+from baton_gateway.access.rate_limits import Limiter
 from baton_gateway.api import ROUTERS
-from baton_gateway.auth import Keys
 from baton_gateway.config import Config
+from baton_gateway.durable.journal import open_journal
+from baton_gateway.durable.streams import Streams
 from baton_gateway.engine import Engine
-from baton_gateway.errors import respond
-from baton_gateway.hosts import Hosts
-from baton_gateway.journal.base import open_journal
-from baton_gateway.limits import Limiter
-from baton_gateway.middleware import Gate
-from baton_gateway.streams import Streams
+from baton_gateway.http.allowed_hosts import Hosts
+from baton_gateway.http.errors import respond
+from baton_gateway.http.middleware import Gate
 
 if TYPE_CHECKING:
     from redis.asyncio import ConnectionPool

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from baton.grammar_engines import TRIALS
 from baton.settings import Settings
-from baton_gateway.enabled import check_setting
-from baton_gateway.journal import check_setting as check_journal
+from baton.structured_output.engines import TRIALS
+from baton_gateway.durable import check_setting as check_journal
+from baton_gateway.generation.processor_registry import check_setting
 
 
 class Config(Settings, prefix="gateway"):

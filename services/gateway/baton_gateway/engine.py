@@ -21,10 +21,12 @@ from typing import Any
 from msgspec import structs
 
 from baton import __version__
-from baton.discovery import Directory
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
 from baton.logs import logger
-from baton.peers import BEAT_SECONDS, incarnation
+from baton.net.discovery import Directory
+from baton.net.handshake import BEAT_SECONDS, incarnation
+from baton.net.topology import FRONTEND, MEDIA, TOKENIZE
+from baton.process.lifecycle import default_name
 from baton.protocol import (
     Detokenized,
     Encoded,
@@ -36,10 +38,21 @@ from baton.protocol import (
     Refused,
     Text,
 )
-from baton.service import default_name
 from baton.telemetry import start, traceparent
-from baton.topology import FRONTEND, MEDIA, TOKENIZE
-from baton_gateway.admission import (
+from baton_gateway.beam_runner import Prober
+from baton_gateway.clients.connection import (
+    Connect,
+    Connection,
+    Pool,
+    until,
+)
+from baton_gateway.clients.detokenizer import Decoding
+from baton_gateway.clients.fleet_view import Fleet, snapshot
+from baton_gateway.clients.mm_preprocess import Preprocessors
+from baton_gateway.clients.scheduler import Scheduler
+from baton_gateway.clients.tokenizer import Tokenizers
+from baton_gateway.config import Config
+from baton_gateway.generation.admission import (
     Facts,
     check_beams,
     check_ids,
@@ -49,26 +62,24 @@ from baton_gateway.admission import (
     suited,
     too_long,
 )
-from baton_gateway.beams import Search
-from baton_gateway.burst import Burst
-from baton_gateway.client import stop
-from baton_gateway.compiler import Compiler
-from baton_gateway.config import Config
-from baton_gateway.connection import Connect, Connection, Pool, until
-from baton_gateway.decoding import Decoding
-from baton_gateway.errors import CutOff
-from baton_gateway.fleet import Fleet, snapshot
-from baton_gateway.generation import Beams, Delta, Encoding, Event, Generation, Prompt, Started
-from baton_gateway.ledger import Ledger
-from baton_gateway.logprobs import Vocabulary
-from baton_gateway.metrics import Metrics, SystemCollector, Timing
-from baton_gateway.preprocessors import Preprocessors
-from baton_gateway.scheduler import Scheduler
-from baton_gateway.search import Prober
-from baton_gateway.sequence import Sequence
-from baton_gateway.stream import Stream
-from baton_gateway.tokenizers import Tokenizers
-from baton_gateway.words import encode as encode_words
+from baton_gateway.generation.bad_words import encode as encode_words
+from baton_gateway.generation.beam_search import Search
+from baton_gateway.generation.logprobs import Vocabulary
+from baton_gateway.generation.output import Delta, Event, Started
+from baton_gateway.generation.output_queue import Stream
+from baton_gateway.generation.request import (
+    Beams,
+    Encoding,
+    Generation,
+    Prompt,
+)
+from baton_gateway.generation.sequence import Sequence
+from baton_gateway.http.disconnect import stop
+from baton_gateway.http.errors import CutOff
+from baton_gateway.http.write_batch import Burst
+from baton_gateway.observability.latency import Ledger
+from baton_gateway.observability.metrics import Metrics, SystemCollector, Timing
+from baton_gateway.structured_output.validator import Compiler
 
 _ENCODED_AT_ONCE = 16
 """Prompts of one request that wait for tokenizers together, so that none is idle meanwhile."""
@@ -260,7 +271,7 @@ class Engine:
         return reasons
 
     def snapshot(self) -> dict[str, Any]:
-        """The system as one JSON object; see `baton_gateway.fleet.snapshot`."""
+        """The system as one JSON object; see `baton_gateway.clients.fleet_view.snapshot`."""
         info, stats = self.tokenizers.info, self._fleet.stats
         me = {
             "service": "gateway",

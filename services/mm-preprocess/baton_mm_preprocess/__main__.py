@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from baton.service import main
+from baton.process.lifecycle import main
 from baton_mm_preprocess.config import Config
 from baton_mm_preprocess.service import serve
 

@@ -10,23 +10,29 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing
 
-from baton import __version__, standby
-from baton.discovery import bind_address, directory
+from baton import __version__
+from baton.checkpoint.hub import resolve, served_name
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable, WireError
-from baton.hub import resolve, served_name
-from baton.keys import own_keys
 from baton.logs import logger
-from baton.peers import QUIET_SECONDS, Roster, incarnation
+from baton.net.curve import own_keys
+from baton.net.discovery import bind_address, directory
+from baton.net.handshake import QUIET_SECONDS, Roster, incarnation
+from baton.net.sockets import Received, Server, wait
+from baton.net.topology import MEDIA
+from baton.process import standby
+from baton.process.lifecycle import Life, default_name
+from baton.process.watchdog import pulse
 from baton.protocol import Beat, Hello, MediaInfo, Message, Prepare, Prepared, Refused
-from baton.pulse import pulse
-from baton.service import Life, default_name
 from baton.telemetry import span
-from baton.topology import MEDIA
-from baton.transport import Received, Server, wait
-from baton_mm_preprocess.child import Outcome, Problem, Ready, Setup
-from baton_mm_preprocess.children import Children
 from baton_mm_preprocess.config import Config
-from baton_mm_preprocess.modalities import Images, Model, read_model
+from baton_mm_preprocess.model_info import Images, Model, read_model
+from baton_mm_preprocess.sandbox.pool import Children
+from baton_mm_preprocess.sandbox.process import (
+    Outcome,
+    Problem,
+    Ready,
+    Setup,
+)
 
 _IDLE_SECONDS = 0.05
 """How long the loop sleeps when there is nothing to do."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from baton.service import main
+from baton.process.lifecycle import main
 from baton_scheduler.config import Config
 from baton_scheduler.service import serve
 

@@ -8,9 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from baton.settings import Settings
-from baton_scheduler.orders import ORDERS
-from baton_scheduler.placements import PLACEMENTS, parse_scores
-from baton_scheduler.weights import parse_weights
+from baton_scheduler.placement.policies import PLACEMENTS, parse_scores
+from baton_scheduler.queueing.policies import ORDERS, parse_weights
 
 
 def _check_weights(value: str) -> str:

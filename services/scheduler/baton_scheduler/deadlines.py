@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from heapq import heapify, heappop, heappush
 
-from baton_scheduler.request import Sequence
+from baton_scheduler.sequence import Sequence
 
 _SPARE = 1024
 """Deadlines of sequences that have ended, beyond the number of live ones, before they go."""

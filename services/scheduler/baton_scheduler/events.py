@@ -36,7 +36,7 @@ class WorkerJoined(_Event, frozen=True, tag="worker_joined"):
     epoch: int
     info: WorkerInfo
     held: PageNames | None = None
-    """What its pages hold of an earlier epoch; well formed, see `baton.names`."""
+    """What its pages hold of an earlier epoch; well formed, see `baton.kv.page_hashes`."""
 
 
 class WorkerLeft(_Event, frozen=True, tag="worker_left"):

@@ -6,7 +6,7 @@ import numpy as np
 
 from baton.errors import WireError
 from baton.protocol import Logprobs
-from baton_scheduler.batch import Ints
+from baton_scheduler.slot_table import Ints
 
 
 def check(columns: Logprobs, num_tokens: int) -> None:

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from baton.protocol import NewSequence, Plan
-from baton.tokens import pack
-from baton_scheduler.batch import Batch, Ints
-from baton_scheduler.flights import Flight
-from baton_scheduler.request import Sequence
-from baton_scheduler.worker import Worker
+from baton.protocol.token_columns import pack
+from baton_scheduler.sequence import Sequence
+from baton_scheduler.slot_table import Batch, Ints
+from baton_scheduler.workers.in_flight import Flight
+from baton_scheduler.workers.worker import Worker
 
 _ONE = b"\x01\0\0\0"
 """The count of a decode row on the wire."""

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from baton import __version__, garbage, standby
-from baton.discovery import Directory, bind_address, directory
+from baton import __version__
 from baton.errors import WireError
-from baton.keys import own_keys
+from baton.kv.page_hashes import split
 from baton.logs import logger
-from baton.names import split
-from baton.peers import (
+from baton.net.curve import own_keys
+from baton.net.discovery import Directory, bind_address, directory
+from baton.net.handshake import (
     BEAT_SECONDS,
     LOST_SECONDS,
     QUIET_SECONDS,
@@ -22,6 +22,11 @@ from baton.peers import (
     check_version,
     incarnation,
 )
+from baton.net.sockets import Received, Server, wait
+from baton.net.topology import FLEET, FRONTEND, Link
+from baton.process import gc_tuning, standby
+from baton.process.lifecycle import Life, default_name
+from baton.process.watchdog import pulse
 from baton.protocol import (
     Abort,
     Assign,
@@ -38,10 +43,6 @@ from baton.protocol import (
     Who,
     WorkerInfo,
 )
-from baton.pulse import pulse
-from baton.service import Life, default_name
-from baton.topology import FLEET, FRONTEND, Link
-from baton.transport import Received, Server, wait
 from baton_scheduler.config import Config
 from baton_scheduler.events import (
     Aborted,
@@ -63,12 +64,12 @@ from baton_scheduler.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from baton_scheduler.limits import Limits
-from baton_scheduler.recorder import Recorder
-from baton_scheduler.scale import Targets
-from baton_scheduler.spans import Spans
+from baton_scheduler.observability.autoscaling import Targets
+from baton_scheduler.observability.spans import Spans
+from baton_scheduler.observability.stats import stats
+from baton_scheduler.options import Limits
+from baton_scheduler.replay.recorder import Recorder
 from baton_scheduler.state import State
-from baton_scheduler.stats import stats
 
 _IDLE_SECONDS = 0.05
 """Longest sleep without a message: how late a lost peer or a signal is noticed."""
@@ -418,7 +419,7 @@ def _mismatch(hello: Hello) -> str:
 def serve(config: Config, life: Life) -> int:
     """Bind both sockets, announce them and serve."""
     standby.wait()
-    garbage.settle()
+    gc_tuning.settle()
     with ExitStack() as stack:
         where = stack.enter_context(closing(directory(config)))
         frontend = stack.enter_context(_bind(config, where, FRONTEND, config.bind))

@@ -20,9 +20,10 @@ import msgspec
 
 from baton.errors import WireError
 from baton.protocol import CacheReset, Cut, Failed, Note, Result, Times, Tokens
-from baton.tokens import unpack
-from baton_scheduler import refusal
+from baton.protocol.token_columns import unpack
+from baton_scheduler import errors
 from baton_scheduler.deadlines import Deadlines
+from baton_scheduler.disaggregation.handoff import Moves, Pass
 from baton_scheduler.events import (
     Aborted,
     Arrived,
@@ -44,22 +45,20 @@ from baton_scheduler.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from baton_scheduler.fleet import Fleet
-from baton_scheduler.flights import Flight
-from baton_scheduler.handoff import Moves, Pass
-from baton_scheduler.ledger import Phase
-from baton_scheduler.limits import Limits
-from baton_scheduler.meter import Meter
-from baton_scheduler.misses import explain
-from baton_scheduler.orders import ORDERS
-from baton_scheduler.placement import Placement, able, takers
-from baton_scheduler.placements import PLACEMENTS, parse_scores
+from baton_scheduler.options import Limits
+from baton_scheduler.phase_times import Phase
+from baton_scheduler.placement.placement import Placement, able, takers
+from baton_scheduler.placement.policies import PLACEMENTS, parse_scores
 from baton_scheduler.planner import plan
-from baton_scheduler.queue import Queue
-from baton_scheduler.request import Sequence, sequence
-from baton_scheduler.settle import Outcome, abandon, settle
-from baton_scheduler.weights import parse_weights
-from baton_scheduler.worker import Worker
+from baton_scheduler.queueing.policies import ORDERS, parse_weights
+from baton_scheduler.queueing.queue import Queue
+from baton_scheduler.results import Outcome, abandon, settle
+from baton_scheduler.sequence import Sequence, sequence
+from baton_scheduler.workers.cache_miss import explain
+from baton_scheduler.workers.fleet import Fleet
+from baton_scheduler.workers.in_flight import Flight
+from baton_scheduler.workers.meters import Meter
+from baton_scheduler.workers.worker import Worker
 
 
 @dataclass(slots=True)
@@ -157,7 +156,7 @@ class State:
                 self.draining = True
                 return []
             case Closing():
-                return [self._fail(s, refusal.shutting_down(s.handle)) for s in self._sequences()]
+                return [self._fail(s, errors.shutting_down(s.handle)) for s in self._sequences()]
             case _:
                 assert_never(event)
 
@@ -170,7 +169,7 @@ class State:
             key = self.queue.key
             new = sequence(event.gateway, event.submit, event.trace, number, self.now, key)
         except ValueError:
-            return [Reply(event.gateway, refusal.bad_frame(event.submit.handle))]
+            return [Reply(event.gateway, errors.bad_frame(event.submit.handle))]
         old = self._live.get((event.gateway, new.handle))
         if old is not None:  # The gateway starts it anew, from a log of its own: its word counts.
             self._drop(old)
@@ -196,9 +195,9 @@ class State:
 
     def _refusal(self, new: Sequence) -> Failed | None:
         if self.draining:
-            return refusal.shutting_down(new.handle)
+            return errors.shutting_down(new.handle)
         if not new.num_prompt:
-            return refusal.empty_prompt(new.handle)
+            return errors.empty_prompt(new.handle)
         limits, rate = self.limits, self.computed.rate
         number, tokens = self.queue.share(new.submit.tenant)
         most, most_tokens = limits.max_waiting, limits.max_waiting_tokens
@@ -206,11 +205,11 @@ class State:
         if share < 1 and (
             number + 1 > most * share or tokens + new.num_tokens > most_tokens * share
         ):
-            return refusal.over_share(new.handle, refusal.retry_after(tokens, rate))
+            return errors.over_share(new.handle, errors.retry_after(tokens, rate))
         waiting = self.queue.num_tokens
         if len(self.queue) < most and waiting + new.num_tokens <= most_tokens:
             return None
-        return refusal.overloaded(new.handle, refusal.retry_after(waiting, rate))
+        return errors.overloaded(new.handle, errors.retry_after(waiting, rate))
 
     def _note(self, new: Sequence) -> Note:
         """Where it stands, and when it may have its first token."""
@@ -320,7 +319,7 @@ class State:
                 self.queue.push(live)
             else:
                 self._forget(live)
-                failed = refusal.quarantined(live.handle, live.losses)
+                failed = errors.quarantined(live.handle, live.losses)
                 decisions.append(self._failed(live, failed))
         return decisions
 
@@ -393,7 +392,7 @@ class State:
             self._forget(live)
         for live, reason in outcome.failed:
             self._forget(live)
-            decisions.append(self._failed(live, refusal.broken(live.handle, reason)))
+            decisions.append(self._failed(live, errors.broken(live.handle, reason)))
         return decisions + self._rerun(outcome.missing, [True] * len(outcome.missing))
 
     # Time passes.
@@ -419,10 +418,10 @@ class State:
         decisions: list[Decision] = []
         for live in self._deadlines.due(self.now):
             if live.cached is None:
-                seconds = refusal.retry_after(self.queue.num_tokens, self.computed.rate)
-                failed = refusal.queue_timeout(live.handle, seconds)
+                seconds = errors.retry_after(self.queue.num_tokens, self.computed.rate)
+                failed = errors.queue_timeout(live.handle, seconds)
             else:
-                failed = refusal.deadline_exceeded(live.handle, len(live.log))
+                failed = errors.deadline_exceeded(live.handle, len(live.log))
             decisions.append(self._fail(live, failed))
         return decisions
 
@@ -437,14 +436,14 @@ class State:
         if self.now - self._alone_since <= patience:
             return []
         late = [s for s in self.queue if self.now - max(s.since, self._alone_since) > patience]
-        return [self._fail(s, refusal.no_worker(s.handle, patience)) for s in late]
+        return [self._fail(s, errors.no_worker(s.handle, patience)) for s in late]
 
     def _place(self) -> list[Decision]:
         """Start waiting sequences strictly in order: nobody overtakes the head of the queue."""
         decisions: list[Decision] = []
         while self.fleet.open and (head := self.queue.head) is not None:
             if not self.fleet.fits(head):
-                failed = refusal.too_long(head.handle, head.num_tokens, self.fleet.max_length)
+                failed = errors.too_long(head.handle, head.num_tokens, self.fleet.max_length)
                 decisions.append(self._fail(head, failed))
                 continue
             free = able(head, self._owners(head))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from baton.service import main
+from baton.process.lifecycle import main
 from baton_tokenizer.config import Config
 from baton_tokenizer.service import serve
 

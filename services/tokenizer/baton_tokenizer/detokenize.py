@@ -5,7 +5,7 @@ from __future__ import annotations
 from codecs import utf_8_decode
 from collections.abc import Iterable
 
-from baton_tokenizer.vocab import Vocab
+from baton_tokenizer.vocabulary.vocabulary import Vocab
 
 
 class Alphabet:

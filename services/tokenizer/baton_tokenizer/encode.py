@@ -7,8 +7,8 @@ from typing import NamedTuple
 from tokenizers import Tokenizer
 
 from baton.errors import InvalidRequest
-from baton_tokenizer.chat import Rendered
-from baton_tokenizer.vocab import Vocab
+from baton_tokenizer.chat_template import Rendered
+from baton_tokenizer.vocabulary.vocabulary import Vocab
 
 _FIRST_GUESS = 4
 """Characters per token that the first attempt at a long text reckons with."""

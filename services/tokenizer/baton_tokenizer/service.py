@@ -7,13 +7,18 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from baton import __version__, garbage, standby
-from baton.discovery import bind_address, directory
+from baton import __version__
+from baton.checkpoint.hub import resolve, served_name
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable, WireError
-from baton.hub import resolve, served_name
-from baton.keys import own_keys
 from baton.logs import logger
-from baton.peers import QUIET_SECONDS, Roster, incarnation
+from baton.net.curve import own_keys
+from baton.net.discovery import bind_address, directory
+from baton.net.handshake import QUIET_SECONDS, Roster, incarnation
+from baton.net.sockets import Received, Server, wait
+from baton.net.topology import TOKENIZE
+from baton.process import gc_tuning, standby
+from baton.process.lifecycle import Life, default_name
+from baton.process.watchdog import pulse
 from baton.protocol import (
     Beat,
     Decode,
@@ -30,19 +35,15 @@ from baton.protocol import (
     Text,
     Vocabulary,
 )
-from baton.pulse import pulse
-from baton.service import Life, default_name
+from baton.protocol.token_columns import pack, unpack
 from baton.telemetry import span
-from baton.tokens import pack, unpack
-from baton.topology import TOKENIZE
-from baton.transport import Received, Server, wait
-from baton_tokenizer.chat import Chat
+from baton_tokenizer.chat_template import Chat
 from baton_tokenizer.config import Config
+from baton_tokenizer.decode_states import Sequences
 from baton_tokenizer.detokenize import Alphabet, decode
 from baton_tokenizer.encode import Encoder, Ids
-from baton_tokenizer.load import load
-from baton_tokenizer.sequences import Sequences
-from baton_tokenizer.vocab import Vocab
+from baton_tokenizer.vocabulary.load import load
+from baton_tokenizer.vocabulary.vocabulary import Vocab
 
 _IDLE_SECONDS = 0.05
 """How long the loop sleeps when there is nothing to do; gateways are checked that often."""
@@ -246,7 +247,7 @@ def serve(config: Config, life: Life) -> int:
     info = vocab.info(served_name(config))
     hello = Hello("tokenizer", me, incarnation(), __version__, tokenizer=info)
     desk = Desk(vocab, config.max_tokens)
-    garbage.settle()
+    gc_tuning.settle()
     standby.wait()
     address = bind_address(config, TOKENIZE, config.bind)
     found = directory(config)

@@ -12,7 +12,7 @@ if __name__ == "__main__":
     # below.
     default_environment("GOMP_SPINCOUNT", "1000")
 
-    from baton.service import main
+    from baton.process.lifecycle import main
     from baton_worker.config import Config
     from baton_worker.service import serve
 

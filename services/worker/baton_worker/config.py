@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from baton.settings import Settings
-from baton_worker.connector import Connector
-from baton_worker.grammar import GRAMMARS
-from baton_worker.layers.routers import ROUTERS
-from baton_worker.parallel.all2all import ALL2ALL
-from baton_worker.transports import Transports
+from baton_worker.distributed.all2all import ALL2ALL
+from baton_worker.kv_transfer.registry import Transports
+from baton_worker.kv_transfer.vllm_config import Connector
+from baton_worker.layers.moe.routers import ROUTERS
+from baton_worker.structured_output import GRAMMARS
 
 
 class Config(Settings, prefix="worker"):

@@ -9,12 +9,15 @@ from collections import deque
 import msgspec
 
 from baton import __version__
-from baton.discovery import Directory, directory
-from baton.hub import served_name
-from baton.keys import own_keys
+from baton.checkpoint.hub import served_name
+from baton.kv.page_hashes import Held
 from baton.logs import logger
-from baton.names import Held
-from baton.peers import Greeting, incarnation
+from baton.net.curve import own_keys
+from baton.net.discovery import Directory, directory
+from baton.net.handshake import Greeting, incarnation
+from baton.net.sockets import Client, wait
+from baton.net.topology import FLEET
+from baton.process.lifecycle import Heart, Life, default_name
 from baton.protocol import (
     Assign,
     Cut,
@@ -30,16 +33,13 @@ from baton.protocol import (
     Revoke,
     WorkerInfo,
 )
-from baton.service import Heart, Life, default_name
-from baton.topology import FLEET
-from baton.transport import Client, wait
-from baton_worker.batch import PlanError
 from baton_worker.config import Config
-from baton_worker.connector import resolve
-from baton_worker.engine import Engine
-from baton_worker.kv.transfer import Relay
-from baton_worker.parallel.relay import LedRelay
-from baton_worker.plans import Plans
+from baton_worker.engine.engine import Engine
+from baton_worker.engine.input_batch import PlanError
+from baton_worker.engine.plan_queue import Plans
+from baton_worker.executor.kv_transfer import LedRelay
+from baton_worker.kv_transfer.manager import Relay
+from baton_worker.kv_transfer.vllm_config import resolve
 
 _IDLE_SECONDS = 0.05
 """Longest sleep without a message: how late a signal or a lost registration is noticed."""

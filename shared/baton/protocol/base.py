@@ -18,7 +18,8 @@ class Message(
 ):
     """A typed frame. Fields are appended with defaults and never reordered.
 
-    Columns are `bytes` packed by `baton.tokens.pack`; the comment behind each says its item type.
+    Columns are `bytes` packed by `baton.protocol.token_columns.pack`; the comment behind each says
+    its item type.
     """
 
 

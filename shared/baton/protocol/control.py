@@ -46,8 +46,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     """Every layer sees at most so many of the last tokens: pages wholly before them are of no use
     to a sequence. 0 when some layer sees all of them."""
     windows: tuple[int, ...] = ()
-    """The same for each group of layers with block tables of its own; see `baton.groups`. Empty is
-    one group, which sees `window`."""
+    """The same for each group of layers with block tables of its own; see `baton.kv.page_groups`.
+    Empty is one group, which sees `window`."""
     team: str = ""
     """Workers that say the same end together: they share the experts of one model."""
 
@@ -74,7 +74,7 @@ class MediaInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PageNames(msgspec.Struct, frozen=True, array_like=True):
-    """Pages of a worker and the names of what they hold; see `baton.names`."""
+    """Pages of a worker and the names of what they hold; see `baton.kv.page_hashes`."""
 
     pages: bytes = b""
     """uint32"""

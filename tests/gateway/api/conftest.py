@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import tiny_encoders
-from tests.fakes.whole import Whole, whole
+from tests.fakes.whole_system import Whole, whole
+from tests.support import tiny_encoders
 
 LABELS = {0: "calm", 1: "glad", 2: "sad"}
 

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from baton import __version__
-from tests.fakes.gateway import Site, error_of, site
+from tests.fakes.gateway_app import Site, error_of, site
 
 
 @pytest.mark.row("F19.02")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from baton.protocol import EncodeChat, Submit
-from tests.fakes.engine import EOS, MODEL
-from tests.fakes.gateway import Site, events_of
+from tests.fakes.gateway_app import Site, events_of
+from tests.fakes.gateway_engine import EOS, MODEL
 
 REPLY = "Hello from Baton."
 

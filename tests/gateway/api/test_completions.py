@@ -11,9 +11,10 @@ from starlette.requests import Request
 from baton.protocol import Submit
 from baton_gateway.api import reply
 from baton_gateway.api.reply import Answer, Choice
-from baton_gateway.generation import Delta, Generation, Started, TokenLogprob
-from tests.fakes.engine import MODEL
-from tests.fakes.gateway import Site, events_of
+from baton_gateway.generation.output import Delta, Started, TokenLogprob
+from baton_gateway.generation.request import Generation
+from tests.fakes.gateway_app import Site, events_of
+from tests.fakes.gateway_engine import MODEL
 
 REPLY = "Hello from Baton."
 

@@ -9,9 +9,9 @@ import numpy as np
 import openai
 import pytest
 
-from tests.fakes.engine import MODEL
-from tests.fakes.gateway import Site, error_of
-from tests.fakes.whole import Whole
+from tests.fakes.gateway_app import Site, error_of
+from tests.fakes.gateway_engine import MODEL
+from tests.fakes.whole_system import Whole
 
 HUGE = 10**9
 

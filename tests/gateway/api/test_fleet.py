@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from baton.protocol import WorkerStats
-from tests.fakes.gateway import Site
+from tests.fakes.gateway_app import Site
 
 
 def test_snapshot(shared_site: Site) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.engine import worker
-from tests.fakes.gateway import Site, site
+from tests.fakes.gateway_app import Site, site
+from tests.fakes.gateway_engine import worker
 
 READY = ("/health", "/health/ready", "/readyz")
 
@@ -63,15 +63,15 @@ def test_reports_of_the_scheduler(own_site: Site, change: dict[str, Any], reason
 def test_scheduler_that_beats_but_does_not_report(
     own_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baton_gateway.fleet.SILENT_SECONDS", 0.2)
+    monkeypatch.setattr("baton_gateway.clients.fleet_view.SILENT_SECONDS", 0.2)
     own_site.engine.scheduler.report = False
     _settle(own_site, 0.5)
     assert own_site.get("/health").json()["reasons"] == ["the scheduler is silent"]
 
 
 def test_nobody_answers(own_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baton.peers.QUIET_SECONDS", 0.2)
-    monkeypatch.setattr("baton.peers.LOST_SECONDS", 0.2)
+    monkeypatch.setattr("baton.net.handshake.QUIET_SECONDS", 0.2)
+    monkeypatch.setattr("baton.net.handshake.LOST_SECONDS", 0.2)
     own_site.engine.scheduler.silent = own_site.engine.tokenizer.silent = True
     _settle(own_site, 0.5)
     reasons = own_site.get("/health").json()["reasons"]

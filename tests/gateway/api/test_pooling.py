@@ -7,8 +7,8 @@ from typing import Any
 import openai
 import pytest
 
-from tests.fakes.gateway import error_of
-from tests.fakes.whole import Whole
+from tests.fakes.gateway_app import error_of
+from tests.fakes.whole_system import Whole
 
 
 @pytest.mark.row("F18.16")

@@ -10,9 +10,15 @@ import pytest
 from baton.errors import InvalidRequest
 from baton_gateway.api.reply import Choice, check_choices, sampling, seed
 from baton_gateway.config import Config
-from baton_gateway.generation import Delta
-from baton_gateway.schemas.openai import CompletionRequest
-from tests.fakes.gateway import Site, chat, completion, error_of, site
+from baton_gateway.generation.output import Delta
+from baton_gateway.schemas.base import CompletionRequest
+from tests.fakes.gateway_app import (
+    Site,
+    chat,
+    completion,
+    error_of,
+    site,
+)
 
 
 def _body(**fields: Any) -> CompletionRequest:

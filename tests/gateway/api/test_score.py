@@ -9,9 +9,9 @@ import openai
 import pytest
 
 from baton_gateway.api.score import cosine
-from tests.fakes.engine import MODEL
-from tests.fakes.gateway import Site, error_of
-from tests.fakes.whole import Whole
+from tests.fakes.gateway_app import Site, error_of
+from tests.fakes.gateway_engine import MODEL
+from tests.fakes.whole_system import Whole
 
 
 def scores(here: Whole, **body: Any) -> list[float]:

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fakes.gateway import chat, completion, error_of
-from tests.fakes.sockets import Site, site
-from tests.served import until
+from tests.fakes.gateway_app import chat, completion, error_of
+from tests.fakes.gateway_socket import Site, site
+from tests.support.served_system import until
 
 REPLY = "Grüße, 🫠 Baton. " * 12
 DURABLE = {"x-stream-durable": "1"}
@@ -126,7 +126,7 @@ def test_one_that_is_cut_off_sends_its_clients_elsewhere(
 ) -> None:
     """A stream that can be resumed loses its connection; what has no token yet, and what is new,
     gets a 503 that closes the connection. A stream that cannot be resumed waits."""
-    monkeypatch.setattr("baton_gateway.connection.LOST_SECONDS", 0.3)
+    monkeypatch.setattr("baton_gateway.clients.connection.LOST_SECONDS", 0.3)
     path = "/v1/completions"
     with gateway(tmp_path, shared_port=True, pace=0.02) as one, gateway(tmp_path) as two:
         whole = ask(two, path)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.engine import MAX_LENGTH, MODEL
-from tests.fakes.gateway import Site
+from tests.fakes.gateway_app import Site
+from tests.fakes.gateway_engine import MAX_LENGTH, MODEL
 
 
 @pytest.mark.row("F18.12")

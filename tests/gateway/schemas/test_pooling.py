@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.errors import InvalidRequest
-from baton_gateway.body import build
+from baton_gateway.http.body import build
 from baton_gateway.schemas.pooling import (
     MAX_TEXTS,
     EmbeddingRequest,

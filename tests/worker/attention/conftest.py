@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from baton_worker.attention import AttentionBatch, AttentionCall
-from baton_worker.attention.merge import Partial, merge
+from baton_worker.attention.lse_merge import Partial, merge
 from baton_worker.attention.reference import ReferenceBackend
-from baton_worker.attention.trees import MOST_TOKENS, Trees
-from baton_worker.kernels.layout import Layout
+from baton_worker.attention.tree_mask import MOST_TOKENS, Trees
+from baton_worker.kernels.page_layout import Layout
 
 CPU = torch.device("cpu")
 

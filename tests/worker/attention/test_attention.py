@@ -18,8 +18,8 @@ from baton_worker.attention.flex import FlexBackend
 from baton_worker.attention.grouped import GroupedBackend
 from baton_worker.attention.reference import ReferenceBackend
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.layout import Layout
-from baton_worker.kernels.pages import CODES
+from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.page_layout import Layout
 from tests.worker.attention.conftest import ON_A_CPU
 
 

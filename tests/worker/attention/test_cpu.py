@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker import machine
 from baton_worker.attention import AttentionBatch, AttentionCall
 from baton_worker.attention.cpu import CpuBackend
 from baton_worker.attention.reference import ReferenceBackend
 from baton_worker.config import Config
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.build import Builder
-from baton_worker.kernels.cpu.level import LEVELS, Level
+from baton_worker.kernels.cpu.isa import LEVELS, Level
+from baton_worker.platform import machine
 
 CPU = torch.device("cpu")
 RUNS_HERE = [level for level in LEVELS if level.needs <= machine.instructions()]

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from baton_worker.attention.flashinfer import FlashInferBackend
-from baton_worker.kernels.layout import Layout
-from baton_worker.kernels.pages import CODES
-from tests.fakes import attention as fakes
+from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.page_layout import Layout
+from tests.fakes import attention_packages as fakes
 from tests.worker.attention.conftest import as_the_reference
 
 CUDA = torch.device("cuda")

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from baton_worker.attention.flashinfer_mla import FlashInferMlaBackend
-from baton_worker.kernels.layout import Layout
-from tests.fakes import attention as fakes
+from baton_worker.kernels.page_layout import Layout
+from tests.fakes import attention_packages as fakes
 from tests.worker.attention.conftest import as_the_reference
 
 CUDA = torch.device("cuda")

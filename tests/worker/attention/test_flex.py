@@ -21,8 +21,8 @@ from baton_worker import attention
 from baton_worker.attention import BACKENDS, choose, prefer
 from baton_worker.attention.flex import FlexBackend, MaskMod
 from baton_worker.attention.reference import ReferenceBackend
-from baton_worker.kernels.layout import Layout
-from baton_worker.kernels.pages import CODES
+from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.page_layout import Layout
 from tests.worker.attention.conftest import in_parts, kept, over_branches, sinks_for
 
 SLOPES = (0.5, 0.25, 0.125, 0.0625, 0.03, 0.01)

@@ -11,12 +11,12 @@ import torch
 
 from baton_worker.attention import AttentionCall, choose
 from baton_worker.attention.reference import ReferenceBackend
-from baton_worker.attention.trees import Trees
+from baton_worker.attention.tree_mask import Trees
 from baton_worker.attention.triton import TritonBackend
 from baton_worker.kernels import triton as kernels
-from baton_worker.kernels.layout import Layout
-from baton_worker.kernels.pages import CODES
-from tests.fakes.interpreter import interpreter
+from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.page_layout import Layout
+from tests.fakes.triton_interpreter import interpreter
 from tests.worker.attention.conftest import in_parts, over_branches
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be tested")

@@ -13,7 +13,7 @@ from baton.errors import SettingsError
 from baton.protocol import Plan, Result
 from baton_worker.bench import engine as bench
 from baton_worker.bench.engine import Bench, run
-from baton_worker.engine import Engine
+from baton_worker.engine.engine import Engine
 
 SMALL = ("--device", "cpu", "--dtype", "float32", "--max-batch-tokens", "200", "--threads", "1")
 

@@ -11,7 +11,7 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker.graphs.capture import CudaRecorder, Repeater
-from baton_worker.kernels.cpu.tape import Extent
+from baton_worker.kernels.cpu.call_recorder import Extent
 
 CPU, ONE = torch.device("cpu"), Extent.decode(1)
 

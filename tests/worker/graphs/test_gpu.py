@@ -9,9 +9,9 @@ import torch
 
 from baton.protocol import Grammar, Sampling
 from baton_worker.config import Config
-from baton_worker.engine import Engine
-from tests.fakes.planner import Planner, Sequence
-from tests.worker.test_runner import STORY, VARIED
+from baton_worker.engine.engine import Engine
+from tests.fakes.scheduler_planner import Planner, Sequence
+from tests.worker.engine.test_model_runner import STORY, VARIED
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from baton_worker.attention import AttentionBatch
+from baton_worker.checkpoint.load import load_model
 from baton_worker.graphs.inputs import DecodeInputs, RaggedInputs
-from baton_worker.kernels.cpu.tape import Extent
-from baton_worker.kv import KVCache, LayerGroups
-from baton_worker.models import load_model
+from baton_worker.kernels.cpu.call_recorder import Extent
+from baton_worker.kv_cache import KVCache, LayerGroups
 
 CPU, PAGES, PAGE = torch.device("cpu"), 20, 4
 

@@ -10,19 +10,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton_worker import warmup
+from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
-from baton_worker.engine import Engine
+from baton_worker.engine import warmup
+from baton_worker.engine.engine import Engine
 from baton_worker.graphs import GraphedModel, Recorder, Sizes, TapeRecorder, Untaped
+from baton_worker.graphs.buffer_reuse import shared
 from baton_worker.graphs.capture import Recording
-from baton_worker.graphs.liveness import shared
-from baton_worker.kernels.cpu.tape import Call, Tape
+from baton_worker.kernels.cpu.call_recorder import Call, Tape
 from baton_worker.layers.norm import RmsNorm
-from baton_worker.models import LoadedModel, load_model
 from baton_worker.models.decoder import Model
-from tests import tiny
-from tests.fakes.graphs import Counting
-from tests.worker.graphs.test_model import (
+from tests.fakes.replayed_steps import Counting
+from tests.support import tiny_models
+from tests.worker.graphs.test_graphed_model import (
     BLOCKS,
     CPU,
     DECODED,
@@ -75,7 +75,7 @@ def taped(texts: Texts) -> tuple[GraphedModel, Counting]:
 def tiny_model(folder: Path, architecture: str, dtype: torch.dtype = torch.float32) -> LoadedModel:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        tiny.save_checkpoint(folder, architecture)
+        tiny_models.save_checkpoint(folder, architecture)
     return load_model(folder, device=CPU, dtype=dtype)
 
 

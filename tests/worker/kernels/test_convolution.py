@@ -21,13 +21,13 @@ from baton_worker.kernels.convolution import (
     Weights,
     choose,
 )
-from baton_worker.layers import lanes
-from baton_worker.layers.short_conv import Earlier
+from baton_worker.layers import invariant
+from baton_worker.layers.ssm.short_conv import Earlier
 
 pytestmark = [pytest.mark.usefixtures("seeded"), pytest.mark.row("F07.03", "F07.12")]
 CPU = torch.device("cpu")
 DTYPES = [torch.float32, torch.bfloat16]
-SILU = Activation(lanes.SILU, silu=True)
+SILU = Activation(invariant.SILU, silu=True)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.fp8 import MOST, Fp8Weight, Inputs, dequantise, product
-from tests import quantised
+from tests.support import quantized_checkpoints
 
 BLOCK = (16, 16)
 
@@ -19,7 +19,7 @@ def some(*shape: int) -> Tensor:
 @pytest.mark.parametrize("shape", [(32, 48), (20, 17), (3, 50)])
 def test_scales_are_of_blocks_even_cut_ones(shape: tuple[int, int]) -> None:
     weight = some(*shape)
-    stored, meant = quantised.fp8(BLOCK)(weight)
+    stored, meant = quantized_checkpoints.fp8(BLOCK)(weight)
     found = dequantise(stored["weight"], stored["weight_scale"], BLOCK)
     assert torch.equal(found, meant)
     torch.testing.assert_close(found, weight, atol=0.1, rtol=0.07)
@@ -76,7 +76,7 @@ def test_zeros_and_nothing_have_scales_too() -> None:
 @pytest.mark.row("F21.06")
 @pytest.mark.parametrize("inputs", [Inputs(), Inputs(16), Inputs(scale=torch.tensor(0.02))])
 def test_a_product_is_that_of_rounded_numbers(inputs: Inputs) -> None:
-    stored, meant = quantised.fp8(BLOCK)(some(24, 40))
+    stored, meant = quantized_checkpoints.fp8(BLOCK)(some(24, 40))
     weight = Fp8Weight(stored["weight"], stored["weight_scale"], BLOCK, inputs)
     x = some(7, 40)
     codes, scales = inputs.quantise(x)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.gptq import BITS, GptqWeight, pack, unpack
-from tests import quantised
+from tests.support import quantized_checkpoints
 
 
 def some_codes(bits: int, *shape: int) -> Tensor:
@@ -21,7 +21,7 @@ def weight(
 ) -> GptqWeight:
     """A weight [24, 96] with zeros as they are."""
     values = torch.randn(24, 96, generator=torch.Generator().manual_seed(bits))
-    method = quantised.gptq(bits, group, act_order=act_order, symmetric=symmetric)
+    method = quantized_checkpoints.gptq(bits, group, act_order=act_order, symmetric=symmetric)
     stored, _ = method(torch.cat([values, torch.zeros(8, 96)]))
     zeros = unpack(stored["qzeros"].view(torch.uint8), bits).to(torch.int16) + 1
     return GptqWeight(bits, stored["qweight"], stored["scales"], zeros, stored["g_idx"])
@@ -32,7 +32,7 @@ def weight(
 def test_codes_are_one_stream_of_bits_and_repacking_them_round_trips(bits: int) -> None:
     codes = some_codes(bits, 3, 64)
     stream = pack(codes, bits)
-    assert torch.equal(stream.view(torch.int32), quantised.by_row(codes, bits))
+    assert torch.equal(stream.view(torch.int32), quantized_checkpoints.by_row(codes, bits))
     assert torch.equal(unpack(stream, bits), codes)
     made = weight(bits)
     again = GptqWeight.of(made.codes(), bits, made.scales, made.zeros)

@@ -21,7 +21,7 @@ from baton_worker.kernels.moe import (
     combine,
     dispatch,
 )
-from baton_worker.kernels.quantized import quantise
+from baton_worker.kernels.quantized_weights import quantise
 
 GROUPING = [GroupedExperts, PaddedExperts]
 

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.layout import Layout
+from baton_worker.kernels.page_layout import Layout
 from baton_worker.kernels.rope import CpuAngles, CpuHeads, HeadNorm, refuses
-from baton_worker.layers.rope import Rotary, rotate_
-from baton_worker.models.spec import Rope
+from baton_worker.layers.rope.rope import Rotary, rotate_
+from baton_worker.spec import Rope
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 4e-2}
 CPU = torch.device("cpu")

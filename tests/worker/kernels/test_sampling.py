@@ -14,7 +14,13 @@ from torch import Tensor
 from baton.protocol import Sampling
 from baton_worker.kernels import sampling as kernels
 from baton_worker.kernels.sampling import draw
-from baton_worker.sampling import PARAMETERS, Parameters, fill, sample, samplers
+from baton_worker.sampling import (
+    PARAMETERS,
+    Parameters,
+    backends,
+    fill,
+    sample,
+)
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(
@@ -43,7 +49,7 @@ MIXED: list[dict[str, Any]] = [
 @pytest.fixture(autouse=True)
 def auto() -> Iterator[None]:
     yield
-    samplers.prefer("auto", CPU)
+    backends.prefer("auto", CPU)
 
 
 def parameters(rows: int) -> Parameters:
@@ -61,7 +67,7 @@ def logits(rows: int, vocab: int, ties: bool = False) -> Tensor:
 
 
 def tokens(name: str, given: Tensor, how: Parameters, index: Any) -> npt.NDArray[np.int32]:
-    samplers.prefer(name, CPU)
+    backends.prefer(name, CPU)
     return sample(given.clone(), how, index)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from baton_worker import spec
 from baton_worker.layers.attention_pool import AttentionPool
 from baton_worker.layers.layer import Layer, Site
-from baton_worker.models import spec
-from baton_worker.models.families.towers import _POOL
-from baton_worker.models.names import Names
+from baton_worker.models.families.clip import _POOL
+from baton_worker.spec.names import Names
 
 PREFIX = "vision_model.head."
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton_worker.layers.embedding import Embedding, Table
+from baton_worker import spec
+from baton_worker.layers.embedding import Embedding, Learned, Table
 from baton_worker.layers.layer import Layer, Site
-from baton_worker.models import spec
 
 TOKENS, POSITIONS = torch.tensor([4, 0, 2]), torch.tensor([7, 0, 1])
 
@@ -60,3 +60,12 @@ def test_projects_a_narrow_table_before_positions_and_norm(site: Site) -> None:
     x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
     expected = x * weights["embedding_norm.weight"] + weights["embedding_norm.bias"]
     torch.testing.assert_close(run(embedding), expected)
+
+
+def test_its_name_has_no_suffix() -> None:
+    site = Site(torch.device("cpu"), torch.bfloat16, {"probe": "head.probe"}.__getitem__)
+    layer = Learned((1, 2, 3), "probe", site)
+    [(name, place)] = layer.destinations()
+    place.copy_(torch.arange(6).view(1, 2, 3))
+    assert name == "head.probe" and layer().dtype is torch.bfloat16
+    assert layer().flatten().tolist() == [0, 1, 2, 3, 4, 5]

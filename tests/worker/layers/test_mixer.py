@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from baton.errors import ModelError
-from baton_worker.kernels.pages import CODES
+from baton_worker import spec
+from baton_worker.kernels.kv_pages import CODES
+from baton_worker.layers.forward_context import Step
 from baton_worker.layers.layer import Site
 from baton_worker.layers.mixer import Carrying
-from baton_worker.layers.step import Step
-from baton_worker.models import spec
 from baton_worker.models.build import LAYERS
 
 MIXERS: list[spec.Bounded] = [

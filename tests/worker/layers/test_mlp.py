@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from baton.errors import ModelError
+from baton_worker import spec
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.mlp import ACTIVATIONS, Glu, Mlp
-from baton_worker.models import spec
 
 
 def test_gates(site: Site) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from baton_worker import spec
 from baton_worker.layers.layer import Site
 from baton_worker.layers.norm import LayerNorm, RmsNorm, norm
-from baton_worker.models import spec
 
 X = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0))
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels.layout import Layout
-from baton_worker.kernels.pages import Codes
-from baton_worker.kv import KVCache
-from baton_worker.models import LoadedModel
+from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.kernels.kv_pages import Codes
+from baton_worker.kernels.page_layout import Layout
+from baton_worker.kv_cache import KVCache
 
 CPU = torch.device("cpu")
 

@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from baton_worker import spec
 from baton_worker.attention import AttentionBatch
-from baton_worker.kv import KVCache
+from baton_worker.checkpoint.load import load_model
+from baton_worker.kv_cache import KVCache
 from baton_worker.layers.layer import Layer, Site
-from baton_worker.models import load_model, spec
 from baton_worker.models.encoder import Stack, blocks_of
-from baton_worker.models.names import Names
-from tests import tiny
+from baton_worker.spec.names import Names
+from tests.support import tiny_models
 
 CPU = torch.device("cpu")
 ROWS = [
@@ -42,10 +43,12 @@ def positions(axes: int) -> Tensor:
 @pytest.mark.parametrize("chunk", [38, 9, 1], ids=["whole", "chunks", "decode"])
 @torch.inference_mode()
 def test_logits_beside_an_image(tmp_path: Path, architecture: str, axes: int, chunk: int) -> None:
-    model = tiny.save_checkpoint(tmp_path, architecture)
+    model = tiny_models.save_checkpoint(tmp_path, architecture)
     loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
     places = positions(axes)
-    tokens = torch.randint(2, tiny.VOCAB_SIZE, (38,), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(
+        2, tiny_models.VOCAB_SIZE, (38,), generator=torch.Generator().manual_seed(0)
+    )
     body = model.model.language_model
     states = body(input_ids=tokens[None], position_ids=places[:, None], use_cache=False)
     expected = model.lm_head(states.last_hidden_state[0])

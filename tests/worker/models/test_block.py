@@ -9,10 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from baton_worker.layers.attention import Attention as Heads
+from baton_worker.layers.attention.gqa import Attention as Heads
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.models.block import STYLES, PostNorm
-from baton_worker.models.spec import Attention, Decoder, Head, Norm
+from baton_worker.spec import (
+    Attention,
+    Decoder,
+    Head,
+    Norm,
+)
 
 SITE = Site(torch.device("cpu"), torch.float32, lambda role: role)
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))

@@ -9,18 +9,19 @@ import pytest
 import torch
 
 from baton.errors import ModelError
+from baton_worker import spec
 from baton_worker.layers.layer import Site
-from baton_worker.models import resolve, spec
+from baton_worker.models import resolve
 from baton_worker.models.build import LAYERS, build
-from baton_worker.models.config import read_config
-from tests import tiny
+from baton_worker.spec.hf_config import read_config
+from tests.support import tiny_models
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
 def decoder(tmp_path: Path) -> spec.Decoder:
-    tiny.tiny_config("LlamaForCausalLM").save_pretrained(tmp_path)
+    tiny_models.tiny_config("LlamaForCausalLM").save_pretrained(tmp_path)
     return resolve(read_config(tmp_path))
 
 

@@ -11,20 +11,20 @@ import torch
 from baton_worker.attention import choose
 from baton_worker.attention.cpu import CpuBackend
 from baton_worker.attention.grouped import GroupedBackend
+from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.linear import PackedLinear
-from baton_worker.layers.attention import Attention
+from baton_worker.layers.attention.gqa import Attention
 from baton_worker.layers.layer import Site
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Glu
-from baton_worker.layers.moe import Moe
-from baton_worker.models import LoadedModel, load_model
+from baton_worker.layers.moe.moe import Moe
 from baton_worker.models.build import build
 from baton_worker.models.decoder import Model
-from baton_worker.models.folder import SafetensorsFolder
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.pooling.recipe import Recipe
-from tests import tiny
+from tests.support import tiny_models
 
 CPU = torch.device("cpu")
 
@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("decoder")
-    tiny.save_checkpoint(folder, "Qwen3ForCausalLM")
+    tiny_models.save_checkpoint(folder, "Qwen3ForCausalLM")
     return folder
 
 
@@ -66,7 +66,7 @@ def test_two_layers_may_have_two_backends(
     """In one step: kernels for the layers that they know, plain torch for the others."""
     if library("attention") is None:
         pytest.skip("the kernels cannot be built here")
-    model = tiny.save_checkpoint(tmp_path, "Gemma2ForCausalLM")
+    model = tiny_models.save_checkpoint(tmp_path, "Gemma2ForCausalLM")
     able = CpuBackend.refuses
     monkeypatch.setattr(
         CpuBackend,
@@ -98,7 +98,7 @@ def test_stale_pages_are_not_read(loaded: LoadedModel, driver: Any) -> None:
 
 def test_hidden_states_feed_float32_logits(loaded: LoadedModel) -> None:
     logits = loaded.model.logits(torch.randn(2, loaded.spec.hidden))
-    assert logits.shape == (2, tiny.VOCAB_SIZE) and logits.dtype is torch.float32
+    assert logits.shape == (2, tiny_models.VOCAB_SIZE) and logits.dtype is torch.float32
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -162,7 +162,7 @@ def test_a_pooler_sees_every_token_behind_every_layer(
 def test_experts_that_choose_tokens_see_every_token(
     tmp_path: Path, driver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny.save_checkpoint(tmp_path, "MixtralForCausalLM")
+    tiny_models.save_checkpoint(tmp_path, "MixtralForCausalLM")
     for router, answered in (("top_k", [1]), ("expert_choice", [4])):
         given = load_model(tmp_path, device=CPU, dtype=torch.float32, router=router)
         with monkeypatch.context() as patched:

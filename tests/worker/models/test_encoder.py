@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.models import LoadedModel, load_model
+from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.models.encoder import EncoderModel
-from tests import tiny_encoders
+from tests.support import tiny_encoders
 
 CPU = torch.device("cpu")
 ARCHITECTURES = ("BertModel", "RobertaModel", "GteModel", "NomicBertModel", "ModernBertModel")

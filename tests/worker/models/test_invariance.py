@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.kernels.cpu.linear import CpuLinear
-from baton_worker.models import LoadedModel, load_model
-from tests import tiny
 from tests.oracles import ropes
 from tests.oracles.checkpoints import MAKERS
+from tests.support import tiny_models
 
 CPU = torch.device("cpu")
 LENGTHS = (5, 17, 33, 64, 2)
@@ -77,7 +77,7 @@ def test_layers_of_bounded_memory_depend_on_no_cut_and_no_batch(
     architecture: str, dtype: torch.dtype, driver: Any, tmp_path: Path
 ) -> None:
     """Where what a token reads is not attended to, but carried on."""
-    tiny.save_checkpoint(tmp_path, architecture)
+    tiny_models.save_checkpoint(tmp_path, architecture)
     _check_cuts(load_model(tmp_path, device=CPU, dtype=dtype), driver)
 
 
@@ -94,7 +94,7 @@ def test_latents_and_chosen_keys_depend_on_no_cut_and_no_batch(
     architecture: str, dtype: torch.dtype, driver: Any, tmp_path: Path
 ) -> None:
     """Where heads share their keys, and where an index chooses among them."""
-    tiny.save_checkpoint(tmp_path, architecture)
+    tiny_models.save_checkpoint(tmp_path, architecture)
     _check_cuts(load_model(tmp_path, device=CPU, dtype=dtype), driver)
 
 

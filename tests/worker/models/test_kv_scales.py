@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from baton.errors import ModelError
-from baton_worker.kernels.pages import CODES, SCALE_BYTES
-from baton_worker.layers import attention
-from baton_worker.models import load_model
-from tests import tiny
+from baton_worker.checkpoint.load import load_model
+from baton_worker.kernels.kv_pages import CODES, SCALE_BYTES
+from baton_worker.layers.attention import gqa
+from tests.support import tiny_models
 
 CPU = torch.device("cpu")
 TEXT = torch.randint(2, 60, (40,), generator=torch.Generator().manual_seed(0)).tolist()
@@ -30,7 +30,7 @@ def scale(layer: int, what: str) -> float:
 
 def calibrated(folder: Path, name: str = "LlamaForCausalLM", **changes: Any) -> Path:
     """A tiny checkpoint with scales, some of them changed or (None) left out."""
-    tiny.save_checkpoint(folder, name)
+    tiny_models.save_checkpoint(folder, name)
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"] = {
         "quant_method": "compressed-tensors",
@@ -70,7 +70,7 @@ def test_every_layer_stores_with_the_scales_of_the_checkpoint(
     tmp_path: Path, driver: Any, monkeypatch: pytest.MonkeyPatch, name: str, with_kernels: bool
 ) -> None:
     if not with_kernels:
-        monkeypatch.setattr(attention, "refuses", lambda *_: "not today")
+        monkeypatch.setattr(gqa, "refuses", lambda *_: "not today")
     made, _ = run(calibrated(tmp_path, name), driver, "fp8")
     for layer, pages in enumerate(made.cache.layers):
         found = stored_scales(pages, made.tables[0])
@@ -89,7 +89,7 @@ def test_logits_stay_close_to_those_without_codes(tmp_path: Path, driver: Any) -
 @pytest.mark.row("F12.07")
 def test_another_kind_of_pages_leaves_the_scales_alone(tmp_path: Path, driver: Any) -> None:
     calibrated(tmp_path / "a")
-    tiny.save_checkpoint(tmp_path / "b", "LlamaForCausalLM")
+    tiny_models.save_checkpoint(tmp_path / "b", "LlamaForCausalLM")
     for kind in ("auto", "int8"):
         with_scales, without = (run(tmp_path / f, driver, kind)[1] for f in ("a", "b"))
         assert torch.equal(with_scales, without)
@@ -101,7 +101,7 @@ def test_what_is_too_large_for_a_scale_is_cut_off(
     tmp_path: Path, driver: Any, monkeypatch: pytest.MonkeyPatch, with_kernels: bool
 ) -> None:
     if not with_kernels:
-        monkeypatch.setattr(attention, "refuses", lambda *_: "not today")
+        monkeypatch.setattr(gqa, "refuses", lambda *_: "not today")
     made, _ = run(calibrated(tmp_path, k0=1e-4), driver, "fp8")
     rows = made.cache.layers[0][made.tables[0]].flatten(0, 1)[: len(TEXT)]
     keys = CODES["fp8"].decode(rows[:, 0], torch.float32)

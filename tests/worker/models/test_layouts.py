@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from baton_worker.kernels.layout import Layout
-from baton_worker.kernels.pages import CODES
-from baton_worker.kv.transfer.extent import block_bytes, extents, read, write
-from baton_worker.layers import attention
-from baton_worker.models import load_model
-from tests import tiny
+from baton_worker.checkpoint.load import load_model
+from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.page_layout import Layout
+from baton_worker.kv_transfer.wire_format import (
+    block_bytes,
+    extents,
+    read,
+    write,
+)
+from baton_worker.layers.attention import gqa
+from tests.support import tiny_models
 
 CPU = torch.device("cpu")
 TEXTS = [list(range(2, 40)), list(range(5, 14)), [3]]
@@ -43,7 +48,7 @@ def logits(driver: Any, path: Path, layout: Layout, kind: str) -> torch.Tensor:
 @pytest.mark.row("F12.10")
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_have_the_same_bits(tmp_path: Path, driver: Any, name: str) -> None:
-    tiny.save_checkpoint(tmp_path, name)
+    tiny_models.save_checkpoint(tmp_path, name)
     first, second = (logits(driver, tmp_path, layout, "auto") for layout in Layout)
     assert torch.equal(first, second)
 
@@ -54,8 +59,8 @@ def test_pages_of_codes_too(
     tmp_path: Path, driver: Any, kind: str, with_kernels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not with_kernels:
-        monkeypatch.setattr(attention, "refuses", lambda *_: "not today")
-    tiny.save_checkpoint(tmp_path, "Qwen3ForCausalLM")
+        monkeypatch.setattr(gqa, "refuses", lambda *_: "not today")
+    tiny_models.save_checkpoint(tmp_path, "Qwen3ForCausalLM")
     first, second = (logits(driver, tmp_path, layout, kind) for layout in Layout)
     assert torch.equal(first, second)
 
@@ -65,7 +70,7 @@ def test_pages_of_codes_too(
 def test_a_sequence_goes_on_over_keys_from_a_worker_of_the_other_layout(
     tmp_path: Path, driver: Any, name: str
 ) -> None:
-    tiny.save_checkpoint(tmp_path, name)
+    tiny_models.save_checkpoint(tmp_path, name)
     runs = []
     for layout, page_size in ((Layout.NHD, 4), (Layout.HND, 8)):
         loaded = load_model(tmp_path, device=CPU, dtype=torch.float32, layout=layout)

@@ -14,13 +14,19 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.models import ARCHITECTURES, LoadedModel, load_model
-from baton_worker.models.spec import SparseLatentAttention
-from tests import deltas, mixtures, recurrent, tiny
-from tests.fakes.ranks import TwoRanks
+from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.models import ARCHITECTURES
+from baton_worker.spec import SparseLatentAttention
+from tests.fakes.two_ranks import TwoRanks
 from tests.oracles import mixtures as _mixture_oracles  # noqa: F401 - fills MAKERS
 from tests.oracles import ropes
 from tests.oracles.checkpoints import MAKERS, Oracle, asked
+from tests.support import (
+    delta_net_models,
+    moe_models,
+    state_space_models,
+    tiny_models,
+)
 
 CPU = torch.device("cpu")
 ROWS = {
@@ -68,7 +74,7 @@ ROWS = {
     "NemotronForCausalLM": "T42",
     "MambaForCausalLM": "S01",
 }
-ROWS |= mixtures.ROWS | recurrent.ROWS | deltas.ROWS
+ROWS |= moe_models.ROWS | state_space_models.ROWS | delta_net_models.ROWS
 ODDITIES = {"MiMoV2FlashForCausalLM": ["F23.08"], "LongcatFlashForCausalLM": ["F23.11"]}
 """Further rows, of what these alone do."""
 TOLERANCE = 1e-3
@@ -85,7 +91,7 @@ class Case:
         """Write the checkpoint; returns its oracle, and the transformers model if it is one."""
         if self.architecture in MAKERS:
             return MAKERS[self.architecture](folder), None
-        model = tiny.save_checkpoint(folder, self.architecture, **self.changes)
+        model = tiny_models.save_checkpoint(folder, self.architecture, **self.changes)
         return asked(model), model
 
 
@@ -94,13 +100,13 @@ def cases() -> Iterator[Any]:
         rows = [ROWS[name], *ODDITIES.get(name, ())] if name in ROWS else []
         marks = [pytest.mark.row(*rows)] if rows else []
         yield pytest.param(Case(name), id=name, marks=marks)
-        for number, changes in enumerate(tiny.VARIANTS.get(name, []), start=2):
+        for number, changes in enumerate(tiny_models.VARIANTS.get(name, []), start=2):
             yield pytest.param(Case(name, changes), id=f"{name}-{number}", marks=marks)
 
     for name, row in ropes.ROWS.items():
         yield pytest.param(Case(name), id=name, marks=[pytest.mark.row(row)])
 
-    for name in tiny.UNLISTED:
+    for name in tiny_models.UNLISTED:
         if name not in ARCHITECTURES:
             yield pytest.param(Case(name), id=f"{name}-by-transformers")
 
@@ -114,11 +120,11 @@ def with_a_spec() -> Iterator[Any]:
 def of_experts() -> Iterator[Any]:
     """The cases of mixtures whose experts have gates of their own."""
     dense = {"MiniCPM3ForCausalLM", "Lfm2ForCausalLM"}
-    mixed = (mixtures.TRAITS.keys() | mixtures.ROWS.keys()) - dense
+    mixed = (moe_models.TRAITS.keys() | moe_models.ROWS.keys()) - dense
     yield from (case for case in with_a_spec() if case.values[0].architecture in mixed)
     for case in with_a_spec():
         name, changes = case.values[0].architecture, case.values[0].changes
-        traits = (recurrent.TRAITS | deltas.TRAITS).get(name, {}) | changes
+        traits = (state_space_models.TRAITS | delta_net_models.TRAITS).get(name, {}) | changes
         counts = ("num_local_experts", "n_routed_experts", "num_experts")
         if any(traits.get(count) for count in counts):
             yield case
@@ -150,7 +156,9 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def prompt(length: int, seed: int = 0) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
-    ids: list[int] = torch.randint(2, tiny.VOCAB_SIZE, (length,), generator=generator).tolist()
+    ids: list[int] = torch.randint(
+        2, tiny_models.VOCAB_SIZE, (length,), generator=generator
+    ).tolist()
     return ids
 
 
@@ -298,7 +306,7 @@ def test_longrope_is_that_of_the_longest_sequence_served(
 ) -> None:
     """A worker of long sequences answers as transformers does beyond the original 64 tokens, one
     of short sequences as it does below."""
-    model = tiny.save_checkpoint(
+    model = tiny_models.save_checkpoint(
         tmp_path, "Phi3ForCausalLM", original_max_position_embeddings=64, sliding_window=None
     )
     loaded = load_model(tmp_path, device=CPU, dtype=torch.float32, served_length=served)

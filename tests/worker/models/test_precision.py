@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from baton_worker.models import LoadedModel, load_model
+from baton_worker.checkpoint.load import LoadedModel, load_model
 
 CPU = torch.device("cpu")
 NUM_TEXTS, NUM_TOKENS, FIRST = 8, 160, 1

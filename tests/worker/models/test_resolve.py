@@ -12,23 +12,29 @@ import pytest
 import torch
 
 from baton.errors import ModelError
-from baton_worker.models import ARCHITECTURES, load_model, resolve
-from tests import tiny
+from baton_worker.checkpoint.load import load_model
+from baton_worker.models import ARCHITECTURES, resolve
 from tests.oracles import mixtures, ropes
 from tests.oracles.checkpoints import MAKERS
+from tests.support import tiny_models
 
 assert mixtures and ropes, "they register their makers"
 
 
 def config(**changes: Any) -> SimpleNamespace:
-    values: dict[str, Any] = tiny._COMMON | {"architectures": ["LlamaForCausalLM"]} | changes
+    values: dict[str, Any] = tiny_models._COMMON | {"architectures": ["LlamaForCausalLM"]} | changes
     return SimpleNamespace(**values)
 
 
 def test_unknown_architecture_names_the_closest_and_the_files_to_edit() -> None:
     with pytest.raises(ModelError) as error:
         resolve(config(architectures=["Qwen4ForCausalLM"]))
-    for part in ("Qwen4ForCausalLM", "Qwen3ForCausalLM", "models/families/", "tests/tiny.py"):
+    for part in (
+        "Qwen4ForCausalLM",
+        "Qwen3ForCausalLM",
+        "models/families/",
+        "tests/support/tiny_models.py",
+    ):
         assert part in error.value.message
 
 
@@ -86,7 +92,7 @@ def test_a_missing_field_is_named() -> None:
 
 
 def test_every_architecture_has_a_tiny_checkpoint() -> None:
-    tested = {*tiny.TRAITS, *tiny.SPELLINGS, *MAKERS}
+    tested = {*tiny_models.TRAITS, *tiny_models.SPELLINGS, *MAKERS}
     assert tested >= set(ARCHITECTURES.names())
 
 
@@ -98,6 +104,6 @@ def test_the_served_length_reaches_the_family() -> None:
         long_factor=[2.0, 3.0, 4.0, 5.0],
     )
     c = config(rope_parameters=scaling, head_dim=8)
-    for served, expected in ((None, tiny.MAX_LENGTH), (50, 50)):
+    for served, expected in ((None, tiny_models.MAX_LENGTH), (50, 50)):
         (mixer, _), *_ = resolve(c, served).layers
         assert dict(mixer.rope.parameters)["served"] == expected

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.models import LoadedModel, load_model
-from baton_worker.models.load import open_checkpoint
-from baton_worker.models.packed import as_floats
+from baton_worker.checkpoint.load import LoadedModel, load_model, open_checkpoint
+from baton_worker.checkpoint.quantized_loading import as_floats
 
 CPU = torch.device("cpu")
 NUM_PROMPTS = 20

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.models import LoadedModel, load_model
+from baton_worker.checkpoint.load import LoadedModel, load_model
 
 CPU = torch.device("cpu")
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models_table import PAGE, page, spec_of, traits
+from tests.support.models_table import (
+    PAGE,
+    page,
+    spec_of,
+    traits,
+)
 
 
 def test_the_page_is_not_stale() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.models_table --write"
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        "run python -m tests.support.models_table --write"
+    )
 
 
 @pytest.mark.parametrize(

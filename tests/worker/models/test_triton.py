@@ -11,17 +11,18 @@ import torch
 
 from baton_worker.attention import choose, cpu
 from baton_worker.attention.triton import TritonBackend
+from baton_worker.checkpoint.load import load_model
 from baton_worker.kernels import triton
-from baton_worker.kernels.layout import Layout
+from baton_worker.kernels.kv_pages import CODES
 from baton_worker.kernels.norm import CpuNorm, TritonNorm
-from baton_worker.kernels.pages import CODES
-from baton_worker.layers import attention, rope
-from baton_worker.layers.attention import Attention
-from baton_worker.layers.latent import LatentAttention
+from baton_worker.kernels.page_layout import Layout
+from baton_worker.layers.attention import gqa
+from baton_worker.layers.attention.gqa import Attention
+from baton_worker.layers.attention.mla import LatentAttention
 from baton_worker.layers.norm import RmsNorm
-from baton_worker.models import load_model
-from tests import tiny
-from tests.fakes.interpreter import interpreter
+from baton_worker.layers.rope import rope
+from tests.fakes.triton_interpreter import interpreter
+from tests.support import tiny_models
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be tested")
 pytestmark = pytest.mark.slow
@@ -39,7 +40,7 @@ def interpreted() -> Iterator[None]:
 def on_triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine whose CPU passes for a GPU: no kernels in C++, all those in Triton."""
     monkeypatch.setattr(cpu, "library", lambda name: None)
-    for place in (CpuNorm, attention, rope):
+    for place in (CpuNorm, gqa, rope):
         monkeypatch.setattr(place, "refuses", lambda *_: "not today")
     monkeypatch.setattr(triton, "runs", lambda device: True)
     choose.cache_clear()
@@ -58,7 +59,7 @@ def in_chunks(driver: Any, loaded: Any, **fields: Any) -> torch.Tensor:
 def test_sinks_of_gpt_oss_are_those_of_transformers(
     tmp_path: Path, driver: Any, on_triton: None
 ) -> None:
-    model = tiny.save_checkpoint(tmp_path, "GptOssForCausalLM")
+    model = tiny_models.save_checkpoint(tmp_path, "GptOssForCausalLM")
     loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
     layers = [m for m in loaded.model.modules() if isinstance(m, Attention)]
     assert all(isinstance(m.backend, TritonBackend) and m.call.sinks for m in layers)
@@ -78,7 +79,7 @@ def test_sinks_of_gpt_oss_are_those_of_transformers(
 def test_latents_of_deepseek_are_those_of_transformers(
     tmp_path: Path, driver: Any, on_triton: None, architecture: str
 ) -> None:
-    model = tiny.save_checkpoint(tmp_path, architecture)
+    model = tiny_models.save_checkpoint(tmp_path, architecture)
     loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
     layers = [m for m in loaded.model.modules() if isinstance(m, LatentAttention)]
     assert layers and all(isinstance(choose(m.call), TritonBackend) for m in layers)
@@ -92,7 +93,7 @@ def test_latents_of_deepseek_are_those_of_transformers(
 def test_norms_rotation_pages_attention_and_router_are_those_of_the_twins(
     tmp_path: Path, driver: Any, on_triton: None, monkeypatch: Any, kind: str, layout: Layout
 ) -> None:
-    tiny.save_checkpoint(tmp_path, "Qwen3MoeForCausalLM")
+    tiny_models.save_checkpoint(tmp_path, "Qwen3MoeForCausalLM")
     codes = CODES.get(kind)
     pages: dict[str, Any] = {"codes": codes, "layout": layout}
     loaded = load_model(tmp_path, device=CPU, dtype=torch.float32, **pages)

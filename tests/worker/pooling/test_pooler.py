@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from baton.protocol import Pooling
 from baton_worker.layers.layer import Site
-from baton_worker.models.spec import Dense
 from baton_worker.pooling.pooler import FINISHES, Pooler
 from baton_worker.pooling.recipe import Finish, Recipe
+from baton_worker.spec import Dense
 
 SITE = Site(torch.device("cpu"), torch.float32, lambda role: role)
 STATES = torch.randn(3, 1, 6, generator=torch.Generator().manual_seed(1))

@@ -9,7 +9,7 @@ import pytest
 
 from baton.errors import ModelError
 from baton_worker.pooling.sentence import read_sentence_files
-from tests import tiny_encoders
+from tests.support import tiny_encoders
 
 
 def test_none_without_modules(tmp_path: Path) -> None:

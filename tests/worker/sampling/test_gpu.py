@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from baton.protocol import Sampling
-from baton_worker.grammar.mask import Mask
 from baton_worker.sampling import (
     PARAMETERS,
     Adjustments,
@@ -18,6 +17,7 @@ from baton_worker.sampling import (
     fill,
     sample,
 )
+from baton_worker.structured_output.bitmask import Mask
 
 pytestmark = [
     pytest.mark.gpu,

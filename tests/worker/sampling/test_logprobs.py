@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from baton_worker.sampling import concatenate, describe
-from tests.fakes.planner import entries
+from tests.fakes.scheduler_planner import entries
 
 LOGITS = torch.randn(5, 97, generator=torch.Generator().manual_seed(3)) * 4
 TOKENS = np.array([3, 96, 0, 41, 41], np.int32)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from baton.protocol import Sampling
 from baton_worker.sampling import PARAMETERS, Parameters, fill, sample
+from baton_worker.sampling.philox import uniform
 from baton_worker.sampling.sampler import invert
-from baton_worker.sampling.uniform import uniform
 
 VOCAB = 1000
 

@@ -23,13 +23,14 @@ from baton_gateway.api.reply import (
     respond,
     sampling,
 )
-from baton_gateway.body import read
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
-from baton_gateway.generation import ChatPrompt, Delta, Generation, Started
-from baton_gateway.logprobs import Vocabulary
-from baton_gateway.schemas.openai import ChatRequest
-from baton_gateway.schemas.responses import (
+from baton_gateway.generation.logprobs import Vocabulary
+from baton_gateway.generation.output import Delta, Started
+from baton_gateway.generation.request import ChatPrompt, Generation
+from baton_gateway.http.body import read
+from baton_gateway.schemas.base import ChatRequest
+from baton_gateway.schemas.usage import (
     ChatChoice,
     ChatChunk,
     ChatChunkChoice,
@@ -38,7 +39,7 @@ from baton_gateway.schemas.responses import (
     ChatMessage,
     Usage,
 )
-from baton_gateway.template import Template
+from baton_gateway.streaming.chunk_template import Template
 
 router = APIRouter()
 

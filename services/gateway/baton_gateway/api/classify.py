@@ -6,11 +6,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.api.pooled import Vector, begin, prompts_of
+from baton_gateway.api.pooling_common import Vector, begin, prompts_of
 from baton_gateway.api.reply import json
-from baton_gateway.body import read
-from baton_gateway.schemas.pooled import Classification, Classifications
+from baton_gateway.http.body import read
 from baton_gateway.schemas.pooling import ClassifyRequest
+from baton_gateway.schemas.pooling_responses import Classification, Classifications
 
 router = APIRouter()
 

@@ -15,7 +15,6 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.admission import Facts
 from baton_gateway.api.reply import (
     Choice,
     Head,
@@ -25,14 +24,20 @@ from baton_gateway.api.reply import (
     respond,
     sampling,
 )
-from baton_gateway.body import read
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
-from baton_gateway.generation import Delta, Generation, Prompt, Started, TextPrompt
-from baton_gateway.logprobs import CompletionLogprobs, PromptTable, Vocabulary
-from baton_gateway.schemas.openai import CompletionRequest
-from baton_gateway.schemas.responses import Completion, CompletionChoice, Usage
-from baton_gateway.template import Template
+from baton_gateway.generation.admission import Facts
+from baton_gateway.generation.logprobs import (
+    CompletionLogprobs,
+    PromptTable,
+    Vocabulary,
+)
+from baton_gateway.generation.output import Delta, Started
+from baton_gateway.generation.request import Generation, Prompt, TextPrompt
+from baton_gateway.http.body import read
+from baton_gateway.schemas.base import CompletionRequest
+from baton_gateway.schemas.usage import Completion, CompletionChoice, Usage
+from baton_gateway.streaming.chunk_template import Template
 
 router = APIRouter()
 

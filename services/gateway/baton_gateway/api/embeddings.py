@@ -9,11 +9,16 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.api.pooled import asked_of, begin, check_dimensions, written
+from baton_gateway.api.pooling_common import (
+    asked_of,
+    begin,
+    check_dimensions,
+    written,
+)
 from baton_gateway.api.reply import json
-from baton_gateway.body import read
-from baton_gateway.schemas.pooled import Embedding, Embeddings
+from baton_gateway.http.body import read
 from baton_gateway.schemas.pooling import EmbeddingRequest
+from baton_gateway.schemas.pooling_responses import Embedding, Embeddings
 
 router = APIRouter()
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from baton_gateway.api.reply import json
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
-from baton_gateway.sse import EventStream
+from baton_gateway.streaming.sse import EventStream
 
 router = APIRouter()
 _INTERVAL_SECONDS = 1.0

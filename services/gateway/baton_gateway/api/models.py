@@ -10,10 +10,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.admission import Facts
 from baton_gateway.api.reply import json, permitted
 from baton_gateway.engine import Engine
-from baton_gateway.middleware import budget_of
+from baton_gateway.generation.admission import Facts
+from baton_gateway.http.middleware import budget_of
 
 router = APIRouter()
 _SINCE = int(time.time())

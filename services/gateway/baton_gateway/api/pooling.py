@@ -6,11 +6,16 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.api.pooled import asked_of, begin, check_dimensions, written
+from baton_gateway.api.pooling_common import (
+    asked_of,
+    begin,
+    check_dimensions,
+    written,
+)
 from baton_gateway.api.reply import json
-from baton_gateway.body import read
-from baton_gateway.schemas.pooled import PooledData, PooledList
+from baton_gateway.http.body import read
 from baton_gateway.schemas.pooling import PoolingRequest
+from baton_gateway.schemas.pooling_responses import PooledData, PooledList
 
 router = APIRouter()
 

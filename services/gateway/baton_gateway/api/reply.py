@@ -17,20 +17,31 @@ from starlette.responses import Response
 from baton import __version__
 from baton.errors import InvalidRequest
 from baton.protocol import Sampling
-from baton.tokens import pack
-from baton_gateway import enabled, processors
-from baton_gateway.admission import Facts, check_model, no_model
-from baton_gateway.client import unless_gone
+from baton.protocol.token_columns import pack
 from baton_gateway.config import Config
+from baton_gateway.durable.journal import Route, Ticket
+from baton_gateway.durable.streams import Place, Streams
 from baton_gateway.engine import Engine
-from baton_gateway.errors import invalid
-from baton_gateway.generation import Delta, Event, Generation, Prompt, Started, TokenLogprob
-from baton_gateway.journal.base import Route, Ticket
-from baton_gateway.middleware import account_of, budget_of, id_of, tenant_of
-from baton_gateway.notes import Notes
-from baton_gateway.schemas.openai import Sampled
-from baton_gateway.sse import EventStream, Shortcut
-from baton_gateway.streams import Place, Streams
+from baton_gateway.generation import logits_processors, processor_registry
+from baton_gateway.generation.admission import Facts, check_model, no_model
+from baton_gateway.generation.output import (
+    Delta,
+    Event,
+    Started,
+    TokenLogprob,
+)
+from baton_gateway.generation.request import Generation, Prompt
+from baton_gateway.http.admission_headers import Notes
+from baton_gateway.http.disconnect import unless_gone
+from baton_gateway.http.errors import invalid
+from baton_gateway.http.middleware import (
+    account_of,
+    budget_of,
+    id_of,
+    tenant_of,
+)
+from baton_gateway.schemas.base import Sampled
+from baton_gateway.streaming.sse import EventStream, Shortcut
 
 FINGERPRINT = f"baton-{__version__}"
 _GREEDY = 1e-5
@@ -84,7 +95,9 @@ def sampling(body: Sampled, config: Config, logprobs: int, prompt_logprobs: int)
         typical_p=body.typical_p,
         allowed_ids=body.allowed_token_ids,
         grammar=body.constraint.grammar if body.constraint else None,
-        processors=processors.check(body.processors, enabled.names(config.processors)),
+        processors=logits_processors.check(
+            body.processors, processor_registry.names(config.processors)
+        ),
     )
 
 

@@ -9,12 +9,18 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.api.pooled import Job, begin
+from baton_gateway.api.pooling_common import Job, begin
 from baton_gateway.api.reply import json
 from baton_gateway.api.score import compare
-from baton_gateway.body import read
-from baton_gateway.schemas.pooled import CohereRanking, Document, PooledUsage, Ranked, Ranking
+from baton_gateway.http.body import read
 from baton_gateway.schemas.pooling import RerankRequest
+from baton_gateway.schemas.pooling_responses import (
+    CohereRanking,
+    Document,
+    PooledUsage,
+    Ranked,
+    Ranking,
+)
 
 router = APIRouter()
 

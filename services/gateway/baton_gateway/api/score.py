@@ -9,12 +9,17 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.api.pooled import Job, Vector, begin, pairs_of
+from baton_gateway.api.pooling_common import (
+    Job,
+    Vector,
+    begin,
+    pairs_of,
+)
 from baton_gateway.api.reply import json
-from baton_gateway.body import read
-from baton_gateway.generation import TextPrompt
-from baton_gateway.schemas.pooled import PooledUsage, Score, Scores
+from baton_gateway.generation.request import TextPrompt
+from baton_gateway.http.body import read
 from baton_gateway.schemas.pooling import ScoreRequest
+from baton_gateway.schemas.pooling_responses import PooledUsage, Score, Scores
 
 router = APIRouter()
 

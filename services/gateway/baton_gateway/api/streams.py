@@ -14,16 +14,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import InvalidRequest, NotFound
-from baton.tokens import unpack
+from baton.protocol.token_columns import unpack
 from baton_gateway.api import chat, completions
 from baton_gateway.api.reply import Head, Streamer, event_stream, payloads, permitted
-from baton_gateway.body import build, parse
+from baton_gateway.durable.journal import Ticket
+from baton_gateway.durable.streams import Place, Streams
 from baton_gateway.engine import Engine
-from baton_gateway.generation import Event, Generation, Past, Started
-from baton_gateway.journal.base import Ticket
-from baton_gateway.middleware import tenant_of
-from baton_gateway.schemas.openai import ChatRequest, CompletionRequest
-from baton_gateway.streams import Place, Streams
+from baton_gateway.generation.output import Event, Started
+from baton_gateway.generation.request import Generation, Past
+from baton_gateway.http.body import build, parse
+from baton_gateway.http.middleware import tenant_of
+from baton_gateway.schemas.base import ChatRequest, CompletionRequest
 
 router = APIRouter()
 

@@ -8,13 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import InvalidRequest
-from baton_gateway.admission import check_prompt_ids
 from baton_gateway.api.reply import json, permitted
-from baton_gateway.body import read
-from baton_gateway.client import unless_gone
 from baton_gateway.engine import Engine
-from baton_gateway.generation import ChatPrompt, TextPrompt
-from baton_gateway.schemas.openai import DetokenizeRequest, TokenizeRequest
+from baton_gateway.generation.admission import check_prompt_ids
+from baton_gateway.generation.request import ChatPrompt, TextPrompt
+from baton_gateway.http.body import read
+from baton_gateway.http.disconnect import unless_gone
+from baton_gateway.schemas.base import DetokenizeRequest, TokenizeRequest
 
 router = APIRouter()
 _LONGEST = 32768

@@ -6,8 +6,13 @@ import re
 from typing import Any
 
 from baton.errors import InvalidRequest
-from baton_gateway.body import check_depth, parse
-from baton_gateway.errors import invalid, missing, shorten, wrong_type
+from baton_gateway.http.body import check_depth, parse
+from baton_gateway.http.errors import (
+    invalid,
+    missing,
+    shorten,
+    wrong_type,
+)
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 4096

@@ -6,9 +6,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
-from baton_gateway.errors import invalid, missing, wrong_type
-from baton_gateway.schemas.media import Embeddable, check_embeddable
-from baton_gateway.schemas.openai import INT32, Model, Request, check_kwargs
+from baton_gateway.http.errors import invalid, missing, wrong_type
+from baton_gateway.schemas.base import (
+    INT32,
+    Model,
+    Request,
+    check_kwargs,
+)
+from baton_gateway.schemas.embedding_input import Embeddable, check_embeddable
 
 Input = tuple[str | tuple[int, ...], ...]
 """Always a tuple of texts, each text or ids."""

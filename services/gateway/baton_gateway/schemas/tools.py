@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from baton_gateway.body import check_depth
-from baton_gateway.errors import invalid, missing, shorten, wrong_type
-from baton_gateway.schemas.refusals import unsupported
+from baton_gateway.http.body import check_depth
+from baton_gateway.http.errors import (
+    invalid,
+    missing,
+    shorten,
+    wrong_type,
+)
+from baton_gateway.schemas.unsupported import unsupported
 
 MAX_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -8,9 +8,9 @@ import logging
 from baton.errors import ModelError
 from baton.logs import logger
 from baton.registry import Registry
+from baton_worker.attention.aliases import NAMES
 from baton_worker.attention.base import AttentionBatch, AttentionCall, Backend
-from baton_worker.attention.counts import Counted, Counts
-from baton_worker.attention.names import NAMES
+from baton_worker.attention.call_stats import Counted, Counts
 
 BACKENDS = Registry(
     "attention",

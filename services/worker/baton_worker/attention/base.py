@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention.buffers import Buffers
-from baton_worker.attention.trees import Trees
-from baton_worker.kernels.layout import Layout
-from baton_worker.kernels.pages import Codes
+from baton_worker.attention.tree_mask import Trees
+from baton_worker.kernels.kv_pages import Codes
+from baton_worker.kernels.page_layout import Layout
 
 
 @dataclass(frozen=True, slots=True)

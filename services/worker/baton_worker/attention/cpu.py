@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
-from baton_worker.attention.trees import Trees
+from baton_worker.attention.tree_mask import Trees
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.tape import Kernel
-from baton_worker.kernels.layout import EVERY, strides
-from baton_worker.kernels.pages import row_width
+from baton_worker.kernels.cpu.call_recorder import Kernel
+from baton_worker.kernels.kv_pages import row_width
+from baton_worker.kernels.page_layout import EVERY, strides
 
 _DTYPES = (torch.bfloat16, torch.float32)
 _UNDERSTOOD = {

@@ -14,8 +14,14 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
-from baton_worker.attention.libraries import Library, lengths, offsets, ragged, split
-from baton_worker.kernels.layout import EVERY
+from baton_worker.attention.gpu_packages import (
+    Library,
+    lengths,
+    offsets,
+    ragged,
+    split,
+)
+from baton_worker.kernels.page_layout import EVERY
 
 _LIBRARY = Library("flash_attn", "`pip install flash-attn`", (8, 0))
 _PAGE_TOKENS = 256

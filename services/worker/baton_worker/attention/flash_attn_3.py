@@ -12,8 +12,8 @@ from importlib import import_module
 from torch import Tensor
 
 from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
-from baton_worker.attention.libraries import Library, split
-from baton_worker.kernels.layout import EVERY
+from baton_worker.attention.gpu_packages import Library, split
+from baton_worker.kernels.page_layout import EVERY
 
 _LIBRARY = Library(
     "flash_attn_interface", "`pip install` the folder hopper of flash-attention", (9, 0)

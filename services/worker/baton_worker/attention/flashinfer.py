@@ -22,8 +22,8 @@ from torch import Tensor
 
 from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
 from baton_worker.attention.flashinfer_plan import LIBRARY, Lent, Rows, Wrappers, workspace
-from baton_worker.attention.libraries import split
-from baton_worker.kernels.layout import EVERY, Layout
+from baton_worker.attention.gpu_packages import split
+from baton_worker.kernels.page_layout import EVERY, Layout
 
 _WIDTHS = (64, 128, 256)
 _PLAIN_GROUP = 3

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
 from baton_worker.attention.flashinfer_plan import LIBRARY, Lent, Rows, Wrappers, workspace
-from baton_worker.kernels.layout import EVERY
+from baton_worker.kernels.page_layout import EVERY
 
 _WIDTHS = (512, 64)
 _UNDERSTOOD = {"latent", "value_dim"}

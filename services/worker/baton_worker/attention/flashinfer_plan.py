@@ -14,7 +14,12 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention.base import AttentionBatch
-from baton_worker.attention.libraries import Library, lengths, offsets, ragged
+from baton_worker.attention.gpu_packages import (
+    Library,
+    lengths,
+    offsets,
+    ragged,
+)
 
 LIBRARY = Library("flashinfer", "`pip install flashinfer-python`", (8, 0))
 _WORKSPACE_BYTES = 128 << 20

@@ -35,11 +35,11 @@ from torch.nn.attention.flex_attention import (
 )
 
 from baton_worker.attention.base import AttentionBatch, AttentionCall, fits
-from baton_worker.attention.libraries import ragged
-from baton_worker.attention.merge import Partial, merge
-from baton_worker.attention.trees import MOST_TOKENS, Trees
-from baton_worker.kernels.layout import EVERY
-from baton_worker.kernels.pages import gather, parts
+from baton_worker.attention.gpu_packages import ragged
+from baton_worker.attention.lse_merge import Partial, merge
+from baton_worker.attention.tree_mask import MOST_TOKENS, Trees
+from baton_worker.kernels.kv_pages import gather, parts
+from baton_worker.kernels.page_layout import EVERY
 
 MaskMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Number of a row in the step, query head, position of a query and of a key in their text, int64

@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker.attention.base import AttentionBatch, AttentionCall, fits
-from baton_worker.attention.trees import AHEAD
-from baton_worker.kernels.layout import EVERY
-from baton_worker.kernels.pages import gather, parts
+from baton_worker.attention.tree_mask import AHEAD
+from baton_worker.kernels.kv_pages import gather, parts
+from baton_worker.kernels.page_layout import EVERY
 
 _MOST_SHARED_TOKENS = 8
 """Rows with more new tokens than this are worth a matrix product of their own."""

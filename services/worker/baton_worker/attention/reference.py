@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention.base import AttentionBatch, AttentionCall, fits
-from baton_worker.attention.trees import AHEAD, MOST_TOKENS
-from baton_worker.kernels.layout import EVERY
-from baton_worker.kernels.pages import parts
+from baton_worker.attention.tree_mask import AHEAD, MOST_TOKENS
+from baton_worker.kernels.kv_pages import parts
+from baton_worker.kernels.page_layout import EVERY
 
 
 @dataclass(frozen=True, slots=True)

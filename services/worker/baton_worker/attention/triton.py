@@ -14,8 +14,8 @@ from torch import Tensor
 
 from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
 from baton_worker.kernels import triton
-from baton_worker.kernels.layout import EVERY
-from baton_worker.kernels.pages import row_width
+from baton_worker.kernels.kv_pages import row_width
+from baton_worker.kernels.page_layout import EVERY
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MOST_CHANNELS = 256

@@ -24,11 +24,11 @@ from rich.table import Table
 
 from baton.errors import BatonError, SettingsError
 from baton.protocol import NewSequence, Plan, Sampling
+from baton.protocol.token_columns import pack
 from baton.settings import DEFAULT_MODEL
-from baton.tokens import pack
 from baton_worker.config import Config
-from baton_worker.engine import Engine
-from baton_worker.resolution import Resolved
+from baton_worker.engine.engine import Engine
+from baton_worker.engine.engine_config import Resolved
 
 
 class Bench(Config, prefix="worker"):

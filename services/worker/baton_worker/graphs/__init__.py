@@ -20,8 +20,8 @@ padding, and replays steps of any shape (`ragged`).
 from __future__ import annotations
 
 from baton_worker.graphs.capture import CudaRecorder, Recorder, Repeater
-from baton_worker.graphs.choice import Sizes, refuses
-from baton_worker.graphs.model import GraphedModel
+from baton_worker.graphs.graphed_model import GraphedModel
+from baton_worker.graphs.policy import Sizes, refuses
 from baton_worker.graphs.tape import TapeRecorder, Untaped
 
 __all__ = [

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.kernels.cpu.tape import Extent
+from baton_worker.kernels.cpu.call_recorder import Extent
 
 Run: TypeAlias = Callable[[], Sequence[Tensor]]
 """Reads and writes memory that is there before and after. What it allocates besides is its own, but

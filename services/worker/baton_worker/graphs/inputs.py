@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels.cpu.tape import Extent
-from baton_worker.kv import KVCache
+from baton_worker.kernels.cpu.call_recorder import Extent
+from baton_worker.kv_cache import KVCache
 
 
 class Inputs:

@@ -14,9 +14,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from baton.errors import ModelError
+from baton_worker.graphs.buffer_reuse import shared
 from baton_worker.graphs.capture import Recording, Run
-from baton_worker.graphs.liveness import shared
-from baton_worker.kernels.cpu.tape import Call, Extent, Tape, listening
+from baton_worker.kernels.cpu.call_recorder import (
+    Call,
+    Extent,
+    Tape,
+    listening,
+)
 
 _MADE = frozenset(f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty"))
 """Operators that make memory and write nothing."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.pages import scatter
+from baton_worker.kernels.kv_pages import scatter
 
 
 class Weights(NamedTuple):

@@ -8,7 +8,12 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.states import Chains, CpuWalk, Snapshots, refuses
+from baton_worker.kernels.ssm_states import (
+    Chains,
+    CpuWalk,
+    Snapshots,
+    refuses,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.quantized import Blocks
+from baton_worker.kernels.quantized_weights import Blocks
 
 MOST = torch.finfo(torch.float8_e4m3fn).max
 """448: what the largest number of a block becomes."""

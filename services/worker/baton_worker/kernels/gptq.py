@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.quantized import KINDS, Blocks, concatenate
+from baton_worker.kernels.quantized_weights import KINDS, Blocks, concatenate
 
 BITS = (2, 3, 4, 8)
 """Of a code."""

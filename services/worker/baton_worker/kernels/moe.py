@@ -22,11 +22,11 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton.registry import Registry
-from baton_worker.allocator import release_pages
 from baton_worker.kernels.cpu.linear import CpuLinear
-from baton_worker.kernels.expert_names import NAMES
 from baton_worker.kernels.linear import LinearKernel, fastest
-from baton_worker.kernels.quantized import KINDS, Rounding
+from baton_worker.kernels.moe_aliases import NAMES
+from baton_worker.kernels.quantized_weights import KINDS, Rounding
+from baton_worker.platform.malloc import release_pages
 
 Gate: TypeAlias = Callable[[Tensor], Tensor]
 """What an expert does between its products: what comes out of the first one, gate and then up

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from baton_worker.kernels import triton
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.tape import Kernel
+from baton_worker.kernels.cpu.call_recorder import Kernel
 
 
 class _Norm(ctypes.Structure):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.quantized import Blocks
+from baton_worker.kernels.quantized_weights import Blocks
 
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 E2M1 = (*_VALUES, *(-value for value in _VALUES))

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.tape import Kernel
-from baton_worker.kernels.layout import strides
-from baton_worker.kernels.pages import Codes, row_width
+from baton_worker.kernels.cpu.call_recorder import Kernel
+from baton_worker.kernels.kv_pages import Codes, row_width
+from baton_worker.kernels.page_layout import strides
 
 
 class _Heads(ctypes.Structure):

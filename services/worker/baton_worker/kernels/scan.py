@@ -7,7 +7,12 @@ import ctypes
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.states import Chains, CpuWalk, Snapshots, refuses
+from baton_worker.kernels.ssm_states import (
+    Chains,
+    CpuWalk,
+    Snapshots,
+    refuses,
+)
 
 _NUMBERS = ("page", "token", "state", "input", "channels", "state_size", "page_size", "bytes")
 

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from baton_worker import spec
+from baton_worker.layers.embedding import Learned
 from baton_worker.layers.layer import Site
-from baton_worker.layers.learned import Learned
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Mlp
 from baton_worker.layers.norm import norm
-from baton_worker.models import spec
 
 
 class AttentionPool(nn.Module):

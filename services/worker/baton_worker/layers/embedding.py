@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from baton_worker import spec
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
-from baton_worker.models import spec
 
 
 class Table(Layer):
@@ -71,3 +71,20 @@ class Embedding(nn.Module):
             assert positions.ndim == 1
             x = x + self.positions(positions + self._offset)
         return x if self.norm is None else self.norm(x)
+
+
+class Learned(Layer):
+    """One parameter of any shape, under its role's own name: no ".weight" follows it."""
+
+    def __init__(self, shape: tuple[int, ...], role: str, site: Site) -> None:
+        super().__init__()
+        self._name = site.name(role)
+        self.value = site.empty(*shape)
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """The parameter."""
+        yield self._name, self.value
+
+    def forward(self) -> Tensor:
+        """The parameter as it is."""
+        return self.value

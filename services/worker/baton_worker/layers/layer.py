@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from baton_worker.attention.interleaved import Peers
-from baton_worker.kernels.layout import Layout
+from baton_worker.attention.context_parallel import Peers
+from baton_worker.kernels.kv_pages import Codes
 from baton_worker.kernels.linear import Stored
-from baton_worker.kernels.pages import Codes
+from baton_worker.kernels.page_layout import Layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,12 @@ from baton_worker.kernels.linear import (
     StoredLinear,
     fastest,
 )
-from baton_worker.kernels.quantized import KINDS, Blocks, Rounding, merge
+from baton_worker.kernels.quantized_weights import (
+    KINDS,
+    Blocks,
+    Rounding,
+    merge,
+)
 from baton_worker.layers.layer import Layer, Site
 
 
@@ -31,8 +36,8 @@ class Linear(Layer):
     out_dtype: torch.dtype | None = None
     """What a subclass would like to be given, see `fastest`."""
     quantised_as: str | None = None
-    """The kind of `baton_worker.kernels.quantized.KINDS` to which weights are rounded; None is
-    not at all."""
+    """The kind of `baton_worker.kernels.quantized_weights.KINDS` to which weights are rounded; None
+    is not at all."""
 
     def __init__(
         self, in_features: int, parts: Mapping[str, int], site: Site, *, bias: bool = False

@@ -7,11 +7,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from baton.errors import ModelError
+from baton_worker import spec
 from baton_worker.attention import AttentionCall, Backend, choose
-from baton_worker.attention.interleaved import Interleaved, part
+from baton_worker.attention.context_parallel import Interleaved, part
+from baton_worker.layers.forward_context import Step
 from baton_worker.layers.layer import Site
-from baton_worker.layers.step import Step
-from baton_worker.models import spec
 
 
 class Mixer(nn.Module):

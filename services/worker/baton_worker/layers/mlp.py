@@ -8,10 +8,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.layers.lanes import GELU, GELU_TANH, SILU, sigmoid
+from baton_worker import spec
+from baton_worker.layers.invariant import (
+    GELU,
+    GELU_TANH,
+    SILU,
+    sigmoid,
+)
 from baton_worker.layers.layer import Bare, Site
 from baton_worker.layers.linear import GatedLinear, Linear
-from baton_worker.models import spec
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": SILU,

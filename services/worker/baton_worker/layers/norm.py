@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from baton_worker import spec
 from baton_worker.kernels.norm import CpuNorm, TritonNorm
 from baton_worker.layers.layer import Layer, Site
-from baton_worker.models import spec
 
 
 class _Norm(Layer):

@@ -1,6 +1,6 @@
-"""Model architectures: declarative specs, the layers that interpret them, checkpoint loading.
+"""Model architectures: the layers of a spec, put together, and the families that write specs.
 
-Importing this package costs no torch import; `load_model` and its types are fetched on first use.
+Importing this package costs no torch import; `Model` is fetched on first use.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from baton_worker.models.resolve import ARCHITECTURES, resolve
 
 if TYPE_CHECKING:
     from baton_worker.models.decoder import Model
-    from baton_worker.models.load import LoadedModel, load_model
 
-__all__ = ["ARCHITECTURES", "LoadedModel", "Model", "load_model", "resolve"]
+__all__ = ["ARCHITECTURES", "Model", "resolve"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,8 +20,4 @@ def __getattr__(name: str) -> Any:
         from baton_worker.models.decoder import Model
 
         return Model
-    if name in ("LoadedModel", "load_model"):
-        from baton_worker.models import load
-
-        return getattr(load, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,14 +8,14 @@ from typing import TypeAlias
 
 from torch import Tensor, nn
 
-from baton_worker.layers.attention import Attention
-from baton_worker.layers.forked import Forked
+from baton_worker import spec
+from baton_worker.layers.attention.gqa import Attention
+from baton_worker.layers.forward_context import Step
 from baton_worker.layers.layer import Bare, Site
-from baton_worker.layers.linear_attention import LinearAttention
 from baton_worker.layers.mixer import Carrying
+from baton_worker.layers.moe.shortcut import Forked
 from baton_worker.layers.norm import norm
-from baton_worker.layers.step import Step
-from baton_worker.models import spec
+from baton_worker.layers.ssm.lightning_attention import LinearAttention
 
 Part: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
 """A mixer or an ffn: [T, hidden] and a residual that it adds to what it returns."""

@@ -7,25 +7,25 @@ from typing import Any
 
 from torch import nn
 
-from baton_worker.layers.attention import Attention
-from baton_worker.layers.delta_net import DeltaNet
-from baton_worker.layers.dual_chunk import DualChunk
-from baton_worker.layers.forked import Forked
-from baton_worker.layers.latent import LatentAttention
+from baton_worker import spec
+from baton_worker.layers.attention.cross_layer import Borrowing, Lending
+from baton_worker.layers.attention.dual_chunk import DualChunk
+from baton_worker.layers.attention.gqa import Attention
+from baton_worker.layers.attention.mla import LatentAttention
+from baton_worker.layers.attention.sparse_mla import SparseLatentAttention
 from baton_worker.layers.layer import Site
-from baton_worker.layers.lent import Borrowing, Lending
-from baton_worker.layers.linear_attention import LinearAttention
-from baton_worker.layers.mamba import Mamba
 from baton_worker.layers.mlp import Glu, Mlp
-from baton_worker.layers.moe import Moe
-from baton_worker.layers.plain_experts import PlainExperts
-from baton_worker.layers.short_conv import ShortConv
-from baton_worker.layers.sparse_latent import SparseLatentAttention
-from baton_worker.layers.state_space import StateSpace
-from baton_worker.models import spec
+from baton_worker.layers.moe.megablocks import PlainExperts
+from baton_worker.layers.moe.moe import Moe
+from baton_worker.layers.moe.shortcut import Forked
+from baton_worker.layers.ssm.delta_net import DeltaNet
+from baton_worker.layers.ssm.lightning_attention import LinearAttention
+from baton_worker.layers.ssm.mamba import Mamba
+from baton_worker.layers.ssm.mamba2 import StateSpace
+from baton_worker.layers.ssm.short_conv import ShortConv
 from baton_worker.models.block import STYLES
 from baton_worker.models.decoder import Model
-from baton_worker.models.names import Names
+from baton_worker.spec.names import Names
 
 LAYERS: dict[type, type[nn.Module]] = {
     spec.Attention: Attention,

@@ -9,21 +9,21 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from baton_worker import spec
 from baton_worker.attention import AttentionBatch
-from baton_worker.kv.cache import KVCache
-from baton_worker.kv.groups import LayerGroups
+from baton_worker.kv_cache.cache import KVCache
+from baton_worker.kv_cache.layer_groups import LayerGroups
+from baton_worker.layers.attention.whole_texts import Texts
 from baton_worker.layers.embedding import Embedding
-from baton_worker.layers.fourier import Fourier
-from baton_worker.layers.head import Head
+from baton_worker.layers.forward_context import Step
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.linear import Linear
+from baton_worker.layers.lm_head import Head
 from baton_worker.layers.mixer import Mixer
+from baton_worker.layers.moe.router import Router
 from baton_worker.layers.norm import norm
-from baton_worker.layers.rope import Rotary
-from baton_worker.layers.router import Router
-from baton_worker.layers.step import Step
-from baton_worker.layers.texts import Texts
-from baton_worker.models import spec
+from baton_worker.layers.rope.fope import Fourier
+from baton_worker.layers.rope.rope import Rotary
 from baton_worker.models.block import Sequential
 from baton_worker.pooling.pooler import Pooler
 

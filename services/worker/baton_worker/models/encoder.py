@@ -8,18 +8,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from baton_worker.layers.bidirectional import Bidirectional
+from baton_worker import spec
+from baton_worker.layers.attention.bidirectional import Bidirectional
+from baton_worker.layers.attention.whole_texts import by_length
 from baton_worker.layers.embedding import Embedding, Table
+from baton_worker.layers.forward_context import Step
 from baton_worker.layers.layer import Layer, Site
 from baton_worker.layers.norm import norm
-from baton_worker.layers.rope import Rotary
-from baton_worker.layers.step import Step
-from baton_worker.layers.texts import by_length
-from baton_worker.models import spec
+from baton_worker.layers.rope.rope import Rotary
 from baton_worker.models.block import STYLES
 from baton_worker.models.build import LAYERS
-from baton_worker.models.names import Names
 from baton_worker.pooling.pooler import Pooler
+from baton_worker.spec.names import Names
 
 
 class Stack(nn.Module):

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 from baton.errors import ModelError
 from baton.registry import Registry
-from baton_worker.models.families import DECLARED, encoders, towers
-from baton_worker.models.quantised import formats, method
-from baton_worker.models.spec import Decoder
+from baton_worker.models.families import DECLARED, clip, encoders
+from baton_worker.quantization.methods import formats, method
+from baton_worker.spec import Decoder
 
 ARCHITECTURES = Registry("architectures", DECLARED)
 _WRAPPED = {"Terratorch": "terratorch"}
@@ -62,14 +62,14 @@ def unsupported(name: str, why: str = "") -> ModelError:
     """The error for an architecture that nothing here runs; `why` transformers cannot either."""
     if name in _WRAPPED:
         return _without(name, _WRAPPED[name])
-    known = (*ARCHITECTURES.names(), *encoders.TABLE, *towers.TABLE)
+    known = (*ARCHITECTURES.names(), *encoders.TABLE, *clip.TABLE)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
     why = _LACKING.get(name, why)
     also = f", and {why}" if why else ""
     return ModelError(
         f"{name} is not supported yet{also}. The closest supported architecture is {near}. "
         "To add it, write its spec in baton_worker/models/families/ and a tiny config in "
-        "tests/tiny.py: the parity test picks it up."
+        "tests/support/tiny_models.py: the parity test picks it up."
     )
 
 

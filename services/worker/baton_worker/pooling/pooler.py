@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton.protocol import Pooling
-from baton_worker.layers.dense import Dense
 from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.pooler_head import Dense
 from baton_worker.pooling.recipe import Finish, Recipe
 
 FINISHES: dict[Finish, Callable[[Tensor], Tensor]] = {

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Literal
 
 from baton.protocol import PooledTask, PoolingInfo, Reach
-from baton_worker.models.spec import Dense
+from baton_worker.spec import Dense
 
 Take = Literal["last", "first", "mean", "max", "steps"]
 """Which states count: the last token's, the first's, the mean or the maximum over all, or those of

@@ -16,8 +16,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.models.spec import Dense
 from baton_worker.pooling.recipe import Take
+from baton_worker.spec import Dense
 
 _MODES: dict[str, Take] = {
     "pooling_mode_cls_token": "first",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from baton_worker.sampling.logprobs import concatenate, describe
 from baton_worker.sampling.parameters import PARAMETERS, Parameters, fill
 from baton_worker.sampling.penalties import Entries, History
-from baton_worker.sampling.rules import Rule, Rules
 from baton_worker.sampling.sampler import Adjustments, sample
+from baton_worker.sampling.token_rules import Rule, Rules
 
 __all__ = [
     "PARAMETERS",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from baton.protocol import Logprobs
-from baton_worker.sampling.largest import largest
+from baton_worker.sampling.top_k import largest
 
 
 def describe(

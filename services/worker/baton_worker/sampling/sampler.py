@@ -10,16 +10,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from baton_worker.grammar.mask import Mask
 from baton_worker.kernels.sampling import draw
-from baton_worker.sampling.blocks import BLOCK, blocks
+from baton_worker.sampling.backends import in_cpp, in_triton
 from baton_worker.sampling.parameters import Parameters
 from baton_worker.sampling.penalties import Entries, History
-from baton_worker.sampling.rules import Rules
-from baton_worker.sampling.samplers import in_cpp, in_triton
+from baton_worker.sampling.philox import uniform
+from baton_worker.sampling.token_rules import Rules
 from baton_worker.sampling.truncation import drop, threshold
 from baton_worker.sampling.typical import keep_typical
-from baton_worker.sampling.uniform import uniform
+from baton_worker.sampling.vocab_blocks import BLOCK, blocks
+from baton_worker.structured_output.bitmask import Mask
 
 Column: TypeAlias = npt.NDArray[np.int64]
 """[R]"""

@@ -14,8 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from baton_worker.sampling.blocks import mass
-from baton_worker.sampling.largest import largest
+from baton_worker.sampling.top_k import largest
+from baton_worker.sampling.vocab_blocks import mass
 
 _FIRST_WIDTH = 128
 """Most probable tokens looked at first; a nucleus is seldom wider."""

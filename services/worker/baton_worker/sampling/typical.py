@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from baton_worker.sampling.blocks import mass
+from baton_worker.sampling.vocab_blocks import mass
 
 
 def keep_typical(probabilities: Tensor, typical_p: Tensor) -> None:

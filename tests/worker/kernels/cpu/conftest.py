@@ -11,8 +11,8 @@ import pytest
 
 from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.level import LEVELS, Level
-from baton_worker.machine import instructions
+from baton_worker.kernels.cpu.isa import LEVELS, Level
+from baton_worker.platform.machine import instructions
 
 _TILES = Path(__file__).parents[3] / "fakes/tiles.h"
 

@@ -16,7 +16,7 @@ from baton_worker.config import Config
 from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu import build
 from baton_worker.kernels.cpu.build import Builder, BuildError
-from baton_worker.kernels.cpu.level import LEVELS, Level, best
+from baton_worker.kernels.cpu.isa import LEVELS, Level, best
 
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, build.COMPILERS)), reason="no C++ compiler here"

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.level import Level
+from baton_worker.kernels.cpu.isa import Level
 from baton_worker.kernels.cpu.linear import CpuLinear, join
 from baton_worker.kernels.linear import PlainLinear
-from baton_worker.kernels.quantized import KINDS, Blocks
+from baton_worker.kernels.quantized_weights import KINDS, Blocks
 
 pytestmark = pytest.mark.skipif(library("linear") is None, reason="no C++ compiler here")
 

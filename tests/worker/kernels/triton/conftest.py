@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.fakes.interpreter import interpreter
+from tests.fakes.triton_interpreter import interpreter
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -28,7 +28,7 @@ def test_programs_deal_out_the_heads_of_a_group_evenly(
 
 @pytest.mark.parametrize("tile", [1, 3, 16])
 def test_a_program_finds_the_row_of_its_queries(tile: int, device: torch.device) -> None:
-    from tests.fakes.kernels import rows
+    from tests.fakes.triton_kernels import rows
 
     counts = [1, 40, 1, 1, 16, 7]
     starts = torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()], dtype=torch.int32)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from baton_worker.kernels.fp8 import Fp8Weight, Inputs, product
-from tests import quantised
+from tests.support import quantized_checkpoints
 
 CASES = [
     ("tensor", None, Inputs()),
@@ -30,7 +30,7 @@ def kernel(interpreted: None) -> ModuleType:
 
 def weight(block: tuple[int, int] | None, inputs: Inputs, rows: int = 70) -> Fp8Weight:
     values = torch.randn(rows, 160, generator=torch.Generator().manual_seed(0))
-    stored, _ = quantised.fp8(block)(values)
+    stored, _ = quantized_checkpoints.fp8(block)(values)
     scales = stored["weight_scale"].reshape(-(-rows // (block or (rows, 0))[0]), -1)
     return Fp8Weight(stored["weight"], scales, block or (rows, 160), inputs)
 

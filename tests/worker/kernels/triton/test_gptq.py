@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from baton_worker.kernels.gptq import BITS, GptqWeight, unpack
-from tests import quantised
+from tests.support import quantized_checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def weight(bits: int, shape: tuple[int, int, int], order: bool, even: bool) -> G
     """As AutoGPTQ stores it; `shape` is N, K and the size of a group."""
     columns, depth, group = shape
     values = torch.randn(columns, depth, generator=torch.Generator().manual_seed(bits))
-    method = quantised.gptq(bits, group, act_order=order, symmetric=even)
+    method = quantized_checkpoints.gptq(bits, group, act_order=order, symmetric=even)
     stored, _ = method(values)
     zeros = unpack(stored["qzeros"].view(torch.uint8), bits).to(torch.int16) + 1
     return GptqWeight(bits, stored["qweight"], stored["scales"], zeros, stored["g_idx"])
@@ -68,9 +68,9 @@ def test_products_are_those_with_the_floats(
 
 @pytest.mark.row("F03.10")
 def test_a_weight_of_awq_is_one_of_these(kernel: ModuleType, device: torch.device) -> None:
-    from baton_worker.models import awq
+    from baton_worker.quantization import awq
 
-    parts, meant = quantised.awq()(torch.randn(64, 96))
+    parts, meant = quantized_checkpoints.awq()(torch.randn(64, 96))
     stored = awq.read(parts).to(device)
     assert torch.equal(kernel.dequantise(stored), meant.to(device))
     x = torch.randn(5, 96, device=device)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from baton_worker.layers.rope import Rotary, rotate_
-from baton_worker.models.spec import Rope
+from baton_worker.layers.rope.rope import Rotary, rotate_
+from baton_worker.spec import Rope
 
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
 

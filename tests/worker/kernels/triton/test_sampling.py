@@ -8,7 +8,7 @@ import torch
 
 from baton.protocol import Sampling
 from baton_worker.sampling import PARAMETERS, fill, sample
-from baton_worker.sampling import uniform as plain
+from baton_worker.sampling import philox as plain
 from baton_worker.sampling.parameters import Parameters
 from baton_worker.sampling.sampler import _fused
 
@@ -65,7 +65,7 @@ def test_a_row_has_the_same_token_beside_any_others(device: torch.device) -> Non
 
 @pytest.mark.row("F21.04")
 def test_random_numbers_have_the_same_bits(device: torch.device) -> None:
-    from tests.fakes.kernels import uniform
+    from tests.fakes.triton_kernels import uniform
 
     random = np.random.default_rng(0)
     low, high = random.integers(0, 2**32, (2, 1024))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from baton_worker.layers.routers.top_k import top_k
-from baton_worker.models.spec import Router
+from baton_worker.layers.moe.routers.top_k import top_k
+from baton_worker.spec import Router
 
 
 @pytest.mark.row("F21.09")

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from baton_worker.models import resolve
-from baton_worker.models.spec import Decoder
+from baton_worker.spec import Decoder
 
 SpecOf: TypeAlias = Callable[..., Decoder]
 _SIZES = {

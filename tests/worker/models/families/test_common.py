@@ -16,7 +16,7 @@ from baton_worker.models.families.common import (
     rotating_windows,
     sliding,
 )
-from baton_worker.models.spec import Attention, DualChunkAttention, FourierRope
+from baton_worker.spec import Attention, DualChunkAttention, FourierRope
 
 
 def config(**fields: Any) -> SimpleNamespace:

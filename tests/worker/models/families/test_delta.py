@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.models import load_model
-from baton_worker.models.spec import (
+from baton_worker.checkpoint.load import load_model
+from baton_worker.spec import (
     Attention,
     DeltaNet,
     GatedNorm,
@@ -22,7 +22,7 @@ from baton_worker.models.spec import (
     Norm,
     Sections,
 )
-from tests import tiny
+from tests.support import tiny_models
 
 CPU = torch.device("cpu")
 EXPERTS = {
@@ -117,7 +117,7 @@ def fused_as_qwen3_next(tensors: dict[str, Tensor], stem: str, groups: int) -> d
 @pytest.mark.row("F07.14")
 def test_split_and_fused_projections_are_one_model(tmp_path: Path, driver: Any) -> None:
     """And so are those that have a tensor for each role."""
-    tiny.save_checkpoint(tmp_path, "Qwen3_5ForCausalLM")
+    tiny_models.save_checkpoint(tmp_path, "Qwen3_5ForCausalLM")
     file, tokens, logits = tmp_path / "model.safetensors", list(range(2, 40)), list[Tensor]()
     split = load_file(file)
     stem = next(name for name in split if name.endswith("layers.0.linear_attn.A_log"))[:-6]

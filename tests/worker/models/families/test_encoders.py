@@ -15,7 +15,13 @@ from baton_worker.models.families.encoders import (
     num_labels,
     roberta,
 )
-from baton_worker.models.spec import Attention, Glu, Mlp, PlainExperts, Positions
+from baton_worker.spec import (
+    Attention,
+    Glu,
+    Mlp,
+    PlainExperts,
+    Positions,
+)
 
 
 def config(**fields: Any) -> SimpleNamespace:

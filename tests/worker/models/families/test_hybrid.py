@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.errors import ModelError
-from baton_worker.models.spec import Attention, LinearAttention, ShortConv
+from baton_worker.spec import Attention, LinearAttention, ShortConv
 
 LFM2 = {"block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256, "intermediate_size": 10_752}
 MINIMAX = {

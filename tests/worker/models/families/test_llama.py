@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from baton_worker.models import resolve
-from baton_worker.models.spec import Mlp
-from tests import tiny
+from baton_worker.spec import Mlp
+from tests.support import tiny_models
 
 
 def spec_of(architecture: str, **changes: Any) -> Any:
-    text = tiny.tiny_config(architecture, **changes).to_json_string(use_diff=False)
+    text = tiny_models.tiny_config(architecture, **changes).to_json_string(use_diff=False)
     return resolve(json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields)))
 
 

@@ -9,9 +9,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from baton_worker.models import load_model
-from baton_worker.models.spec import Attention, Glu, Mamba, Moe, Norm
-from tests import tiny
+from baton_worker.checkpoint.load import load_model
+from baton_worker.spec import (
+    Attention,
+    Glu,
+    Mamba,
+    Moe,
+    Norm,
+)
+from tests.support import tiny_models
 
 JAMBA = {"num_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 2}
 ALONE = {"intermediate_size": None, "max_position_embeddings": None, "num_attention_heads": None}
@@ -54,7 +60,7 @@ def test_jamba_with_one_expert_has_none(spec_of: Any) -> None:
 
 
 def test_the_first_checkpoints_call_their_table_otherwise(tmp_path: Path) -> None:
-    tiny.save_checkpoint(tmp_path, "MambaForCausalLM")
+    tiny_models.save_checkpoint(tmp_path, "MambaForCausalLM")
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)
     tensors["backbone.embedding.weight"] = tensors.pop("backbone.embeddings.weight")

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from baton.errors import ModelError
-from baton_worker.models.spec import Attention, GatedNorm, Glu, Mlp, Moe, StateSpace
+from baton_worker.spec import (
+    Attention,
+    GatedNorm,
+    Glu,
+    Mlp,
+    Moe,
+    StateSpace,
+)
 
 MAMBA = {"mamba_n_heads": 8, "mamba_d_state": 16, "mamba_expand": 2}
 GRANITE = MAMBA | {

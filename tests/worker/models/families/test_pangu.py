@@ -9,7 +9,7 @@ import pytest
 
 from baton.errors import ModelError
 from baton_worker.models.families.pangu import pangu_pro_moe
-from baton_worker.models.spec import Attention, Moe
+from baton_worker.spec import Attention, Moe
 
 FIELDS: dict[str, Any] = {
     **{"hidden_size": 48, "vocab_size": 320, "intermediate_size": 80, "num_hidden_layers": 2},

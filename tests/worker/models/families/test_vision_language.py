@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
-from baton_worker.models.config import read_eos_token_ids
 from baton_worker.models.families.vision_language import ENCODERS, text_of
-from baton_worker.models.spec import Attention, Moe, Rope, Sections
+from baton_worker.spec import (
+    Attention,
+    Moe,
+    Rope,
+    Sections,
+)
+from baton_worker.spec.hf_config import read_eos_token_ids
 
 
 def rope_of(spec: Any) -> Rope:

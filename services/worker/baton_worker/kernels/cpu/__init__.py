@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 
 from baton.logs import logger
-from baton_worker import machine
 from baton_worker.config import Config
-from baton_worker.kernels.cpu import tiles
+from baton_worker.kernels.cpu import amx
 from baton_worker.kernels.cpu.build import Builder, BuildError
-from baton_worker.kernels.cpu.level import Level, best, without_tiles
+from baton_worker.kernels.cpu.isa import Level, best, without_tiles
+from baton_worker.platform import machine
 
 log = logger(__name__)
 
@@ -70,7 +70,7 @@ def _level(builder: Builder) -> Level | None:
     if level is None or without is None or not level.has_tiles:
         return level
     try:
-        reason = tiles.refuses(builder.library("linear", level))
+        reason = amx.refuses(builder.library("linear", level))
     except BuildError as error:
         # Raises if nothing can be built: that is one line in the log, and not about tiles.
         builder.library("linear", without)

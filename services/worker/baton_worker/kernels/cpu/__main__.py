@@ -13,7 +13,7 @@ import torch
 from baton_worker.config import Config
 from baton_worker.kernels.cpu import bench
 from baton_worker.kernels.cpu.build import SHIPPED, Builder, BuildError, names
-from baton_worker.kernels.cpu.level import LEVELS
+from baton_worker.kernels.cpu.isa import LEVELS
 
 
 def main(arguments: list[str]) -> int:

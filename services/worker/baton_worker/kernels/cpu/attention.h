@@ -26,7 +26,7 @@ struct Batch {
     int32_t rows, page_size, table_width;
     const int32_t *query_starts, *lengths, *page_table;
     const int32_t* ranges;     // per row [from, to) of the keys that take part; may be null: all
-    const uint64_t* ancestors;  // per token, see attention/trees.py; may be null: no row is a tree
+    const uint64_t* ancestors;  // per token, see attention/tree_mask.py; may be null: no row is a tree
     const int32_t* depths;     // per token
 };
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.linear import LinearKernel, PackedLinear
-from baton_worker.kernels.quantized import quantise
+from baton_worker.kernels.quantized_weights import quantise
 
 SHAPES = ((960, 576), (576, 576), (3072, 576), (576, 1536))
 """[out, in] of the products of a layer of SmolLM2-135M."""

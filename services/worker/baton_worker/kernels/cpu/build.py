@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from baton.logs import logger
-from baton_worker.kernels.cpu.level import Level
+from baton_worker.kernels.cpu.isa import Level
 
 SOURCES = Path(__file__).parent
 SHIPPED = SOURCES / "built"

@@ -5,7 +5,7 @@
 
 namespace baton {
 
-// Mirrored in kernels/states.py.
+// Mirrored in kernels/ssm_states.py.
 struct Chains {
     const int64_t* rows;    // [sequences + 1]: of each its first page
     const int64_t* pages;   // [entries]

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.arena import ARENA
-from baton_worker.kernels.cpu.compact import Compact
-from baton_worker.kernels.cpu.panels import FORMATS, arranged, pack
-from baton_worker.kernels.cpu.tape import Kernel
-from baton_worker.kernels.quantized import KINDS, Blocks, Rounding
+from baton_worker.kernels.cpu.bf12 import Compact
+from baton_worker.kernels.cpu.call_recorder import Kernel
+from baton_worker.kernels.cpu.huge_pages import ARENA
+from baton_worker.kernels.cpu.weight_layout import FORMATS, arranged, pack
+from baton_worker.kernels.quantized_weights import KINDS, Blocks, Rounding
 
 GATES = {"silu": 1, "gelu_tanh": 2}
 """Activations of a fused gate and up product, as `linear.cpp` numbers them."""

@@ -12,7 +12,7 @@
 namespace baton {
 
 // Elements of the pages from one page, token, key to value, head to the next: token by token or
-// head by head, see kernels/layout.py, where it is mirrored. Channels lie side by side.
+// head by head, see kernels/page_layout.py, where it is mirrored. Channels lie side by side.
 struct Strides {
     std::int64_t page, token, value, head;
 };

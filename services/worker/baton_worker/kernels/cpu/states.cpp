@@ -1,4 +1,4 @@
-// What tokens add to a state, and what they read of it: see kernels/states.py.
+// What tokens add to a state, and what they read of it: see kernels/ssm_states.py.
 //
 // A state is a matrix, a row for every channel of a key. Rows of keys and values are those of one
 // page, so sums run over the tokens of a page in order: nothing else changes a bit.
@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-// Mirrored in kernels/states.py.
+// Mirrored in kernels/ssm_states.py.
 struct States {
     const void* tokens;  // of pages, what each of their tokens has left
     float* states;

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMost = 12;  // arguments of a kernel; mirrored in kernels/cpu/tape.py
+constexpr std::size_t kMost = 12;  // arguments of a kernel; mirrored in kernels/cpu/call_recorder.py
 
 using Argument = std::int64_t;  // or a pointer: the calling conventions of x86-64 pass both alike
 

@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from baton_worker.kernels.triton import codes, power
+from baton_worker.kernels.triton import kv_codes, power
 
 PARTITION = 512
 """Keys of one program where rows have few new tokens; a multiple of every key block."""
@@ -58,7 +58,7 @@ def _part(at, where, seen, CODES: tl.constexpr, NUMBER: tl.constexpr):  # type: 
     """A tile of numbers or CODES at `at` + `where`, in NUMBER; a code without its scale."""
     x = tl.load(at + where, mask=seen, other=0)
     if CODES != 0:
-        x = codes.number(x, CODES)
+        x = kv_codes.number(x, CODES)
     return x.to(NUMBER)
 
 
@@ -258,7 +258,7 @@ def _attend(  # type: ignore[no-untyped-def]
             score = tl.dot(q, k, input_precision="ieee")
         score *= scale
         if CODES != 0:
-            score *= codes.scale(here + at + HEAD_DIM, there)[None, :]
+            score *= kv_codes.scale(here + at + HEAD_DIM, there)[None, :]
         if CAPPED:
             score = softcap * (1.0 - 2.0 / (tl.exp(score * (2.0 / softcap)) + 1.0))
         at_key = n[None, :]
@@ -274,7 +274,7 @@ def _attend(  # type: ignore[no-untyped-def]
         seen &= (at_key <= position[:, None]) & (at_key >= oldest[:, None])
         most, total, fade, weight = _weigh(most, total, tl.where(seen, score, _HIDDEN))
         if CODES != 0:
-            weight *= codes.scale(here + value_stride + at + VALUE_DIM, there)[None, :]
+            weight *= kv_codes.scale(here + value_stride + at + VALUE_DIM, there)[None, :]
         if not LATENT:
             values = here + value_stride
             v = _part(values, at[:, None] + channel, there[:, None] & kept, CODES, NUMBER)

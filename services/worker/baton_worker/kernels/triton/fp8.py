@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from baton_worker.kernels.fp8 import Fp8Weight
-from baton_worker.kernels.triton.codes import FP8, number
+from baton_worker.kernels.triton.kv_codes import FP8, number
 
 NATIVE = (8, 9)
 """The compute capability from which on tensor cores take the codes."""

@@ -14,7 +14,7 @@ from baton_worker.models.families.common import (
     gqa,
     spelled,
 )
-from baton_worker.models.spec import Decoder, Fused, Head
+from baton_worker.spec import Decoder, Fused, Head
 
 PACKED = (Fused("model.layers.{layer}.self_attn.W_pack", QKV),)
 FIRST_VOCABULARY = 64_000

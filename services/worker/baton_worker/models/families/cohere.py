@@ -14,7 +14,13 @@ from baton_worker.models.families.common import (
     layer_norm,
     rotating_windows,
 )
-from baton_worker.models.spec import Attention, Decoder, Head, Mixer, Norm
+from baton_worker.spec import (
+    Attention,
+    Decoder,
+    Head,
+    Mixer,
+    Norm,
+)
 
 
 @architecture("CohereForCausalLM")

@@ -14,8 +14,7 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from baton.logs import logger
-from baton_worker.models.names import DEFAULT
-from baton_worker.models.spec import (
+from baton_worker.spec import (
     Attention,
     Decoder,
     DualChunkAttention,
@@ -29,6 +28,7 @@ from baton_worker.models.spec import (
     Parameter,
     Rope,
 )
+from baton_worker.spec.names import DEFAULT
 
 Config: TypeAlias = Any
 Family: TypeAlias = Callable[[Config], Decoder]

@@ -18,21 +18,21 @@ from baton_worker.models.families.common import (
     rope,
     spelled,
 )
-from baton_worker.models.families.latent import latent
-from baton_worker.models.families.mixtures import (
+from baton_worker.models.families.mla import latent
+from baton_worker.models.families.moe import qwen_layers
+from baton_worker.models.families.moe_common import (
     FUSED,
     LAYER,
     NORM_EPS,
     first,
     no_auxiliary_loss,
-    qwen_layers,
     router,
     shared_under,
     small,
     sparse_where,
 )
 from baton_worker.models.families.vision_language import language_model
-from baton_worker.models.spec import (
+from baton_worker.spec import (
     Attention,
     Decoder,
     DeltaNet,

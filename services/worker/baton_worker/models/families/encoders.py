@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from baton_worker.models.families.common import Config, rope
-from baton_worker.models.spec import (
+from baton_worker.spec import (
     Attention,
     Dense,
     Embedding,

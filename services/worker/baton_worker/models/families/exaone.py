@@ -13,7 +13,7 @@ from baton_worker.models.families.common import (
     rotating_windows,
     spelled,
 )
-from baton_worker.models.spec import Decoder
+from baton_worker.spec import Decoder
 
 
 @architecture("ExaoneForCausalLM")

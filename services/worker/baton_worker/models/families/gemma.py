@@ -18,7 +18,13 @@ from baton_worker.models.families.common import (
     rms,
     rope,
 )
-from baton_worker.models.spec import Attention, Decoder, Embedding, Head, Mixer
+from baton_worker.spec import (
+    Attention,
+    Decoder,
+    Embedding,
+    Head,
+    Mixer,
+)
 
 SANDWICH = named(
     "model.layers.{layer}",

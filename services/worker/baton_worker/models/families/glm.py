@@ -17,7 +17,7 @@ from baton_worker.models.families.common import (
     rms,
     spelled,
 )
-from baton_worker.models.spec import Decoder, Fused
+from baton_worker.spec import Decoder, Fused
 
 LAYER = "model.layers.{layer}"
 

@@ -17,7 +17,13 @@ from baton_worker.models.families.common import (
     named,
     spelled,
 )
-from baton_worker.models.spec import Decoder, Embedding, Fused, Mlp, Positions
+from baton_worker.spec import (
+    Decoder,
+    Embedding,
+    Fused,
+    Mlp,
+    Positions,
+)
 
 H = "transformer.h.{layer}"
 LAYER = "model.layers.{layer}"

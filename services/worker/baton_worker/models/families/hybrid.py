@@ -17,7 +17,7 @@ from baton_worker.models.families.common import (
     rms,
     spelled,
 )
-from baton_worker.models.families.mixtures import (
+from baton_worker.models.families.moe_common import (
     LAYER,
     NORM_EPS,
     router,
@@ -25,7 +25,7 @@ from baton_worker.models.families.mixtures import (
     sparse_where,
     stacked,
 )
-from baton_worker.models.spec import (
+from baton_worker.spec import (
     Blend,
     Decoder,
     Ffn,

@@ -19,7 +19,7 @@ from baton_worker.models.families.common import (
     sliding,
     spelled,
 )
-from baton_worker.models.spec import Decoder, Fused, Skip
+from baton_worker.spec import Decoder, Fused, Skip
 
 LAYER = "model.layers.{layer}"
 H = "transformer.h.{layer}"

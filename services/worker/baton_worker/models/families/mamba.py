@@ -6,8 +6,20 @@ import math
 from types import SimpleNamespace
 
 from baton_worker.models.families.common import Config, architecture, decoder, glu, gqa, named, rms
-from baton_worker.models.families.mixtures import LAYER, router, sparse_where, stacked
-from baton_worker.models.spec import Decoder, Fused, Mamba, Mixer, Moe, Norm
+from baton_worker.models.families.moe_common import (
+    LAYER,
+    router,
+    sparse_where,
+    stacked,
+)
+from baton_worker.spec import (
+    Decoder,
+    Fused,
+    Mamba,
+    Mixer,
+    Moe,
+    Norm,
+)
 
 MIXER = "backbone.layers.{layer}.mixer"
 MAMBA_NAMES = named(

@@ -16,17 +16,15 @@ from baton_worker.models.families.common import (
     named,
     rms,
 )
-from baton_worker.models.families.mixtures import (
+from baton_worker.models.families.granite import granite_body, granite_heads
+from baton_worker.models.families.moe_common import (
     LAYER,
     first,
-    granite_body,
-    granite_heads,
     no_auxiliary_loss,
     router,
     small,
 )
-from baton_worker.models.names import DEFAULT
-from baton_worker.models.spec import (
+from baton_worker.spec import (
     Blend,
     Decoder,
     Embedding,
@@ -41,6 +39,7 @@ from baton_worker.models.spec import (
     Stacked,
     StateSpace,
 )
+from baton_worker.spec.names import DEFAULT
 
 BLOCK = "backbone.layers.{layer}"
 PROJECTED = ("ssm_gate", "ssm_x", "ssm_b", "ssm_c", "ssm_dt")

@@ -13,7 +13,7 @@ from baton_worker.models.families.common import (
     layer_norm,
     mlp,
 )
-from baton_worker.models.spec import Attention, Decoder, Glu
+from baton_worker.spec import Attention, Decoder, Glu
 
 
 @architecture("NemotronForCausalLM")

@@ -11,7 +11,7 @@ from baton_worker.models.families.common import (
     layer_norm,
     rms,
 )
-from baton_worker.models.spec import Decoder
+from baton_worker.spec import Decoder
 
 
 @architecture("OlmoForCausalLM")

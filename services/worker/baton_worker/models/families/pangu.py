@@ -15,8 +15,8 @@ from baton_worker.models.families.common import (
     rms,
     rope,
 )
-from baton_worker.models.families.latent import latent
-from baton_worker.models.families.mixtures import (
+from baton_worker.models.families.mla import latent
+from baton_worker.models.families.moe_common import (
     FUSED,
     LAYER,
     after_dense,
@@ -24,7 +24,12 @@ from baton_worker.models.families.mixtures import (
     no_auxiliary_loss,
     small,
 )
-from baton_worker.models.spec import Attention, Decoder, Mixer, Moe
+from baton_worker.spec import (
+    Attention,
+    Decoder,
+    Mixer,
+    Moe,
+)
 
 
 @architecture("PanguProMoEV2ForCausalLM")

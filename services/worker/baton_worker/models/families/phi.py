@@ -15,7 +15,7 @@ from baton_worker.models.families.common import (
     named,
     rms,
 )
-from baton_worker.models.spec import Decoder, Fused, Head
+from baton_worker.spec import Decoder, Fused, Head
 
 LAYER = "model.layers.{layer}"
 

@@ -17,7 +17,7 @@ from baton_worker.models.families.common import (
     rope,
     spelled,
 )
-from baton_worker.models.families.mixtures import (
+from baton_worker.models.families.moe_common import (
     LAYER,
     NORM_EPS,
     draft_layers,
@@ -26,7 +26,15 @@ from baton_worker.models.families.mixtures import (
     small,
     sparse_where,
 )
-from baton_worker.models.spec import Attention, Decoder, Ffn, Glu, Moe, Router, Stacked
+from baton_worker.spec import (
+    Attention,
+    Decoder,
+    Ffn,
+    Glu,
+    Moe,
+    Router,
+    Stacked,
+)
 
 NAMES = named(
     LAYER,

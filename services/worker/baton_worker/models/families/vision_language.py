@@ -14,8 +14,17 @@ from typing import Any
 from baton.logs import logger
 from baton_worker.models.families.common import Config, Family, architecture, spelled
 from baton_worker.models.families.llama import hunyuan, qwen2, qwen3
-from baton_worker.models.families.mixtures import LAYER, ernie_moe, of_layer, qwen3_moe
-from baton_worker.models.spec import Attention, Decoder, Ffn, Fused, Mixer, Moe, Sections
+from baton_worker.models.families.moe import ernie_moe, qwen3_moe
+from baton_worker.models.families.moe_common import LAYER, of_layer
+from baton_worker.spec import (
+    Attention,
+    Decoder,
+    Ffn,
+    Fused,
+    Mixer,
+    Moe,
+    Sections,
+)
 
 log = logger(__name__)
 ENCODERS = (

@@ -1,0 +1,1 @@
+"""Benchmarks: load generators, peer systems, plots."""

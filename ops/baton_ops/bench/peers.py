@@ -1,0 +1,198 @@
+"""`baton peers`: Baton, vLLM and llama.cpp under the same load, on the same weights, in turn.
+
+Each round starts every system once, A B C A B C, so that what else the machine does hits all of
+them. What counts is the ratio within this run; the spread over the rounds stands beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+import httpx
+from pydantic import Field
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from baton.checkpoint.hub import resolve
+from baton.errors import BatonError
+from baton.settings import Settings
+from baton_ops.bench import machine
+from baton_ops.bench.load_generator import (
+    Outcome,
+    Target,
+    closed_loop,
+    first_model,
+)
+from baton_ops.bench.peer_systems import Contestant, Stable
+from baton_ops.bench.prompts import Lengths, prompts_for, requests
+from baton_ops.bench.server import running
+from baton_ops.bench.summary import Summary, summarise
+
+
+class Peers(Settings, prefix="peers"):
+    """Measure Baton against other systems, in turn."""
+
+    against: tuple[Literal["vllm", "llama.cpp"], ...] = ("vllm", "llama.cpp")
+    """The other systems."""
+    concurrency: tuple[int, ...] = Field(default=(1, 8, 32), min_length=1)
+    """Requests in flight of the closed loops."""
+    input_len: int = Field(default=128, ge=1)
+    """Tokens of a prompt."""
+    output_len: int = Field(default=128, ge=1)
+    """Tokens of an answer."""
+    rounds: int = Field(default=2, ge=1)
+    """Times that every system is started and measured."""
+    requests_per_place: int = Field(default=2, ge=1)
+    """Requests that each place of a closed loop sends; a loop sends eight at least."""
+    folder: Path = Path(".baton/peers")
+    """Where the other systems are installed and the weights widened, once."""
+    out: Path = Path("bench")
+    """Folder for the JSON, the plot and the servers' output."""
+    start_seconds: float = Field(default=600.0, gt=0)
+    """How long a server may take to start."""
+
+
+_LEAST = 8
+"""Requests of a cell: fewer say little about a median."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One system at one concurrency in one round."""
+
+    name: str
+    concurrency: int
+    round: int
+    summary: Summary
+
+
+async def measure(options: Peers, name: str, url: str, round: int) -> list[Run]:
+    """The closed loops against one server, the smallest first."""
+    timeout = httpx.Timeout(None, connect=10.0)
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits) as client:
+        target = Target(client, await first_model(client), "completions")
+        prompts = await prompts_for(target, round)
+        lengths = Lengths("fixed", options.input_len, options.output_len)
+        await closed_loop(target, requests(prompts, lengths, 2, 1), 2, 600, _ignore)
+        runs = []
+        for seed, level in enumerate(options.concurrency, start=2):
+            count = max(_LEAST, level * options.requests_per_place)
+            asked = requests(prompts, lengths, count, 100 * round + seed)
+            outcomes = await closed_loop(target, asked, level, 3600, _ignore)
+            runs.append(Run(name, level, round, summarise(outcomes)))
+        return runs
+
+
+def _ignore(outcome: Outcome) -> None:
+    """Progress is shown per server."""
+
+
+def all_runs(options: Peers, contestants: list[Contestant], console: Console) -> Iterator[Run]:
+    """Every round of every system."""
+    with Progress(console=console) as progress:
+        task = progress.add_task("", total=options.rounds * len(contestants))
+        for round in range(1, options.rounds + 1):
+            for contestant in contestants:
+                progress.update(task, description=f"round {round}: {contestant.name}")
+                log = options.out / "peers" / f"{contestant.name.replace(' ', '-')}.log"
+                with running(
+                    contestant.started, contestant.ready, contestant.environment, log,
+                    options.start_seconds,
+                ) as url:  # fmt: skip
+                    yield from asyncio.run(measure(options, contestant.name, url, round))
+                progress.advance(task)
+
+
+def ratios(runs: list[Run]) -> Table:
+    """Output tokens per second of every system, and how many times the peer's Baton's are."""
+    found: dict[str, dict[int, list[Summary]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        found[run.name][run.concurrency].append(run.summary)
+    levels = sorted({run.concurrency for run in runs})
+    table = Table(title="output tokens per second, mean (least to most) over the rounds")
+    table.add_column("")
+    for level in levels:
+        table.add_column(f"{level} in flight", justify="right")
+    for name, by_level in found.items():
+        table.add_row(name, *(_spread(by_level[level]) for level in levels))
+    for name, by_level in found.items():
+        own = found.get(f"baton {name.rpartition(' ')[2]}")
+        if own is not None and not name.startswith("baton"):
+            table.add_section()
+            cells = [f"{_mean(own[n]) / _mean(by_level[n]):.2f}" for n in levels]
+            table.add_row(f"[bold]Baton / {name}[/]", *cells)
+            firsts = [f"{_first(own[n]) / _first(by_level[n]):.2f}" for n in levels]
+            table.add_row("  time to first token, ratio", *firsts)
+    return table
+
+
+def _mean(summaries: list[Summary]) -> float:
+    return fmean(s.output_throughput for s in summaries) or float("nan")
+
+
+def _first(summaries: list[Summary]) -> float:
+    return fmean(s.ttft.median for s in summaries) or float("nan")
+
+
+def _spread(summaries: list[Summary]) -> str:
+    values = sorted(s.output_throughput for s in summaries)
+    failed = sum(s.failed for s in summaries)
+    errors = f" [red]{failed} failed[/]" if failed else ""
+    return f"{fmean(values):.1f} ({values[0]:.1f} to {values[-1]:.1f}){errors}"
+
+
+def report(options: Peers, runs: list[Run]) -> dict[str, Any]:
+    """Everything that is needed to read the numbers later."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine.facts(),
+        "settings": options.model_dump(mode="json", include=set(Peers.__annotations__)),
+        "runs": [asdict(run) for run in runs],
+    }
+
+
+def run(options: Peers, console: Console) -> None:
+    """Set up, measure, show and write."""
+    from baton_ops.bench.plot import (  # matplotlib takes a second: not before it is needed
+        Point,
+        compare,
+    )
+
+    gguf = resolve(options)
+    stable = Stable(options.folder, gguf)
+    contestants = stable.contestants(options.against, max(options.concurrency))
+    runs = list(all_runs(options, contestants, console))
+    console.print(ratios(runs))
+    stem = options.out / "peers"
+    stem.with_suffix(".json").write_text(json.dumps(report(options, runs), indent=1) + "\n")
+    points = [
+        Point(r.name, r.concurrency, r.summary.output_throughput, r.summary.tpot.median)
+        for r in runs
+    ]
+    compare(points, f"{gguf.name}, {machine.facts()['cpu']}", stem.with_suffix(".png"))
+    console.print(f"wrote {stem}.json and {stem}.png", highlight=False)
+
+
+def main() -> None:
+    """Measure, or say why not."""
+    try:
+        run(Peers.load(sys.argv[1:]), Console())
+    except BatonError as error:
+        sys.exit(f"baton peers: {error.message}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Prompts of a wanted length, and the lengths of a run.
+
+Every prompt is different, so a prefix cache has nothing to find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import httpx
+
+from baton.errors import InvalidRequest, Unavailable
+from baton_ops.bench.load_generator import Request, Target
+
+Shape = Literal["fixed", "mixed"]
+TEXT = (
+    "The baton is a smooth hollow tube that every runner of a relay carries and passes on. A team "
+    "may be fast and still lose the race, because the exchange has to happen inside a short zone, "
+    "at full speed, and without a look back. The second runner starts before the first arrives; "
+    "both count the same steps. When the hand closes around the tube nothing else has changed: the "
+    "distance that was run stays run, the clock goes on, and only the legs are new. Good teams "
+    "practise this more than they practise running. They talk about it in the evening, they mark "
+    "the track with tape, and they agree on one word that means now."
+)
+_PROBE_SECONDS = 120.0
+
+
+class Prompts(Protocol):
+    """Makes a new prompt of about `tokens` tokens at each call."""
+
+    kind: str
+    """What the prompts are, in two words."""
+
+    def make(self, tokens: int) -> str | list[int]:
+        """The prompt, as text or as token ids."""
+
+
+class IdPrompts:
+    """Random ids out of those that a text is made of: exactly as long as wanted."""
+
+    kind = "token ids"
+
+    def __init__(self, pool: list[int], seed: int) -> None:
+        self._pool = pool
+        self._chance = random.Random(seed)
+
+    def make(self, tokens: int) -> list[int]:
+        return self._chance.choices(self._pool, k=tokens)
+
+
+class TextPrompts:
+    """Random words, as many as come to the wanted number of tokens on average."""
+
+    kind = "random words"
+
+    def __init__(self, tokens_per_word: float, overhead: float, seed: int) -> None:
+        self._tokens_per_word = tokens_per_word
+        self._overhead = overhead
+        """Tokens that the server adds to every prompt: a chat template, a start token."""
+        self._words = TEXT.split()
+        self._chance = random.Random(seed)
+
+    def make(self, tokens: int) -> str:
+        words = max(1, round((tokens - self._overhead) / self._tokens_per_word))
+        return " ".join(self._chance.choices(self._words, k=words))
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Input and output tokens of the requests of a run."""
+
+    shape: Shape
+    input_tokens: int
+    output_tokens: int
+
+    def pairs(self, seed: int) -> Iterator[tuple[int, int]]:
+        """Endless (input, output) lengths.
+
+        "mixed" draws each from a log-normal distribution with the given median, cut at an eighth
+        and at four times of it.
+        """
+        chance = random.Random(seed)
+        while True:
+            yield self._draw(self.input_tokens, chance), self._draw(self.output_tokens, chance)
+
+    def _draw(self, median: int, chance: random.Random) -> int:
+        if self.shape == "fixed":
+            return median
+        drawn = round(chance.lognormvariate(math.log(median), 0.8))
+        return max(1, median // 8, min(4 * median, drawn))
+
+
+def requests(prompts: Prompts, lengths: Lengths, count: int, seed: int) -> list[Request]:
+    """`count` requests of a run."""
+    pairs = lengths.pairs(seed)
+    drawn = [next(pairs) for _ in range(count)]
+    return [Request(prompts.make(tokens), output) for tokens, output in drawn]
+
+
+async def prompts_for(target: Target, seed: int) -> Prompts:
+    """The most exact kind of prompt that the server takes: token ids, else measured text."""
+    if target.endpoint == "completions":
+        pool = await _tokenize(target)
+        if pool and (await _probe(target, pool[:8])) is not None:
+            return IdPrompts(pool, seed)
+    return await _measured(target, seed)
+
+
+async def _tokenize(target: Target) -> list[int]:
+    """The ids of `TEXT`; empty when the server has no /tokenize."""
+    body = {"model": target.model, "prompt": TEXT, "add_special_tokens": False}
+    try:
+        answer = await target.client.post("/tokenize", json=body)
+    except httpx.HTTPError as error:
+        raise Unavailable(f"The server does not answer: {error}") from error
+    if answer.status_code != 200:
+        return []
+    return [int(token) for token in answer.json()["tokens"]]
+
+
+async def _probe(target: Target, prompt: str | list[int]) -> int | None:
+    """Input tokens that the server counts for a prompt; None when it refuses it."""
+    now = asyncio.get_running_loop().time()
+    outcome = await target.send(Request(prompt, 1), now, now + _PROBE_SECONDS)
+    return None if outcome.error else outcome.input_tokens
+
+
+async def _measured(target: Target, seed: int) -> TextPrompts:
+    """Count the tokens of a short and a long text to learn what a word costs."""
+    words = TEXT.split()
+    short = await _probe(target, " ".join(words[:16]))
+    long = await _probe(target, " ".join(words[:112]))
+    if not short or not long or long <= short:
+        raise InvalidRequest(
+            "The server answers no plain completion with a token count (usage): prompts cannot be "
+            "sized. Try the other --endpoint."
+        )
+    per_word = (long - short) / 96
+    return TextPrompts(per_word, short - 16 * per_word, seed)

@@ -1,0 +1,84 @@
+"""Closed loops against one server, one after the other, in which one thing grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from baton.errors import SettingsError, Unavailable
+from baton_ops.bench.load_generator import Target, closed_loop
+from baton_ops.bench.progress import Bars
+from baton_ops.bench.prompts import Lengths, Prompts, requests
+from baton_ops.bench.summary import Summary, summarise
+
+_RUN_SECONDS = 600.0
+"""Longest time in which one run sends requests."""
+
+
+def ascending(levels: Sequence[int], name: str) -> tuple[int, ...]:
+    """The levels, if they make a curve: at least two of them, each above the one before."""
+    if len(levels) < 2 or any(b <= a for a, b in pairwise(levels)):
+        told = ", ".join(map(str, levels)) or "none"
+        raise SettingsError(f"The curve '{name}' needs two or more ascending levels, not {told}.")
+    return tuple(levels)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run."""
+
+    level: int
+    summary: Summary
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What every request has in which nothing grows."""
+
+    input_len: int
+    output_len: int
+    rounds: int
+    """Requests that each place of a loop sends."""
+    seed: int = 0
+
+
+class Sweep:
+    """Runs that share a server, their prompts and progress bars."""
+
+    def __init__(self, target: Target, prompts: Prompts, bars: Bars, usual: Usual) -> None:
+        self._target, self._prompts, self._bars, self._usual = target, prompts, bars, usual
+        self._made = 0
+
+    async def warm_up(self) -> None:
+        """The first requests pay for lazy work of any server: they count for nothing."""
+        await self._run("warm-up", 2, self._usual.input_len)
+
+    async def loads(self, levels: Sequence[int]) -> list[Point]:
+        """More and more requests in flight."""
+        return [await self.load(n, f"{n} in flight", n) for n in levels]
+
+    async def load(self, level: int, name: str, concurrency: int) -> Point:
+        """So many requests in flight, under any name."""
+        return Point(level, await self._run(name, concurrency, self._usual.input_len))
+
+    async def contexts(self, levels: Sequence[int], longest: int | None) -> list[Point]:
+        """Longer and longer prompts, one at a time; with its answer, none is above `longest`."""
+        if longest is not None:
+            room = longest - self._usual.output_len
+            levels = ascending(sorted({min(level, room) for level in levels}), "context")
+        return [Point(n, await self._run(f"context {n}", 1, n)) for n in levels]
+
+    async def _run(self, name: str, concurrency: int, input_len: int) -> Summary:
+        """One closed loop. Raises `Unavailable` when a request fails: a token has no cost then."""
+        self._made += 1
+        count, seed = concurrency * self._usual.rounds, self._usual.seed * 1000 + self._made
+        lengths = Lengths("fixed", input_len, self._usual.output_len)
+        asked = requests(self._prompts, lengths, count, seed)
+        with self._bars.bar(name, count) as done:
+            ended = await closed_loop(self._target, asked, concurrency, _RUN_SECONDS, done)
+        summary = summarise(ended)
+        if summary.successful < count:
+            errors = "; ".join(summary.errors) or f"not all were sent within {_RUN_SECONDS:.0f} s"
+            raise Unavailable(f"{name}: {count - summary.successful} of {count} failed: {errors}")
+        return summary

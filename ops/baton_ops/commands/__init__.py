@@ -1,0 +1,1 @@
+"""The verbs of `baton`, one file each."""

@@ -1,0 +1,122 @@
+"""`baton fleet`: the workers as the scheduler sees them, asked over the workers' own link.
+
+    baton fleet                          workers and roles
+    baton fleet role WORKER decode       other legs for a running worker
+    baton fleet scale decode=3           more or fewer of them, under `baton serve`
+
+Works wherever a worker could run: on the host with the sockets (`--run-dir`), or with the address
+of the scheduler and, where links are encrypted, the keys.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+from rich.console import Console
+from rich.table import Table
+
+from baton import __version__
+from baton.errors import BatonError, Unavailable
+from baton.net.curve import Keys
+from baton.net.discovery import directory
+from baton.net.handshake import BEAT_SECONDS, incarnation
+from baton.net.sockets import Client, wait
+from baton.net.topology import FLEET
+from baton.protocol import Hello, Message, Stats
+from baton.settings import Settings
+
+_SECONDS = 5.0
+"""How long the scheduler may take to answer."""
+
+
+class Show(Settings, prefix="fleet"):
+    """Show the workers as the scheduler sees them."""
+
+
+def ask(
+    settings: Settings, until: Callable[[Stats], bool], *also: Message, seconds: float = _SECONDS
+) -> Stats:
+    """Send messages once, then ask until the scheduler's view is as wanted, and return it.
+
+    Raises `Unavailable` when it does not become so.
+    """
+    keys = None if settings.keys_dir is None else Keys.load(settings.keys_dir, "worker")
+    me = Hello("health", f"operator-{incarnation()}", incarnation(), __version__)
+    waiting, heard = list(also), False
+    deadline = time.monotonic() + seconds
+    with (
+        closing(directory(settings)) as where,
+        Client(FLEET, where.first(FLEET), me.name.encode(), keys) as client,
+    ):
+        while time.monotonic() < deadline:
+            while waiting and client.send(waiting[0]):
+                waiting.pop(0)
+            client.send(me)
+            wait((client,), BEAT_SECONDS)
+            for received in client.drain():
+                if isinstance(received.message, Stats) and not waiting:
+                    heard = True
+                    if until(received.message):
+                        return received.message
+    if heard:
+        raise Unavailable(f"The scheduler does not come so far within {seconds:g} s.")
+    raise Unavailable(
+        f"The scheduler does not answer within {seconds:g} s. `baton serve` keeps its sockets in a "
+        "directory that nobody else knows: give it and this command the same --run-dir."
+    )
+
+
+def workers(stats: Stats) -> Table:
+    """One line per worker."""
+    made = Table(title=f"{stats.model or 'no model yet'}: {stats.running} running, "
+                       f"{stats.waiting} waiting")  # fmt: skip
+    ranked = any(w.rank >= 0 for w in stats.workers)
+    for name in ("worker", "role", "state", *["rank"] * ranked, "device"):
+        made.add_column(name)
+    for name in ("streams", "KV", "pages free", "step", "tokens/s", "pulls"):
+        made.add_column(name, justify="right")
+    for w in stats.workers:
+        device, pages = f"{w.device} {w.dtype}", f"{w.pages_free} of {w.pages_total}"
+        used = f"{1 - w.pages_free / max(1, w.pages_total):.0%}"
+        pulls = f"{w.pull_rate / 1e6:.0f} MB/s" if w.pull_rate else ""
+        speed = (f"{w.step_ms:.1f} ms", f"{w.tokens_per_second:.0f}", pulls)
+        rank = [str(w.rank) if w.rank >= 0 else ""] * ranked
+        made.add_row(
+            w.name, w.role, w.state, *rank, device, str(w.running), used, pages, *speed
+        )  # fmt: skip
+    return made
+
+
+def roles(stats: Stats) -> Table:
+    """One line per role: how many there are, how many there should be, and why."""
+    made = Table(title=f"{stats.handoffs} passed on, {stats.moved_tokens} tokens moved")
+    made.add_column("role")
+    for name in ("ready", "wanted", "queue", "first token", "next token"):
+        made.add_column(name, justify="right")
+    made.add_column("pressed by")
+    for r in stats.roles:
+        times = (f"{r.queue_seconds:.1f} s", f"{r.ttft_seconds:.2f} s")
+        part, most = max(r.pressure.items(), key=lambda item: item[1], default=("", 0.0))
+        why = f"{part}, {most:.0%} of its target" if most else ""
+        steps = f"{1000 * r.itl_seconds:.0f} ms"
+        made.add_row(r.role, str(r.ready), str(r.desired), *times, steps, why)
+    return made
+
+
+def main() -> None:
+    """Print both tables, or say why not."""
+    try:
+        stats = ask(Show.load(sys.argv[1:]), lambda stats: True)
+    except BatonError as error:
+        sys.exit(f"baton fleet: {error.message}")
+    console = Console()
+    console.print(workers(stats))
+    if stats.roles:
+        console.print(roles(stats))
+
+
+if __name__ == "__main__":
+    main()

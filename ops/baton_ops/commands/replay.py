@@ -1,0 +1,103 @@
+"""`baton replay FILE`: reproduce a recorded scheduler run, or rerun it in another way."""
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_settings import CliApp, CliPositionalArg
+from rich.console import Console
+from rich.table import Table
+
+from baton.errors import BatonError, SettingsError
+
+_RECORDER, _WHATIF = "baton_scheduler.replay.recorder", "baton_scheduler.replay.simulator"
+"""Found by name: operators' tools import no service."""
+
+
+class Replay(BaseModel, use_attribute_docstrings=True):
+    """Apply a recording's events to a new scheduler and compare every decision.
+
+    With `--order` or `--placement`, simulate the recorded load as it was and in the other way, and
+    show what that changes: times to first tokens, prefix hits, keys moved.
+    """
+
+    file: CliPositionalArg[Path]
+    """What `baton scheduler --record FILE` wrote."""
+    order: str = ""
+    """fcfs, priority or fair: rerun under this order instead of comparing decisions."""
+    placement: str = ""
+    """cost, round-robin, least-loaded or modulo: the same with workers chosen in this way."""
+
+    def cli_cmd(self) -> None:
+        """Print the verdict. Exits with 1 at the first difference, 2 when there is no recording."""
+        try:
+            other = {"order": self.order, "placement": self.placement}
+            sys.exit(rerun(self.file, **other) if any(other.values()) else report(self.file))
+        except BatonError as error:
+            print(f"baton replay: {error.message}", file=sys.stderr)
+            sys.exit(2)
+
+
+def _scheduler(module: str) -> Any:
+    if find_spec("baton_scheduler") is None:
+        raise SettingsError("Replaying needs the scheduler: pip install 'baton-serve[scheduler]'.")
+    return import_module(module)
+
+
+def rerun(path: Path, order: str = "", placement: str = "") -> int:
+    """Simulate one file in two ways and print what changes. Returns 0."""
+    found = _scheduler(_WHATIF).compare(path, order=order, placement=placement)
+    table = Table(title="mean time to first token, simulated, in seconds")
+    for name in ("tenant", "requests", *found.names, "change"):
+        table.add_column(name, justify="left" if name == "tenant" else "right")
+    for change in found.changes:
+        ratio = change.after / change.before - 1 if change.before else 0.0
+        times = (f"{change.before:.3f}", f"{change.after:.3f}", f"{ratio:+.1%}")
+        table.add_row(change.tenant or "(none)", f"{change.requests:,}", *times)
+    console = Console()
+    console.print(table)
+    console.print(_figures(found))
+    return 0
+
+
+def _figures(found: Any) -> Table:
+    table = Table(title="all of them together, simulated")
+    for name in ("", *found.names):
+        table.add_column(name, justify="right" if name else "left")
+    before, after = found.figures
+    table.add_row("prompt tokens found in a cache", f"{before.hits:.1%}", f"{after.hits:.1%}")
+    table.add_row("mean time to first token", f"{before.mean:.3f} s", f"{after.mean:.3f} s")
+    table.add_row("95th percentile", f"{before.p95:.3f} s", f"{after.p95:.3f} s")
+    table.add_row("tokens moved between workers", f"{before.moved:,}", f"{after.moved:,}")
+    return table
+
+
+def report(path: Path) -> int:
+    """Replay one file and print what was found. Returns the exit code."""
+    verdict = _scheduler(_RECORDER).replay(path)
+    same = verdict.difference is None
+    table = Table(show_header=False)
+    table.add_row("events", f"{verdict.num_events:,}")
+    table.add_row("digests compared", f"{verdict.num_ticks:,}")
+    if verdict.truncated:
+        table.add_row("end", "inside a frame: the writer was stopped there")
+    table.add_row(
+        "verdict",
+        "[green]every decision is the same"
+        if same
+        else f"[red]differs at event {verdict.difference:,}",
+    )
+    Console().print(table)
+    return 0 if same else 1
+
+
+def main() -> None:
+    """Run the command."""
+    CliApp.run(Replay)
+
+
+if __name__ == "__main__":
+    main()

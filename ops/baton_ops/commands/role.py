@@ -1,0 +1,67 @@
+"""`baton fleet role WORKER prefill|decode|both`: other legs for a worker that runs.
+
+Nothing is restarted and nothing is lost: what no longer fits goes on elsewhere, keys and all, and
+what is cached there stays. The worker says its role whenever it joins a scheduler again. A
+supervisor on this host is told too, so that a restarted process keeps it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pydantic import Field
+from pydantic_settings import CliPositionalArg
+
+from baton.errors import BatonError, NotFound, SettingsError, Unavailable
+from baton.protocol import Assign, Role, Stats
+from baton.settings import Settings
+from baton_ops.commands.fleet import ask
+from baton_ops.supervisor.control_socket import order, supervised
+
+
+class Options(Settings, prefix="fleet"):
+    """Change the role of a running worker."""
+
+    worker: CliPositionalArg[str]
+    """Its name, as `baton fleet` shows it."""
+    role: CliPositionalArg[Role]
+    """prefill, decode or both."""
+    seconds: float = Field(default=60.0, gt=0)
+    """How long to wait until the scheduler shows it."""
+
+
+def assign(options: Options) -> str:
+    """Returns what a restart of the worker's process would forget; empty when nothing.
+
+    Raises `NotFound` for a name that no worker has, `Unavailable` when it takes too long.
+    """
+    known = [w.name for w in ask(options, lambda stats: True).workers]
+    if options.worker not in known:
+        raise NotFound(f"There is no worker {options.worker}. Known: {', '.join(known) or 'none'}.")
+    message = Assign(options.worker, options.role)
+    ask(options, lambda stats: _shown(stats, message), message, seconds=options.seconds)
+    if not supervised(options.run_dir):
+        return ""
+    try:
+        order(options.run_dir, message)
+    except (SettingsError, Unavailable) as error:
+        return error.message
+    return ""
+
+
+def _shown(stats: Stats, order: Assign) -> bool:
+    return any(w.name == order.name and w.role == order.role for w in stats.workers)
+
+
+def main() -> None:
+    """Change it, or say why not."""
+    try:
+        options = Options.load(sys.argv[1:])
+        warning = assign(options)
+    except BatonError as error:
+        sys.exit(f"baton fleet role: {error.message}")
+    print(f"{options.worker} is {options.role} now" + (f" ({warning})" if warning else ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""`baton fleet scale decode=3 prefill=1`: so many workers of each role, under `baton serve`.
+
+New ones are started; those that are too many drain first, so nothing is lost. Elsewhere the
+platform does this: `docker compose up --scale decode=3`, `kubectl scale deployment/decode`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pydantic import Field
+from pydantic_settings import CliPositionalArg
+
+from baton.errors import BatonError, SettingsError, Unavailable
+from baton.protocol import Resize, Stats
+from baton.settings import Settings
+from baton_ops.commands.fleet import ask
+from baton_ops.supervisor.control_socket import order, supervised
+
+
+class Options(Settings, prefix="fleet"):
+    """Change how many workers a supervisor runs."""
+
+    counts: CliPositionalArg[list[str]]
+    """ROLE=NUMBER, once or more: prefill, decode or both."""
+    seconds: float = Field(default=300.0, gt=0)
+    """How long to wait until the scheduler shows them all as ready, and no others."""
+
+
+def parse(words: list[str]) -> dict[str, int]:
+    """Numbers by roles. Raises `SettingsError`."""
+    counts = {}
+    for word in words:
+        role, _, number = word.partition("=")
+        if not role or not number.isdecimal():
+            raise SettingsError(f"'{word}' is not ROLE=NUMBER, like decode=3.")
+        counts[role] = int(number)
+    return counts
+
+
+def scale(options: Options) -> dict[str, str]:
+    """Returns the roles of all workers by their names, once they are there.
+
+    Raises `SettingsError` when there is no supervisor or it will not, `Unavailable` when it takes
+    too long.
+    """
+    counts = parse(options.counts)
+    if not supervised(options.run_dir):
+        raise SettingsError(
+            f"{options.run_dir} has no supervisor of `baton serve` (give it and this command the "
+            "same --run-dir). Compose and Kubernetes scale by themselves: --scale, kubectl scale."
+        )
+    workers = order(options.run_dir, Resize(counts))
+    try:
+        ask(options, lambda stats: _there(stats, workers), seconds=options.seconds)
+    except Unavailable as error:
+        raise Unavailable(f"{error.message} `baton fleet` shows how far it has come.") from error
+    return workers
+
+
+def _there(stats: Stats, workers: dict[str, str]) -> bool:
+    """Of every role as many as wanted are ready, and nobody is leaving."""
+    wanted, found = sorted(workers.values()), sorted(w.role for w in stats.workers)
+    return wanted == found and all(w.state == "ready" for w in stats.workers)
+
+
+def main() -> None:
+    """Scale, or say why not."""
+    try:
+        workers = scale(Options.load(sys.argv[1:]))
+    except BatonError as error:
+        sys.exit(f"baton fleet scale: {error.message}")
+    print("ready: " + ", ".join(f"{name} ({role})" for name, role in workers.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""`baton serve`: processes on this machine, started, watched and replaced."""

@@ -1,0 +1,330 @@
+"""Supervise the services of one machine: start, notice a death, restart, drain.
+
+A child is in one of three states:
+
+    running --died--> waiting (not at all, or a back-off) --due--> running
+       |
+       +--told to leave--> gone
+
+A child may have a spare: a second process that has loaded everything and waits
+(`baton.process.standby`). A restart is then a byte to the spare, instead of a second of imports.
+The next spare is started once the new process has settled.
+
+A child that is stopped (SIGSTOP) and not continued soon is killed, and so restarted, and so is one
+whose main loop stands still: whoever waits for it cannot know that. It is dead before its successor
+begins, so nobody comes back.
+
+Nothing here knows what a service does; an exit code says whether a restart can help.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from baton.logs import logger
+from baton.process.lifecycle import EXIT_MODEL, EXIT_SETTINGS
+from baton_ops.supervisor.child_process import Leashed
+from baton_ops.supervisor.liveness import Standstill, look
+from baton_ops.supervisor.process_state import Stillness
+
+TICK_SECONDS = 0.05
+"""How often the children are looked at: a death is noticed within this time."""
+FIRST_DELAY = 0.2
+"""Seconds before a child that has just been restarted is restarted again; doubles every time."""
+LONGEST_DELAY = 5.0
+HEALTHY_SECONDS = 2.0
+"""A child that has lived this long is restarted at once."""
+SPARE_SECONDS = 1.0
+"""After so long without a death a child gets its spare: what has just started goes first, but until
+the spare is there another death costs a start from nothing."""
+FIRST_SPARE_SECONDS = 3.0
+"""The same when all children start at once: what the first answer waits for goes first."""
+LEAVE_SECONDS = 5.0
+"""How long a service with nothing left to do may take to end."""
+HOPELESS = (EXIT_SETTINGS, EXIT_MODEL)
+"""Exit codes that mean: a restart cannot help."""
+
+log = logger(__name__)
+
+
+@dataclass
+class Backoff:
+    """The pause before each restart: none after the first death, or after good health."""
+
+    delay: float = 0.0
+
+    def after(self, lived: float) -> float:
+        """The pause after a child that has lived for `lived` seconds."""
+        if lived >= HEALTHY_SECONDS:
+            self.delay = 0.0
+        pause = self.delay
+        self.delay = min(max(2 * self.delay, FIRST_DELAY), LONGEST_DELAY)
+        return pause
+
+
+def describe(code: int) -> str:
+    """How a process ended, in words: `code` as `subprocess` reports it."""
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
+
+
+class Spare:
+    """A process that waits to be called. Life cycle: `prepare` often, `call` or `dismiss` once."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
+        self._command, self._environment = list(command), dict(environment)
+        self._process: Leashed | None = None
+        self._due = 0.0
+
+    def prepare(self, now: float) -> None:
+        """Start it, unless it is there. One that has ended is not tried again at once."""
+        if self._process is not None and self._process.poll() is not None:
+            self._process.close()
+            self._process, self._due = None, now + LONGEST_DELAY
+        if self._process is None and now >= self._due:
+            self._process = Leashed(self._command, self._environment)
+
+    def call(self) -> Leashed | None:
+        """Let it begin, and hand it over. None when it is not there."""
+        process, self._process = self._process, None
+        if process is None or process.call():
+            return process
+        process.close()  # It has died since it was looked at.
+        return None
+
+    def dismiss(self) -> None:
+        """It will not be needed."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.close()
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a child may do nothing before it is killed, in seconds."""
+
+    stopped: float = math.inf
+    """Stopped by a signal."""
+    hung: float = math.inf
+    """Running, but with a main loop that does not turn."""
+
+
+class Child:
+    """One service process, its restarts, and the spare that makes them short, if it has one."""
+
+    def __init__(
+        self,
+        service: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        spare: Spare | None = None,
+        patience: Patience | None = None,
+    ):
+        """Without `patience` it may do nothing for ever."""
+        self.service = service
+        self.restarts = 0
+        self.process: Leashed | None = None
+        """The running process; None while it waits for its restart."""
+        self.command, self._environment = list(command), dict(environment)
+        """What the next start runs."""
+        self._spare = spare
+        patience = patience or Patience()
+        self._stillness = Stillness(patience.stopped)
+        self._standstill = Standstill(patience.hung)
+        self._backoff = Backoff()
+        self._started = 0.0
+        self._due = 0.0
+
+    def start(self, now: float) -> None:
+        """Let the spare take its place, or start a process from nothing."""
+        called = self._spare.call() if self._spare is not None else None
+        self.process = called or Leashed(self.command, self._environment)
+        self._started = now
+
+    def tick(self, now: float) -> int | None:
+        """Notice a death or carry out a restart that is due. The exit code when it has died."""
+        self._put_down(now)
+        code = self._look(now)
+        if self.process is None and now >= self._due:
+            self.restarts += 1
+            self.start(now)
+        settled = SPARE_SECONDS if self.restarts else FIRST_SPARE_SECONDS
+        if self._spare is not None and self.process and now - self._started > settled:
+            self._spare.prepare(now)
+        return code
+
+    def _put_down(self, now: float) -> None:
+        """Kill it when it has done nothing for too long."""
+        if self.process is None:
+            return
+        pid, why = self.process.pid, ""
+        if self._stillness.over(pid, now):
+            why = "is stopped"
+        elif self._standstill.over(self.process.told(), look(pid), now):
+            why = "hangs: its main loop does not turn"
+        if why:
+            log.warning("%s[%d] %s: killing it", self.service, pid, why)
+            self.process.kill()
+            self._forget()
+
+    def _forget(self) -> None:
+        """The next process is another one."""
+        self._stillness.forget()
+        self._standstill.forget()
+
+    def _look(self, now: float) -> int | None:
+        code = None if self.process is None else self.process.poll()
+        if self.process is None or code is None:
+            return None
+        pid = self.process.pid
+        self.let_go()
+        if code in HOPELESS:
+            self._due = math.inf
+            return code
+        pause = self._backoff.after(now - self._started)
+        self._due = now + pause
+        when = f"in {pause:.1f} s" if pause else "at once"
+        log.warning("%s[%d] %s: restarting %s", self.service, pid, describe(code), when)
+        return code
+
+    def settle(self) -> None:
+        """It will not be restarted any more: no spare is needed."""
+        if self._spare is not None:
+            self._spare.dismiss()
+            self._spare = None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it runs."""
+        if self.process is not None:
+            self.process.send_signal(number)
+
+    def gone(self) -> bool:
+        """True when no process is left. For a child that has been told to leave."""
+        return self.process is None or self.process.poll() is not None
+
+    def let_go(self) -> None:
+        """Forget the dead process and close the leash."""
+        process, self.process = self.process, None
+        self._forget()
+        if process is not None:
+            process.close()
+
+
+class Supervisor:
+    """All children. Life cycle: `start` once, `tick` often, `drain` or not, `kill` always."""
+
+    def __init__(
+        self,
+        commands: Mapping[str, Sequence[str]],
+        environment: Mapping[str, str],
+        drain_seconds: float,
+        spares: Mapping[str, Sequence[str]] | None = None,
+        patience: Mapping[str, Patience] | None = None,
+    ) -> None:
+        """`spares`: for some of `commands`, how a process is started that waits to be called.
+
+        `patience`: for some, how long they may do nothing before they are killed.
+        """
+        kept = {service: Spare(c, environment) for service, c in (spares or {}).items()}
+        patient = patience or {}
+        self.children = {
+            s: Child(s, c, environment, kept.get(s), patient.get(s)) for s, c in commands.items()
+        }
+        self.verdict: tuple[str, int] | None = None
+        """Service and exit code of the child whose restart cannot help."""
+        self._drain_seconds = drain_seconds
+        self._environment = environment
+        self._hired: set[str] = set()
+        """Children that came later: a restart that cannot help one ends nobody else."""
+        self._retired: dict[str, float] = {}
+        """Children that have been told to leave, and when they are killed."""
+
+    def start(self) -> None:
+        """Start all children at once."""
+        for child in self.children.values():
+            child.start(time.monotonic())
+
+    def tick(self, leaving: Collection[str] = ()) -> None:
+        """Look after every child but those that have been told to leave."""
+        for service in self._retired.keys() - set(leaving):
+            self._part(service)
+        for service, child in list(self.children.items()):
+            if service not in leaving and service not in self._retired:
+                code = child.tick(time.monotonic())
+                if code in HOPELESS:
+                    self._despair(service, code)
+
+    def _despair(self, service: str, code: int) -> None:
+        """A restart cannot help this child."""
+        if service not in self._hired:
+            self.verdict = (service, code)
+        else:
+            log.error("%s cannot be started, see its message above: going on without", service)
+            del self.children[service]
+
+    def hire(self, service: str, command: Sequence[str]) -> None:
+        """Start one more child, which is looked after like the others."""
+        self.children[service] = child = Child(service, command, self._environment)
+        self._hired.add(service)
+        child.start(time.monotonic())
+
+    def retire(self, service: str) -> None:
+        """Tell a child to leave: it is not restarted, and forgotten once it is gone."""
+        child = self.children[service]
+        child.settle()
+        child.signal(signal.SIGTERM)
+        self._retired[service] = time.monotonic() + self._drain_seconds + LEAVE_SECONDS
+
+    def _part(self, service: str) -> None:
+        child = self.children[service]
+        if time.monotonic() > self._retired[service]:
+            log.warning("%s does not end: killing it", service)
+            child.signal(signal.SIGKILL)
+        if child.gone():
+            child.let_go()
+            del self.children[service], self._retired[service]
+
+    def restarts(self) -> int:
+        """Restarts so far, all services together."""
+        return sum(child.restarts for child in self.children.values())
+
+    def drain(self, first: str = "gateway") -> None:
+        """End in order: the one that takes new work first, so that the others can finish it."""
+        for child in self.children.values():
+            child.settle()
+        firsts = {name for name in self.children if re.fullmatch(rf"{first}(-\d+)?", name)}
+        if firsts:
+            log.info("draining: no new requests, running ones may take %g s", self._drain_seconds)
+            self._leave(firsts, self._drain_seconds + LEAVE_SECONDS)
+        self._leave(set(self.children), LEAVE_SECONDS)
+
+    def _leave(self, leaving: set[str], seconds: float) -> None:
+        for service in leaving:
+            self.children[service].signal(signal.SIGTERM)
+        deadline = time.monotonic() + seconds
+        while not self._all_gone(leaving) and time.monotonic() < deadline:
+            self.tick(leaving)
+            time.sleep(TICK_SECONDS)
+        for service in sorted(leaving):
+            if not self.children[service].gone():
+                log.warning("%s did not end within %g s: killing it", service, seconds)
+                self.children[service].signal(signal.SIGKILL)
+            self.children[service].let_go()
+
+    def _all_gone(self, services: Collection[str]) -> bool:
+        return all(self.children[service].gone() for service in services)
+
+    def kill(self) -> None:
+        """End whatever still runs, now."""
+        for child in self.children.values():
+            child.settle()
+            child.signal(signal.SIGKILL)
+        for child in self.children.values():
+            child.let_go()

@@ -1,0 +1,1 @@
+"""SUPPORT.md, written from test results."""

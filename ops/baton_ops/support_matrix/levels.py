@@ -1,0 +1,90 @@
+"""How far the support of each architecture reaches, in four levels.
+
+registered       its name is in a table of the worker
+preprocessor     what a request carries can be made into its input: nothing but a tokenizer is
+                 needed, or mm-preprocess has one for its media
+key mapping      a test that loads one of its checkpoints passed: there, a tensor that is missing or
+                 left over is an error
+runtime          every test of its row passed: logits and tokens equal those of the reference
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from rich.table import Table
+
+from baton_ops.support_matrix.feature_rows import (
+    Features,
+    Ledger,
+    Result,
+    status,
+)
+
+_MEDIA = ("V", "A")
+"""First letters of the rows of architectures that see or hear."""
+NAMES = ("registered", "preprocessor", "key mapping", "runtime")
+
+
+class Levels(NamedTuple):
+    """One architecture."""
+
+    row: str
+    architecture: str
+    registered: bool
+    preprocessor: bool
+    keys: bool
+    runtime: bool
+
+    @property
+    def reached(self) -> tuple[bool, ...]:
+        """In the order of `NAMES`."""
+        return self[2:]
+
+
+def levels(features: Features, ledger: Ledger) -> Iterator[Levels]:
+    """Every architecture that has a row, in the order of the rows."""
+    rows = {row: title for group in features.groups for row, title in group.rows.items()}
+    for row, title in rows.items():
+        if "." not in row:
+            yield _levels(row, title, ledger, ledger.rows.get(row, []))
+
+
+def _levels(row: str, title: str, ledger: Ledger, results: Sequence[Result]) -> Levels:
+    media = row.startswith(_MEDIA)
+    registered = title in ledger.registered
+    return Levels(
+        row,
+        title,
+        registered,
+        title in ledger.preprocessors if media else registered,
+        any(result.outcome == "passed" and result.kind == "works" for result in results),
+        status(results) == "works",
+    )
+
+
+def markdown(found: Sequence[Levels]) -> list[str]:
+    """The lines of a table, a count first."""
+    lines = ["| level | architectures |", "|---|---:|"]
+    lines += [f"| {name} | {count} of {len(found)} |" for name, count in totals(found).items()]
+    lines += ["", f"| id | architecture | {' | '.join(NAMES)} |", "|---|---|:-:|:-:|:-:|:-:|"]
+    for one in found:
+        cells = " | ".join("✓" if reached else "" for reached in one.reached)
+        lines.append(f"| {one.row} | {one.architecture} | {cells} |")
+    return [*lines, ""]
+
+
+def totals(found: Sequence[Levels]) -> Mapping[str, int]:
+    """How many architectures reach each level."""
+    return {name: sum(one.reached[i] for one in found) for i, name in enumerate(NAMES)}
+
+
+def table(found: Sequence[Levels]) -> Table:
+    """What a terminal shows."""
+    made = Table("id", "architecture", *NAMES)
+    for one in found:
+        made.add_row(one.row, one.architecture, *("yes" if r else "-" for r in one.reached))
+    made.add_section()
+    made.add_row("", "all", *map(str, totals(found).values()))
+    return made

@@ -1,0 +1,138 @@
+"""`baton matrix`: write SUPPORT.md from the results of the last full test run, and nothing else.
+It also prints how far the support of each architecture reaches.
+
+A row works when tests marked with its id exist and all of them passed; it is refused when those
+tests prove a clear refusal (`@pytest.mark.row("V01", refuses=True)`); else it is absent. A skipped
+test proves nothing, and neither does one that failed: the page says when the run had such.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from rich.console import Console
+
+from baton.errors import BatonError
+from baton.settings import Settings
+from baton_ops.support_matrix.feature_rows import (
+    STATUSES,
+    Features,
+    Ledger,
+    Result,
+    Status,
+    status,
+)
+from baton_ops.support_matrix.levels import levels, markdown, table
+
+_INTRO = """\
+# What is supported
+
+Written by `make matrix` from the tests of the last full run (`make test`); do not edit.
+
+- **works**: tests that carry the row's id exist and all of them passed.
+- **refuses**: tests prove that it is refused with a sentence that says so.
+- **absent**: nothing proves it yet. A skipped test proves nothing.
+"""
+_LEVELS = """\
+## Architectures, level by level
+
+- **registered**: the worker's tables name it.
+- **preprocessor**: what a request carries can be made into its input.
+- **key mapping**: a test that loads one of its checkpoints passed; there, a tensor that is missing
+  or left over is an error.
+- **runtime**: every test of its row passed.
+"""
+_FAILED = """\
+**Of that run, {failed} tests failed.** A row that has one of them is absent.
+"""
+T = TypeVar("T")
+
+
+class Matrix(Settings, prefix="matrix"):
+    """Write the support matrix from the last full test run."""
+
+    features: Path = Path("docs/features.json")
+    """Every feature row: id and title, in groups."""
+    rows: Path = Path(".baton/rows.json")
+    """What the last full test run left."""
+    out: Path = Path("SUPPORT.md")
+    """Page to write."""
+
+
+def _read(path: Path, kind: type[T], advice: str) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise BatonError(f"{path} cannot be read ({error}). {advice}") from error
+
+
+def check(ledger: Ledger, features: Features) -> None:
+    """Refuse results that prove less than they seem to. Raises `BatonError`."""
+    if ledger.selected != "full":
+        raise BatonError("The last test run was only a part of the tests. Run: make test")
+    known = {row for group in features.groups for row in group.rows}
+    if unknown := sorted(set(ledger.rows) - known):
+        raise BatonError(f"Tests are marked with rows that do not exist: {', '.join(unknown)}.")
+
+
+def _tests(results: Sequence[Result]) -> str:
+    passed = sum(result.outcome == "passed" for result in results)
+    return str(passed) if passed == len(results) else f"{passed} of {len(results)}"
+
+
+def _summary(features: Features, statuses: Mapping[str, Status]) -> list[str]:
+    lines = ["| group | works | refuses | absent | rows |", "|---|---:|---:|---:|---:|"]
+    total: Counter[Status] = Counter()
+    for group in features.groups:
+        counts = Counter(statuses[row] for row in group.rows)
+        total += counts
+        lines.append(_counted(group.title, counts))
+    return [*lines, _counted("**all**", total), ""]
+
+
+def _counted(title: str, counts: Counter[Status]) -> str:
+    cells = [str(counts[status]) for status in STATUSES]
+    return f"| {title} | {' | '.join(cells)} | {counts.total()} |"
+
+
+def page(features: Features, ledger: Ledger) -> str:
+    """SUPPORT.md: counts first, then one table per group. The same for the same results."""
+    results = {row: ledger.rows.get(row, []) for group in features.groups for row in group.rows}
+    statuses = {row: status(found) for row, found in results.items()}
+    failed = [_FAILED.format(failed=ledger.failed)] if ledger.failed else []
+    lines = [_INTRO, *failed, *_summary(features, statuses)]
+    for group in features.groups:
+        lines += [f"## {group.title}", "", "| id | row | status | tests |", "|---|---|---|---:|"]
+        for row, title in group.rows.items():
+            shown = statuses[row] if statuses[row] == "absent" else f"**{statuses[row]}**"
+            lines.append(f"| {row} | {title} | {shown} | {_tests(results[row])} |")
+        lines.append("")
+    lines += [_LEVELS, *markdown([*levels(features, ledger)])]
+    return "\n".join(lines)
+
+
+def run(options: Matrix, console: Console) -> None:
+    """Read, check, write."""
+    features = _read(options.features, Features, "Run this in the root of the repository.")
+    ledger = _read(options.rows, Ledger, "Make it with: make test")
+    check(ledger, features)
+    options.out.write_text(page(features, ledger))
+    found = Counter(status(ledger.rows.get(row, [])) for g in features.groups for row in g.rows)
+    console.print(table([*levels(features, ledger)]))
+    counts = ", ".join(f"{found[name]} {name}" for name in STATUSES)
+    console.print(f"wrote {options.out}: {counts}", highlight=False)
+
+
+def main() -> None:
+    """Write the page, or say what is missing."""
+    try:
+        run(Matrix.load(sys.argv[1:]), Console())
+    except BatonError as error:
+        sys.exit(f"baton matrix: {error.message}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""How much each key has used: requests and tokens per minute, tokens per month, choices in flight.
+
+Windows are fixed: they begin with the first use and are kept by the `limits` library, in Redis when
+there is one, so that all gateways count together. While Redis does not answer, every gateway
+counts for itself. Choices in flight are counted per gateway.
+
+https://platform.openai.com/docs/guides/rate-limits
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from limits import (
+    RateLimitItem,
+    RateLimitItemPerMinute,
+    RateLimitItemPerMonth,
+)
+from limits.aio.storage import MemoryStorage
+from limits.aio.strategies import FixedWindowRateLimiter
+from limits.errors import StorageError
+from limits.util import WindowStats
+
+from baton.errors import RateLimited
+from baton.logs import logger
+from baton_gateway.access.api_keys import Key
+
+if TYPE_CHECKING:
+    from redis.asyncio import ConnectionPool
+
+_REDIS_SECONDS = 0.25
+"""How long a request waits for Redis before it is counted here."""
+_REDIS_PAUSE = 5.0
+"""Seconds without a try after one that failed."""
+
+log = logger(__name__)
+
+
+class TokensLimited(RateLimited):
+    """More tokens than the key has per minute."""
+
+    type = "tokens"
+
+
+class QuotaSpent(RateLimited):
+    """The month's tokens are gone: another try helps nobody."""
+
+    type = "insufficient_quota"
+    code = "insufficient_quota"
+
+
+class Windows:
+    """Fixed windows by (limit, key). In Redis, or here while it does not answer."""
+
+    def __init__(self, pool: ConnectionPool | None = None) -> None:
+        self._here = FixedWindowRateLimiter(MemoryStorage())
+        self._shared = None if pool is None else _in_redis(pool)
+        self._next_try = 0.0
+
+    async def use(
+        self, item: RateLimitItem, key: str, cost: int, *, always: bool = False
+    ) -> tuple[bool, WindowStats]:
+        """Use `cost` of a window unless that is more than is left; `always` even then.
+
+        Returns whether it was used, and the window as it is now.
+        """
+        if self._shared is not None and time.monotonic() >= self._next_try:
+            try:
+                async with asyncio.timeout(_REDIS_SECONDS):
+                    return await _use(self._shared, item, key, cost, always)
+            except (StorageError, TimeoutError) as error:
+                self._next_try = time.monotonic() + _REDIS_PAUSE
+                log.warning("Redis does not count requests, this gateway does: %s", error)
+        return await _use(self._here, item, key, cost, always)
+
+
+async def _use(
+    limiter: FixedWindowRateLimiter, item: RateLimitItem, key: str, cost: int, always: bool
+) -> tuple[bool, WindowStats]:
+    fits = always or await limiter.test(item, key, cost=cost)
+    if fits and cost:
+        await limiter.hit(item, key, cost=cost)
+    return fits, await limiter.get_window_stats(item, key)
+
+
+def _in_redis(pool: ConnectionPool) -> FixedWindowRateLimiter:
+    from limits.aio.storage import RedisStorage
+
+    # The library wants an address even though the pool has one, and its types know no pool.
+    storage = RedisStorage(
+        "async+redis://localhost:6379",
+        wrap_exceptions=True,
+        implementation="redispy",
+        key_prefix="baton-limits",
+        connection_pool=pool,  # type: ignore[arg-type]
+    )
+    return FixedWindowRateLimiter(storage)
+
+
+class Limiter:
+    """What all keys have in use. Makes one `Budget` per HTTP request."""
+
+    def __init__(self, pool: ConnectionPool | None = None) -> None:
+        self.windows = Windows(pool)
+        self.running: Counter[str] = Counter()
+        """Choices in flight by key."""
+        self._pool = pool
+
+    def budget(self, key: Key) -> Budget:
+        """What one request of a key may use."""
+        return Budget(key, self)
+
+    async def close(self) -> None:
+        """Let go of Redis."""
+        if self._pool is not None:
+            await self._pool.disconnect()
+
+
+@dataclass(slots=True, eq=False)
+class Budget:
+    """One request's part of what its key may use. Every method raises `RateLimited`."""
+
+    key: Key
+    limiter: Limiter
+    headers: dict[str, str] = field(default_factory=dict)
+    """x-ratelimit-* for the response, as far as they are known."""
+    _entered: int = 0
+
+    async def request(self) -> None:
+        """Count one request."""
+        if limit := self.key.limits.requests_per_minute:
+            fits, window = await self._use(RateLimitItemPerMinute(limit), 1)
+            self._tell("requests", limit, window)
+            if not fits:
+                raise RateLimited(
+                    _over("requests per min (RPM)", limit, window, 1), retry_after=_seconds(window)
+                )
+
+    def enter(self, choices: int) -> None:
+        """Take places for choices; `leave` gives them back."""
+        limit, running = self.key.limits.concurrent_choices, self.limiter.running
+        if limit and running[self.key.name] + choices > limit:
+            raise RateLimited(
+                f"Rate limit reached on choices in flight: Limit {limit}, Used "
+                f"{running[self.key.name]}, Requested {choices}. Wait for an answer first.",
+                retry_after=1,
+            )
+        running[self.key.name] += choices
+        self._entered += choices
+
+    def leave(self) -> None:
+        """Give all places back."""
+        self.limiter.running[self.key.name] -= self._entered
+        if not self.limiter.running[self.key.name]:
+            del self.limiter.running[self.key.name]
+        self._entered = 0
+
+    async def spend(self, tokens: int) -> None:
+        """Count the tokens of a prompt, before it runs."""
+        if quota := self.key.limits.tokens_per_month:
+            fits, window = await self._use(RateLimitItemPerMonth(quota), tokens)
+            if not fits:
+                raise QuotaSpent(
+                    f"You exceeded your current quota: Limit {quota} tokens per month, Used "
+                    f"{quota - window.remaining}, Requested {tokens}. Ask the operator for more."
+                )
+        if limit := self.key.limits.tokens_per_minute:
+            fits, window = await self._use(RateLimitItemPerMinute(limit, namespace="T"), tokens)
+            self._tell("tokens", limit, window)
+            if not fits:
+                raise TokensLimited(
+                    _over("tokens per min (TPM)", limit, window, tokens),
+                    retry_after=_seconds(window),
+                )
+
+    async def settle(self, tokens: int) -> None:
+        """Count the tokens of an answer, after it has run: this never raises."""
+        if tokens and (quota := self.key.limits.tokens_per_month):
+            await self._use(RateLimitItemPerMonth(quota), tokens, always=True)
+        if tokens and (limit := self.key.limits.tokens_per_minute):
+            item = RateLimitItemPerMinute(limit, namespace="T")
+            await self._use(item, tokens, always=True)
+
+    async def _use(
+        self, item: RateLimitItem, cost: int, *, always: bool = False
+    ) -> tuple[bool, WindowStats]:
+        return await self.limiter.windows.use(item, self.key.name, cost, always=always)
+
+    def _tell(self, what: str, limit: int, window: WindowStats) -> None:
+        self.headers[f"x-ratelimit-limit-{what}"] = str(limit)
+        self.headers[f"x-ratelimit-remaining-{what}"] = str(window.remaining)
+        self.headers[f"x-ratelimit-reset-{what}"] = duration(window.reset_time - time.time())
+
+
+def duration(seconds: float) -> str:
+    """As OpenAI writes it: 1s, 6m0s, 120ms."""
+    if seconds < 1:
+        return f"{max(0, math.ceil(seconds * 1000))}ms"
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+def _seconds(window: WindowStats) -> int:
+    return max(1, math.ceil(window.reset_time - time.time()))
+
+
+def _over(what: str, limit: int, window: WindowStats, requested: int) -> str:
+    return (
+        f"Rate limit reached on {what}: Limit {limit}, Used {limit - window.remaining}, Requested "
+        f"{requested}. Please try again in {_seconds(window)}s."
+    )

@@ -1,0 +1,29 @@
+"""GET /v1/requests/{id}/explain: where the time of a request went."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton.errors import NotFound
+from baton_gateway.api.reply import json
+from baton_gateway.engine import Engine
+from baton_gateway.http.middleware import tenant_of
+
+router = APIRouter()
+
+
+@router.get("/v1/requests/{name}/explain")
+async def explain(request: Request, name: str) -> Response:
+    """The account of one of the latest requests of the same owner, by its X-Request-Id or by the
+    id of its answer."""
+    engine: Engine = request.app.state.engine
+    account = engine.ledger.find(name, tenant_of(request))
+    if account is None:
+        raise NotFound(
+            "There is no such request, or it is not one of the latest that this gateway has served "
+            "for you.",
+            code="request_not_found",
+        )
+    return json(account.explain())

@@ -1,0 +1,151 @@
+"""What the endpoints of vectors and scores share: who serves it, what runs, how numbers go out."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from starlette.requests import Request
+
+from baton.errors import InvalidRequest
+from baton.protocol import MediaItem, PooledTask, Pooling, PoolingInfo, Sampling
+from baton_gateway.api.reply import deadline, permitted, trace, whole
+from baton_gateway.config import Config
+from baton_gateway.generation.admission import Facts, serves
+from baton_gateway.generation.request import (
+    ChatPrompt,
+    Generation,
+    PairPrompt,
+    Prompt,
+    TextPrompt,
+)
+from baton_gateway.http.errors import invalid
+from baton_gateway.http.middleware import (
+    account_of,
+    budget_of,
+    id_of,
+    tenant_of,
+)
+from baton_gateway.schemas.pooling import Input, PooledRequest, VectorRequest, too_many
+from baton_gateway.schemas.pooling_responses import Numbers, PooledUsage
+from baton_gateway.schemas.unsupported import unsupported
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request, once it is known that the model can serve it."""
+
+    request: Request
+    body: PooledRequest
+    facts: Facts
+    info: PoolingInfo
+
+    def head(self, prefix: str) -> dict[str, Any]:
+        """Keyword arguments of an answer: id, created, model."""
+        created, model = int(time.time()), self.body.model or self.facts.model
+        return {"id": f"{prefix}-{id_of(self.request)[4:]}", "created": created, "model": model}
+
+    async def run(
+        self, prompts: Sequence[Prompt], param: str, pooling: Pooling
+    ) -> tuple[list[Vector], PooledUsage]:
+        """The numbers of every prompt, in order."""
+        config: Config = self.request.app.state.config
+        if len(prompts) > config.max_pooled_texts:
+            raise too_many(param, config.max_pooled_texts)
+        generation = Generation(
+            id=self.head("pool")["id"],
+            prompts=tuple(prompts),
+            sampling=Sampling(max_tokens=0),
+            seed=0,
+            max_tokens=0,
+            param=param,
+            trace=trace(self.request),
+            deadline_ms=deadline(self.request),
+            priority=self.body.priority,
+            tenant=tenant_of(self.request) or self.body.user or "",
+            budget=budget_of(self.request),
+            account=account_of(self.request),
+            pooling=pooling,
+        )
+        started, choices = await whole(self.request, generation)
+        total = sum(map(len, started.prompts))
+        vectors = [np.frombuffer(choice.vector or b"", "<f4") for choice in choices]
+        return vectors, PooledUsage(total, total)
+
+    def pooling(self, dimensions: int | None = None) -> Pooling:
+        """What is asked of the model for this request."""
+        return Pooling(reach=self.info.reach, dimensions=dimensions or 0, raw=self.body.raw)
+
+
+async def begin(request: Request, body: PooledRequest, *tasks: PooledTask) -> Job:
+    """The job of a request. Raises `InvalidRequest` when the model does none of the tasks."""
+    facts = await permitted(request, body.model)
+    if facts.pooling is None or (tasks and facts.pooling.task not in tasks):
+        raise InvalidRequest(
+            f"The model `{facts.model}` cannot be used here. {serves(facts.pooling)}",
+            code="unsupported_value",
+            param="model",
+        )
+    return Job(request, body, facts, facts.pooling)
+
+
+def asked_of(body: VectorRequest) -> list[Prompt]:
+    """What a body holds, texts, ids or messages, as the engine takes it."""
+    if body.input is not None:
+        return prompts_of(body.input)
+    if isinstance(body.messages, MediaItem):
+        return [body.messages]
+    kwargs = body.chat_template_kwargs
+    return [
+        ChatPrompt(
+            messages=msgspec.json.encode(body.messages),
+            kwargs=msgspec.json.encode(kwargs) if kwargs else b"",
+            add_generation_prompt=body.add_generation_prompt,
+        )
+    ]
+
+
+def prompts_of(given: Input) -> list[Prompt]:
+    """Texts and ids as the engine takes them."""
+    return [TextPrompt(text) if isinstance(text, str) else text for text in given]
+
+
+def pairs_of(pairs: Sequence[tuple[str, str]]) -> list[Prompt]:
+    """Pairs of texts, each run as one sequence."""
+    return [PairPrompt(first, second) for first, second in pairs]
+
+
+def check_dimensions(dimensions: int | None, info: PoolingInfo) -> None:
+    """Raise `InvalidRequest` unless vectors may be cut to this size."""
+    if dimensions is None or dimensions == info.width:
+        return
+    if dimensions > info.width:
+        raise invalid(
+            "dimensions",
+            f"Invalid 'dimensions': integer above maximum value. Expected a value <= {info.width}, "
+            f"but got {dimensions} instead.",
+            "integer_above_max_value",
+        )
+    if info.task != "embed" or not info.matryoshka:
+        raise unsupported("dimensions", "Its vectors cannot be cut.")
+    if info.sizes and dimensions not in info.sizes:
+        known = ", ".join(map(str, info.sizes))
+        raise invalid(
+            "dimensions", f"Invalid 'dimensions': this model knows {known}.", "unsupported_value"
+        )
+
+
+def written(vector: Vector, encoding: str, columns: int = 0) -> Numbers:
+    """Numbers as they are asked for; with `columns`, row by row."""
+    if encoding == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    numbers: Numbers = (vector.reshape(-1, columns) if columns else vector).tolist()
+    return numbers

@@ -1,0 +1,1 @@
+"""Clients of the other services, and the view of the fleet."""

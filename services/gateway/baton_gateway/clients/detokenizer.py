@@ -1,0 +1,174 @@
+"""Token logs to text: one columnar Decode per step and tokenizer, whatever tokenizers do meanwhile.
+
+A decode state is a pure function of (its opening, tokens), and the log is kept here. So when a
+tokenizer is lost, restarts or forgets a sequence, the state is opened again from the log, there
+or elsewhere, and the text goes on at the very character where it stopped.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from baton.protocol import Decode, DecodeOpen, Text
+from baton.protocol.token_columns import pack, unpack
+from baton_gateway.clients.connection import Connection
+from baton_gateway.generation.sequence import Sequence
+from baton_gateway.http.write_batch import Burst
+
+_ROW = 255
+"""Most tokens in one row: counts are uint8."""
+_ROWS = 64
+"""Most rows in one message: the text of some is written while the next are decoded."""
+
+
+class _Batch:
+    """The Decode message for one tokenizer, while it is being filled."""
+
+    def __init__(self) -> None:
+        self.handles = array("I")
+        self.first = array("I")
+        self.counts = array("B")
+        self.tokens = array("i")
+        self.last = array("B")
+        self.open: list[DecodeOpen] = []
+        self.sequences: list[Sequence] = []
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def add(self, sequence: Sequence, visible: int) -> bool:
+        """Add what is not sent yet of the visible tokens, or its first part. True when another
+        part is left."""
+        if not sequence.opened:
+            self.open.append(sequence.opening())
+        sent = sequence.sent
+        upto = max(sent, min(visible, sent + _ROW))
+        left = upto < visible
+        self.handles.append(sequence.handle)
+        self.first.append(sent)
+        self.counts.append(upto - sent)
+        self.tokens += sequence.log[sent:upto]
+        sequence.opened, sequence.told = True, sequence.reason is not None and not left
+        self.last.append(sequence.told)
+        sequence.sent = upto
+        sequence.awaited += 1
+        self.sequences.append(sequence)
+        return left
+
+    def message(self) -> Decode:
+        """The filled message."""
+        return Decode(
+            handles=pack(self.handles, "I"),
+            first=pack(self.first, "I"),
+            counts=pack(self.counts, "B"),
+            tokens=pack(self.tokens),
+            last=pack(self.last, "B"),
+            open=tuple(self.open),
+        )
+
+
+class Decoding:
+    """Sends logs to tokenizers, puts the text that comes back on the streams.
+
+    `live` maps handles to the engine's sequences; `abort` ends sequences at the scheduler whose
+    stop string was found; the text of one message leaves in one `burst`.
+    """
+
+    def __init__(
+        self,
+        live: Mapping[int, Sequence],
+        pick: Callable[[], Connection | None],
+        abort: Callable[[Iterable[Sequence]], Awaitable[None]],
+        burst: Burst,
+    ) -> None:
+        self._live, self._pick, self._abort, self._burst = live, pick, abort, burst
+
+    async def feed(self, sequences: Iterable[Sequence]) -> None:
+        """Send the tokens, and the ends, that the tokenizers have not seen."""
+        waiting = [s for s in sequences if not (s.ended or s.mute)]
+        while waiting:
+            batches: dict[Connection, _Batch] = {}
+            left = []
+            for sequence in waiting:
+                home = sequence.home = sequence.home or self._pick()
+                visible = sequence.visible
+                if home is None or not _due(sequence, visible):
+                    continue
+                if home not in batches:
+                    batches[home] = _Batch()
+                if batches[home].add(sequence, visible):
+                    left.append(sequence)
+                if len(batches[home]) == _ROWS:
+                    await _post(home, batches.pop(home))
+            for home, batch in batches.items():
+                await _post(home, batch)
+            waiting = left
+
+    async def apply(self, text: Text, source: Connection) -> None:
+        """Put the text of one answer on the streams; open again what the tokenizer forgot."""
+        unknown = set(unpack(text.unknown, "I"))
+        forgotten = [s for s in map(self._live.get, unknown) if s and _answers(s, source)]
+        for sequence in forgotten:
+            sequence.reopen(source, stale=sequence.awaited)
+        with self._burst:
+            stopped = self._put(text, source, unknown)
+        await self.feed(forgotten)
+        if stopped:
+            await self._abort(stopped)
+
+    def _put(self, text: Text, source: Connection, unknown: set[int]) -> list[Sequence]:
+        """Returns the sequences that a stop string ended while the scheduler still ran them."""
+        stopped = []
+        rows = zip(unpack(text.handles, "I"), unpack(text.next, "I"), text.texts, strict=True)
+        for row, (handle, upto, piece) in enumerate(rows):
+            sequence = self._live.get(handle)
+            if sequence is None or handle in unknown or not _answers(sequence, source):
+                continue
+            stop = text.stopped.get(handle)
+            sequence.deliver(upto, piece, text.ends[row] if text.ends else (), stop)
+            if stop is not None and sequence.reason is None:
+                stopped.append(sequence)
+        return stopped
+
+    async def lost(self, connection: Connection) -> None:
+        """Move the sequences of a lost tokenizer to another one, if there is one now."""
+        for sequence in self._live.values():
+            if sequence.home is connection:
+                sequence.reopen(None)
+        await self.place()
+
+    async def place(self) -> None:
+        """Find a tokenizer for the sequences that have none."""
+        await self.feed([s for s in self._live.values() if s.home is None])
+
+    async def close(self, sequences: Iterable[Sequence]) -> None:
+        """Drop the decode states of sequences that nobody reads any more."""
+        handles: dict[Connection, list[int]] = {}
+        for sequence in sequences:
+            if sequence.home is not None and not sequence.ended:
+                handles.setdefault(sequence.home, []).append(sequence.handle)
+        for connection, column in handles.items():
+            await connection.post(Decode(b"", b"", b"", b"", b"", close=pack(column, "I")))
+
+
+async def _post(home: Connection, batch: _Batch) -> None:
+    if not await home.post(batch.message()):
+        for sequence in batch.sequences:
+            sequence.reopen(None)
+
+
+def _due(sequence: Sequence, visible: int) -> bool:
+    """Something is unsent: visible tokens, or the news that there are no more."""
+    return sequence.sent < visible or (sequence.reason is not None and not sequence.told)
+
+
+def _answers(sequence: Sequence, source: Connection) -> bool:
+    """Count an answer. False when it comes from a decode state that no longer exists."""
+    if sequence.home is not source or sequence.ended:
+        return False
+    if sequence.stale:
+        sequence.stale -= 1
+        return False
+    sequence.awaited -= 1
+    return True

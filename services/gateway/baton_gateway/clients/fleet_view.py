@@ -1,0 +1,125 @@
+"""What is known of the system: the scheduler's last report, who answers, what has stopped."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from baton.protocol import Stats
+from baton_gateway.clients.connection import Pool
+
+SILENT_SECONDS = 3.0
+"""Reports come a few times a second; after this long without one the scheduler is silent."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    steps: int
+    since: float
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Health means progress: a worker with sequences but no steps is hung, whatever it says."""
+
+    hang_seconds: float
+    stats: Stats | None = None
+    heard: float = 0.0
+    _progress: dict[str, _Progress] = field(default_factory=dict)
+
+    def report(self, stats: Stats, now: float) -> None:
+        """Take in a report of the scheduler."""
+        seen = {}
+        for worker in stats.workers:
+            old = self._progress.get(worker.name)
+            if old is None or old.steps != worker.steps or not worker.running:
+                old = _Progress(worker.steps, now)
+            seen[worker.name] = old
+        self._progress = seen
+        self.stats, self.heard = stats, now
+
+    def forget(self) -> None:
+        """The scheduler is gone: nothing that it reported can be relied on."""
+        self.stats = None
+        self._progress = {}
+
+    def silent(self, now: float) -> bool:
+        """The scheduler has not reported for too long."""
+        return self.stats is None or now - self.heard > SILENT_SECONDS
+
+    def hung(self, now: float) -> list[str]:
+        """Names of workers that are busy without progress."""
+        workers = self.stats.workers if self.stats else ()
+        return [
+            w.name
+            for w in workers
+            if w.state == "hung"
+            or (w.running and now - self._progress[w.name].since > self.hang_seconds)
+        ]
+
+    def able(self, now: float) -> bool:
+        """Some worker takes new work."""
+        hung = self.hung(now)
+        workers = self.stats.workers if self.stats else ()
+        return any(w.state == "ready" and w.name not in hung for w in workers)
+
+    def complaints(self, now: float) -> list[str]:
+        """Why the system is not healthy; empty when it is."""
+        if self.silent(now):
+            return ["the scheduler is silent"]
+        if self.stats is not None and not self.stats.workers:
+            return ["no worker has joined"]
+        reasons = [f"worker {name} is hung" for name in self.hung(now)]
+        if not reasons and not self.able(now):
+            reasons.append("no worker takes new work")
+        return reasons
+
+    def workers(self, now: float) -> list[dict[str, Any]]:
+        """Every worker with the field names of `WorkerStats`."""
+        hung = self.hung(now)
+        rows = []
+        for worker in self.stats.workers if self.stats else ():
+            row = {name: getattr(worker, name) for name in worker.__struct_fields__}
+            rows.append(row | ({"state": "hung"} if worker.name in hung else {}))
+        return rows
+
+
+_NUMBERS = tuple(
+    name
+    for name in Stats.__struct_fields__
+    if name not in {"model", "max_length", "eos_ids", "workers", "incarnation", "pooling"}
+)
+
+
+def snapshot(fleet: Fleet, pools: dict[str, Pool], me: dict[str, str]) -> dict[str, Any]:
+    """The whole system as one JSON object, for the fleet page.
+
+    `services` lists every process with a state and one line of detail, `workers` the fields of
+    `WorkerStats`, and the numbers of `Stats` stand at the top level.
+    """
+    now = time.monotonic()
+    workers = fleet.workers(now)
+    services = [me, *_servers(pools)]
+    services += [
+        {
+            "service": "worker",
+            "name": w["name"],
+            "state": w["state"],
+            "detail": f"{w['device']} {w['dtype']}, {w['running']} running",
+        }
+        for w in workers
+    ]
+    numbers = {name: getattr(fleet.stats, name, 0) for name in _NUMBERS}
+    return {"services": services, "workers": workers, **numbers}
+
+
+def _servers(pools: dict[str, Pool]) -> list[dict[str, str]]:
+    rows = []
+    for service, pool in pools.items():
+        for number, (known, hello) in enumerate(pool.servers()):
+            name = hello.name if hello else f"{service}-{number}"
+            state = "ready" if hello else "lost" if known else "starting"
+            detail = f"version {hello.version}" if hello else "does not answer"
+            rows.append({"service": service, "name": name, "state": state, "detail": detail})
+    return rows

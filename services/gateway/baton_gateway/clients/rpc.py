@@ -1,0 +1,83 @@
+"""Questions to services that keep no state: put once, answered by id, put again if who was asked
+has gone. Any of them may answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from typing import Generic, TypeVar
+
+from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
+from baton.protocol import Envelope, Message, Refused
+from baton_gateway.clients.connection import Connection, Pool, until
+
+_TRIES = 2
+"""A service that dies takes its questions with it: they are put once more, to another."""
+
+A = TypeVar("A", bound=Message)
+
+
+class _Lost(Exception):
+    """Who was asked has gone."""
+
+
+class Questions(Generic[A]):
+    """The pool's listener passes `answer` and `lost` on to here."""
+
+    def __init__(self, pool: Pool, patience: float, who: str) -> None:
+        """`who` answers, in the singular; a question waits `patience` seconds for one of them."""
+        self._pool, self._patience, self._who = pool, patience, who
+        self._ids = count(1)
+        self._pending: dict[int, tuple[Connection, asyncio.Future[A | Refused]]] = {}
+
+    async def ask(self, build: Callable[[int], Message], trace: str = "") -> A:
+        """The answer to the question of a number. Raises the `BatonError` of a refusal, or
+        `Unavailable` when nobody answers."""
+        for _ in range(_TRIES):
+            try:
+                answer = await self._ask_once(build(next(self._ids) & 0xFFFFFFFF), trace)
+            except _Lost:
+                continue
+            if isinstance(answer, Refused):
+                raise _refusal(answer)
+            return answer
+        raise Unavailable(f"The {self._who}s are restarting. Try again in a moment.", retry_after=1)
+
+    def answer(self, message: A | Refused) -> None:
+        """Hand an answer to whoever asked; nobody may wait for it any more."""
+        number: int = message.id  # type: ignore[union-attr]
+        _, future = self._pending.get(number, (None, None))
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    def lost(self, connection: Connection) -> None:
+        """Let the questions that this connection was asked be asked again."""
+        for home, future in self._pending.values():
+            if home is connection and not future.done():
+                future.set_exception(_Lost())
+
+    async def _ask_once(self, question: Message, trace: str) -> A | Refused:
+        await until(lambda: bool(self._pool.ready()), self._patience)
+        connection = self._pool.pick()
+        if connection is None:
+            raise Unavailable(f"No {self._who} is connected. Try again in a moment.", retry_after=1)
+        number: int = question.id  # type: ignore[attr-defined]
+        future: asyncio.Future[A | Refused] = asyncio.get_running_loop().create_future()
+        self._pending[number] = (connection, future)
+        try:
+            if not await connection.post(question, Envelope(trace=trace) if trace else None):
+                raise _Lost
+            return await future
+        finally:
+            del self._pending[number]
+
+
+def _refusal(answer: Refused) -> BatonError:
+    if answer.status == Unavailable.status:
+        return Unavailable(answer.message, code=answer.code, retry_after=1)
+    if answer.status >= 500:
+        return ServerFault(answer.message, code=answer.code, status=answer.status)
+    return InvalidRequest(
+        answer.message, code=answer.code, param=answer.param, status=answer.status
+    )

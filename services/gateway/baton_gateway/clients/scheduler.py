@@ -1,0 +1,274 @@
+"""The gateway's side of the scheduler: what runs there, and what is heard from there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import count
+
+from baton.errors import BatonError, RateLimited, ServerFault, Unavailable
+from baton.logs import logger
+from baton.net.topology import FRONTEND
+from baton.protocol import (
+    Abort,
+    CacheReset,
+    Envelope,
+    Failed,
+    Hello,
+    Message,
+    ResetCache,
+    Stats,
+    Tokens,
+)
+from baton.protocol.token_columns import pack, unpack
+from baton.protocol.vector_columns import split
+from baton_gateway.clients.connection import Connect, Connection, Pool
+from baton_gateway.clients.fleet_view import Fleet
+from baton_gateway.generation.logprobs import by_row, of_prompt
+from baton_gateway.generation.sequence import Sequence
+from baton_gateway.http.errors import CutOff
+from baton_gateway.observability.latency import Ledger
+
+Feed = Callable[[Iterable[Sequence]], Awaitable[None]]
+
+_LEAVING, _FULL = "shutting_down", "server_is_overloaded"
+"""Codes of a scheduler that is to be replaced, and of one that has taken in all that it can."""
+_KINDS: dict[int, type[BatonError]] = {429: RateLimited, 503: Unavailable}
+
+log = logger(__name__)
+
+
+class Scheduler:
+    """Submits and aborts sequences, applies tokens to their logs.
+
+    `feed` is called once per message with the sequences that it advanced. `live` holds every
+    sequence by its handle from `submit` until `forget`; what is not in it is ignored.
+
+    A scheduler that is lost takes nothing with it: the logs are here. Whatever it ran waits, at
+    most `patience` seconds, and is handed to the next one to be continued after its log.
+    """
+
+    def __init__(
+        self,
+        hello: Hello,
+        connect: Connect,
+        fleet: Fleet,
+        ledger: Ledger,
+        feed: Feed,
+        patience: float,
+    ) -> None:
+        self.live: dict[int, Sequence] = {}
+        self.fleet = fleet
+        self._ledger = ledger
+        self.pool = Pool(FRONTEND, hello, connect, self)
+        self._feed, self._patience = feed, patience
+        self._waiting: dict[int, asyncio.TimerHandle] = {}
+        """By handle, the sequences that no scheduler has, and when they are given up."""
+        self._owed: list[int] = []
+        """Handles that a scheduler is still to abort, should it be the same one as before."""
+        self._resets: dict[int, asyncio.Future[int]] = {}
+        self._numbers = count(1)
+
+    async def submit(self, sequences: Iterable[Sequence]) -> None:
+        """Hand sequences over, fresh or, when they have a log, to be continued after it.
+
+        Those that cannot be handed over at the moment wait for a scheduler that can take them.
+        """
+        for sequence in sequences:
+            self.live[sequence.handle] = sequence
+            if not await self._hand_over(sequence):
+                self._hold(sequence)
+
+    async def _hand_over(self, sequence: Sequence) -> bool:
+        connection = self.pool.pick()
+        envelope = Envelope(trace=sequence.trace, deadline_ms=sequence.left(time.monotonic()))
+        return connection is not None and await connection.post(sequence.submission(), envelope)
+
+    def _hold(self, sequence: Sequence) -> None:
+        """Let a sequence wait for a scheduler, but not for ever."""
+        if sequence.handle not in self._waiting:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(self._patience, sequence.stream.fail, _gone())
+            self._waiting[sequence.handle] = timer
+            sequence.account.held()
+
+    async def _resume(self) -> None:
+        """Hand over what waits, in the order in which it began to."""
+        for handle in list(self._waiting):
+            sequence = self.live.get(handle)
+            if sequence is None or sequence.ended:
+                self._let_go(handle)
+            elif await self._hand_over(sequence):
+                sequence.renewed = True
+                sequence.account.resumed()
+                self._let_go(handle)
+
+    def _let_go(self, handle: int) -> None:
+        timer = self._waiting.pop(handle, None)
+        if timer is not None:
+            timer.cancel()
+
+    async def abort(self, sequences: Iterable[Sequence]) -> None:
+        """Stop those that still run; the scheduler frees their pages at once."""
+        handles = [s.handle for s in sequences if s.reason is None]
+        if handles and not await self._abort(handles):
+            self._owed += handles
+
+    async def _abort(self, handles: list[int]) -> bool:
+        connection = self.pool.pick()
+        return connection is not None and await connection.post(Abort(pack(handles, "I")))
+
+    async def reset_cache(self, seconds: float) -> int:
+        """Empty the prefix cache. Returns how many pages it held.
+
+        Raises `Unavailable` when the scheduler does not answer within `seconds`.
+        """
+        connection, number = self.pool.pick(), next(self._numbers)
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._resets[number] = future
+        try:
+            if connection is None or not await connection.post(ResetCache(number)):
+                raise _silent()
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError as error:
+            raise _silent() from error
+        finally:
+            del self._resets[number]
+
+    def leave(self) -> None:
+        """Refuse what has no token yet: its client can send it again, to another gateway."""
+        for sequence in list(self.live.values()):
+            if not sequence.log and not sequence.ended:
+                sequence.stream.fail(CutOff())
+
+    def forget(self, sequences: Iterable[Sequence]) -> None:
+        """Nobody reads these any more."""
+        for sequence in sequences:
+            self.live.pop(sequence.handle, None)
+            self._let_go(sequence.handle)
+
+    async def joined(self, connection: Connection) -> None:
+        log.info("the scheduler at %s answers", connection.address)
+        owed, self._owed = self._owed, []
+        if owed:
+            await self._abort(owed)
+        if self._waiting:
+            log.info("%d sequences go on there after their logs", len(self._waiting))
+        await self._resume()
+
+    async def lost(self, connection: Connection) -> None:
+        """What it ran waits for the next one."""
+        self.fleet.forget()
+        for sequence in self.live.values():
+            if sequence.reason is None and not sequence.ended:
+                self._hold(sequence)
+
+    async def received(self, connection: Connection, message: Message) -> None:
+        if isinstance(message, Tokens):
+            await self._on_tokens(message)
+        elif isinstance(message, Failed):
+            self._on_failed(message)
+        elif isinstance(message, Stats):
+            self.fleet.report(message, time.monotonic())
+            await self._resume()
+        elif isinstance(message, CacheReset):
+            future = self._resets.get(message.id)
+            if future is not None and not future.done():
+                future.set_result(message.pages)
+
+    async def _on_tokens(self, message: Tokens) -> None:
+        self._ledger.told(message.times.items())
+        for handle, cached in message.cached.items():
+            # What is continued elsewhere finds another cache; the client is told of the first.
+            if (sequence := self.live.get(handle)) is not None and not sequence.log:
+                sequence.cached = cached
+        for handle, note in message.notes.items():
+            if (sequence := self.live.get(handle)) is not None and sequence.choice == 0:
+                sequence.notes.take(note)
+        fed, stale, torn = self._extend(message)
+        for part in message.prompt_logprobs:
+            if (sequence := self.live.get(part.slot)) is not None:
+                sequence.prompt_logprobs |= of_prompt(part, sequence.prompt)
+        for handle, vector in split(message.pooled).items():
+            if (sequence := self.live.get(handle)) is not None and not sequence.ended:
+                sequence.answer(vector)
+        for handle, reason in message.finished.items():
+            if handle not in stale and (sequence := self.live.get(handle)) is not None:
+                sequence.reason = reason
+                sequence.account.sampled(handle)
+                fed[handle] = sequence
+        await self._feed(fed.values())
+        await self._again(torn)
+
+    async def _again(self, sequences: list[Sequence]) -> None:
+        """Tokens are missing, which must not happen: have them run again, after their logs."""
+        if sequences:
+            await self.abort(sequences)
+            for sequence in sequences:
+                log.error("request %s: tokens after %d are missing, they are made again",
+                          sequence.request, len(sequence.log))  # fmt: skip
+                self._hold(sequence)
+            await self._resume()
+
+    def _extend(self, message: Tokens) -> tuple[dict[int, Sequence], set[int], list[Sequence]]:
+        """Append every row to its log. Returns the sequences that it concerned, the handles of
+        rows that are not for the present run, and those of them before which others are missing."""
+        tokens = unpack(message.tokens)
+        logprobs = by_row(message.logprobs, tokens)
+        fed: dict[int, Sequence] = {}
+        torn: list[Sequence] = []
+        stale, at = set(), 0
+        rows = zip(
+            unpack(message.handles, "I"),
+            unpack(message.first, "I"),
+            unpack(message.counts, "B"),
+            strict=True,
+        )
+        for handle, first, number in rows:
+            sequence = self.live.get(handle)
+            if sequence is not None and sequence.overtaken(first):
+                stale.add(handle)
+            elif sequence is not None and first > len(sequence.log):
+                stale.add(handle)
+                torn.append(sequence)
+            elif sequence is not None:
+                span = range(at, at + number) if logprobs else ()
+                entries = [logprobs[i] for i in span if i in logprobs]
+                sequence.extend(first, tokens[at : at + number], entries)
+                fed[handle] = sequence
+            at += number
+        return fed, stale, torn
+
+    def _on_failed(self, message: Failed) -> None:
+        sequence = self.live.get(message.handle)
+        if sequence is None:
+            return
+        if message.code == _LEAVING or (message.code == _FULL and sequence.log):
+            self._hold(sequence)  # It will be taken later, by this scheduler or by the next.
+            return
+        if message.times is not None:
+            self._ledger.told(((message.handle, message.times),))
+        kind = _KINDS.get(message.status, ServerFault)
+        error = kind(
+            message.message,
+            code=message.code,
+            status=message.status,
+            retry_after=message.retry_after or None,
+        )
+        sequence.reason = "error"
+        sequence.stream.fail(error)
+
+
+def _silent() -> Unavailable:
+    return Unavailable("The scheduler does not answer. Try again later.", retry_after=2)
+
+
+def _gone() -> Unavailable:
+    return Unavailable(
+        "The scheduler was lost while this request ran, and none has taken its place. Send it "
+        "again.",
+        code="scheduler_lost",
+        retry_after=1,
+    )

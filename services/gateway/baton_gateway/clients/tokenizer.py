@@ -1,0 +1,95 @@
+"""Questions to the tokenizers: text to ids, ids to text, the vocabulary. Any of them may answer."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from baton.errors import ServerFault
+from baton.protocol import (
+    Detokenize,
+    Detokenized,
+    EncodeChat,
+    Encoded,
+    EncodeText,
+    Message,
+    Pieces,
+    TokenizerInfo,
+    Vocabulary,
+)
+from baton.protocol.token_columns import pack, unpack
+from baton_gateway.clients.connection import Pool
+from baton_gateway.clients.rpc import Questions
+from baton_gateway.generation.request import ChatPrompt, PairPrompt, TextPrompt
+
+Answer = Encoded | Detokenized | Pieces
+
+
+class Tokenizers(Questions[Answer]):
+    """Request and response by id."""
+
+    def __init__(self, pool: Pool, patience: float) -> None:
+        super().__init__(pool, patience, "tokenizer")
+        self._pieces: tuple[bytes, ...] = ()
+
+    @property
+    def info(self) -> TokenizerInfo | None:
+        """What the tokenizers can do; None while none answers."""
+        for connection in self._pool.ready():
+            if connection.server is not None and connection.server.tokenizer is not None:
+                return connection.server.tokenizer
+        return None
+
+    async def encode(
+        self, prompt: ChatPrompt | TextPrompt, limit: int, trace: str = ""
+    ) -> array[int]:
+        """Ids of a prompt, int32; more than `limit` of them mean that it is longer than that."""
+        ids, _ = await self.encode_pair(prompt, limit, trace)
+        return ids
+
+    async def encode_pair(
+        self, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int, trace: str = ""
+    ) -> tuple[array[int], int]:
+        """The same, and where the second text begins, if the model tells the two apart; else 0."""
+        answer = await self.ask(lambda id: _encode(id, prompt, limit), trace)
+        if not isinstance(answer, Encoded):
+            raise _unexpected(answer)
+        return unpack(answer.tokens), answer.second
+
+    async def detokenize(self, tokens: Sequence[int], skip_special: bool) -> str:
+        """Text of whole id lists."""
+        column = pack(tokens)
+        answer = await self.ask(lambda id: Detokenize(id, column, skip_special))
+        if not isinstance(answer, Detokenized):
+            raise _unexpected(answer)
+        return answer.text
+
+    async def pieces(self) -> tuple[bytes, ...]:
+        """Raw bytes of every token. Asked once: a deployment has one vocabulary."""
+        if not self._pieces:
+            answer = await self.ask(Vocabulary)
+            if not isinstance(answer, Pieces):
+                raise _unexpected(answer)
+            self._pieces = answer.pieces
+        return self._pieces
+
+
+def _encode(number: int, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int) -> Message:
+    if isinstance(prompt, PairPrompt):
+        # What is judged may come from anywhere: its text never becomes a separator.
+        return EncodeText(number, prompt.text, allow_special=False, limit=limit, pair=prompt.pair)
+    if isinstance(prompt, TextPrompt):
+        return EncodeText(number, prompt.text, add_special=prompt.add_special, limit=limit)
+    return EncodeChat(
+        number,
+        prompt.messages,
+        tools=prompt.tools,
+        kwargs=prompt.kwargs,
+        add_generation_prompt=prompt.add_generation_prompt,
+        continue_final_message=prompt.continue_final_message,
+        limit=limit,
+    )
+
+
+def _unexpected(answer: Answer) -> ServerFault:
+    return ServerFault(f"The tokenizer answered with {type(answer).__name__}.")

@@ -1,0 +1,134 @@
+"""The journal in Redis, for gateways on several machines.
+
+`baton-stream:<id>` is a hash with the ticket, the owner, the epoch and whether the stream is done;
+`baton-stream:<id>:parts` the list of its parts. Both expire together. How much all streams may hold
+is the server's `maxmemory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from baton.logs import logger
+from baton_gateway.config import Config
+from baton_gateway.durable.journal import (
+    Kept,
+    Superseded,
+    Ticket,
+    lost,
+)
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+    from redis.asyncio.client import Pipeline
+
+T = TypeVar("T")
+_TRIES = 5
+"""A transaction begins anew when another gateway has touched the stream meanwhile."""
+
+log = logger(__name__)
+
+
+def _connect(url: str) -> Redis:
+    import redis.asyncio
+
+    return redis.asyncio.Redis.from_url(url, socket_timeout=1.0, socket_connect_timeout=1.0)
+
+
+class RedisJournal:
+    """Streams live `journal_seconds` after their last part."""
+
+    def __init__(self, config: Config, connect: Callable[[str], Redis] = _connect) -> None:
+        self._redis = connect(config.redis_url)
+        self._expiry = max(1, round(config.journal_seconds))
+
+    async def create(self, ticket: Ticket) -> int:
+        """See `Journal`."""
+        name = _key(ticket.id)
+        fields: dict[Any, Any] = {
+            "ticket": msgspec.msgpack.encode(ticket),
+            "owner": ticket.owner,
+            "epoch": 1,
+            "done": 0,
+        }
+
+        async def begin(pipe: Pipeline) -> None:
+            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.hset(name, mapping=fields)
+            pipe.expire(name, self._expiry)
+            await pipe.execute()
+
+        await self._transact(name, begin)
+        return 1
+
+    async def append(self, name: str, epoch: int, part: bytes, *, done: bool) -> None:
+        """See `Journal`."""
+        key = _key(name)
+
+        async def add(pipe: Pipeline) -> bool:
+            if await _maybe(pipe.hget(key, "epoch")) != b"%d" % epoch:
+                return False
+            pipe.multi()  # type: ignore[no-untyped-call]
+            if part:
+                pipe.rpush(f"{key}:parts", part)
+            pipe.hset(key, "done", int(done))
+            pipe.expire(key, self._expiry)
+            pipe.expire(f"{key}:parts", self._expiry)
+            await pipe.execute()
+            return True
+
+        if not await self._transact(key, add):
+            raise Superseded
+
+    async def take(self, name: str, owner: str) -> Kept | None:
+        """See `Journal`."""
+        key = _key(name)
+
+        async def begin(pipe: Pipeline) -> Kept | None:
+            found = await _maybe(pipe.hgetall(key))
+            if not found or found[b"owner"] != owner.encode():
+                return None
+            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.hincrby(key, "epoch", 1)
+            pipe.lrange(f"{key}:parts", 0, -1)
+            epoch, parts = await pipe.execute()
+            ticket = msgspec.msgpack.decode(found[b"ticket"], type=Ticket)
+            return Kept(ticket, tuple(parts), found[b"done"] == b"1", epoch)
+
+        return await self._transact(key, begin)
+
+    async def prune(self) -> None:
+        """See `Journal`. Redis does it by itself."""
+
+    async def close(self) -> None:
+        """See `Journal`."""
+        await self._redis.aclose()
+
+    async def _transact(self, key: str, work: Callable[[Pipeline], Awaitable[T]]) -> T:
+        """Do something with a stream unless another gateway touches it meanwhile."""
+        from redis.exceptions import RedisError, WatchError
+
+        try:
+            for _ in range(_TRIES):
+                async with self._redis.pipeline(transaction=True) as pipe:
+                    try:
+                        await pipe.watch(key)
+                        return await work(pipe)
+                    except WatchError:
+                        continue
+        except RedisError as error:
+            log.error("the journal in Redis cannot be used: %s", error)
+            raise lost() from error
+        raise lost()
+
+
+async def _maybe(answer: Any) -> Any:
+    """A watched pipeline answers at once, which its types do not say."""
+    return await answer
+
+
+def _key(name: str) -> str:
+    return f"baton-stream:{name}"

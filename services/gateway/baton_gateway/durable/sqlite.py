@@ -1,0 +1,222 @@
+"""The journal in a file of SQLite, written by a thread, one transaction for all that waits.
+
+A commit survives the death of the process, not that of the machine: it is not forced to the disk.
+Gateways of one machine may share the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from baton.logs import logger
+from baton_gateway.config import Config
+from baton_gateway.durable.journal import (
+    Kept,
+    Superseded,
+    Ticket,
+    full,
+    lost,
+)
+
+T = TypeVar("T")
+_SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS streams (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, ticket BLOB NOT NULL, epoch INTEGER NOT NULL,
+    done INTEGER NOT NULL, size INTEGER NOT NULL, touched REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS parts (
+    stream TEXT NOT NULL REFERENCES streams (id) ON DELETE CASCADE, number INTEGER NOT NULL,
+    data BLOB NOT NULL, PRIMARY KEY (stream, number)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS finished ON streams (touched) WHERE done;
+CREATE INDEX IF NOT EXISTS unfinished ON streams (id) WHERE NOT done;
+CREATE TABLE IF NOT EXISTS held (one INTEGER PRIMARY KEY, bytes INTEGER NOT NULL);
+INSERT OR IGNORE INTO held SELECT 1, COALESCE(SUM(size), 0) FROM streams;
+CREATE TRIGGER IF NOT EXISTS begun AFTER INSERT ON streams
+    BEGIN UPDATE held SET bytes = bytes + NEW.size; END;
+CREATE TRIGGER IF NOT EXISTS grown AFTER UPDATE OF size ON streams
+    BEGIN UPDATE held SET bytes = bytes + NEW.size - OLD.size; END;
+CREATE TRIGGER IF NOT EXISTS gone AFTER DELETE ON streams
+    BEGIN UPDATE held SET bytes = bytes - OLD.size; END;
+"""
+"""`held` is the sum of all sizes. Nothing that a stream waits for looks at all streams: there may
+be ten thousand of them, and who writes keeps other gateways from writing."""
+_FORGOTTEN_AT_ONCE = 50
+"""Most streams of a kind that one transaction forgets, so that those that run can write between."""
+_BUSY_SECONDS = 5.0
+"""How long a write waits for another gateway's."""
+
+log = logger(__name__)
+
+
+class _Append(NamedTuple):
+    name: str
+    epoch: int
+    part: bytes
+    done: bool
+    written: asyncio.Future[None]
+
+
+class SqliteJournal:
+    """A file of at most about `journal_bytes`, whose streams live `journal_seconds`."""
+
+    def __init__(self, config: Config) -> None:
+        self._path = config.journal_path or config.run_dir / "journal.sqlite"
+        self._bytes, self._seconds = config.journal_bytes, config.journal_seconds
+        self._thread = ThreadPoolExecutor(1, "journal")
+        self._connection: sqlite3.Connection | None = None
+        self._pending: list[_Append] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def create(self, ticket: Ticket) -> int:
+        """See `Journal`. Raises `Unavailable` when the file is full of unfinished streams."""
+        data = msgspec.msgpack.encode(ticket)
+        if not await self._run(lambda db: self._create(db, ticket, data)):
+            raise full()
+        return 1
+
+    async def append(self, name: str, epoch: int, part: bytes, *, done: bool) -> None:
+        """See `Journal`. Parts that come while the thread writes are written together next."""
+        written = asyncio.get_running_loop().create_future()
+        self._pending.append(_Append(name, epoch, part, done, written))
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write())
+        await written
+
+    async def take(self, name: str, owner: str) -> Kept | None:
+        """See `Journal`."""
+        return await self._run(lambda db: self._take(db, name, owner))
+
+    async def prune(self) -> None:
+        """See `Journal`. Does not open the file for it."""
+        dropped = 1
+        while dropped and self._connection is not None:
+            dropped = await self._run(self._forget)
+
+    async def close(self) -> None:
+        """See `Journal`."""
+        if self._writer is not None:
+            await self._writer
+        if self._connection is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
+        self._thread.shutdown(wait=False)
+
+    async def _write(self) -> None:
+        while self._pending:
+            batch, self._pending = self._pending, []
+            try:
+                good = await self._run(partial(_append, batch=batch))
+            except Exception as error:
+                _settle(batch, error)
+            else:
+                for item, fits in zip(batch, good, strict=True):
+                    _settle([item], None if fits else Superseded())
+
+    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do something in a transaction of its own, in the thread."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, self._transact, work)
+        except (sqlite3.Error, OSError) as error:
+            log.error("the journal %s cannot be used: %s", self._path.name, error)
+            raise lost() from error
+
+    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._connection is None:
+            self._connection = _open(self._path)
+        with self._connection as db:
+            return work(db)
+
+    def _create(self, db: sqlite3.Connection, ticket: Ticket, data: bytes) -> bool:
+        while _held(db) + len(data) > self._bytes:
+            if not (self._forget(db) or _drop_oldest(db)):
+                return False
+        row = (ticket.id, ticket.owner, data, 1, False, len(data), time.time())
+        db.execute("INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        return True
+
+    def _take(self, db: sqlite3.Connection, name: str, owner: str) -> Kept | None:
+        found = db.execute(
+            "UPDATE streams SET epoch = epoch + 1 WHERE id = ? AND owner = ? AND touched > ? "
+            "RETURNING ticket, epoch, done",
+            (name, owner, time.time() - self._seconds),
+        ).fetchone()
+        if found is None:
+            return None
+        ticket, epoch, done = found
+        rows = db.execute("SELECT data FROM parts WHERE stream = ? ORDER BY number", (name,))
+        parts = tuple(data for (data,) in rows)
+        return Kept(msgspec.msgpack.decode(ticket, type=Ticket), parts, bool(done), epoch)
+
+    def _forget(self, db: sqlite3.Connection) -> int:
+        """Drop some streams whose time is over. Returns how many."""
+        until = time.time() - self._seconds
+        dropped = 0
+        for kind in ("done", "NOT done"):
+            old = f"SELECT id FROM streams WHERE {kind} AND touched <= ? LIMIT ?"
+            found = db.execute(
+                f"DELETE FROM streams WHERE id IN ({old})", (until, _FORGOTTEN_AT_ONCE)
+            )
+            dropped += found.rowcount
+        return dropped
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    db = sqlite3.connect(path, timeout=_BUSY_SECONDS)
+    db.executescript(_SCHEMA)
+    db.execute("PRAGMA foreign_keys = ON")
+    return db
+
+
+def _held(db: sqlite3.Connection) -> int:
+    """Bytes of all streams together."""
+    (held,) = db.execute("SELECT bytes FROM held").fetchone()
+    return int(held)
+
+
+def _drop_oldest(db: sqlite3.Connection) -> int:
+    """Drop the finished stream that was touched first. Returns how many that were."""
+    oldest = "SELECT id FROM streams WHERE done ORDER BY touched LIMIT 1"
+    return db.execute(f"DELETE FROM streams WHERE id = ({oldest})").rowcount
+
+
+def _append(db: sqlite3.Connection, batch: list[_Append]) -> list[bool]:
+    """Per item, whether its epoch was the current one."""
+    now, good = time.time(), []
+    for item in batch:
+        found = db.execute(
+            "UPDATE streams SET touched = ?, size = size + ?, done = ? WHERE id = ? AND epoch = ?",
+            (now, len(item.part), item.done, item.name, item.epoch),
+        )
+        good.append(found.rowcount == 1)
+        if good[-1] and item.part:
+            db.execute(
+                "INSERT INTO parts SELECT ?, COALESCE(MAX(number), 0) + 1, ? FROM parts "
+                "WHERE stream = ?",
+                (item.name, item.part, item.name),
+            )
+    return good
+
+
+def _settle(batch: list[_Append], error: Exception | None) -> None:
+    for item in batch:
+        if item.written.done():
+            continue
+        if error is None:
+            item.written.set_result(None)
+        else:
+            item.written.set_exception(error)

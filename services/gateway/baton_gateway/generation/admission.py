@@ -1,0 +1,203 @@
+"""What a generation must satisfy once the model is known. Everything here precedes the worker."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from baton.errors import InvalidRequest, NotFound
+from baton.protocol import PoolingInfo, Sampling
+from baton.protocol.token_columns import derive_seed
+from baton_gateway.generation.beam_search import alternatives
+from baton_gateway.generation.request import Generation
+
+MAX_ALTERNATIVES = 255
+"""Most probable tokens that a worker tells of one position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The served model as the gateway needs to know it."""
+
+    model: str
+    max_length: int
+    """Longest sequence, prompt and output together."""
+    vocab_size: int
+    """Every token id of a client is below it."""
+    eos_ids: tuple[int, ...]
+    media_ids: frozenset[int] = frozenset()
+    special_ids: frozenset[int] = frozenset()
+    pooling: PoolingInfo | None = None
+    """What the model gives in place of text."""
+
+
+def check_model(name: str, facts: Facts) -> None:
+    """Raise `NotFound` for any model but the served one."""
+    if name != facts.model:
+        raise no_model(name)
+
+
+def no_model(name: str) -> NotFound:
+    """The error of a model that is not there, or not for this client."""
+    return NotFound(
+        f"The model `{name[:200]}` does not exist or you do not have access to it.",
+        code="model_not_found",
+        param="model",
+    )
+
+
+def suited(generation: Generation, facts: Facts) -> Facts:
+    """The facts that concern this request. Raises `InvalidRequest` for a model that is of no use
+    for it."""
+    pooling = facts.pooling
+    if generation.pooling is not None:
+        return facts if pooling is None else replace(facts, max_length=pooling.max_length)
+    if pooling is not None and not pooling.generates:
+        raise InvalidRequest(
+            f"The model `{facts.model}` does not generate text. {serves(pooling)}",
+            code="unsupported_value",
+            param="model",
+        )
+    return facts
+
+
+def serves(pooling: PoolingInfo | None) -> str:
+    """One sentence on what a model is there for."""
+    return _SERVES["generate" if pooling is None else pooling.task]
+
+
+_SERVES = {
+    "generate": "It generates text: use /v1/chat/completions or /v1/completions.",
+    "embed": "It makes embeddings: use /v1/embeddings.",
+    "classify": "It classifies texts: use /classify.",
+    "score": "It scores pairs of texts: use /score or /rerank.",
+    "reward": "It gives rewards: use /pooling.",
+}
+
+
+def check_total(generation: Generation, total: int, most: int) -> None:
+    """Raise `InvalidRequest` when the texts of one request have more than `most` tokens."""
+    if generation.pooling is not None and total > most:
+        raise InvalidRequest(
+            f"Invalid '{generation.param}': {total} tokens in one request are more than {most}. "
+            "Send the texts in several requests.",
+            code="context_length_exceeded",
+            param=generation.param,
+        )
+
+
+def check_ids(generation: Generation, facts: Facts) -> None:
+    """Raise `InvalidRequest` for token ids that the model does not have, wherever they stand."""
+    sampling = generation.sampling
+    check_range(sampling.logit_bias, "logit_bias", facts)
+    check_range(sampling.stop_ids, "stop_token_ids", facts)
+    check_range(sampling.allowed_ids, "allowed_token_ids", facts)
+    several = len(generation.prompts) > 1
+    for number, prompt in enumerate(generation.prompts):
+        if isinstance(prompt, tuple):
+            param = f"{generation.param}[{number}]" if several else generation.param
+            if len(prompt) > facts.max_length:
+                raise too_long(generation, len(prompt), facts)
+            check_prompt_ids(prompt, param, facts)
+
+
+def check_beams(generation: Generation, facts: Facts) -> None:
+    """Raise `InvalidRequest` for a beam search that needs too many alternatives per step, or whose
+    output a grammar would have to restrict."""
+    if generation.beams is None:
+        return
+    if generation.sampling.grammar is not None:
+        raise InvalidRequest(
+            "Unsupported value: 'use_beam_search' cannot be used where the output must follow a "
+            "grammar.",
+            code="unsupported_value",
+            param="use_beam_search",
+        )
+    stops = len({*generation.sampling.stop_ids, *facts.eos_ids})
+    most = min(MAX_ALTERNATIVES, facts.vocab_size)
+    if alternatives(generation.beams.width, stops) > most:
+        raise InvalidRequest(
+            f"Invalid 'beam_width': {generation.beams.width} beams and {stops} ids that end an "
+            f"output need more than {most} alternatives per step. Use fewer of either.",
+            code="integer_above_max_value",
+            param="beam_width",
+        )
+
+
+def check_range(ids: Iterable[int], param: str, facts: Facts) -> None:
+    """Raise `InvalidRequest` unless every id is one of the vocabulary."""
+    for token in ids:
+        if not 0 <= token < facts.vocab_size:
+            raise InvalidRequest(
+                f"Invalid '{param}': {str(token)[:30]} is not a token id of this model. Expected "
+                f"a value between 0 and {facts.vocab_size - 1}.",
+                code="invalid_value",
+                param=param,
+            )
+
+
+def check_prompt_ids(ids: tuple[int, ...], param: str, facts: Facts) -> None:
+    """Raise `InvalidRequest` for ids outside the vocabulary and for bare media placeholders."""
+    if not ids or (min(ids) >= 0 and max(ids) < facts.vocab_size and not facts.media_ids):
+        return
+    for position, token in enumerate(ids):
+        check_range((token,), f"{param}[{position}]", facts)
+        if token in facts.media_ids:
+            raise InvalidRequest(
+                f"Token {token} stands for media and cannot be sent as an id.",
+                code="invalid_value",
+                param=f"{param}[{position}]",
+            )
+
+
+def fit(generation: Generation, prompt: array[int], facts: Facts) -> int:
+    """Most tokens that a prompt may be continued with. Raises `InvalidRequest` when none fit."""
+    if not prompt:
+        raise InvalidRequest(
+            f"Invalid '{generation.param}': it has no tokens. Send at least one.",
+            code="empty_string",
+            param=generation.param,
+        )
+    if generation.pooling is not None:
+        if len(prompt) > facts.max_length:
+            raise too_long(generation, len(prompt), facts)
+        return 0
+    wanted = generation.max_tokens
+    # Log-probabilities of a prompt need one step of the model, and a step samples.
+    if len(prompt) + max(1, wanted or 0) > facts.max_length:
+        raise too_long(generation, len(prompt), facts)
+    return facts.max_length - len(prompt) if wanted is None else max(1, wanted)
+
+
+def too_long(generation: Generation, length: int, facts: Facts) -> InvalidRequest:
+    """The error of a prompt that does not fit the context, in OpenAI's words."""
+    param = generation.param
+    wanted = generation.max_tokens
+    if wanted is None or length > facts.max_length:
+        over = "at least " if length > facts.max_length else ""
+        request = f"your {param} resulted in {over}{length} tokens"
+    else:
+        total = length + wanted
+        request = (
+            f"you requested {total} tokens ({length} in the {param}, {wanted} in the completion)"
+        )
+    return InvalidRequest(
+        f"This model's maximum context length is {facts.max_length} tokens. However, {request}. "
+        f"Please reduce the length of the {param}{'' if generation.pooling else ' or completion'}.",
+        code="context_length_exceeded",
+        param=param,
+    )
+
+
+def sampling_of(generation: Generation, choice: int, max_tokens: int, facts: Facts) -> Sampling:
+    """The wire's sampling parameters of one choice."""
+    eos = () if generation.ignore_eos else facts.eos_ids
+    return msgspec.structs.replace(
+        generation.sampling,
+        max_tokens=max_tokens,
+        seed=derive_seed(generation.seed, choice),
+        stop_ids=tuple(dict.fromkeys((*eos, *generation.sampling.stop_ids))),
+    )

@@ -1,0 +1,105 @@
+"""Beam search over what a model says may come next. It computes; `baton_gateway.beam_runner` asks.
+
+Follows `GenerationMixin._beam_search` of transformers, hypothesis for hypothesis: a score is the
+sum of the log-probabilities over the length of the output, its end included, to the power of
+`length_penalty`. A beam that could only end below the best `width` candidates of its step has not
+ended. https://huggingface.co/docs/transformers/main_classes/text_generation
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from baton_gateway.generation.output import TokenLogprob
+from baton_gateway.generation.request import Beams
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """One hypothesis."""
+
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """Per token."""
+    total: float = 0.0
+    """Sum of the log-probabilities."""
+    score: float = -math.inf
+    """Of one that has ended."""
+    reason: str = ""
+    """"stop" or "length" once it has ended."""
+
+
+class Search:
+    """The beams of one prompt. `advance` until it is `over`, then `best`."""
+
+    def __init__(self, options: Beams, stop_ids: frozenset[int], max_tokens: int) -> None:
+        self._options, self._stop_ids, self._max_tokens = options, stop_ids, max_tokens
+        self.running = [Beam()]
+        self._ended: list[Beam] = []
+
+    @property
+    def alternatives(self) -> int:
+        """How many most probable next tokens of each beam `advance` needs: enough to go on with
+        `width` beams even if all stop ids are among them."""
+        return alternatives(self._options.width, len(self._stop_ids))
+
+    @property
+    def over(self) -> bool:
+        """No hypothesis that still runs could become one of the best, or none runs."""
+        if not self.running or len(self._ended) < self._options.width:
+            return not self.running
+        if self._options.early_stopping is True:
+            return True
+        return self._hope() <= self._ended[-1].score
+
+    def advance(self, following: Sequence[TokenLogprob]) -> None:
+        """Extend the running beams by what the model says of the token after each of them."""
+        width, running, ended = self._options.width, [], []
+        pairs = zip(self.running, following, strict=True)
+        every = [one for beam, entry in pairs for one in _extended(beam, entry)]
+        for place, beam in enumerate(_greatest(self.alternatives, every)):
+            reason = self._reason(beam)
+            if not reason:
+                running.append(beam)
+            elif place < width:
+                ended.append(self._end(beam, reason))
+        self.running = running[:width]
+        self._ended = sorted((*self._ended, *ended), key=lambda beam: -beam.score)[:width]
+
+    def best(self, count: int) -> list[Beam]:
+        """The `count` best outputs, best first; at most `width` exist."""
+        return self._ended[:count]
+
+    def _reason(self, beam: Beam) -> str:
+        if beam.tokens[-1] in self._stop_ids:
+            return "stop"
+        return "length" if len(beam.tokens) >= self._max_tokens else ""
+
+    def _end(self, beam: Beam, reason: str) -> Beam:
+        score = beam.total / len(beam.tokens) ** self._options.length_penalty
+        return Beam(beam.tokens, beam.logprobs, beam.total, score, reason)
+
+    def _hope(self) -> float:
+        """The score that the best running beam is credited with."""
+        best, penalty = self.running[0], self._options.length_penalty
+        never = self._options.early_stopping == "never" and penalty > 0
+        return float(best.total / (self._max_tokens if never else len(best.tokens)) ** penalty)
+
+
+def alternatives(width: int, stop_ids: int) -> int:
+    """Candidates of one step that `width` beams and so many stop ids need."""
+    return max(2, 1 + stop_ids) * width
+
+
+def _extended(beam: Beam, entry: TokenLogprob) -> Iterator[Beam]:
+    for rank, (token, value) in enumerate(entry.top, start=1):
+        described = TokenLogprob(token, value, rank, entry.top)
+        yield Beam((*beam.tokens, token), (*beam.logprobs, described), beam.total + value)
+
+
+def _greatest(count: int, beams: Sequence[Beam]) -> list[Beam]:
+    """In descending order; the earlier of two equal ones comes first."""
+    return heapq.nlargest(count, beams, key=lambda beam: beam.total)

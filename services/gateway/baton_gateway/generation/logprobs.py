@@ -1,0 +1,177 @@
+"""Log-probabilities: from the wire's columns, into the shapes of OpenAI's and vLLM's APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from baton.protocol import Logprobs, PromptLogprobs
+from baton.protocol.token_columns import unpack, unpack_floats
+from baton_gateway.generation.output import TokenLogprob
+
+_LEAST = -9999.0
+"""What OpenAI writes for a probability of zero, which JSON has no number for."""
+
+
+def by_row(columns: Logprobs | None, ids: Sequence[int]) -> dict[int, TokenLogprob]:
+    """Columns as one entry per described row; `ids[row]` is the token that the row describes."""
+    if columns is None:
+        return {}
+    top_ids, top_values = unpack(columns.top_ids), unpack_floats(columns.top_values)
+    entries: dict[int, TokenLogprob] = {}
+    at = 0
+    for row, chosen, rank, count in zip(
+        unpack(columns.rows, "I"),
+        unpack_floats(columns.chosen),
+        unpack(columns.ranks, "I"),
+        unpack(columns.counts, "B"),
+        strict=True,
+    ):
+        pairs = zip(top_ids[at : at + count], top_values[at : at + count], strict=True)
+        top = tuple((token, max(value, _LEAST)) for token, value in pairs)
+        entries[row] = TokenLogprob(ids[row], max(chosen, _LEAST), rank, top)
+        at += count
+    return entries
+
+
+def of_prompt(part: PromptLogprobs, prompt: Sequence[int]) -> dict[int, TokenLogprob]:
+    """Entries by position in the prompt."""
+    entries = by_row(part.columns, prompt[part.start :])
+    return {part.start + row: entry for row, entry in entries.items()}
+
+
+class ChatToken(msgspec.Struct):
+    """One token of `choices[].logprobs.content`."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[ChatToken] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatLogprobs(msgspec.Struct):
+    """`choices[].logprobs` of the chat API."""
+
+    content: list[ChatToken]
+    refusal: None = None
+
+
+class CompletionLogprobs(msgspec.Struct):
+    """`choices[].logprobs` of the completions API."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+    def then(self, later: CompletionLogprobs) -> CompletionLogprobs:
+        """These entries, then the later ones."""
+        return CompletionLogprobs(
+            self.tokens + later.tokens,
+            self.token_logprobs + later.token_logprobs,
+            self.top_logprobs + later.top_logprobs,
+            self.text_offset + later.text_offset,
+        )
+
+
+class PromptToken(msgspec.Struct):
+    """One alternative of vLLM's `prompt_logprobs`, keyed by its token id."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptTable = list[dict[str, PromptToken] | None]
+
+
+class Vocabulary:
+    """Names tokens."""
+
+    def __init__(self, pieces: tuple[bytes, ...]) -> None:
+        self._pieces = pieces
+
+    def piece(self, token: int) -> bytes:
+        """Raw bytes of a token; empty for an id that the tokenizer has no piece for."""
+        return self._pieces[token] if 0 <= token < len(self._pieces) else b""
+
+    def text(self, token: int) -> str:
+        """A token as text, with replacement characters for bytes that are not UTF-8."""
+        return self.piece(token).decode("utf-8", "replace")
+
+    def name(self, token: int) -> str:
+        """A token as a unique string: OpenAI's `bytes:` notation for what is not UTF-8."""
+        piece = self.piece(token)
+        try:
+            return piece.decode("utf-8")
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+
+    def chat(self, entries: Iterable[TokenLogprob], top: int) -> ChatLogprobs:
+        """The chat API's shape with `top` alternatives per token."""
+        return ChatLogprobs([self._chat_token(entry, top) for entry in entries])
+
+    def _chat_token(self, entry: TokenLogprob, top: int) -> ChatToken:
+        best = [
+            ChatToken(self.text(token), value, list(self.piece(token)))
+            for token, value in entry.top[:top]
+        ]
+        piece = list(self.piece(entry.token))
+        return ChatToken(self.text(entry.token), entry.logprob, piece, best)
+
+    def completion(
+        self, entries: Sequence[TokenLogprob], top: int, offsets: Iterable[int]
+    ) -> CompletionLogprobs:
+        """The completions API's shape; `offsets` say where each token's text begins."""
+        return CompletionLogprobs(
+            tokens=[self.name(entry.token) for entry in entries],
+            token_logprobs=[entry.logprob for entry in entries],
+            top_logprobs=[self._best(entry, top) for entry in entries],
+            text_offset=list(offsets),
+        )
+
+    def echo(
+        self,
+        prompt: Sequence[int],
+        entries: Sequence[TokenLogprob | None],
+        top: int,
+        text: str,
+        silent: frozenset[int],
+    ) -> CompletionLogprobs:
+        """Prompt tokens in the completions API's shape; ids in `silent` have no text."""
+        given = [entry for entry in entries if entry is not None]
+        body = self.completion(given, top, [])
+        missing: list[None] = [None] * (len(prompt) - len(given))
+        return CompletionLogprobs(
+            tokens=[self.name(token) for token in prompt],
+            token_logprobs=[*missing, *body.token_logprobs],
+            top_logprobs=[*missing, *body.top_logprobs],
+            text_offset=self._offsets(prompt, text, silent),
+        )
+
+    def _offsets(self, prompt: Sequence[int], text: str, silent: frozenset[int]) -> list[int]:
+        pieces = [b"" if token in silent else self.piece(token) for token in prompt]
+        # Some vocabularies begin the first word with a space that the text does not have.
+        characters = -(b"".join(pieces).startswith(b" ") and not text.startswith(" "))
+        offsets = []
+        for piece in pieces:
+            offsets.append(max(0, characters))
+            # A character counts where its first byte is; the others are 0b10xxxxxx.
+            characters += sum(byte & 0xC0 != 0x80 for byte in piece)
+        return offsets
+
+    def _best(self, entry: TokenLogprob, top: int) -> dict[str, float]:
+        """The best alternatives and, as OpenAI does, the chosen token if it is not among them."""
+        pairs = (*entry.top[:top], (entry.token, entry.logprob))
+        return {self.name(token): value for token, value in pairs}
+
+    def prompt_table(self, entries: Sequence[TokenLogprob | None], top: int) -> PromptTable:
+        """vLLM's `prompt_logprobs`: per prompt token, alternatives by id; the first is null."""
+        return [None if entry is None else self._prompt_row(entry, top) for entry in entries]
+
+    def _prompt_row(self, entry: TokenLogprob, top: int) -> dict[str, PromptToken]:
+        row = {str(entry.token): PromptToken(entry.logprob, entry.rank, self.text(entry.token))}
+        for rank, (token, value) in enumerate(entry.top[:top], start=1):
+            row[str(token)] = PromptToken(value, rank, self.text(token))
+        return row

@@ -1,0 +1,1 @@
+"""Under the endpoints: protocol, middleware, bodies, errors, disconnects, direct writes."""

@@ -1,0 +1,173 @@
+"""The body of a request: bounded, strictly JSON, strictly UTF-8, an object without surprises."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+
+from baton.errors import InvalidRequest
+from baton_gateway.config import Config
+from baton_gateway.http.errors import invalid, path, translate
+
+DEPTH = 64
+"""Deepest nesting of free-form values such as tool schemas."""
+_DIGITS = 300
+"""Longer integers are cut: still out of every range, but quick to parse and finite as floats."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+M = TypeVar("M", bound=BaseModel)
+
+
+async def read(request: Request, model: type[M]) -> M:
+    """The body as a `model`. Raises `InvalidRequest` with the code and path of what is wrong."""
+    config: Config = request.app.state.config
+    check_type(request)
+    request.state.body = await collect(request, config.max_body_bytes)
+    return build(parse(request.state.body), model, strict=config.strict_fields)
+
+
+def check_type(request: Request) -> None:
+    """Raise 415 for anything but plain JSON. No Content-Type at all is taken for JSON."""
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    is_json = kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
+    if not is_json or coding not in {"", "identity"}:
+        raise InvalidRequest(
+            "Send the body as application/json, without Content-Encoding.",
+            code="unsupported_content_type",
+            status=415,
+        )
+
+
+async def collect(request: Request, limit: int) -> bytes:
+    """The whole body. Raises 413 as soon as it is known to be too large."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > limit:
+        raise _too_large(limit)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"The request body is too large. Send at most {limit} bytes.",
+        code="request_too_large",
+        status=413,
+    )
+
+
+def parse(data: bytes) -> dict[str, Any]:
+    """JSON object of RFC 8259 in UTF-8 without a byte order mark, keys unique, no NaN."""
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_constant=_constant,
+            parse_int=_integer,
+        )
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(
+            "We could not parse the JSON body of your request. Send one JSON object in UTF-8."
+        ) from error
+    if not isinstance(value, dict):
+        raise InvalidRequest("The body of the request must be a JSON object.", code="invalid_type")
+    if _SURROGATE.search(data):
+        _check_unicode(value)
+    return value
+
+
+def build(value: dict[str, Any], model: type[M], *, strict: bool = False) -> M:
+    """Validate a parsed body. With `strict`, a field that the model does not have is an error."""
+    known = model.model_fields
+    if strict:
+        for field in value:
+            if field not in known:
+                raise unknown(field)
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise translate(error) from error
+
+
+def unknown(field: str) -> InvalidRequest:
+    """A field that does not exist."""
+    return invalid(field[:64], f"Unknown parameter: '{field[:64]}'.", "unknown_parameter")
+
+
+def check_depth(value: object, param: str) -> None:
+    """Raise `InvalidRequest` for a free-form value that is nested too deeply."""
+    level: list[object] = [value]
+    for _ in range(DEPTH):
+        level = [child for item in level for child in _children(item)]
+        if not level:
+            return
+    raise wrong_depth(param)
+
+
+def wrong_depth(param: str) -> InvalidRequest:
+    """A value that is nested too deeply."""
+    return invalid(param, f"Invalid '{param}': nested more than {DEPTH} levels deep.")
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise InvalidRequest(f"The key '{repeated[:64]}' appears twice.", param=repeated[:64])
+    return fields
+
+
+def _constant(literal: str) -> float:
+    """Infinity fails at the bounds of its field, which says more; NaN is in no range at all."""
+    if literal == "NaN":
+        raise ValueError("NaN is not JSON")
+    return float(literal)
+
+
+def _integer(digits: str) -> int:
+    return int(digits[:_DIGITS])
+
+
+def _check_unicode(value: object) -> None:
+    """Raise for half a surrogate pair, which no UTF-8 can carry, with the path of its string."""
+    todo: list[tuple[tuple[str | int, ...], object]] = [((), value)]
+    while todo:
+        where, item = todo.pop()
+        if isinstance(item, str):
+            _check_text(item, path(where))
+        elif isinstance(item, dict):
+            for key, child in item.items():
+                _check_text(key, path(where))
+                todo.append(((*where, key), child))
+        elif isinstance(item, list):
+            todo.extend(((*where, i), child) for i, child in enumerate(item))
+
+
+def _check_text(text: str, param: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(
+            f"Invalid '{param}': it contains half a surrogate pair, which is not text.",
+            code="null_or_invalid_unicode",
+            param=param or None,
+        ) from None

@@ -1,0 +1,123 @@
+"""What happens around every request: an id, the key and its limits, the last resort, a metric."""
+
+from __future__ import annotations
+
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from baton.errors import BatonError, ServerFault
+from baton.logs import logger, request_id
+from baton_gateway.access.api_keys import Keys
+from baton_gateway.access.rate_limits import Budget, Limiter
+from baton_gateway.http.allowed_hosts import Hosts
+from baton_gateway.http.disconnect import ClientGone
+from baton_gateway.http.errors import FAULT, respond
+from baton_gateway.observability.latency import Account, Ledger
+from baton_gateway.observability.metrics import Metrics
+
+_GONE = "499"
+"""nginx's status for a client that left before its answer."""
+_LONGEST_PATH = 100
+
+log = logger(__name__)
+
+
+class Gate:
+    """Pure ASGI: streams pass through unbuffered and disconnects are seen at once."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Hosts,
+        keys: Keys,
+        limiter: Limiter,
+        metrics: Metrics,
+        ledger: Ledger,
+    ) -> None:
+        self._app, self._hosts, self._keys = app, hosts, keys
+        self._limiter, self._metrics, self._ledger = limiter, metrics, ledger
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        visit = Visit(send, scope["path"])
+        token = request_id.set(visit.id)
+        scope.setdefault("state", {})["request_id"] = visit.id
+        try:
+            await self._serve(scope, receive, visit)
+        finally:
+            request_id.reset(token)
+            route = getattr(scope.get("route"), "path", "unknown")
+            self._metrics.requests.labels(route, visit.status).inc()
+            visit.account.close(visit.status)
+
+    async def _serve(self, scope: Scope, receive: Receive, visit: Visit) -> None:
+        try:
+            headers = Headers(scope=scope)
+            self._hosts.check(headers)
+            budget = self._limiter.budget(self._keys.check(scope["path"], headers))
+            scope["state"]["budget"], visit.headers = budget, budget.headers
+            scope["state"]["account"] = visit.account
+            if scope["method"] == "POST":
+                self._ledger.keep(visit.account, budget.key.tenant)
+                await budget.request()
+            await self._app(scope, receive, visit.send)
+        except ClientGone:
+            visit.status = _GONE
+        except BatonError as error:
+            await visit.refuse(scope, receive, error)
+        except Exception:
+            log.exception("unhandled error")
+            await visit.refuse(scope, receive, ServerFault(FAULT, code="internal_error"))
+
+
+class Visit:
+    """One request on its way out: stamps the id on it and remembers the status."""
+
+    def __init__(self, send: Send, path: str) -> None:
+        self.id = f"req_{uuid.uuid4().hex}"
+        self.account = Account(self.id, path[:_LONGEST_PATH])
+        self.status = "0"
+        self.headers: dict[str, str] = {}
+        """More headers for the response."""
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on to the server."""
+        if message["type"] == "http.response.start":
+            self.status = str(message["status"])
+            MutableHeaders(scope=message).update({"x-request-id": self.id, **self.headers})
+        began = self.account.now()
+        await self._send(message)
+        self.account.sent(began)
+
+    async def refuse(self, scope: Scope, receive: Receive, error: BatonError) -> None:
+        """Answer with an error, unless an answer has begun."""
+        if self.status == "0":
+            await respond(error)(scope, receive, self.send)
+
+
+def id_of(request: Request) -> str:
+    """Our id of a request."""
+    return str(request.scope["state"]["request_id"])
+
+
+def budget_of(request: Request) -> Budget:
+    """What the request's key may use."""
+    budget: Budget = request.scope["state"]["budget"]
+    return budget
+
+
+def account_of(request: Request) -> Account:
+    """Where the time of the request is written down."""
+    account: Account = request.scope["state"]["account"]
+    return account
+
+
+def tenant_of(request: Request) -> str:
+    """Whose key the request carries; empty when none is needed."""
+    return budget_of(request).key.tenant

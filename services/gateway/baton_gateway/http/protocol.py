@@ -1,0 +1,300 @@
+"""HTTP/1.1 on a socket: uvicorn's parser protocol, with every quantity and every wait bounded.
+
+llhttp (under httptools) already refuses smuggling: both lengths, folded headers, bare line feeds,
+NUL. What is added here: limits on the head and on the shape of a body, deadlines for a client that
+stops sending, and OpenAI's error body for all of it. A refused connection is half-closed and read
+on for a moment, because closing a socket with unread bytes makes the kernel throw the answer away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from baton.errors import BatonError, InvalidRequest, Unavailable
+from baton.logs import logger
+from baton_gateway.http.direct_writer import Direct
+from baton_gateway.http.errors import respond
+
+METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS")
+_HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]+")
+"""RFC 3986 host and port: no slash, question mark or at-sign that a URL parser could trip over."""
+_SMALL = 64
+"""Bytes below which a piece of a body costs more than it carries."""
+
+log = logger(__name__)
+
+
+class Stage(Enum):
+    """Where the parser is."""
+
+    IDLE = auto()
+    HEAD = auto()
+    BODY = auto()
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection. The class attributes are the limits; a subclass may change them."""
+
+    max_url_bytes: ClassVar[int] = 8 * 1024
+    max_head_bytes: ClassVar[int] = 32 * 1024
+    max_headers: ClassVar[int] = 100
+    max_small_pieces: ClassVar[int] = 4096
+    """Pieces of a body under 64 bytes: a million one-byte chunks cost a second of this process."""
+    max_pipelined: ClassVar[int] = 8
+    """Requests that one connection may queue behind a running one."""
+    max_connections: ClassVar[int] = 4096
+    head_seconds: ClassVar[float] = 10.0
+    """A request must have shown its whole head this long after its first byte."""
+    body_seconds: ClassVar[float] = 10.0
+    body_bytes: ClassVar[int] = 1024
+    """A body must bring at least this many bytes in every `body_seconds`."""
+    linger_seconds: ClassVar[float] = 2.0
+    """How long a refused connection is read on, so that its client can see the answer."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._stage = Stage.IDLE
+        self._deadline: asyncio.TimerHandle | None = None
+        self._running: RequestResponseCycle | None = None
+        self._ended = False
+        self._without_upgrade = False
+        self._head_bytes = 0
+        self._quiet_bytes = 0
+        self._body_bytes = 0
+        self._small_pieces = 0
+
+    # The connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._arm(self.head_seconds, self._end)
+        if len(self.connections) > 2 * self.max_connections:
+            transport.abort()
+        elif len(self.connections) > self.max_connections:
+            self._refuse(Unavailable("Too many connections are open.", retry_after=1))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        if self._running is not None:
+            # uvicorn tells only the newest request, which with pipelining is not the running one.
+            self._running.disconnected = True
+            self._running.message_event.set()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        self._unset_keepalive_if_required()
+        if self._stage is Stage.IDLE and self._deadline is None:
+            self._arm(self.head_seconds, self._end)
+        self._quiet_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._replay_without_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            self._refuse(_explain(error))
+        else:
+            self._check_quiet()
+
+    def _check_quiet(self) -> None:
+        """Bound what the parser gathers in silence: one endless header, trailer or extension."""
+        if self._stage is not Stage.IDLE and self._quiet_bytes > self.max_head_bytes:
+            self._refuse(_head_too_large())
+
+    # What the parser reports
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._stage = Stage.HEAD
+        self._arm(self.head_seconds, self._end)
+        self._head_bytes = self._quiet_bytes = self._small_pieces = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._quiet_bytes = 0
+        if len(self.url) > self.max_url_bytes:
+            raise InvalidRequest("The URL is too long.", code="url_too_long", status=414)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._quiet_bytes = 0
+        self._head_bytes += len(name) + len(value) + 4
+        if self._stage is Stage.HEAD:  # a trailer must not become a header after the fact
+            super().on_header(name, value)
+        if self._head_bytes > self.max_head_bytes or len(self.headers) > self.max_headers:
+            raise _head_too_large()
+
+    def on_headers_complete(self) -> None:
+        self._stage = Stage.BODY
+        self._quiet_bytes = self._body_bytes = 0
+        self._check_head()
+        self._without_upgrade = self.parser.should_upgrade()
+        if self._without_upgrade:
+            return
+        self._arm(self.body_seconds, self._check_pace)
+        super().on_headers_complete()
+        if len(self.pipeline) > self.max_pipelined:
+            raise InvalidRequest("Too many requests were sent without waiting for an answer.")
+
+    def on_body(self, body: bytes) -> None:
+        self._quiet_bytes = 0
+        self._body_bytes += len(body)
+        self._small_pieces += len(body) < _SMALL
+        if self._small_pieces > self.max_small_pieces:
+            raise InvalidRequest("The body came in too many tiny pieces.")
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._without_upgrade:
+            return
+        self._stage = Stage.IDLE
+        self._disarm()
+        super().on_message_complete()
+
+    def _check_head(self) -> None:
+        """Refuse what no route of ours could answer. Raises `InvalidRequest`."""
+        if self.parser.get_method() not in METHODS:
+            raise _unknown_method()
+        if self.parser.get_http_version() not in {"1.0", "1.1"}:
+            raise InvalidRequest("Only HTTP/1.1 is spoken here.", status=505)
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
+            raise InvalidRequest("Exactly one valid Host header is required.")
+        if any(name == b"expect" and not self.expect_100_continue for name, _ in self.headers):
+            raise InvalidRequest("Only 'Expect: 100-continue' is supported.", status=417)
+        if self.parser.should_upgrade() and self._get_upgrade() == b"websocket":
+            raise InvalidRequest("There is no WebSocket on this server.")
+
+    def _replay_without_upgrade(self, rest: bytes) -> None:
+        """Ignore an offer of HTTP/2 (RFC 9110 7.8), which Java's client makes with every request.
+
+        llhttp stops at an upgrade and would lose the body, so a new parser reads the same head
+        without the offer, and then `rest`.
+        """
+        version = self.parser.get_http_version().encode()
+        head = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
+        offer = {b"connection", b"upgrade", b"http2-settings"}
+        head += [name + b": " + value for name, value in self.headers if name not in offer]
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"\r\n".join([*head, b"", b""]) + rest)
+
+    # Requests and answers
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        Direct(cycle).offer(cycle.scope)
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._stage is Stage.BODY and self.cycle.response_complete:
+            self._linger()  # answered before the body was read: what follows is of no use
+
+    def _check_pace(self) -> None:
+        """Called every `body_seconds` of a body. A body that we do not read is not late."""
+        waiting = self.flow.read_paused or self.cycle.waiting_for_100_continue
+        if self._body_bytes >= self.body_bytes or waiting:
+            self._body_bytes = 0
+            self._arm(self.body_seconds, self._check_pace)
+        else:
+            message = "The body of the request did not arrive in time."
+            self._refuse(InvalidRequest(message, code="request_timeout", status=408))
+
+    # How a connection ends
+
+    def _refuse(self, error: BatonError) -> None:
+        """Answer with an error and end the connection; an answer under way is not cut into."""
+        log.info("refused a connection: %s", error.message)
+        running = self._running
+        if running is None or running.response_complete:
+            return self._answer(error)
+        if not running.more_body:
+            self._finish_running(running)
+        elif running.response_started:
+            self._end()
+        else:
+            running.disconnected = True
+            running.message_event.set()
+            self._answer(error)
+
+    def _finish_running(self, running: RequestResponseCycle) -> None:
+        """Bad bytes came after a good request: answer that one, and nothing after it."""
+        self._ended = True
+        self._disarm()
+        self.pipeline.clear()
+        running.keep_alive = False
+
+    def _answer(self, error: BatonError) -> None:
+        self.transport.write(_response(error, self.server_state.default_headers))
+        self._linger()
+
+    def _linger(self) -> None:
+        self._ended = True
+        self._unset_keepalive_if_required()
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._arm(self.linger_seconds, self._end)
+
+    def _end(self) -> None:
+        """Close; while an earlier request is still being answered, close after that."""
+        running = self._running
+        if running is not None and not (running.response_complete or running.more_body):
+            return self._finish_running(running)
+        self._ended = True
+        self.transport.close()
+
+    def _arm(self, seconds: float, then: Callable[[], None]) -> None:
+        self._disarm()
+        self._deadline = self.loop.call_later(seconds, then)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def _head_too_large() -> InvalidRequest:
+    return InvalidRequest("The headers are too large.", code="headers_too_large", status=431)
+
+
+def _unknown_method() -> InvalidRequest:
+    return InvalidRequest("This method is not supported.", code="method_not_supported", status=405)
+
+
+def _explain(error: httptools.HttpParserError) -> InvalidRequest:
+    """What a parser error means to a client: ours as raised, any other is a malformed request."""
+    if isinstance(error.__context__, InvalidRequest):
+        return error.__context__
+    if isinstance(error, httptools.HttpParserInvalidMethodError):
+        return _unknown_method()
+    return InvalidRequest("The request is not valid HTTP/1.1.")
+
+
+def _response(error: BatonError, default_headers: list[tuple[bytes, bytes]]) -> bytes:
+    """A whole HTTP response, for a request that never became one."""
+    response = respond(error)
+    headers = [
+        *default_headers,
+        *((name, value) for name, value in response.raw_headers if name != b"connection"),
+        (b"connection", b"close"),
+        (b"x-request-id", f"req_{uuid4().hex}".encode()),
+    ]
+    if error.status == 405:
+        headers.append((b"allow", b", ".join(METHODS)))
+    lines = [name + b": " + value + b"\r\n" for name, value in headers]
+    return b"".join([STATUS_LINE[error.status], *lines, b"\r\n", bytes(response.body)])

@@ -1,0 +1,1 @@
+"""Metrics, the timeline of each request, and its explanation."""

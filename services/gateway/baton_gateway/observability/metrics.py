@@ -1,0 +1,241 @@
+"""Prometheus metrics of one gateway, and of the system as its scheduler reports it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from baton.protocol import Stats
+from baton_gateway.observability.instruments import Spread, Total
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_INTERVALS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5)
+_LENGTHS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
+_TOTALS = (
+    ("preemptions", "Sequences that had to make room and were run again."),
+    ("finished", "Sequences that ended."),
+    ("lost_workers", "Workers that went silent."),
+    ("dropped_frames", "Frames that the scheduler dropped: unreadable, or of nobody it knows."),
+    ("handoffs", "Running sequences that changed their worker, with their keys."),
+    ("failed_transfers", "Keys that did not arrive and were computed again."),
+    ("stale_results", "Results of an older incarnation, dropped."),
+    ("moved_tokens", "Tokens whose keys were pulled from another worker."),
+)
+_SCALE = (
+    ("desired_workers", "desired", "Workers of a role that would hold every target."),
+    ("ready_workers", "ready", "Workers of a role that take work."),
+    ("queue_seconds", "queue_seconds", "How long work waits for a role."),
+    ("ttft_seconds", "ttft_seconds", "Moving average from arrival to first token."),
+    ("itl_seconds", "itl_seconds", "Moving average from token to token of a sequence."),
+)
+
+
+# A second series per metric that says when its process began: nobody reads them.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Metrics:
+    """One registry per application: two gateways in one process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.requests = Counter(
+            "baton_requests",
+            "HTTP requests by route and status.",
+            ("route", "status"),
+            registry=self.registry,
+        )
+        self.running = Gauge(
+            "baton_gateway_requests", "Generations in flight here.", registry=self.registry
+        )
+        self.prompt = self._count("prompt_tokens", "Prompt tokens accepted.")
+        self.generated = Total("baton_generation_tokens", "Tokens delivered.", self.registry)
+        self.aborted = self._count("requests_aborted", "Generations that ended before their end.")
+        self.first_token = self._spread(
+            "time_to_first_token_seconds", "Request to first token.", _SECONDS
+        )
+        self.interval = Spread(
+            "baton_inter_token_latency_seconds",
+            "Token to token of one choice.",
+            _INTERVALS,
+            self.registry,
+        )
+        self.latency = self._spread(
+            "e2e_request_latency_seconds", "Request to last token.", _SECONDS
+        )
+        self.prompt_length = self._spread(
+            "request_prompt_tokens", "Prompt length in tokens.", _LENGTHS
+        )
+        self.length = self._spread(
+            "request_generation_tokens", "Tokens generated for a request.", _LENGTHS
+        )
+
+    def _count(self, name: str, text: str) -> Counter:
+        return Counter(f"baton_{name}", text, registry=self.registry)
+
+    def _spread(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"baton_{name}", text, buckets=buckets, registry=self.registry)
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class Timing:
+    """Times one generation."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._interval, self._generated = metrics.interval, metrics.generated
+        self._began = time.monotonic()
+        self._tokens = 0
+        self._last: dict[int, float] = {}
+        metrics.running.inc()
+
+    def started(self, prompt_tokens: int) -> None:
+        """The prompts are encoded and valid."""
+        self._metrics.prompt.inc(prompt_tokens)
+        self._metrics.prompt_length.observe(prompt_tokens)
+
+    def tokens(self, choice: int, count: int) -> None:
+        """Some tokens of a choice are delivered."""
+        now = time.monotonic()
+        before = self._last.get(choice)
+        if before is not None and count:
+            self._interval.observe((now - before) / count)
+        elif not self._last:
+            self._metrics.first_token.observe(now - self._began)
+        self._last[choice] = now
+        self._tokens += count
+        self._generated.value += count
+
+    def ended(self, complete: bool) -> None:
+        """The generation is over, one way or another."""
+        self._metrics.running.dec()
+        if complete:
+            self._metrics.latency.observe(time.monotonic() - self._began)
+            self._metrics.length.observe(self._tokens)
+        else:
+            self._metrics.aborted.inc()
+
+
+class SystemCollector(Collector):
+    """The scheduler's last report, turned into metrics whenever someone asks."""
+
+    def __init__(self, metrics: Metrics, stats: Callable[[], Stats | None]) -> None:
+        self._stats = stats
+        metrics.registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Nothing before the first report: an absent number is better than a wrong zero."""
+        stats = self._stats()
+        if stats is None:
+            return
+        yield GaugeMetricFamily("baton_queue_waiting", "Sequences that wait.", stats.waiting)
+        yield GaugeMetricFamily(
+            "baton_queue_waiting_tokens", "Prompt tokens that wait.", stats.waiting_tokens
+        )
+        yield GaugeMetricFamily("baton_queue_running", "Sequences that run.", stats.running)
+        yield GaugeMetricFamily(
+            "baton_tokens_per_second", "Tokens sampled per second.", stats.tokens_per_second
+        )
+        yield CounterMetricFamily("baton_tokens", "Tokens sampled.", stats.tokens)
+        for name, text in (
+            ("queries", "Prompt tokens that were looked up in the prefix cache."),
+            ("hits", "Prompt tokens that were found there."),
+        ):
+            total = getattr(stats, f"prefix_{name}")
+            yield CounterMetricFamily(f"baton_prefix_cache_{name}", text, total)
+        for name, text in _TOTALS:
+            yield CounterMetricFamily(f"baton_{name}", text, getattr(stats, name))
+        yield from _transfers(stats)
+        yield from _workers(stats)
+        yield from _pressure(stats)
+        yield from _scale(stats)
+
+
+def _transfers(stats: Stats) -> Iterator[Metric]:
+    """What each transport has carried between workers."""
+    ended = CounterMetricFamily(
+        "baton_transfers", "Pulls of keys that ended.", labels=("transport", "outcome")
+    )
+    moved = CounterMetricFamily(
+        "baton_transfer_bytes", "Bytes of keys that arrived.", labels=("transport",)
+    )
+    took = CounterMetricFamily(
+        "baton_transfer_seconds", "Time of the pulls that went well.", labels=("transport",)
+    )
+    for row in stats.transfers:
+        ended.add_metric((row.transport, "done"), row.done)
+        ended.add_metric((row.transport, "failed"), row.failed)
+        moved.add_metric((row.transport,), row.num_bytes)
+        took.add_metric((row.transport,), row.seconds)
+    yield from (ended, moved, took)
+
+
+def _pressure(stats: Stats) -> Iterator[Metric]:
+    """What an autoscaler follows: how far each role is from having too little."""
+    used = GaugeMetricFamily("baton_kv_used_ratio", "Share of KV pages held.", labels=("role",))
+    rows = GaugeMetricFamily("baton_role_running", "Sequences that run.", labels=("role",))
+    for role in sorted({w.role for w in stats.workers}):
+        workers = [w for w in stats.workers if w.role == role]
+        total = sum(w.pages_total for w in workers)
+        held = total - sum(w.pages_free for w in workers)
+        used.add_metric((role,), held / max(total, 1))
+        rows.add_metric((role,), sum(w.running for w in workers))
+    yield used
+    yield rows
+
+
+def _scale(stats: Stats) -> Iterator[Metric]:
+    """How many workers each role should have, and why."""
+    for name, field, text in _SCALE:
+        family = GaugeMetricFamily(f"baton_scale_{name}", text, labels=("role",))
+        for role in stats.roles:
+            family.add_metric((role.role,), getattr(role, field))
+        yield family
+    parts = GaugeMetricFamily(
+        "baton_scale_pressure_ratio", "How many times its target each is.", labels=("role", "part")
+    )
+    for role in stats.roles:
+        for part, ratio in role.pressure.items():
+            parts.add_metric((role.role, part), ratio)
+    yield parts
+
+
+def _workers(stats: Stats) -> Iterator[Metric]:
+    states = GaugeMetricFamily("baton_workers", "Workers by state.", labels=("state",))
+    for state in ("ready", "hung", "draining"):
+        states.add_metric((state,), sum(w.state == state for w in stats.workers))
+    yield states
+    for name, text in (
+        ("pages_total", "KV pages of a worker."),
+        ("pages_free", "KV pages that no sequence holds."),
+        ("pages_cached", "Those of them that still hold a prefix."),
+        ("step_ms", "Moving average of a step in milliseconds."),
+        ("gap_ms", "Moving average of the wait between two steps while there is work."),
+        ("kv_bytes", "Bytes of KV cache."),
+        ("weight_bytes", "Bytes of weights."),
+    ):
+        family = GaugeMetricFamily(
+            f"baton_worker_{'kv_' if name.startswith('pages') else ''}{name}",
+            text,
+            labels=("worker",),
+        )
+        for worker in stats.workers:
+            family.add_metric((worker.name,), getattr(worker, name))
+        yield family
+
+
+__all__ = ["Metrics", "SystemCollector", "Timing"]

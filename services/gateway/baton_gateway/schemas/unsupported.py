@@ -1,0 +1,95 @@
+"""Fields that a client must not or cannot yet send, by name. Nothing here is silently ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from baton.errors import InvalidRequest
+from baton_gateway.http.errors import invalid
+
+FORBIDDEN = frozenset(
+    {
+        "allowed_local_media_path",
+        "cache_hit_threshold",
+        "chat_template",
+        "custom_logit_processor",
+        "custom_params",
+        "data_parallel_rank",
+        "ec_transfer_params",
+        "kv_transfer_params",
+        "logits_processors",
+        "lora_path",
+        "media_io_kwargs",
+        "mm_processor_kwargs",
+        "prompt_embeds",
+        "return_hidden_states",
+        "vllm_xargs",
+    }
+)
+"""Fields that reach into the system: code, files, tensors or another service's addresses."""
+
+UNSUPPORTED = {
+    "audio": "Only text is produced.",
+    "function_call": "Use 'tool_choice'.",
+    "functions": "Use 'tools'.",
+    "guided_decoding_backend": "Leave it out.",
+    "guided_whitespace_pattern": "White space between JSON tokens is bounded already.",
+    "prediction": "Leave it out.",
+    "suffix": "Text is continued at its end only.",
+    "truncate_prompt_tokens": "Shorten the prompt before you send it.",
+    "web_search_options": "Leave it out.",
+}
+"""Fields whose effect a client would miss, with what to do instead."""
+
+_TEMPLATE = frozenset(
+    {
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "documents",
+        "max_length",
+        "messages",
+        "padding",
+        "return_dict",
+        "return_tensors",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+    }
+)
+"""Names in `chat_template_kwargs` that would override what the system itself passes."""
+
+
+def refuse(fields: Mapping[str, Any]) -> None:
+    """Raise `InvalidRequest` for the first field that is forbidden or not available."""
+    for name, value in fields.items():
+        if name in FORBIDDEN or (name == "cache_salt" and not isinstance(value, str | None)):
+            raise forbidden(name)
+        if value in (None, False):
+            continue
+        if name in UNSUPPORTED:
+            raise unsupported(name, UNSUPPORTED[name])
+
+
+def refuse_template_names(kwargs: Mapping[str, Any]) -> None:
+    """Raise `InvalidRequest` for template variables that only the system may set."""
+    for name in kwargs:
+        if name in _TEMPLATE or name.startswith("_"):
+            raise forbidden(f"chat_template_kwargs.{name[:64]}")
+
+
+def forbidden(name: str) -> InvalidRequest:
+    """A field that no client may set."""
+    return invalid(name, f"The parameter '{name}' is not allowed here.", "field_not_allowed")
+
+
+def unsupported(name: str, advice: str) -> InvalidRequest:
+    """A field that exists, but not here."""
+    return invalid(
+        name,
+        f"Unsupported parameter: '{name}' is not supported with this model. {advice}",
+        "unsupported_parameter",
+    )

@@ -1,0 +1,150 @@
+"""Whether a grammar can be honoured, found out before any worker sees it.
+
+A grammar is a program of a stranger. It is compiled here first, in a child process that is killed
+when it takes too long, so that what reaches a worker is known to compile in a moment: there it
+happens again, between two steps of everybody's batch. The child is the gateway's because
+llguidance needs neither torch nor the model: no service that owns tensors or vocabularies waits
+for a stranger's grammar, and a verdict is an HTTP status instead of a failed sequence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import OrderedDict
+
+import msgspec
+
+from baton.errors import InvalidRequest, Unavailable
+from baton.logs import logger
+from baton.protocol import Grammar
+from baton.structured_output.engines import require
+from baton.structured_output.llguidance import Problem
+from baton_gateway.http.errors import invalid
+from baton_gateway.structured_output.json_schema import invalid_schema
+from baton_gateway.structured_output.request import Constraint
+from baton_gateway.structured_output.sandbox import LENGTH, frame
+
+SECONDS = 2.0
+"""Wall time of one compilation."""
+_STARTUP_SECONDS = 40.0
+"""A child imports its libraries before its first verdict."""
+CHILDREN = 2
+"""Compilations at one time; more wait."""
+_REMEMBERED = 1024
+"""Verdicts kept."""
+_REFUSAL_SECONDS = 60.0
+"""A refusal may have been the machine's fault: it is not believed for ever."""
+
+log = logger(__name__)
+_verdict: msgspec.msgpack.Decoder[Problem | None] = msgspec.msgpack.Decoder(Problem | None)
+
+
+class Compiler:
+    """At most `CHILDREN` child processes, started when they are needed, and kept."""
+
+    def __init__(self, engine: str = "llguidance", seconds: float = SECONDS) -> None:
+        """Raises `SettingsError` for an engine that is not installed."""
+        require(engine)
+        self._engine, self._seconds = engine, seconds
+        self._free = asyncio.Semaphore(CHILDREN)
+        self._children: list[Process] = []
+        self._known: OrderedDict[Grammar, tuple[Problem | None, float]] = OrderedDict()
+
+    async def check(self, constraint: Constraint) -> None:
+        """Raise `InvalidRequest` for a grammar that cannot be honoured."""
+        found = await self._ask(constraint.grammar)
+        if found is not None:
+            raise refusal(found, constraint)
+
+    async def close(self) -> None:
+        """End the children."""
+        while self._children:
+            await _kill(self._children.pop())
+
+    async def _ask(self, grammar: Grammar) -> Problem | None:
+        known = self._known.get(grammar)
+        if known is None or known[1] < time.monotonic():
+            async with self._free:
+                found = await self._try(grammar)
+            known = found, time.monotonic() + _REFUSAL_SECONDS if found else float("inf")
+            self._known[grammar] = known
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        self._known.move_to_end(grammar)
+        return known[0]
+
+    async def _try(self, grammar: Grammar) -> Problem | None:
+        child = await self._child()
+        done = False
+        try:
+            async with asyncio.timeout(self._seconds):
+                verdict = await _exchange(child, grammar)
+            done = True
+        except TimeoutError:
+            return Problem("grammar_too_complex", f"it takes more than {self._seconds:g} s")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return Problem("grammar_too_complex", "it takes more memory than is allowed")
+        finally:
+            # Whatever else ends this, a cancellation for one, leaves a child in mid-sentence.
+            if done:
+                self._children.append(child)
+            else:
+                await _kill(child)
+        return verdict
+
+    async def _child(self) -> Process:
+        """One that lives, if there is one; else a new one."""
+        while self._children:
+            child = self._children.pop()
+            if child.returncode is None:
+                return child
+        return await _start(self._engine)
+
+
+async def _start(engine: str) -> Process:
+    """A child that has answered once. Raises `Unavailable` when none can be had."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "baton_gateway.structured_output.sandbox", engine,
+        stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
+    )  # fmt: skip
+    ready = False
+    try:
+        async with asyncio.timeout(_STARTUP_SECONDS):
+            await _exchange(child, Grammar("json_object", ""))
+        ready = True
+    except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as error:
+        log.error("the process that tries grammars does not start: %r", error)
+        raise Unavailable(
+            "Structured output is not available at the moment. Try again later.", retry_after=2
+        ) from error
+    finally:
+        if not ready:
+            await _kill(child)
+    return child
+
+
+async def _exchange(child: Process, grammar: Grammar) -> Problem | None:
+    assert child.stdin is not None and child.stdout is not None
+    child.stdin.write(frame(grammar))
+    await child.stdin.drain()
+    (length,) = LENGTH.unpack(await child.stdout.readexactly(LENGTH.size))
+    return _verdict.decode(await child.stdout.readexactly(length))
+
+
+async def _kill(child: Process) -> None:
+    if child.returncode is None:
+        child.kill()
+    assert child.stdin is not None
+    child.stdin.close()
+    await child.wait()
+
+
+def refusal(found: Problem, constraint: Constraint) -> InvalidRequest:
+    """The error of a grammar: for a JSON schema with OpenAI's words and without a code."""
+    param = constraint.param
+    if constraint.grammar.kind == "json_schema" and found.code != "grammar_too_complex":
+        return invalid_schema(param, found.message, constraint.name)
+    return invalid(param, f"Invalid '{param}': {found.message}.", found.code)

@@ -1,0 +1,138 @@
+"""Which media a model takes, read from its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from baton.checkpoint.json_file import read_json
+from baton.errors import InvalidRequest, ModelError
+from baton.protocol import MediaItem
+from baton_mm_preprocess.image.processor import Processor, read_processor
+
+MODALITIES = ("image", "video", "audio")
+_KEYS = {
+    "image": ("vision_config", "vision_tower", "mm_vision_tower", "image_token_id"),
+    "video": ("video_token_id", "video_token_index"),
+    "audio": ("audio_config", "audio_encoder_config", "audio_token_id", "num_mel_bins"),
+}
+"""Keys of config.json by which published checkpoints announce an encoder."""
+_NESTED = ("thinker_config",)
+"""Keys under which omni models keep the configuration of the part that listens and sees."""
+_FILES = ("preprocessor_config.json", "processor_config.json")
+"""Where checkpoints say what is done to an image; the second holds it among other things."""
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """A model that cuts images of one size into squares."""
+
+    kind: str
+    """The image processor where no file names one."""
+    size: int
+    """Pixels of a square's side, where the config does not say."""
+    extra: int = 0
+    """Tokens beside those of the squares."""
+
+
+SQUARES = {
+    "CLIPModel": Squares("CLIPImageProcessor", 32, extra=1),
+    "SiglipModel": Squares("SiglipImageProcessor", 16),
+}
+"""Architectures whose images are prepared here."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """What is done to the images of a model."""
+
+    processor: Processor
+    placeholders: int
+    """Tokens that stand for one image."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as this service sees it."""
+
+    name: str
+    """Name under which it is served."""
+    architecture: str
+    """First entry of `architectures` in config.json, or "GGUF"."""
+    modalities: tuple[str, ...] = ()
+    """Some of `MODALITIES`; empty for a text-only model."""
+    images: Images | None = None
+    """What is done to its images; None where none are taken."""
+    trouble: str = ""
+    """Why not, if its architecture would have them."""
+
+    def check(self, item: MediaItem) -> None:
+        """Raise `InvalidRequest` that says why this media part cannot be served, if it cannot."""
+        if item.modality not in self.modalities:
+            takes = f"It takes text and {', '.join(self.modalities)}." if self.modalities else ""
+            reason = takes or "It takes text only."
+            message = f"The model {self.name} does not take {item.modality} input. {reason}"
+        elif self.trouble:
+            message = f"The model {self.name} cannot take images as it is: {self.trouble}."
+        elif self.images is None:
+            message = (
+                f"The model {self.name} takes {item.modality} input, but Baton does not support "
+                f"media for the architecture {self.architecture} yet. Send text only."
+            )
+        else:
+            return
+        raise InvalidRequest(message, code="unsupported_value", param=item.param)
+
+
+def read_model(path: Path, name: str) -> Model:
+    """The model at `path`, a folder with config.json or a GGUF file. Raises `ModelError`.
+
+    A GGUF file of a language model holds no encoder: llama.cpp keeps encoders in files of their
+    own, whose names begin with "mmproj".
+    """
+    if path.is_file():
+        return Model(name, "GGUF")
+    config = read_json(path / "config.json", name)
+    architecture = str((config.get("architectures") or ["unknown"])[0])
+    if architecture not in SQUARES:
+        return Model(name, architecture, modalities(config))
+    try:
+        images = _images(path, name, config, SQUARES[architecture])
+    except ModelError as error:
+        return Model(name, architecture, ("image",), trouble=error.message)
+    return Model(name, architecture, ("image",), images)
+
+
+def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The media that a configuration speaks of, in the order of `MODALITIES`."""
+    parts = [config, *(config[key] for key in _NESTED if isinstance(config.get(key), dict))]
+    return tuple(
+        kind
+        for kind in MODALITIES
+        if any(part.get(key) is not None for part in parts for key in _KEYS[kind])
+    )
+
+
+def _images(path: Path, name: str, config: Mapping[str, Any], squares: Squares) -> Images:
+    """Raises `ModelError`, with half a sentence, where files are missing or contradict."""
+    processor = read_processor(_processing(path, name), squares.kind)
+    said = (config.get("vision_config"), config.get("vision_config_dict"))
+    vision = {key: value for part in said if part for key, value in part.items()}
+    side, square = vision.get("image_size", 224), vision.get("patch_size", squares.size)
+    if processor.shape != (side, side):
+        raise ModelError(
+            f"its image processor makes images of {processor.shape or 'any size'}, and its config "
+            f"wants {(side, side)}"
+        )
+    return Images(processor, (side // square) ** 2 + squares.extra)
+
+
+def _processing(path: Path, name: str) -> Mapping[str, Any]:
+    """What the files of a checkpoint say about images."""
+    for file in _FILES:
+        if (path / file).is_file():
+            found = read_json(path / file, name)
+            return found.get("image_processor") or found
+    raise ModelError(f"it has no {_FILES[0]}")

@@ -1,0 +1,1 @@
+"""Prefill and decode in different workers: handing sequences over."""

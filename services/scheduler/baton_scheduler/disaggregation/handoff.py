@@ -1,0 +1,278 @@
+"""The baton pass: a running sequence changes its worker, its keys first.
+
+    source   prefill ........ runs ..................... evict
+    target       pull .. pull .. pull .. pages get names  place: finds them in its prefix cache
+                 ^ Grant, Pull                         ^ Pulled
+
+The source goes on while the target pulls. Of a long prompt, what is computed is pulled while the
+rest of it still runs, part after part, so that little is left when its first token exists. What is
+pulled becomes part of the target's prefix cache, and then the sequence moves like any that was
+preempted: it enters behind the longest known prefix and computes the few tokens that are newer. So
+a transfer that fails, comes late or loses a worker costs time and never a token: there is one way
+to continue, from the log.
+
+Prefill workers pass on what they have begun, and draining workers all that they run.
+
+Of layers that see a window, only the keys are pulled that a token to come can see. Who passes
+sequences on keeps a little more than that, so that whole pages of any size can be made of it.
+Where a sequence has let go of something that is wanted, nothing is pulled, and the target computes
+it again from the log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+from baton.protocol import Grant, Pull, Pulled, Revoke
+from baton.protocol.token_columns import pack
+from baton_scheduler.disaggregation.transfer_stats import Carried
+from baton_scheduler.events import Decision, Tell
+from baton_scheduler.kv.block_table import Tables, column, flat
+from baton_scheduler.placement.placement import Placement, alike, landings
+from baton_scheduler.sequence import Sequence
+from baton_scheduler.workers.fleet import Fleet
+from baton_scheduler.workers.worker import Worker
+
+_MOST_INBOUND = 4
+"""Pulls that one worker runs at a time."""
+_MOST_FAILURES = 2
+"""After so many failed transfers a sequence stays where it is."""
+_LEAST_PART = 128
+"""Fewest tokens that are pulled before their prompt is whole."""
+_FEWEST_LEFT = 4
+"""A sequence that is so close to its end is not worth a transfer."""
+
+
+@dataclass(slots=True)
+class Move:
+    """One transfer under way. Both workers hold their pages until it has ended."""
+
+    id: int
+    sequence: Sequence
+    source: str
+    source_epoch: int
+    target: str
+    target_epoch: int
+    start: int
+    """Tokens before it were known to the target already."""
+    end: int
+    tables: Tables
+    """The target's."""
+    last: bool
+    """The prompt was whole when it began: the sequence changes over when it has ended."""
+
+
+class Pass(NamedTuple):
+    """A sequence that can change over from one worker to another now."""
+
+    sequence: Sequence
+    source: Worker
+    target: Worker
+
+
+class Moves:
+    """All transfers under way, by number."""
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._moves: dict[int, Move] = {}
+        self._count = 0
+        self.moved_tokens = 0
+        """Tokens whose keys were pulled from another worker."""
+        self.carried = Carried()
+
+    def __len__(self) -> int:
+        return len(self._moves)
+
+    def __iter__(self) -> Iterator[Move]:
+        return iter(self._moves.values())
+
+    def begin(self, fleet: Fleet) -> tuple[list[Decision], list[Pass]]:
+        """Start what is due: everything that a prefill worker has begun, or a draining one runs.
+
+        A sequence whose keys the target has already can change over at once.
+        """
+        decisions, ready = list[Decision](), list[Pass]()
+        for source in fleet:
+            if source.info.pages_address and (source.info.role == "prefill" or source.draining):
+                for slot in passable(source):
+                    target = self._target(source, slot, fleet)
+                    if target is None:
+                        continue
+                    started = self._start(source, slot, target)
+                    decisions += started
+                    if not started:
+                        ready.append(Pass(source.batch.at(slot), source, target))
+                for slot in filling(source):
+                    decisions += self._start_part(source, slot, fleet)
+        return decisions, ready
+
+    def end(self, name: str, pulled: Pulled, fleet: Fleet) -> tuple[list[Decision], Pass | None]:
+        """A pull has ended. If it went well, and the sequence still runs at the source, it can
+        change over now: the target knows its keys."""
+        move, target = self._moves.get(pulled.id), fleet.get(name)
+        if move is None or target is None or move.target_epoch != pulled.epoch:
+            return [], None
+        del self._moves[pulled.id]
+        self.carried.add(pulled)
+        if pulled.reason:
+            move.sequence.failures += 1
+        else:
+            seconds = pulled.duration_us / 1e6
+            self.moved_tokens += move.end - move.start
+            self._placement.links.add(move.source, name, pulled.num_bytes, seconds)
+            target.loans.adopt(move.sequence, move.tables, move.start, move.end)
+        target.loans.release(move.id)
+        decisions = _let_go(move, fleet)
+        source = fleet.get(move.source)
+        gone = source is None or move.sequence.worker != source.name
+        if pulled.reason or source is None or gone or not move.last:
+            return decisions, None
+        return decisions, Pass(move.sequence, source, target)
+
+    def leave(self, worker: Worker, fleet: Fleet) -> list[Decision]:
+        """A worker is gone. What it pulled is lost; what others pull of it will fail by itself."""
+        self._placement.links.forget(worker.name)
+        decisions: list[Decision] = []
+        for move in [m for m in self if m.target == worker.name]:
+            del self._moves[move.id]
+            decisions += _let_go(move, fleet)
+        return decisions
+
+    def layout(self) -> bytes:
+        """Everything as bytes, for the state's digest."""
+        rows = [
+            (m.id, m.sequence.arrival, m.source_epoch, m.target_epoch, m.start, m.end, m.last)
+            for m in self
+        ]
+        tables = [[(table.first, table.pages) for table in m.tables] for m in self]
+        return repr((self._count, rows, tables)).encode()
+
+    def check(self, fleet: Fleet) -> None:
+        """Assert that workers hold pages for moves under way, and for no other."""
+        ids = {move.id for move in self}
+        for worker in fleet:
+            assert worker.loans.numbers <= ids
+        for move in self:
+            target = fleet.get(move.target)
+            assert target is not None and target.loans[move.id] == flat(move.tables)
+
+    def _target(self, source: Worker, slot: int, fleet: Fleet) -> Worker | None:
+        sequence = source.batch.at(slot)
+        if any(move.sequence is sequence for move in self):
+            return None
+        busy = Counter(move.target for move in self)
+        able = [
+            w
+            for w in landings(sequence, fleet)
+            if alike(source, w) and busy[w.name] < _MOST_INBOUND
+        ]
+        bound = [w for w in able if w.name == sequence.bound]
+        if bound:
+            return bound[0]
+        return self._placement.land(sequence, source, able, fleet) if able else None
+
+    def _start_part(self, source: Worker, slot: int, fleet: Fleet) -> list[Decision]:
+        """Pull whole pages of a prompt that is being computed."""
+        target = self._target(source, slot, fleet)
+        if target is None:
+            return []
+        size, sequence = target.info.page_size, source.batch.at(slot)
+        end = int(source.batch.settled[slot]) // size * size
+        sequence.bound, sequence.ahead = target.name, end
+        return self._start(source, slot, target, end)
+
+    def _start(
+        self, source: Worker, slot: int, target: Worker, part: int | None = None
+    ) -> list[Decision]:
+        """Nothing when there is nothing to pull, or not all of it is there."""
+        sequence, end = source.batch.at(slot), part or int(source.batch.settled[slot])
+        start = target.keys.known_tokens(sequence)
+        if start + target.info.page_size > end or not _has_all(source, slot, target, end):
+            return []
+        if target.pool.host is not None:  # A copy to the host may yet read what a pull overwrites.
+            return []
+        self._count += 1
+        number = self._count
+        lent = source.loans.lend(number, slot, end)
+        tables = target.loans.prepare(number, sequence, end)
+        self._moves[number] = Move(
+            number,
+            sequence,
+            source.name,
+            source.epoch,
+            target.name,
+            target.epoch,
+            start,
+            end,
+            tables,
+            part is None,
+        )
+        token = _token(number, source, target)
+        grant = Grant(source.epoch, number, token, column(lent), end)
+        address = source.info.pages_address
+        pull = Pull(target.epoch, number, address, token, start, end, column(tables), source.epoch)
+        return [Tell(source.name, grant), Tell(target.name, pull)]
+
+
+def _has_all(source: Worker, slot: int, target: Worker, end: int) -> bool:
+    """Whether a slot still has what the target sees behind the last whole page of `end` tokens."""
+    size, groups = target.info.page_size, target.groups
+    firsts = (groups.first(group, end // size * size) * size for group in range(len(groups)))
+    had = (table.first * source.info.page_size for table in source.batch.tables(slot))
+    return all(mine <= first for mine, first in zip(had, firsts, strict=True))
+
+
+def passable(source: Worker) -> list[int]:
+    """Slots whose known tokens are all computed and that have some way to go."""
+    batch = source.batch
+    due = (batch.grant != 0) & (batch.settled >= batch.known) & (batch.known > 0)
+    due &= batch.quota - batch.generated > _FEWEST_LEFT
+    slots = [int(slot) for slot in due.nonzero()[0]]
+    return [
+        slot
+        for slot in slots
+        if batch.at(slot).pooling is None and batch.at(slot).failures < _MOST_FAILURES
+    ]
+
+
+def filling(source: Worker) -> list[int]:
+    """Slots of whose prompts a part is computed that nobody has begun to pull, and more is to come.
+
+    Where layers see windows, what is pulled early would be out of sight when it is wanted.
+    """
+    batch = source.batch
+    if not source.groups.plain:
+        return []
+    due = (batch.grant != 0) & (batch.settled < batch.known) & (batch.settled >= _LEAST_PART)
+    slots = [int(slot) for slot in due.nonzero()[0]]
+    return [slot for slot in slots if _fresh_part(source, slot)]
+
+
+def _fresh_part(source: Worker, slot: int) -> bool:
+    sequence, settled = source.batch.at(slot), int(source.batch.settled[slot])
+    return (
+        settled >= sequence.ahead + _LEAST_PART
+        and sequence.sampling.max_tokens > _FEWEST_LEFT
+        and sequence.pooling is None
+        and sequence.failures < _MOST_FAILURES
+    )
+
+
+def _let_go(move: Move, fleet: Fleet) -> list[Decision]:
+    """The source may have its pages back, if it is still the one that lent them."""
+    source = fleet.get(move.source)
+    if source is None or source.epoch != move.source_epoch:
+        return []
+    source.loans.release(move.id)
+    return [Tell(source.name, Revoke(source.epoch, pack([move.id], "Q")))]
+
+
+def _token(number: int, source: Worker, target: Worker) -> bytes:
+    """16 bytes that nobody can guess who does not know both epochs, which are random."""
+    parts = (number, source.name, source.epoch, target.name, target.epoch)
+    return blake2b(repr(parts).encode(), digest_size=16).digest()

@@ -1,0 +1,1 @@
+"""The KV manager: page pool, prefix cache, block tables, host cache, transfers."""

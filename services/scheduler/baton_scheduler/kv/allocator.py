@@ -1,0 +1,124 @@
+"""What a sequence begins with on a worker.
+
+0 ...... known ...... | host pages ...... | copied ... | own, empty ......
+shared, in the cache    brought back by     a page that   computed
+                        the plan it         begins alike
+                        enters with
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from baton_scheduler.kv.block_table import Table, Tables, flat
+from baton_scheduler.kv.kv_manager import Keys
+from baton_scheduler.kv.prefix_cache import named
+from baton_scheduler.sequence import Sequence
+
+
+class Starts:
+    """Places sequences in a batch, and keeps what they wait for until the plan they enter with."""
+
+    def __init__(self, keys: Keys, worth: Callable[[int, int], bool]) -> None:
+        self._keys = keys
+        self._pool, self._batch = keys.pool, keys.batch
+        self._worth = worth
+        """Whether so many host pages are brought back sooner than so many blocks are computed."""
+
+    def place(self, sequence: Sequence, gateway: int, max_length: int) -> tuple[int, int]:
+        """Give a sequence a slot, and pages for all its known tokens, known ones first. A group
+        that sees a window gets those of one window, and more as the prompt is computed.
+
+        Returns the slot, and how many tokens of it are in known pages.
+        """
+        keys, size = self._keys, self._keys.page_size
+        known = keys.known(sequence)
+        num_known = known[0].end
+        hosted = self._hosted(sequence, num_known)
+        blocks = hosted[0].end if hosted else num_known
+        tables = keys.since(known, blocks * size)
+        self._pool.share(flat(tables))
+        total = keys.num_blocks(sequence.num_tokens)
+        lacking = [
+            keys.end(sequence, group, blocks, total) - table.end
+            for group, table in enumerate(tables)
+        ]
+        sources, more = self._fork(sequence, blocks, sum(lacking))
+        self._pool.share(sources)
+        own = keys.take(lacking)
+        tables = [Table(t.first, t.pages + mine) for t, mine in zip(tables, own, strict=True)]
+        hit = blocks * size + more
+        if sequence.cached is None:
+            sequence.cached = min(hit, sequence.num_prompt)
+        slot = self._batch.add(sequence, gateway, tables, size, max_length, hit, num_known)
+        if more:
+            self._batch.sources[slot] = sources
+        if hosted:
+            pairs = (zip(t.pages, mine, strict=False) for t, mine in zip(hosted, own, strict=True))
+            self._batch.incoming[slot] = [pair for some in pairs for pair in some]
+        return slot, hit
+
+    def _hosted(self, sequence: Sequence, first: int) -> Tables:
+        """Host pages, pinned, that go on with a sequence behind its first blocks: if there are any,
+        and to bring them back is quicker than to compute them again, as far as was measured."""
+        host, size = self._pool.host, self._keys.page_size
+        if host is None:
+            return []
+        most = sequence.reusable // size
+        tables = host.match(sequence.chain(size), first, most, self._keys.groups)
+        pages, blocks = flat(tables), tables[0].end - first
+        if not blocks or not self._worth(len(pages), blocks):
+            return []
+        host.pin(pages)
+        return tables
+
+    def _fork(self, sequence: Sequence, block: int, needed: int) -> tuple[list[int], int]:
+        """(pages, number): of each group a page that begins like a block of the sequence, and for
+        how many tokens all of them do.
+
+        ([], 0) when there are none, or no pages to spare: the sources stay as they are until the
+        copy is on its way, beside the `needed` pages of the sequence itself.
+        """
+        size, index = self._keys.page_size, self._pool.index
+        end = min(sequence.reusable, (block + 1) * size)
+        if not self._keys.caching or end <= block * size:
+            return [], 0
+        chain = sequence.chain(size)
+        wanted, prefix = chain.content(block * size, end), chain.at(block - 1)
+        groups = range(len(self._keys.groups))
+        found = [index.fork(named(prefix, group), wanted) for group in groups]
+        pages, number = [page for page, _ in found], min(common for _, common in found)
+        spare = self._pool.num_free - needed
+        if not number or spare < sum(self._pool.references(page) == 0 for page in pages):
+            return [], 0
+        return pages, number
+
+    def swaps_for(self, entering: list[int]) -> tuple[list[int], list[int]]:
+        """(out, in): the pairs of pages to swap in this plan, each list flat."""
+        host, incoming = self._pool.host, list[tuple[int, int]]()
+        if host is None:
+            return [], []
+        for slot in entering:
+            incoming += self._batch.incoming.pop(slot, [])
+        host.unpin(source for source, _ in incoming)
+        return host.outgoing(), [number for pair in incoming for number in pair]
+
+    def copies(self, entering: list[int]) -> tuple[list[int], list[int]]:
+        """(sources, targets) of the pages to copy for slots that enter now, in this plan: those
+        that come later may overwrite a source."""
+        sources, targets = list[int](), list[int]()
+        for slot in entering:
+            forked = self._batch.sources.pop(slot, [])
+            if forked:
+                self._pool.give(forked)
+                block = (int(self._batch.hit[slot]) - 1) // self._keys.page_size
+                sources += forked
+                targets += [table.at(block) for table in self._batch.tables(slot)]
+        return sources, targets
+
+    def cancel(self, slot: int) -> None:
+        """What a slot waits for is not wanted any more."""
+        self._pool.give(self._batch.sources.pop(slot, []))
+        incoming = self._batch.incoming.pop(slot, [])
+        if self._pool.host is not None:
+            self._pool.host.unpin(page for page, _ in incoming)

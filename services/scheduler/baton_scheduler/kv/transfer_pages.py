@@ -1,0 +1,64 @@
+"""Pages of one worker that transfers read or write, until they have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, KeysView
+
+from baton_scheduler.kv.block_table import Table, Tables, flat
+from baton_scheduler.kv.kv_manager import Keys
+from baton_scheduler.kv.prefix_cache import named
+from baton_scheduler.sequence import Sequence
+
+
+class Loans:
+    """Pages by the transfer's number. They stay, whoever lets go of them meanwhile."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._pages: dict[int, list[int]] = {}
+
+    def __iter__(self) -> Iterator[int]:
+        return (page for pages in self._pages.values() for page in pages)
+
+    def __getitem__(self, number: int) -> list[int]:
+        return self._pages[number]
+
+    @property
+    def numbers(self) -> KeysView[int]:
+        """Transfers under way."""
+        return self._pages.keys()
+
+    def lend(self, number: int, slot: int, length: int) -> Tables:
+        """Hold the pages that a slot has of its first tokens for a transfer that reads them."""
+        end, batch = self._keys.num_blocks(length), self._keys.batch
+        tables = [Table(t.first, t.pages[: end - t.first]) for t in batch.tables(slot)]
+        self._pages[number] = flat(tables)
+        self._keys.pool.share(self._pages[number])
+        return tables
+
+    def prepare(self, number: int, sequence: Sequence, length: int) -> Tables:
+        """Hold pages for those of a sequence's first tokens that the next one sees, known ones
+        first: the others are written by a transfer."""
+        keys, size = self._keys, self._keys.page_size
+        tables = keys.since(keys.known(sequence), length // size * size)
+        keys.pool.share(flat(tables))
+        own = keys.take([keys.num_blocks(length) - table.end for table in tables])
+        tables = [Table(t.first, t.pages + mine) for t, mine in zip(tables, own, strict=True)]
+        self._pages[number] = flat(tables)
+        return tables
+
+    def adopt(self, sequence: Sequence, tables: Tables, start: int, end: int) -> None:
+        """The keys of tokens start .. end - 1 are in these pages now: whoever has the same prefix
+        finds them."""
+        pool, size = self._keys.pool, self._keys.page_size
+        chain = sequence.chain(size)
+        for group, table in enumerate(tables):
+            for block in range(max(start // size, table.first), table.end):
+                page, last = table.at(block), min(end, (block + 1) * size)
+                if last % size or pool.name(page, named(chain.at(block), group)):
+                    content = chain.content(block * size, last)
+                    pool.begin(page, named(chain.at(block - 1), group), content)
+
+    def release(self, number: int) -> None:
+        """A transfer has ended: it holds nothing any more."""
+        self._keys.pool.give(self._pages.pop(number))

@@ -1,0 +1,1 @@
+"""Statistics, spans and scaling signals."""

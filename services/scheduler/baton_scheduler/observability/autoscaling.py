@@ -1,0 +1,123 @@
+"""How many workers of each role would hold the targets: what an autoscaler follows.
+
+Every part is how many times its target something is; the largest says by how much the role should
+grow, or may shrink. A part counts only where more workers would help:
+
+    queue    what waits for this role, in seconds, against the target of a first token
+    ttft     measured time to first token, while something waits: a prompt that is slow on an idle
+             worker is as slow on one of ten
+    itl      measured time between two tokens, while sequences share a worker: alone, one decodes
+             no faster anywhere
+    kv       share of pages that are held, against `FULL`
+    compute  tokens per second, against `FULL` of what full steps would reach
+
+Nothing here is decided on by the scheduler itself: it places work on the workers that there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+from typing import NamedTuple
+
+from baton.protocol import RoleStats
+from baton_scheduler.disaggregation.handoff import passable
+from baton_scheduler.phase_times import Phase
+from baton_scheduler.state import State
+from baton_scheduler.workers.worker import Worker
+
+FULL = 0.8
+"""Share of pages, and of tokens per second, above which a role should grow."""
+_MOST = 2.0
+"""A role is never told to more than double at once: the next look sees what that has changed."""
+_CLOSE = 0.1
+"""So near to its targets a role stays as it is."""
+
+
+class Targets(NamedTuple):
+    """What clients should see, in seconds."""
+
+    ttft: float = 2.0
+    itl: float = 0.1
+
+
+def roles(state: State, targets: Targets) -> tuple[RoleStats, ...]:
+    """One entry per role that a worker has, by name."""
+    names = sorted({worker.info.role for worker in state.fleet})
+    return tuple(_role(name, state, targets) for name in names)
+
+
+def _role(role: str, state: State, targets: Targets) -> RoleStats:
+    workers = [w for w in state.fleet if w.info.role == role and not w.draining]
+    begins, decodes = role != "decode" or _alone(state), role != "prefill"
+    queue = max(_queued(workers, state) if begins else 0.0, _held(state) if decodes else 0.0)
+    ttft = _mean((w.pulse.ttft, 1) for w in workers if w.pulse.ttft) if begins else 0.0
+    rows = sum(len(w.batch) for w in workers)
+    itl = _mean((w.pulse.interval, len(w.batch)) for w in workers) if decodes else 0.0
+    pressure = {
+        "queue": queue / targets.ttft,
+        "ttft": ttft / targets.ttft if queue else 0.0,
+        "itl": itl / targets.itl if rows > len(workers) else 0.0,
+        "kv": _kv(workers) / FULL,
+        "compute": _compute(workers) / FULL,
+    }
+    desired = wanted(len(workers), max(pressure.values()))
+    return RoleStats(role, len(workers), desired, queue, ttft, itl, pressure)
+
+
+def wanted(ready: int, pressure: float) -> int:
+    """Workers that would have a pressure of about 1, at least one."""
+    if abs(pressure - 1) <= _CLOSE:
+        return max(1, ready)
+    return max(1, ceil(ready * min(pressure, _MOST)))
+
+
+def _alone(state: State) -> bool:
+    """Decode workers begin everything, too."""
+    return all(worker.info.role == "decode" for worker in state.fleet)
+
+
+def _queued(workers: list[Worker], state: State) -> float:
+    """How long the first has waited that waits to be placed, or what waits will take."""
+    ages = [state.now - sequence.ledger.mark[1] for sequence in state.queue]
+    rate = sum(map(capacity, workers))
+    return max([*ages, state.queue.num_tokens / rate if rate else 0.0])
+
+
+def _held(state: State) -> float:
+    """How long the first has decoded on a prefill worker, because nobody could take it."""
+    marks = [
+        worker.batch.at(slot).ledger.mark
+        for worker in state.fleet
+        if worker.info.role == "prefill"
+        for slot in passable(worker)
+    ]
+    return max((state.now - since for phase, since in marks if phase == Phase.DECODE), default=0.0)
+
+
+def _kv(workers: list[Worker]) -> float:
+    total = sum(w.pool.total for w in workers)
+    return sum(w.pool.num_held for w in workers) / total if total else 0.0
+
+
+def _compute(workers: list[Worker]) -> float:
+    rate = sum(map(capacity, workers))
+    return sum(w.pulse.computed.rate for w in workers) / rate if rate else 0.0
+
+
+def capacity(worker: Worker) -> float:
+    """Tokens per second of full steps; 0 while the pace of prompts is not known."""
+    if not worker.pace.varied:
+        return 0.0
+    seconds = worker.pace.seconds(worker.budget, 1)
+    return worker.budget / seconds if seconds else 0.0
+
+
+def _mean(values: Iterable[tuple[float, int]]) -> float:
+    """Of (value, weight)."""
+    pairs = list(values)
+    weight = sum(number for _, number in pairs)
+    return sum(value * number for value, number in pairs) / weight if weight else 0.0
+
+
+__all__ = ["FULL", "Targets", "capacity", "roles", "wanted"]

@@ -1,0 +1,100 @@
+"""The state as gateways and dashboards see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from baton.protocol import Stats, WorkerInfo, WorkerStats
+from baton_scheduler.observability.autoscaling import Targets, roles
+from baton_scheduler.state import State
+from baton_scheduler.workers.worker import Worker
+
+
+def stats(
+    state: State,
+    *,
+    incarnation: int,
+    uptime: float,
+    dropped_frames: int,
+    hung: Iterable[tuple[str, WorkerInfo]] = (),
+    targets: Targets | None = None,
+) -> Stats:
+    """A snapshot. `hung` are workers that were taken out and still beat.
+
+    What the model is, is told by the first worker; its length is that of the shortest.
+    """
+    workers = list(state.fleet)
+    info = workers[0].info if workers else None
+    counters = state.counters
+    return Stats(
+        incarnation=incarnation,
+        model=info.model if info else "",
+        max_length=state.fleet.max_length,
+        vocab_size=info.vocab_size if info else 0,
+        waiting=len(state.queue),
+        waiting_tokens=state.queue.num_tokens,
+        running=state.num_running,
+        preemptions=counters.preemptions,
+        finished=counters.finished,
+        tokens=counters.tokens,
+        tokens_per_second=state.sampled.rate,
+        uptime=uptime,
+        eos_ids=info.eos_ids if info else (),
+        workers=(
+            *(_present(w, state) for w in workers),
+            *(_hung(name, info) for name, info in hung),
+        ),
+        lost_workers=counters.lost_workers,
+        dropped_frames=dropped_frames,
+        stale_results=counters.stale_results,
+        prompt_tokens=counters.prompt_tokens,
+        prefix_queries=counters.prefix_queries,
+        prefix_hits=counters.prefix_hits,
+        pooling=info.pooling if info else None,
+        handoffs=counters.handoffs,
+        failed_transfers=counters.failed_transfers,
+        moved_tokens=state.moves.moved_tokens,
+        transfers=state.moves.carried.stats(),
+        roles=roles(state, targets or Targets()),
+    )
+
+
+def _present(worker: Worker, state: State) -> WorkerStats:
+    info = worker.info
+    return WorkerStats(
+        name=worker.name,
+        role=info.role,
+        state="draining" if worker.draining else "ready",
+        device=info.device,
+        dtype=info.dtype,
+        running=len(worker.batch),
+        pages_total=worker.pool.total,
+        pages_free=worker.pool.num_free,
+        steps=worker.steps,
+        step_ms=worker.step_ms,
+        tokens_per_second=worker.tokens.rate,
+        weight_bytes=info.weight_bytes,
+        kv_bytes=info.kv_bytes,
+        pages_cached=worker.pool.num_cached,
+        gap_ms=worker.gap_ms,
+        pull_rate=state.placement.links.rate(worker.name),
+        rank=state.placement.rank(worker, state.fleet),
+    )
+
+
+def _hung(name: str, info: WorkerInfo) -> WorkerStats:
+    return WorkerStats(
+        name=name,
+        role=info.role,
+        state="hung",
+        device=info.device,
+        dtype=info.dtype,
+        running=0,
+        pages_total=info.num_pages,
+        pages_free=0,
+        steps=0,
+        step_ms=0.0,
+        tokens_per_second=0.0,
+        weight_bytes=info.weight_bytes,
+        kv_bytes=info.kv_bytes,
+    )

@@ -1,0 +1,43 @@
+"""The ways to choose a worker, and what scores weigh. Light: every process reads every Config."""
+
+from __future__ import annotations
+
+from baton.registry import Registry
+
+PLACEMENTS = Registry(
+    "placement",
+    {
+        "cost": "baton_scheduler.placement.placement:Cost",
+        "round-robin": "baton_scheduler.placement.placement:RoundRobin",
+        "least-loaded": "baton_scheduler.placement.placement:LeastLoaded",
+        "modulo": "baton_scheduler.placement.placement:Modulo",
+    },
+)
+"""Kinds of `Placement`, each made with the weights of scores."""
+
+SCORES = {
+    "wait": 1.0,
+    "prefill": 1.0,
+    "disturb": 0.1,
+    "decode": 1.0,
+    "room": 0.5,
+    "transfer": 1.0,
+}
+"""Score -> weight. All are estimated seconds; see `baton_scheduler.placement.placement`."""
+
+
+def parse_scores(text: str) -> dict[str, float]:
+    """All weights, with those that `"disturb=0.5,room=0"` names. Raises `ValueError` with a
+    sentence."""
+    weights = dict(SCORES)
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        try:
+            weight = float(value)
+        except ValueError:
+            weight = -1.0
+        if name.strip() not in SCORES or not 0 <= weight <= 1e6:
+            known = ", ".join(SCORES)
+            raise ValueError(f"'{part}' is not SCORE=WEIGHT, of {known} and from 0 to 1e6.")
+        weights[name.strip()] = weight
+    return weights

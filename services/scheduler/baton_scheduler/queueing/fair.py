@@ -1,0 +1,161 @@
+"""Fair shares between tenants, by the tokens that they cost.
+
+The virtual token counter (VTC: Sheng et al. 2024, arXiv:2401.00588): every tenant has a counter of
+what it was served, divided by its weight; who waits with the lowest counter goes next. A tenant
+that comes back after a pause is lifted to those that wait, so nobody saves up service.
+
+    counter += (prompt tokens computed + 2 * tokens sampled) / weight
+
+Only the choice of whom to start is by counters. Once started, sequences keep the order in which
+they began: were it to change while they run, two could preempt each other for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from baton_scheduler.queueing.queue import Queue
+from baton_scheduler.sequence import Key, Sequence
+from baton_scheduler.slot_table import Ints
+
+PROMPT_COST, SAMPLED_COST = 1.0, 2.0
+"""Of a token, as in the paper: a prompt is computed in parallel."""
+_MOST_ACCOUNTS = 8192
+"""Tenants that are remembered; of more, those who are owed most are forgotten first, as a lift
+would take from them what they are owed anyway."""
+
+
+@dataclass(slots=True)
+class Account:
+    """What a tenant was served, and what it waits for."""
+
+    number: int
+    weight: float
+    counter: float = 0.0
+    waiting: dict[int, Sequence] = field(default_factory=dict)
+    """By arrival, those that have never run."""
+
+    @property
+    def first(self) -> Sequence | None:
+        """Whose turn it is among them."""
+        return next((sequence for sequence in self.waiting.values() if not sequence.waits), None)
+
+
+class Fair(Queue):
+    """Those that have begun in the order in which they did, then tenants by their counters."""
+
+    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
+        super().__init__()
+        self._weights = weights or {}
+        self._accounts: dict[str, Account] = {}
+        self._waiting: dict[int, Account] = {}
+        """Accounts with somebody waiting, by number."""
+        self._numbers: dict[int, Account] = {}
+        self._last = 0.0
+        """Counter of the account that was the last to stop waiting."""
+        self._opened = 0
+        self._started = 0
+
+    def __len__(self) -> int:
+        return len(self._items) + sum(len(a.waiting) for a in self._waiting.values())
+
+    def __iter__(self) -> Iterator[Sequence]:
+        yield from self._items
+        for account in self._waiting.values():
+            yield from account.waiting.values()
+
+    @property
+    def head(self) -> Sequence | None:
+        """Whoever has begun already, else the first of the tenant that is owed most."""
+        begun = super().head
+        if begun is not None:
+            return begun
+        firsts = ((a, a.first) for a in self._waiting.values())
+        able = [(a.counter, a.number, first) for a, first in firsts if first is not None]
+        return min(able)[2] if able else None
+
+    def key(self, sequence: Sequence) -> Key:
+        """Behind all that have begun."""
+        return (1, sequence.arrival)
+
+    def push(self, sequence: Sequence) -> None:
+        """Let a sequence wait, with its tenant if it has never run."""
+        if sequence.key[0] == 0:
+            super().push(sequence)
+            return
+        account = self._account(sequence.submit.tenant)
+        if account.number not in self._waiting:
+            others = [a.counter for a in self._waiting.values()]
+            account.counter = max(account.counter, min(others, default=self._last))
+            self._waiting[account.number] = account
+        sequence.payer = account.number
+        account.waiting[sequence.arrival] = sequence
+        self._count(sequence, 1)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take a waiting sequence out."""
+        if sequence.key[0] == 0:
+            super().remove(sequence)
+            return
+        account = self._waiting[sequence.payer]
+        del account.waiting[sequence.arrival]
+        if not account.waiting:
+            del self._waiting[account.number]
+            self._last = account.counter
+        self._count(sequence, -1)
+
+    def started(self, sequence: Sequence) -> None:
+        """Give it its place among those that run, for good."""
+        self._started += 1
+        sequence.key = (0, self._started)
+
+    def charge(self, sequence: Sequence, num_tokens: int) -> None:
+        """Count a prompt."""
+        self._add(sequence.payer, PROMPT_COST * num_tokens)
+
+    def sampled(self, payers: Ints) -> None:
+        """Count a step."""
+        numbers, counts = np.unique(payers, return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self._add(number, SAMPLED_COST * count)
+
+    def ahead(self, sequence: Sequence) -> tuple[int, int]:
+        """Those that have begun, and of every tenant about as many as of its own."""
+        number, tokens = len(self._items), sum(other.num_tokens for other in self._items)
+        own = self._accounts.get(sequence.submit.tenant)
+        turns = 1 + (len(own.waiting) if own is not None else 0)
+        for account in self._waiting.values():
+            count = len(account.waiting) if account is own else min(turns, len(account.waiting))
+            first = islice(account.waiting.values(), count)
+            number, tokens = number + count, tokens + sum(other.num_tokens for other in first)
+        return number, tokens
+
+    def layout(self) -> bytes:
+        """Counters too."""
+        counters = [(a.number, a.counter) for a in self._numbers.values()]
+        return super().layout() + repr((counters, self._last, self._started)).encode()
+
+    def _add(self, number: int, cost: float) -> None:
+        account = self._numbers.get(number)
+        if account is not None:
+            account.counter += cost / account.weight
+
+    def _account(self, tenant: str) -> Account:
+        account = self._accounts.get(tenant)
+        if account is None:
+            if len(self._accounts) >= _MOST_ACCOUNTS:
+                self._prune()
+            self._opened += 1
+            account = Account(self._opened, self._weights.get(tenant, 1.0))
+            self._accounts[tenant] = self._numbers[account.number] = account
+        return account
+
+    def _prune(self) -> None:
+        """Forget half of the accounts for which nobody waits."""
+        idle = [(a.counter, a.number, name) for name, a in self._accounts.items() if not a.waiting]
+        for _, number, name in sorted(idle)[: (len(idle) + 1) // 2]:
+            del self._accounts[name], self._numbers[number]

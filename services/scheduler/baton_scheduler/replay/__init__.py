@@ -1,0 +1,1 @@
+"""Recorded decisions: the flight recorder and the simulator."""

@@ -1,0 +1,192 @@
+"""The flight recorder: every event to a file, and the same decisions from the file again.
+
+The file is a sequence of frames, each a little-endian uint32 length and that many bytes of
+MessagePack: one `Header`, then one `Entry` per event. After each Tick the entry carries a digest
+of the state and of all decisions so far; `replay` compares.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+
+from baton.errors import SettingsError
+from baton.logs import logger
+from baton_scheduler.events import Decision, Event, Tick
+from baton_scheduler.options import Limits
+from baton_scheduler.state import State
+
+FORMAT = 5
+_LENGTH = struct.Struct("<I")
+_MAX_ENTRY = 128 * 1024 * 1024
+"""Bytes. No event is larger than a frame on the wire; a longer length means a damaged file."""
+
+log = logger(__name__)
+
+
+class Header(msgspec.Struct, frozen=True):
+    """First frame: how the state machine was set up."""
+
+    format: int
+    limits: Limits
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One event; `digest` is empty unless it is a Tick."""
+
+    event: Event
+    digest: bytes = b""
+
+
+class Verdict(NamedTuple):
+    """What a replay found."""
+
+    num_events: int
+    num_ticks: int
+    difference: int | None
+    """Number of the first event (from 1) whose digest differs; None when all agree."""
+    truncated: bool
+    """The file ends inside a frame, as after a crash; what came before it was compared."""
+
+
+class Trace:
+    """Running digest of decisions, joined with the state's own after each Tick."""
+
+    def __init__(self) -> None:
+        self._hash = blake2b(digest_size=16)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def after(self, event: Event, decisions: Iterable[Decision], state: State) -> bytes:
+        """Take decisions in. Returns the digest when the event is a Tick, else nothing."""
+        for decision in decisions:
+            self._hash.update(self._encoder.encode(decision))
+        if not isinstance(event, Tick):
+            return b""
+        self._hash.update(state.digest())
+        return self._hash.digest()
+
+
+class Recorder:
+    """Writes a recording, until it has `max_bytes`. A full disk ends it too, never the service."""
+
+    def __init__(self, path: Path, limits: Limits, max_bytes: int) -> None:
+        try:
+            self._file: BinaryIO | None = path.open("wb")
+        except OSError as error:
+            raise SettingsError(f"Cannot record to {path}: {error.strerror}.") from error
+        self._room = max_bytes
+        self._trace = Trace()
+        self._encoder = msgspec.msgpack.Encoder()
+        self._write(Header(FORMAT, limits))
+
+    def note(self, event: Event, decisions: Iterable[Decision], state: State) -> None:
+        """Write one event, after the state has applied it."""
+        if self._file is not None:
+            self._write(Entry(event, self._trace.after(event, decisions, state)))
+
+    def flush(self) -> None:
+        """Hand what was written to the operating system."""
+        if self._file is not None:
+            self._guard(self._file.flush)
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._file is not None:
+            self._guard(self._file.close)
+            self._file = None
+
+    def _write(self, frame: Header | Entry) -> None:
+        data = self._encoder.encode(frame)
+        self._room -= _LENGTH.size + len(data)
+        if self._room < 0:
+            log.warning("the recording has reached its size limit and ends here")
+            self.close()
+        elif self._file is not None:
+            file = self._file
+            self._guard(lambda: file.write(_LENGTH.pack(len(data)) + data))
+
+    def _guard(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except OSError as error:
+            log.error("the recording ends here: %s", error.strerror)
+            self._file = None
+
+
+def _frames(file: BinaryIO) -> Iterator[bytes | None]:
+    """The frames of a recording; None last when the file ends inside one."""
+    while head := file.read(_LENGTH.size):
+        if len(head) < _LENGTH.size:
+            yield None
+            return
+        (length,) = _LENGTH.unpack(head)
+        if length > _MAX_ENTRY:
+            raise SettingsError("This is not a recording, or it is damaged.")
+        body = file.read(length)
+        if len(body) < length:
+            yield None
+            return
+        yield body
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[tuple[Header, Iterator[bytes | None]]]:
+    """Header and entries of a recording. Raises `SettingsError` when it is none of this format."""
+    try:
+        with path.open("rb") as file:
+            frames = _frames(file)
+            yield _header(frames), frames
+    except OSError as error:
+        raise SettingsError(f"Cannot read {path}: {error.strerror}.") from error
+    except msgspec.MsgspecError as error:
+        raise SettingsError(f"{path} is not a recording, or it is damaged: {error}") from error
+
+
+def _header(frames: Iterator[bytes | None]) -> Header:
+    first = next(frames, None)
+    if first is None:
+        raise SettingsError("The recording is empty.")
+    header = msgspec.msgpack.decode(first, type=Header)
+    if header.format != FORMAT:
+        raise SettingsError(f"The recording has format {header.format}, this version {FORMAT}.")
+    return header
+
+
+def load(path: Path) -> tuple[Limits, list[Event]]:
+    """Limits and events of a recording; a torn last frame is left out.
+
+    Raises `SettingsError` when the file cannot be read or is no recording of this format.
+    """
+    with _reading(path) as (header, frames):
+        entries = msgspec.msgpack.Decoder(Entry)
+        return header.limits, [entries.decode(frame).event for frame in frames if frame]
+
+
+def replay(path: Path) -> Verdict:
+    """Apply the events of a recording to a new state and compare digests.
+
+    Raises `SettingsError` when the file cannot be read or is no recording of this format.
+    """
+    with _reading(path) as (header, frames):
+        return _replay(header, frames)
+
+
+def _replay(header: Header, frames: Iterator[bytes | None]) -> Verdict:
+    state, trace, entries = State(header.limits), Trace(), msgspec.msgpack.Decoder(Entry)
+    num_events = num_ticks = 0
+    for frame in frames:
+        if frame is None:
+            return Verdict(num_events, num_ticks, None, truncated=True)
+        entry = entries.decode(frame)
+        num_events += 1
+        num_ticks += isinstance(entry.event, Tick)
+        digest = trace.after(entry.event, state.apply(entry.event), state)
+        if digest != entry.digest:
+            return Verdict(num_events, num_ticks, num_events, truncated=False)
+    return Verdict(num_events, num_ticks, None, truncated=False)

@@ -1,0 +1,381 @@
+"""A recorded run again under another order of service, or with another placement: what it would
+have meant, and for whom.
+
+The recording says when each sequence arrived, which tokens it made and how long steps took. What
+it cannot say is how workers would have answered plans that were never sent. So both, the recorded
+way and the other, are simulated alike:
+
+- a worker is busy while it has a plan; a step lasts a + b * tokens seconds, fitted by least squares
+  to all recorded steps; a transfer of keys likewise, by its tokens;
+- a sequence makes the tokens that it made in the recording, and ends after them if it was stopped
+  or aborted there; one that the recording does not finish goes on to its `max_tokens`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from baton.errors import SettingsError
+from baton.protocol import Plan, Pull, Pulled, Result, Tokens
+from baton.protocol.token_columns import pack, unpack
+from baton_scheduler.events import (
+    Aborted,
+    Arrived,
+    Clock,
+    Closing,
+    Decision,
+    Dispatch,
+    Event,
+    Settled,
+    Tell,
+    Tick,
+    Transferred,
+    WorkerJoined,
+    WorkerLeft,
+)
+from baton_scheduler.options import Limits
+from baton_scheduler.placement.placement import token_bytes
+from baton_scheduler.placement.policies import PLACEMENTS
+from baton_scheduler.queueing.policies import ORDERS
+from baton_scheduler.replay.recorder import load
+from baton_scheduler.state import State
+
+_FILLER = 0
+"""Token of a sequence after what the recording knows of it."""
+_MOST_TURNS = 10_000_000
+"""Of a simulation: work that never ends is an error, not a hang."""
+
+
+class Figures(NamedTuple):
+    """What a way to run a load comes to."""
+
+    hits: float
+    """Share of the prompts' tokens that were found in a prefix cache."""
+    mean: float
+    """Seconds to the first token."""
+    p95: float
+    """The same, of which one in twenty takes longer."""
+    moved: int
+    """Tokens whose keys went from one worker to another."""
+
+
+class Comparison(NamedTuple):
+    """The recorded way and the other."""
+
+    names: tuple[str, str]
+    changes: list[Change]
+    """One per tenant that had a token under both."""
+    figures: tuple[Figures, Figures]
+
+
+class Change(NamedTuple):
+    """One tenant's mean time to first token, in seconds, under two orders."""
+
+    tenant: str
+    requests: int
+    before: float
+    after: float
+
+
+@dataclass
+class Script:
+    """What the recording knows. Sequences are numbered in the order of their arrival."""
+
+    logs: list[list[int]] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)
+    """Those that end after their log: they were stopped, or aborted in mid-answer."""
+    inputs: list[tuple[float, Event]] = field(default_factory=list)
+    """What happened from outside and when, without ticks and results."""
+    step: tuple[float, float] = (0.0, 0.0)
+    """Seconds of a step: at least, and more per token."""
+    pull: tuple[float, float] = (0.0, 0.0)
+    """The same of a transfer."""
+
+
+def compare(path: Path, *, order: str = "", placement: str = "") -> Comparison:
+    """Simulate a recording as it was, and with another order, another placement or both.
+
+    Raises `SettingsError` when the file is no recording, or a name is unknown.
+    """
+    limits, events = load(path)
+    order = ORDERS.check(order or limits.order)
+    placement = PLACEMENTS.check(placement or limits.placement)
+    script = learn(limits, events)
+    other = msgspec.structs.replace(limits, order=order, placement=placement)
+    runs = [Simulation(each, script) for each in (limits, other)]
+    before, after = (run.run() for run in runs)
+    tenants = {tenant for tenant, _ in before.values()}
+    return Comparison(
+        names=(_name(limits), _name(other)),
+        changes=[_change(tenant, before, after) for tenant in sorted(tenants)],
+        figures=(runs[0].figures(), runs[1].figures()),
+    )
+
+
+def _name(limits: Limits) -> str:
+    return f"{limits.order}, {limits.placement}"
+
+
+Waits = dict[int, tuple[str, float]]
+"""sequence -> (tenant, seconds from its arrival to its first token)"""
+
+
+def _change(tenant: str, before: Waits, after: Waits) -> Change:
+    both = [n for n, (whose, _) in before.items() if whose == tenant and n in after]
+    if not both:
+        return Change(tenant, 0, float("nan"), float("nan"))
+    means = (fmean(waits[n][1] for n in both) for waits in (before, after))
+    return Change(tenant, len(both), *means)
+
+
+def learn(limits: Limits, events: Iterable[Event]) -> Script:
+    """Apply the recorded events once, and take down what a simulation needs."""
+    state, script, numbers = State(limits), Script(), dict[tuple[str, int], int]()
+    sizes: dict[tuple[str, int], int] = {}
+    steps: list[tuple[int, int]] = []
+    pulls: list[tuple[int, int]] = []
+    for event in events:
+        if isinstance(event, Settled):
+            size = sizes.pop((event.worker, event.result.step), 0)
+            steps += [(size, event.result.duration_us)] if size else []
+        elif isinstance(event, Transferred):
+            size = sizes.pop((event.worker, -event.pulled.id), 0)
+            pulls += [(size, event.pulled.duration_us)] if size and not event.pulled.reason else []
+        elif isinstance(event, Aborted):
+            _abort(script, numbers, event, state.now)
+        elif not isinstance(event, (Tick, Clock, Closing)):
+            script.inputs.append((state.now, event))
+        if isinstance(event, Arrived):
+            numbers[event.gateway, event.submit.handle] = len(script.logs)
+            script.logs.append(_log(event))
+        for decision in state.apply(event):
+            if isinstance(decision, Dispatch):
+                sizes |= _sizes(decision.worker, decision.message)
+            elif isinstance(decision.message, Pull):
+                pull = decision.message
+                sizes[decision.worker, -pull.id] = pull.end - pull.start
+            elif isinstance(decision.message, Tokens):
+                _write(script, numbers, decision.gateway, decision.message)
+    if not steps:
+        raise SettingsError("No step ends in this recording: a worker's speed is not known.")
+    script.step = _fit(steps)
+    script.pull = _fit(pulls) if pulls else (0.0, 0.0)
+    return script
+
+
+def _sizes(worker: str, plan: Plan) -> dict[tuple[str, int], int]:
+    """Tokens of each step of a plan."""
+    sizes = {(worker, plan.step): sum(unpack(plan.counts, "I"))}
+    turns = unpack(plan.turns, "I")
+    for turn in range(1, plan.steps):
+        sizes[worker, plan.step + turn] = sum(number > turn for number in turns)
+    return sizes
+
+
+def _log(event: Arrived) -> list[int]:
+    try:
+        return unpack(event.submit.log).tolist()
+    except ValueError:  # The state refuses it too.
+        return []
+
+
+def _abort(script: Script, numbers: dict[tuple[str, int], int], event: Aborted, now: float) -> None:
+    """One with tokens is aborted for what they say; one without, for the time it takes."""
+    silent = []
+    for handle in unpack(event.handles, "I"):
+        number = numbers.get((event.gateway, handle))
+        if number is not None and script.logs[number]:
+            script.ended.add(number)
+        else:
+            silent.append(handle)
+    if silent:
+        script.inputs.append((now, Aborted(event.gateway, pack(silent, "I"))))
+
+
+def _write(
+    script: Script, numbers: dict[tuple[str, int], int], gateway: str, message: Tokens
+) -> None:
+    for handle, token in zip(unpack(message.handles, "I"), unpack(message.tokens), strict=True):
+        script.logs[numbers[gateway, handle]].append(token)
+    stopped = [handle for handle, reason in message.finished.items() if reason == "stop"]
+    script.ended.update(numbers[gateway, handle] for handle in stopped)
+
+
+def _fit(steps: list[tuple[int, int]]) -> tuple[float, float]:
+    """(seconds at least, and per token) from (tokens, microseconds) of each."""
+    tokens, micros = np.array(steps, np.float64).T
+    spread = float(tokens.var())
+    slope = float(((tokens - tokens.mean()) * micros).mean()) / spread if spread else 0.0
+    slope = max(0.0, slope)
+    base = float(micros.mean() - slope * tokens.mean())
+    return max(base, 1.0) / 1e6, slope / 1e6
+
+
+@dataclass
+class _Slot:
+    number: int
+    num_prompt: int
+    done: bool = False
+
+
+@dataclass
+class _Worker:
+    """A simulated worker: what it was told, and nothing of what it computes."""
+
+    epoch: int
+    token_bytes: float
+    plans: deque[Plan] = field(default_factory=deque)
+    slots: dict[int, _Slot] = field(default_factory=dict)
+    busy: bool = False
+
+    def step(self, script: Script, duration_us: int) -> Result:
+        """Run the next plan by the script."""
+        plan = self.plans.popleft()
+        for slot in unpack(plan.release, "I"):
+            del self.slots[slot]
+        for new in plan.enter:
+            self.slots[new.slot] = _Slot(int(new.request), new.num_prompt)
+        rows, first, tokens, finished = self._run(plan, script)
+        return Result(
+            epoch=plan.epoch,
+            step=plan.step,
+            rows=pack(rows, "I"),
+            first=pack(first, "I"),
+            counts=b"\x01" * len(rows),
+            tokens=pack(tokens),
+            finished=finished,
+            duration_us=duration_us,
+        )
+
+    def _run(
+        self, plan: Plan, script: Script
+    ) -> tuple[list[int], list[int], list[int], dict[int, str]]:
+        """Slots that sample, index and token of each, and those that end."""
+        rows, first, tokens, finished = list[int](), list[int](), list[int](), dict[int, str]()
+        ends = np.frombuffer(plan.starts, "<u4") + np.frombuffer(plan.counts, "<u4")
+        columns = (unpack(plan.rows, "I"), ends.tolist(), plan.samples)
+        for row, end, samples in zip(*columns, strict=True):
+            slot = self.slots[row]
+            if slot.done or not samples:
+                continue
+            log, index = script.logs[slot.number], end - slot.num_prompt
+            rows.append(row)
+            first.append(index)
+            tokens.append(log[index] if index < len(log) else _FILLER)
+            if slot.number in script.ended and index >= len(log) - 1:
+                slot.done, finished[row] = True, "stop"
+        return rows, first, tokens, finished
+
+
+class Simulation:
+    """A state, its workers, and the times at which things happen to them."""
+
+    def __init__(self, limits: Limits, script: Script) -> None:
+        # A plan of several steps changes nobody's turn, it would only have to be cut here.
+        self._state, self._script = State(msgspec.structs.replace(limits, max_steps=1)), script
+        self._inputs = deque(script.inputs)
+        self._workers: dict[str, _Worker] = {}
+        self._steps: list[tuple[float, int, str, int, float]] = []
+        """Steps that run, by their ends: (end, number, worker, epoch, seconds)."""
+        self._pulls: list[tuple[float, int, str, Pulled]] = []
+        """Transfers under way, by their ends: (end, number, worker, what it will say)."""
+        self._begun = 0
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._arrivals: list[tuple[str, float]] = []
+        """(tenant, time) by number."""
+        self._waits: Waits = {}
+
+    def run(self) -> Waits:
+        """How long every sequence that came to a token waited for its first one."""
+        for _ in range(_MOST_TURNS):
+            queues = (self._inputs, self._steps, self._pulls)
+            times = [queue[0][0] for queue in queues if queue]
+            if not times:
+                return self._waits
+            self._turn(min(times))
+        raise SettingsError("The simulation does not come to an end.")
+
+    def _turn(self, now: float) -> None:
+        """All that happens at one moment, then the plans of this moment."""
+        self._apply(Tick(now))
+        while self._inputs and self._inputs[0][0] <= now:
+            self._input(self._inputs.popleft()[1])
+        while self._steps and self._steps[0][0] <= now:
+            _, _, name, epoch, seconds = heapq.heappop(self._steps)
+            worker = self._workers.get(name)
+            if worker is not None and worker.epoch == epoch:
+                worker.busy = False
+                self._apply(Settled(name, worker.step(self._script, round(seconds * 1e6))))
+        while self._pulls and self._pulls[0][0] <= now:
+            _, _, name, pulled = heapq.heappop(self._pulls)
+            self._apply(Transferred(name, pulled))
+        self._apply(Tick(now))
+        for name, worker in self._workers.items():
+            if worker.plans and not worker.busy:
+                self._begin(name, worker)
+
+    def _input(self, event: Event) -> None:
+        if isinstance(event, WorkerJoined):
+            self._workers[event.name] = _Worker(event.epoch, token_bytes(event.info))
+        elif isinstance(event, WorkerLeft):
+            self._workers.pop(event.name, None)
+        elif isinstance(event, Arrived):
+            number = len(self._arrivals)
+            self._numbers[event.gateway, event.submit.handle] = number
+            self._arrivals.append((event.submit.tenant, self._state.now))
+            submit = msgspec.structs.replace(event.submit, request=str(number))
+            event = Arrived(event.gateway, submit, deadline_ms=event.deadline_ms)
+        self._apply(event)
+
+    def _apply(self, event: Event) -> None:
+        for decision in self._state.apply(event):
+            self._take(decision)
+
+    def _take(self, decision: Decision) -> None:
+        if isinstance(decision, Dispatch):
+            self._workers[decision.worker].plans.append(decision.message)
+        elif isinstance(decision, Tell):
+            if isinstance(decision.message, Pull):
+                self._transfer(decision.worker, decision.message)
+        elif isinstance(decision.message, Tokens):
+            for handle in unpack(decision.message.handles, "I"):
+                number = self._numbers[decision.gateway, handle]
+                tenant, since = self._arrivals[number]
+                self._waits.setdefault(number, (tenant, self._state.now - since))
+
+    def _transfer(self, name: str, pull: Pull) -> None:
+        least, per_token = self._script.pull
+        tokens = pull.end - pull.start
+        seconds = least + per_token * tokens
+        size = round(tokens * self._workers[name].token_bytes)
+        pulled = Pulled(pull.epoch, pull.id, "", size, round(seconds * 1e6))
+        self._begun += 1
+        heapq.heappush(self._pulls, (self._state.now + seconds, self._begun, name, pulled))
+
+    def figures(self) -> Figures:
+        """What it came to, once it has run."""
+        waits = sorted(seconds for _, seconds in self._waits.values()) or [float("nan")]
+        counters = self._state.counters
+        return Figures(
+            hits=counters.prefix_hits / max(1, counters.prefix_queries),
+            mean=fmean(waits),
+            p95=waits[int(0.95 * (len(waits) - 1))],
+            moved=self._state.moves.moved_tokens,
+        )
+
+    def _begin(self, name: str, worker: _Worker) -> None:
+        least, per_token = self._script.step
+        seconds = least + per_token * sum(unpack(worker.plans[0].counts, "I"))
+        self._begun += 1
+        end = self._state.now + seconds
+        heapq.heappush(self._steps, (end, self._begun, name, worker.epoch, seconds))
+        worker.busy = True

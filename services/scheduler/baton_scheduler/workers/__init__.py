@@ -1,0 +1,1 @@
+"""What the scheduler knows of each worker."""

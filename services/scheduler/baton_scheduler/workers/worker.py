@@ -1,0 +1,316 @@
+"""One worker as the scheduler knows it: what it can take, and what it runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import msgspec
+import numpy as np
+
+from baton.kv.page_groups import PageGroups
+from baton.protocol import Kept, Result, Role, WorkerInfo
+from baton_scheduler.kv.allocator import Starts
+from baton_scheduler.kv.block_table import flat
+from baton_scheduler.kv.hash_sync import Told
+from baton_scheduler.kv.host_cache import Host
+from baton_scheduler.kv.kv_manager import Keys
+from baton_scheduler.kv.page_pool import PagePool
+from baton_scheduler.kv.transfer_pages import Loans
+from baton_scheduler.sequence import Sequence
+from baton_scheduler.slot_table import Batch, Ints
+from baton_scheduler.workers.cost_model import Pace
+from baton_scheduler.workers.in_flight import Flight, Flights
+from baton_scheduler.workers.meters import Meter, Pulse
+
+_WIDEST_PAGE = 256
+"""Tokens: no worker has larger pages."""
+_NOTHING: Mapping[int, bytes] = MappingProxyType({})
+
+
+def _average(before: float, latest: float) -> float:
+    return 0.9 * before + 0.1 * latest if before else latest
+
+
+class Worker:
+    """Its pages, its slots, its steps in flight.
+
+    `names` are those of pages that it still holds from an earlier epoch; `ValueError` says that it
+    has no such pages. `max_batch_tokens` is the scheduler's bound on the new tokens of a step. One
+    that runs whole texts and nothing else has its own: no prefix is of use to another text, and no
+    decode row waits for a long step.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        epoch: int,
+        info: WorkerInfo,
+        max_batch_tokens: int,
+        *,
+        caching: bool,
+        names: Mapping[int, bytes] = _NOTHING,
+    ) -> None:
+        encodes = _only_encodes(info)
+        self.name, self.epoch, self.info = name, epoch, info
+        most = info.max_batch_tokens
+        self.budget = most if encodes else min(max_batch_tokens, most)
+        """Most new tokens in one step."""
+        self.groups = PageGroups(info.windows or (info.window,), info.page_size, self.budget)
+        self.max_length = self.groups.longest(info.num_pages, info.max_length)
+        """Longest sequence that fits here when it is alone."""
+        self.caching = caching and not encodes
+        self.pool = PagePool(info.num_pages, _host(info) if self.caching else None)
+        self._told = Told()
+        if self.caching:
+            self.pool.adopt(names)
+            self._told.assume(self.pool.index)
+        self.batch = Batch(info.max_rows, len(self.groups))
+        self.keys = Keys(self.pool, self.batch, self.groups, caching=self.caching)
+        self.starts = Starts(self.keys, self._worth)
+        self.loans = Loans(self.keys)
+        self.flights = Flights()
+        self.draining = False
+        self.settled = 0.0
+        """When its last result was settled."""
+        self.steps = 0
+        self.step_ms = 0.0
+        self.gap_ms = 0.0
+        """Moving average of the time that its device waits between two steps."""
+        self.tokens = Meter()
+        self.pulse = Pulse()
+        self.pace = Pace()
+        """Tokens and seconds of steps."""
+        self.swaps = Pace()
+        """Pages and seconds of swaps."""
+
+    @property
+    def max_running(self) -> int:
+        """Every running sequence decodes in every step, so there are never more than the budget."""
+        return min(self.info.max_rows, self.budget)
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Since when the worker owes a result; None when it owes none."""
+        return max(self.flights.first.sent, self.settled) if self.flights else None
+
+    @property
+    def load(self) -> tuple[float, int, str]:
+        """Lower is better for a new sequence."""
+        return (len(self.batch) / self.max_running, -self.pool.num_free, self.name)
+
+    # What it can take.
+
+    def fits(self, sequence: Sequence) -> bool:
+        """Whether the sequence and one more token could ever run here."""
+        if sequence.whole and sequence.num_tokens > self.budget:
+            return False
+        return sequence.num_tokens + (not sequence.scores_only) <= self.max_length
+
+    def has_room(self, sequence: Sequence) -> bool:
+        """Whether the sequence can start now.
+
+        One free page in every group stays for every running sequence, so that a newcomer is not
+        preempted before it has run for a while; and no more prompts are taken than one step can
+        begin.
+        """
+        reserve = len(self.batch) * len(self.groups)
+        return (
+            not self.draining
+            and len(self.batch) < self.max_running
+            and self.batch.backlog < self.budget
+            and self._missing_pages(sequence) + reserve <= self.pool.num_free
+        )
+
+    def _missing_pages(self, sequence: Sequence) -> int:
+        """How many of the pages that can be taken a sequence would need, at most."""
+        missing, total = 0, self.keys.num_blocks(sequence.num_tokens)
+        for group, table in enumerate(self.keys.known(sequence)):
+            if self.groups.windows[group]:
+                missing += self.keys.end(sequence, group, table.end, total) - table.first
+            else:
+                missing += total - sum(self.pool.references(page) > 0 for page in table.pages)
+        return missing
+
+    def yielding(
+        self, sequence: Sequence, outranks: Callable[[Sequence, Sequence], bool]
+    ) -> list[int]:
+        """The fewest slots, from the last in the order of service, whose sequences it outranks and
+        without which it could start; empty when that is not enough."""
+        batch, slots = self.batch, self.batch.occupied()
+        if self.draining or not self.fits(sequence):
+            return []
+        known = set(flat(self.keys.known(sequence)))
+        free, backlog = self.pool.num_free, batch.backlog
+        needed = self._missing_pages(sequence)
+        slots.sort(key=lambda slot: batch.at(slot).key, reverse=True)
+        for number, slot in enumerate(slots, start=1):
+            if not outranks(sequence, batch.at(slot)):
+                break
+            own = (page for page in flat(batch.tables(slot)) if page not in known)
+            free += sum(self.pool.references(page) == 1 for page in own)
+            backlog -= max(0, int(batch.known[slot] - batch.planned[slot]))
+            reserve = (len(slots) - number) * len(self.groups)
+            if backlog < self.budget and needed + reserve <= free:
+                return slots[:number]
+        return []
+
+    def seconds(self, num_tokens: int) -> float | None:
+        """When a prompt would have its first token here if it and what is before it in the queue
+        had so many tokens together, and slots and pages enough; None before any was measured."""
+        if not self.pace.known:
+            return None
+        tokens = self.batch.backlog + num_tokens
+        room = max(1, self.budget - len(self.batch))
+        steps = -(-tokens // room) + len(self.flights)
+        return self.pace.seconds(tokens + steps * len(self.batch), steps)
+
+    def _worth(self, num_pages: int, num_blocks: int) -> bool:
+        """Whether host pages are brought back sooner than so many blocks are computed again; yes
+        until both have been measured."""
+        if not (self.pace.known and self.swaps.known):
+            return True
+        compute = self.pace.line[1] * num_blocks * self.info.page_size
+        return self.swaps.seconds(num_pages, 1) <= compute
+
+    # Sequences come and go.
+
+    def place(self, sequence: Sequence, gateway: int) -> int:
+        """Start a sequence. Returns how many tokens of it are in known pages."""
+        slot, hit = self.starts.place(sequence, gateway, self.max_length)
+        sequence.place(self.name, slot)
+        return hit
+
+    def evict(self, slot: int, *, broken: bool = False) -> Sequence:
+        """Stop a sequence: its slot and pages are free at once, its log is kept.
+
+        Of a broken one nobody reuses anything.
+        """
+        if not broken:
+            self.keys.keep_tail(slot)
+        self.starts.cancel(slot)
+        sequence, pages = self.batch.remove(slot)
+        if broken:
+            self.pool.disown(pages)
+        self.pool.give(pages)
+        sequence.leave()
+        return sequence
+
+    def withdraw(self, slot: int) -> Sequence:
+        """Stop a sequence that the worker would go on with."""
+        self.flights.wasteful = True
+        return self.evict(slot)
+
+    def assign(self, role: Role) -> list[Sequence]:
+        """Run other legs from now on. Returns sequences that have left, to be placed again.
+
+        A worker that passes sequences on does without host memory (see `_host`), also when it is
+        asked to do everything again: those that were to be brought back from there leave.
+        """
+        self.info = msgspec.structs.replace(self.info, role=role)
+        if self.pool.host is None or role == "both":
+            return []
+        waiting = [self.evict(slot) for slot in list(self.batch.incoming)]
+        self.pool.host = None
+        return waiting
+
+    def shed(self, *, slack: bool = True) -> None:
+        """Give back the pages that no token to come can see.
+
+        A worker that passes sequences on keeps some `slack`: who takes one over goes on behind a
+        whole page of its own, of whatever size.
+        """
+        passing = self.draining or self.info.role == "prefill"
+        self.keys.shed(_WIDEST_PAGE - 1 if passing and slack else 0)
+
+    def news(self, now: float) -> Kept | None:
+        """What to tell it of names that its pages have got or lost."""
+        return self._told.news(self.pool.index, self.epoch, now)
+
+    # Steps.
+
+    def shorten(self, until: int) -> None:
+        """The last plan ends with step `until`: rows stand where they did before what it spares.
+
+        Raises `WireError` when the worker cannot have meant this plan.
+        """
+        batch = self.batch
+        for flight in self.flights.end(until):
+            rows = flight.rows[flight.owners[flight.rows] == batch.grant[flight.rows]]
+            batch.planned[rows] -= 1
+        self.recount(np.flatnonzero(batch.leaps & (batch.planned >= batch.known)))
+
+    def recount(self, slots: Ints) -> None:
+        """Where decode rows that leap will stand if each of their steps in flight takes a token.
+
+        A guess: the worker, which alone knows where they are, takes as many as are forced, and
+        none for want of a page. The last result of those in flight makes it exact.
+        """
+        if not len(slots):
+            return
+        batch, due = self.batch, self.batch.written(slots)
+        for flight in self.flights:
+            mine = flight.owners[slots] == batch.grant[slots]
+            due = due + (mine & np.isin(slots, flight.sampling))
+        most = np.minimum(batch.limit[slots], batch.capacity[slots])
+        batch.planned[slots] = np.clip(due, batch.known[slots], most)
+
+    def note(self, flight: Flight, num_sampled: int, result: Result, now: float) -> None:
+        """Count a step whose result has come. One that only released says nothing about speed."""
+        self.steps += 1
+        if flight.sent <= self.settled:  # Its rows did not wait for a plan.
+            self.pulse.stepped(now - self.settled, len(flight.sampling), num_sampled)
+        self.settled = now
+        self.tokens.add(num_sampled)
+        self.pulse.computed.add(flight.num_tokens)
+        if flight.num_tokens:
+            self.step_ms = _average(self.step_ms, result.duration_us / 1000)
+            self.pace.add(flight.num_tokens, (result.duration_us - result.swap_us) / 1e6)
+            self.gap_ms = _average(self.gap_ms, result.gap_us / 1000)
+        if flight.num_swapped:
+            self.swaps.add(flight.num_swapped, result.swap_us / 1e6)
+
+    def tick(self, now: float) -> None:
+        """Let time pass for what it counts."""
+        self.tokens.tick(now)
+        self.pulse.computed.tick(now)
+
+    def check(self) -> None:
+        """Assert that sequences hold exactly the held pages, and share only full, named ones."""
+        self.pool.check()
+        self.batch.check()
+        batch, slots = self.batch, self.batch.occupied()
+        tables = Counter(page for slot in slots for page in flat(batch.tables(slot)))
+        sources = Counter(page for pages in batch.sources.values() for page in pages)
+        held = tables + Counter(self.loans) + sources
+        assert len(held) == self.pool.num_held
+        assert all(self.pool.references(page) == count for page, count in held.items())
+        for slot in slots:
+            ends = [table.end for table in batch.tables(slot)]
+            assert min(ends) * self.info.page_size == batch.capacity[slot]
+            written = int(batch.named[slot])
+            writable = flat(table.since(written) for table in batch.tables(slot))
+            assert all(tables[page] == 1 for page in writable), "a shared page may be written"
+            self._check_seen(slot)
+        for slot, pages in batch.sources.items():
+            assert not batch.entered[slot] and all(page in self.pool.index for page in pages)
+            assert not set(pages) & set(flat(batch.tables(slot))), "a page is copied to itself"
+
+    def _check_seen(self, slot: int) -> None:
+        """Assert that a sequence holds what its next token sees, and nothing from before that."""
+        length = int(max(self.batch.settled[slot], self.batch.hit[slot]))
+        for group, table in enumerate(self.batch.tables(slot)):
+            assert table.first <= self.groups.first(group, length), "a page is missing"
+            assert table.pages, "a sequence has no page to stand for those that it let go"
+
+
+def _host(info: WorkerInfo) -> Host | None:
+    """Pages that pass between workers may be written at any time, so those are not swapped."""
+    return Host(info.host_pages) if info.host_pages and info.role == "both" else None
+
+
+def _only_encodes(info: WorkerInfo) -> bool:
+    """It runs whole sequences and nothing else."""
+    pooling = info.pooling
+    return pooling is not None and pooling.reach == "whole" and not pooling.generates

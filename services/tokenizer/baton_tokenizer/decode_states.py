@@ -1,0 +1,180 @@
+"""The sequences that are being decoded, of all gateways."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from baton.errors import WireError
+from baton.protocol import Decode, DecodeOpen, Text
+from baton.protocol.token_columns import pack, unpack
+from baton_tokenizer.detokenize import Alphabet, Stream
+from baton_tokenizer.stops import Stops
+
+
+class Spoken(NamedTuple):
+    """What some tokens added to a sequence."""
+
+    text: str
+    """Final text."""
+    ends: tuple[int, ...]
+    """Per token, the number of characters that are final after it, from the log's beginning."""
+
+
+class Decoding:
+    """One sequence on its way from tokens to text."""
+
+    __slots__ = ("_stops", "_stream", "consumed", "given")
+
+    def __init__(self, alphabet: Alphabet, open: DecodeOpen) -> None:
+        """Start after `open.log`, whose text is not given again."""
+        tail = unpack(open.prompt_tail)
+        self._stream = Stream(alphabet, skip_special=open.skip_special, prompt_tail=tail)
+        self._stops = Stops(open.stops, open.include_stop) if open.stops else None
+        self.consumed = 0
+        """Tokens of the log."""
+        self.given = 0
+        """Characters of final text."""
+        self.push(unpack(open.log), last=False)
+
+    @property
+    def stopped(self) -> str | None:
+        """The stop string that ended the sequence."""
+        return self._stops.matched if self._stops else None
+
+    def push(self, tokens: Sequence[int], *, last: bool) -> Spoken:
+        """Decode tokens; when they are the `last`, also give what was kept back."""
+        if len(tokens) == 1 and not last and self._stops is None:
+            return self._one(tokens[0])
+        texts: list[str] = []
+        ends: list[int] = []
+        for token in tokens:
+            if self.stopped:
+                break
+            text = self._stream.push(token)
+            self.consumed += 1
+            if text:
+                self._give(text, texts)
+            ends.append(self.given)
+        if last and not self.stopped:
+            self._finish(texts)
+            ends[-1:] = [self.given] * len(ends[-1:])
+        return Spoken("".join(texts), tuple(ends))
+
+    def _one(self, token: int) -> Spoken:
+        """What `push` gives for what nearly every row is: one more token of a sequence without stop
+        strings."""
+        text = self._stream.push(token)
+        self.consumed += 1
+        self.given += len(text)
+        return Spoken(text, (self.given,))
+
+    def _give(self, text: str, texts: list[str]) -> None:
+        if self._stops is not None:
+            text = self._stops.push(text)
+        self.given += len(text)
+        texts.append(text)
+
+    def _finish(self, texts: list[str]) -> None:
+        self._give(self._stream.flush(), texts)
+        held = "" if self._stops is None else self._stops.flush()
+        self.given += len(held)
+        texts.append(held)
+
+
+class _Row(NamedTuple):
+    """One row of a Decode."""
+
+    handle: int
+    first: int
+    tokens: Sequence[int]
+    last: bool
+
+
+def _rows(message: Decode) -> Iterator[_Row]:
+    """Cut the columns into rows. Raises `WireError` when they do not fit together."""
+    try:
+        handles, first = unpack(message.handles, "I"), unpack(message.first, "I")
+        counts, last = unpack(message.counts, "B"), unpack(message.last, "B")
+        tokens = unpack(message.tokens)
+    except ValueError as error:
+        raise WireError(f"a column of Decode is cut off: {error}") from error
+    if not len(handles) == len(first) == len(counts) == len(last) or sum(counts) != len(tokens):
+        raise WireError("the columns of Decode differ in length")
+    at = 0
+    for handle, start, count, end in zip(handles, first, counts, last, strict=True):
+        yield _Row(handle, start, tokens[at : at + count], bool(end))
+        at += count
+
+
+class Sequences:
+    """Decode state by gateway and handle, bounded: the longest unused is forgotten.
+
+    A forgotten sequence is no loss: its next row is answered with `unknown`, and the gateway
+    opens it again with its log.
+    """
+
+    def __init__(self, alphabet: Alphabet, limit: int) -> None:
+        self._alphabet = alphabet
+        self._limit = limit
+        self._states: OrderedDict[tuple[bytes, int], Decoding] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def decode(self, peer: bytes, message: Decode) -> Text:
+        """Open, decode and close as the message says. Raises `WireError` for broken columns."""
+        rows = list(_rows(message))
+        for opening in message.open:
+            self._open(peer, opening)
+        handles: list[int] = []
+        following: list[int] = []
+        spoken: list[Spoken] = []
+        stopped: dict[int, str] = {}
+        unknown: list[int] = []
+        for row in rows:
+            state = self._find(peer, row)
+            if state is None:
+                unknown.append(row.handle)
+                continue
+            handles.append(row.handle)
+            spoken.append(state.push(row.tokens[state.consumed - row.first :], last=row.last))
+            following.append(state.consumed)
+            if state.stopped is not None:
+                stopped[row.handle] = state.stopped
+            if row.last or state.stopped is not None:
+                del self._states[peer, row.handle]
+        for handle in unpack(message.close, "I"):
+            self._states.pop((peer, handle), None)
+        return Text(
+            handles=pack(handles, "I"),
+            next=pack(following, "I"),
+            texts=tuple(s.text for s in spoken),
+            stopped=stopped,
+            unknown=pack(unknown, "I"),
+            ends=tuple(s.ends for s in spoken),
+        )
+
+    def drop(self, peer: bytes) -> None:
+        """Forget everything of a gateway that is gone."""
+        for key in [key for key in self._states if key[0] == peer]:
+            del self._states[key]
+
+    def _open(self, peer: bytes, opening: DecodeOpen) -> None:
+        self._states[peer, opening.handle] = Decoding(self._alphabet, opening)
+        self._states.move_to_end((peer, opening.handle))
+        if len(self._states) > self._limit:
+            self._states.popitem(last=False)
+
+    def _find(self, peer: bytes, row: _Row) -> Decoding | None:
+        """The state of a row, or None when it is lost or tokens are missing before the row."""
+        key = (peer, row.handle)
+        state = self._states.get(key)
+        if state is None:
+            return None
+        if row.first > state.consumed:
+            del self._states[key]
+            return None
+        self._states.move_to_end(key)
+        return state

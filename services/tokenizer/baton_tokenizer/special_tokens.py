@@ -1,0 +1,103 @@
+"""Special tokens that a client only talks about.
+
+A client may write "<|im_end|>" in a message. In the prompt this must be text: were it encoded
+as the token, the client could end its turn and speak as the system. So every special token has
+a second spelling that no client can know (a random prefix, new in each process), a second
+encoder knows the tokens by that spelling alone, and the template's own tokens are respelled
+before a prompt that also holds a client's look-alikes is encoded.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from baton_tokenizer.vocabulary.tokenizer_json import compile_spec
+
+_PRIVATE = range(0xF0000, 0xFFFFE)
+"""Plane 15, private use: no normalizer touches it."""
+
+
+def nonce() -> str:
+    """Four random private-use characters: 64 bits that a client cannot guess."""
+    return "".join(chr(secrets.choice(_PRIVATE)) for _ in range(4))
+
+
+class Literal:
+    """The special tokens of a vocabulary, where text mentions them, and how to encode that text."""
+
+    def __init__(self, spec: Mapping[str, Any], specials: Collection[str]) -> None:
+        # A token of one character cannot be told from that character: it stays as it is.
+        self._specials = frozenset(s for s in specials if len(s) > 1)
+        self._prefix = nonce()
+        longest_first = sorted(self._specials, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self._beginnings = frozenset(s[:k] for s in self._specials for k in range(1, len(s)))
+        self._longest = max(map(len, self._specials), default=0)
+        self.tokenizer = compile_spec(_respell(spec, self._specials, self._prefix))
+        """The encoder for which the plain spelling of a special token is ordinary text."""
+
+    def mentions(self, text: str) -> Iterator[int]:
+        """Where special tokens begin in `text`, overlapping ones included."""
+        found = self._pattern.search(text)
+        while found is not None:
+            yield found.start()
+            found = self._pattern.search(text, found.start() + 1)
+
+    def guard(self, text: str, mark: str) -> str:
+        """Break every special token in a client's text with `mark`.
+
+        The mark goes behind the first character of each special token, and behind a beginning of
+        one at the end of the text, which the next text of the client could complete. So the
+        rendered prompt holds no special token that a client wrote, whatever a template cuts.
+        """
+        cuts = [start + 1 for start in self.mentions(text)]
+        end = len(text.rstrip())
+        tails = (text[end - size : end] for size in range(1, min(end, self._longest) + 1))
+        if any(tail in self._beginnings for tail in tails):
+            cuts.append(end)
+        if not cuts:
+            return text
+        edges = [0, *sorted(set(cuts)), len(text)]
+        return mark.join(text[a:b] for a, b in pairwise(edges))
+
+    def respell(self, text: str, marks: Collection[int]) -> str | None:
+        """Give the special tokens that no mark breaks their secret spelling.
+
+        `text` is a rendered prompt without its marks, `marks` the places where they were. None
+        when no mark breaks anything: then the prompt is encoded as it is.
+        """
+        parts, last, broken = [], 0, False
+        for found in self._pattern.finditer(text):
+            start, end = found.span()
+            if any(position in marks for position in range(start + 1, end)):
+                broken = True
+            else:
+                parts += [text[last:start], self._prefix]
+                last = start
+        return "".join([*parts, text[last:]]) if broken else None
+
+
+def _respell(spec: Mapping[str, Any], specials: Collection[str], prefix: str) -> dict[str, Any]:
+    """A tokenizer.json in which the special tokens have their secret spelling."""
+    names = {special: prefix + special for special in specials}
+    model = dict(spec["model"])
+    if isinstance(model.get("vocab"), dict):
+        model["vocab"] = {names.get(token, token): i for token, i in model["vocab"].items()}
+    elif "vocab" in model:  # Unigram: pairs of token and score
+        model["vocab"] = [[names.get(token, token), score] for token, score in model["vocab"]]
+    if "unk_token" in model:
+        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+    if "merges" in model:
+        model["merges"] = [m for m in model["merges"] if not _makes(m, names)]
+    added = [t | {"content": names.get(t["content"], t["content"])} for t in spec["added_tokens"]]
+    return {**spec, "model": model, "added_tokens": added}
+
+
+def _makes(merge: str | list[str], names: Mapping[str, str]) -> bool:
+    """Whether a merge has to do with a special token."""
+    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
+    return left in names or right in names or left + right in names

@@ -1,0 +1,1 @@
+"""Vocabularies: loading them from every format, and the bytes of each token."""

@@ -1,0 +1,64 @@
+"""Byte-level vocabularies that say only how early each token is merged, as tiktoken keeps them.
+
+tiktoken merges the neighbours whose union has the lowest rank, the leftmost first. A tokenizer.json
+lists pairs instead: every split of a token into two tokens, in the order of the token's rank, makes
+the same merges in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from baton_tokenizer.vocabulary.pretokenizers import byte_level, pre_tokenizer
+from baton_tokenizer.vocabulary.token_bytes import ALPHABET
+
+_LETTERS = {byte: letter for letter, byte in ALPHABET.items()}
+
+
+def ranked_spec(
+    ranks: Mapping[bytes, int], patterns: Sequence[str], *, offset: int = 0, compose: bool = False
+) -> dict[str, Any]:
+    """A tokenizer.json of these ranks, without added tokens.
+
+    Args:
+        ranks: what tokens spell, to their rank.
+        patterns: how text is cut into words before merging.
+        offset: what is added to a rank to make it an id.
+        compose: whether characters are composed first (Unicode's normal form C).
+    """
+    return {
+        "version": "1.0",
+        "normalizer": {"type": "NFC"} if compose else None,
+        "pre_tokenizer": pre_tokenizer(tuple(patterns)),
+        "post_processor": None,
+        "decoder": byte_level(),
+        "model": {
+            "type": "BPE",
+            "vocab": {letters(token): rank + offset for token, rank in ranks.items()},
+            "merges": list(_merges(ranks)),
+            "ignore_merges": True,
+        },
+    }
+
+
+def letters(token: bytes) -> str:
+    """Bytes as byte-level vocabularies write them, one printable character each."""
+    return "".join(_LETTERS[byte] for byte in token)
+
+
+def add_tokens(spec: dict[str, Any], added: list[dict[str, Any]]) -> dict[str, Any]:
+    """The tokenizer.json with these `added_tokens`, whose ids may leave gaps.
+
+    The library numbers added tokens that the model does not know itself; so the model knows them.
+    """
+    vocab = spec["model"]["vocab"] | {token["content"]: token["id"] for token in added}
+    return {**spec, "model": {**spec["model"], "vocab": vocab}, "added_tokens": added}
+
+
+def _merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[str, str]]:
+    for token in sorted(ranks, key=ranks.__getitem__):
+        # A longer left side first: merging from the left makes it so.
+        for cut in range(len(token) - 1, 0, -1):
+            if token[:cut] in ranks and token[cut:] in ranks:
+                yield letters(token[:cut]), letters(token[cut:])

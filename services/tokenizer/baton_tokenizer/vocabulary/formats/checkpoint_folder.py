@@ -1,0 +1,128 @@
+"""What a checkpoint's folder says about its tokenizer beside the vocabulary itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from baton.checkpoint.json_file import read_json
+from baton.errors import SettingsError
+from baton_tokenizer.vocabulary.vocabulary import Source
+
+_ROLES = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+_MEDIA_KEYS = tuple(
+    f"{kind}_{suffix}"
+    for kind in ("image", "video", "audio", "vision_start", "vision_end", "boi", "eoi")
+    for suffix in ("token_id", "token_index")
+)
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+
+
+class Folder:
+    """The JSON and Jinja files of one checkpoint. Missing files say nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """tokenizer_config.json over special_tokens_map.json."""
+        return self._json("special_tokens_map.json") | self._json("tokenizer_config.json")
+
+    @cached_property
+    def generation(self) -> dict[str, Any]:
+        """generation_config.json."""
+        return self._json("generation_config.json")
+
+    @property
+    def tokenizer_class(self) -> str:
+        """The class that transformers would use, empty when nothing names one."""
+        named = self.settings.get("auto_map", {}).get("AutoTokenizer") or [None]
+        given = self.settings.get("tokenizer_class") or named[0] or ""
+        return str(given).rpartition(".")[2].removesuffix("Fast")
+
+    @property
+    def added_tokens(self) -> list[dict[str, Any]]:
+        """Entries for `added_tokens` of a tokenizer.json, by id."""
+        decoder = self.settings.get("added_tokens_decoder", {})
+        found = {int(i): entry(int(i), **t) for i, t in decoder.items()}
+        for content, i in self._json("added_tokens.json").items():
+            found.setdefault(i, entry(i, content, special=content in self.named.values()))
+        return [found[i] for i in sorted(found)]
+
+    @cached_property
+    def named(self) -> dict[str, str]:
+        """Special tokens by role."""
+        return {r: text for r in _ROLES if (text := _content(self.settings.get(r)))}
+
+    def source(self, spec: dict[str, Any], named: Mapping[str, str] | None = None) -> Source:
+        """A vocabulary with all that the folder says; `named` are defaults of its format."""
+        roles = {**(named or {}), **self.named}
+        config = self._json("config.json")
+        return Source(
+            spec=spec,
+            templates=dict(self._templates()),
+            named=roles,
+            eos_ids=tuple(dict.fromkeys(self._eos_ids(spec, roles, config))),
+            media_ids=tuple(v for key in _MEDIA_KEYS if isinstance(v := config.get(key), int)),
+        )
+
+    def _json(self, name: str) -> dict[str, Any]:
+        return read_json(self.path / name) if (self.path / name).is_file() else {}
+
+    def _templates(self) -> Iterator[tuple[str, str]]:
+        """Chat templates by name; files win over tokenizer_config.json, as in transformers."""
+        given = self.settings.get("chat_template")
+        if isinstance(given, str):
+            yield "default", given
+        elif isinstance(given, list):
+            yield from ((entry["name"], entry["template"]) for entry in given)
+        file = self.path / "chat_template.jinja"
+        if file.is_file():
+            yield "default", read_template(file)
+        for extra in sorted((self.path / "additional_chat_templates").glob("*.jinja")):
+            yield extra.stem, read_template(extra)
+
+    def _eos_ids(
+        self, spec: Mapping[str, Any], named: Mapping[str, str], config: Mapping[str, Any]
+    ) -> Iterator[int]:
+        """Every id that ends a text: of generation_config.json, config.json and the tokenizer."""
+        for source in (self.generation, config):
+            ids = source.get("eos_token_id")
+            yield from ids if isinstance(ids, list) else [ids] if isinstance(ids, int) else []
+        eos = named.get("eos_token")
+        added = {token["content"]: token["id"] for token in spec["added_tokens"]}
+        vocab = spec["model"].get("vocab")
+        known = added if not isinstance(vocab, dict) else vocab | added
+        if eos in known:
+            yield known[eos]
+
+
+def entry(number: int, content: str, *, special: bool = False, **flags: Any) -> dict[str, Any]:
+    """One entry of `added_tokens`: a token that is found in text before any merging."""
+    known = {flag: bool(flags.get(flag, False)) for flag in _FLAGS}
+    return {"id": number, "content": content, "special": special, **known}
+
+
+def read_template(path: Path) -> str:
+    """The text of a chat template. Raises `SettingsError` when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"The chat template {path} cannot be read: {error}.") from error
+
+
+def _content(token: object) -> str | None:
+    """A token of tokenizer_config.json: a string, or an object with `content`."""
+    value = token.get("content") if isinstance(token, dict) else token
+    return value if isinstance(value, str) else None

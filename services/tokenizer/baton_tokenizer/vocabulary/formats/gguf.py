@@ -1,0 +1,233 @@
+"""Vocabularies inside GGUF files, rewritten as the tokenizer.json that they were made from.
+
+Keys follow https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, kinds and defaults
+`llama_vocab::impl::load` of llama.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from baton.checkpoint.gguf_header import read_metadata
+from baton.errors import ModelError
+from baton_tokenizer.vocabulary.post_processor import Token, bert_frame, frame
+from baton_tokenizer.vocabulary.pretokenizers import byte_level, cut, pre_tokenizer
+from baton_tokenizer.vocabulary.sentencepiece_model import Pieces, TokenType
+from baton_tokenizer.vocabulary.vocabulary import Source
+
+_TEMPLATE = "tokenizer.chat_template"
+_TURN_ENDS = frozenset(("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"))
+"""Control tokens that end a turn even when the metadata names only the end of a text."""
+_WORD = "▁"
+"""What a WordPiece vocabulary in a GGUF file writes before tokens that begin a word, in place of
+"##" before those that do not."""
+
+
+class Metadata:
+    """The vocabulary's part of a GGUF file's metadata."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = fields
+
+    def ggml(self, key: str, default: Any = None) -> Any:
+        """The value of `tokenizer.ggml.<key>`."""
+        return self._fields.get(f"tokenizer.ggml.{key}", default)
+
+    def need(self, key: str) -> Any:
+        """The value of `tokenizer.ggml.<key>`. Raises `ModelError` when it is missing."""
+        value = self.ggml(key)
+        if value is None:
+            raise ModelError(f"The GGUF file has no tokenizer.ggml.{key}: it holds no vocabulary.")
+        return value
+
+    def templates(self) -> dict[str, str]:
+        """Chat templates by name."""
+        keys = [key for key in self._fields if key.startswith(f"{_TEMPLATE}.")]
+        named = {key.removeprefix(f"{_TEMPLATE}."): str(self._fields[key]) for key in keys}
+        default = self._fields.get(_TEMPLATE)
+        return named if default is None else named | {"default": default}
+
+    def token(self, role: str) -> Token | None:
+        """The name and id of `tokenizer.ggml.<role>_token_id`, None where there is none."""
+        tokens, number = self.need("tokens"), self.ggml(f"{role}_token_id")
+        known = number is not None and 0 <= number < len(tokens)
+        return (tokens[number], number) if known else None
+
+    def frame(self, *, bos: bool = False, eos: bool = False) -> dict[str, Any] | None:
+        """What every text begins and ends with; the defaults are those of the kind."""
+        first, last = self.token("bos"), self.token("eos")
+        before = [first] if first and self.ggml("add_bos_token", bos) else []
+        after = [last] if last and self.ggml("add_eos_token", eos) else []
+        return frame(before, after)
+
+
+class Gguf:
+    """A .gguf file, or a folder with exactly one."""
+
+    @staticmethod
+    def fits(path: Path) -> bool:
+        """Whether there is one."""
+        return _file(path) is not None
+
+    @staticmethod
+    def read(path: Path) -> Source:
+        """The tokenizer of the file. Raises `ModelError` for a kind that is not supported."""
+        file = _file(path)
+        assert file is not None
+        return read_gguf(file)
+
+
+def _file(path: Path) -> Path | None:
+    if path.is_file():
+        return path if path.suffix == ".gguf" else None
+    files = sorted(path.glob("*.gguf"))
+    return files[0] if len(files) == 1 else None
+
+
+def read_gguf(path: Path) -> Source:
+    """The tokenizer of a GGUF file. Raises `ModelError` for a kind that is not supported."""
+    data = Metadata(read_metadata(path))
+    tokens: list[str] = data.need("tokens")
+    types = data.ggml("token_type") or [TokenType.NORMAL] * len(tokens)
+    spec = _kind(data.need("model"))(data, tokens, types)
+    roles = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad", "seperator": "sep"}
+    found = {role: data.token(key) for key, role in {**roles, "cls": "cls", "mask": "mask"}.items()}
+    return Source(
+        spec=spec,
+        templates=data.templates(),
+        named={f"{role}_token": token[0] for role, token in found.items() if token},
+        eos_ids=_eos_ids(data, tokens, types),
+    )
+
+
+def _kind(kind: str) -> Callable[[Metadata, list[str], list[int]], dict[str, Any]]:
+    if kind not in _KINDS:
+        raise ModelError(
+            f"The GGUF vocabulary is of kind '{kind}'. Supported: {', '.join(_KINDS)}. Serve the "
+            "Hugging Face folder of this model instead."
+        )
+    return _KINDS[kind]
+
+
+def _merged(data: Metadata, tokens: list[str], types: list[int]) -> dict[str, Any]:
+    """ "gpt2": BPE with merges, in bytes or, where the pre-tokenizer says so, in characters."""
+    words = cut(data.ggml("pre") or ("gemma4" if data.ggml("model") == "gemma4" else "default"))
+    model = {
+        "type": "BPE",
+        "vocab": {token: i for i, token in enumerate(tokens)},
+        "merges": [_split(merge) for merge in data.need("merges")],
+        "ignore_merges": words.whole_words,
+    }
+    spec = {
+        "version": "1.0",
+        "added_tokens": _added(tokens, types),
+        "post_processor": data.frame(bos=words.adds_bos),
+    }
+    if words.raw:
+        whole = Pieces(tokens, types, (), None, prefix="none").steps()
+        pieces = pre_tokenizer(words.patterns)["pretokenizers"][:-1]
+        split = {"type": "Sequence", "pretokenizers": pieces}
+        return {**spec, **whole, "pre_tokenizer": split, "model": {**model, "byte_fallback": True}}
+    return {
+        **spec,
+        "normalizer": None,
+        "pre_tokenizer": pre_tokenizer(words.patterns),
+        "decoder": byte_level(),
+        "model": model,
+    }
+
+
+def _split(merge: str) -> list[str]:
+    """The two sides of a merge. The left one may itself be a space."""
+    middle = merge.index(" ", 1)
+    return [merge[:middle], merge[middle + 1 :]]
+
+
+def _scored(data: Metadata, tokens: list[str], types: list[int]) -> dict[str, Any]:
+    """ "llama": SentencePiece BPE with scores and byte fallback."""
+    pieces = Pieces(
+        tokens,
+        types,
+        data.need("scores"),
+        data.ggml("unknown_token_id", 0),
+        prefix="always" if data.ggml("add_space_prefix", True) else "none",
+    )
+    return pieces.bpe() | {"post_processor": data.frame(bos=True)}
+
+
+def _unigram(data: Metadata, tokens: list[str], types: list[int]) -> dict[str, Any]:
+    """ "t5": SentencePiece with probabilities."""
+    pieces = Pieces(
+        tokens,
+        types,
+        data.need("scores"),
+        data.ggml("unknown_token_id", 2),
+        prefix="always" if data.ggml("add_space_prefix", True) else "none",
+        charsmap=bytes(data.ggml("precompiled_charsmap", [])),
+        squeezes=data.ggml("remove_extra_whitespaces", False),
+        byte_fallback=TokenType.BYTE in types,
+    )
+    return pieces.unigram() | {"post_processor": data.frame(eos=True)}
+
+
+def _wordpiece(data: Metadata, tokens: list[str], types: list[int]) -> dict[str, Any]:
+    """ "bert": the longest known beginning of a word, again and again."""
+    names = [_word(token, kind) for token, kind in zip(tokens, types, strict=True)]
+    first, last = data.token("bos") or data.token("cls"), data.token("seperator")
+    last, unknown = last or data.token("eos"), data.token("unknown")
+    if first is None or last is None or unknown is None:
+        raise ModelError(
+            "The GGUF vocabulary of kind 'bert' does not name the tokens that frame a text and the "
+            "unknown one. Serve the Hugging Face folder of this model instead."
+        )
+    lowercase = data.ggml("normalizer.lowercase", True)
+    accents = data.ggml("normalizer.strip_accents", lowercase)
+    return {
+        "version": "1.0",
+        "added_tokens": _added(names, types),
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": accents,
+            "lowercase": lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": bert_frame(first, last),
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "vocab": {name: i for i, name in enumerate(names)},
+            "unk_token": unknown[0],
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+        },
+    }
+
+
+def _word(token: str, kind: int) -> str:
+    if kind != TokenType.NORMAL or (token.startswith("[") and token.endswith("]")):
+        return token
+    return token.removeprefix(_WORD) if token.startswith(_WORD) else f"##{token}"
+
+
+_KINDS = {
+    "gpt2": _merged,
+    "gemma4": _merged,
+    "llama": _scored,
+    "t5": _unigram,
+    "bert": _wordpiece,
+}
+"""By `tokenizer.ggml.model`."""
+
+
+def _added(tokens: Sequence[str], types: Sequence[int]) -> list[dict[str, Any]]:
+    return Pieces(tokens, types, (), None).added
+
+
+def _eos_ids(data: Metadata, tokens: Sequence[str], types: Sequence[int]) -> tuple[int, ...]:
+    named = [data.token(role) for role in ("eos", "eot", "eom")]
+    ends = [i for i, t in enumerate(tokens) if t in _TURN_ENDS and types[i] == TokenType.CONTROL]
+    return tuple(dict.fromkeys([*(token[1] for token in named if token), *ends]))

@@ -1,0 +1,27 @@
+"""A Hugging Face folder: tokenizer.json, as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from baton.checkpoint.json_file import read_json
+from baton_tokenizer.vocabulary.formats.checkpoint_folder import Folder
+from baton_tokenizer.vocabulary.vocabulary import Source
+
+_FILE = "tokenizer.json"
+
+
+class HuggingFace:
+    """The vocabulary that the `tokenizers` library describes itself."""
+
+    @staticmethod
+    def fits(path: Path) -> bool:
+        """Whether the folder has the file."""
+        return (path / _FILE).is_file()
+
+    @staticmethod
+    def read(path: Path) -> Source:
+        """The tokenizer of a folder."""
+        spec = read_json(path / _FILE)
+        spec.setdefault("added_tokens", [])
+        return Folder(path).source(spec)

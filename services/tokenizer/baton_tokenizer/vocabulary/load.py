@@ -1,0 +1,37 @@
+"""Vocabularies from disk, whatever file they are kept in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from baton.errors import ModelError
+from baton_tokenizer.vocabulary.formats import FORMATS
+from baton_tokenizer.vocabulary.formats.checkpoint_folder import read_template
+from baton_tokenizer.vocabulary.vocabulary import Source, Vocab, build
+
+
+def load(path: Path, chat_template: Path | None = None) -> Vocab:
+    """Load the vocabulary of a model.
+
+    `path` is a file or a folder that one of `FORMATS` reads. A file `chat_template` replaces the
+    templates of the checkpoint. Raises `ModelError` for a vocabulary that is missing or of an
+    unknown kind, `SettingsError` for an unreadable template.
+    """
+    source = read(path)
+    if chat_template is not None:
+        source = replace(source, templates={"default": read_template(chat_template)})
+    return build(source)
+
+
+def read(path: Path) -> Source:
+    """What the first format that fits makes of a path. Raises `ModelError` when none does."""
+    for name in FORMATS.names():
+        format = FORMATS.load(name)
+        if format.fits(path):
+            source: Source = format.read(path)
+            return source
+    raise ModelError(
+        f"{path} holds no tokenizer: expected tokenizer.json, one .gguf file, tekken.json, a "
+        ".tiktoken file, or a sentencepiece model (tokenizer.model)."
+    )

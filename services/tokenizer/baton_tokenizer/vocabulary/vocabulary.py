@@ -1,0 +1,103 @@
+"""One loaded vocabulary: the encoder, its literal twin, and the facts that others are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from baton.protocol import TokenizerInfo
+from baton_tokenizer.special_tokens import Literal
+from baton_tokenizer.vocabulary.token_bytes import Spelling, spelling
+from baton_tokenizer.vocabulary.tokenizer_json import compile_spec
+
+_MEDIA_TOKENS = frozenset(
+    (
+        *("<image>", "<|image|>", "<|image_1|>", "<|image_pad|>", "<image_soft_token>"),
+        *("<start_of_image>", "<end_of_image>", "<img>", "</img>", "<IMG_CONTEXT>"),
+        *("[IMG]", "[IMG_BREAK]", "[IMG_END]", "<|vision_start|>", "<|vision_end|>"),
+        *("<video>", "<|video|>", "<|video_pad|>"),
+        *("<audio>", "<|audio|>", "<|audio_1|>", "<|AUDIO|>", "<|audio_pad|>", "<|audio_bos|>"),
+        *("<|audio_eos|>", "<audio_soft_token>", "<start_of_audio>", "<end_of_audio>"),
+        *("[AUDIO]", "[BEGIN_AUDIO]", "<|endoftext10|>", "<|endoftext11|>"),
+    )
+)
+"""What published multimodal models call their placeholders."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a checkpoint says about its tokenizer, whichever files it came in."""
+
+    spec: dict[str, Any]
+    """The content of a tokenizer.json."""
+    templates: Mapping[str, str]
+    """Chat templates by name; "default" is the usual one."""
+    named: Mapping[str, str]
+    """Special tokens by role, as templates see them: bos_token, eos_token, ..."""
+    eos_ids: tuple[int, ...] = ()
+    media_ids: tuple[int, ...] = ()
+    """Placeholders that the model's config names."""
+
+
+@dataclass(frozen=True)
+class Vocab:
+    """A vocabulary, ready to use. Immutable after `build`."""
+
+    tokenizer: Tokenizer
+    literal: Literal
+    """The same vocabulary, in which the text of a special token is only text."""
+    spelling: Spelling
+    pieces: tuple[bytes, ...]
+    """Entry i is token i as raw bytes; empty for ids that no token has."""
+    special_ids: frozenset[int]
+    longest: int
+    """Characters that one token can cover at most."""
+    templates: Mapping[str, str]
+    named: Mapping[str, str]
+    bos_id: int
+    eos_ids: tuple[int, ...]
+    media_ids: tuple[int, ...]
+
+    def info(self, model: str) -> TokenizerInfo:
+        """What the gateways are told."""
+        return TokenizerInfo(
+            model=model,
+            vocab_size=len(self.pieces),
+            eos_ids=self.eos_ids,
+            bos_id=self.bos_id,
+            has_chat_template=bool(self.templates),
+            special_ids=tuple(sorted(self.special_ids)),
+            media_ids=self.media_ids,
+        )
+
+
+def build(source: Source) -> Vocab:
+    """Make a vocabulary from its source. Raises `ModelError` when the parts do not fit."""
+    tokenizer = compile_spec(source.spec)
+    by_name = tokenizer.get_vocab(with_added_tokens=True)
+    specials = {t["content"]: t["id"] for t in source.spec["added_tokens"] if t["special"]}
+    rule = spelling(source.spec.get("decoder"))
+    media = {by_name[name] for name in _MEDIA_TOKENS & specials.keys()} | set(source.media_ids)
+    return Vocab(
+        tokenizer=tokenizer,
+        literal=Literal(source.spec, specials),
+        spelling=rule,
+        pieces=_pieces(by_name, rule),
+        special_ids=frozenset(specials.values()),
+        longest=max(map(len, by_name)),
+        templates=source.templates,
+        named=source.named,
+        bos_id=by_name.get(source.named.get("bos_token", ""), -1),
+        eos_ids=source.eos_ids,
+        media_ids=tuple(sorted(media)),
+    )
+
+
+def _pieces(by_name: Mapping[str, int], rule: Spelling) -> tuple[bytes, ...]:
+    pieces = [b""] * (max(by_name.values()) + 1)
+    for name, token in by_name.items():
+        pieces[token] = rule.spell(name)
+    return tuple(pieces)

@@ -1,0 +1,198 @@
+"""Attention over keys of which each of several ranks keeps a part (decode context parallelism).
+
+Where ranks would hold the same key heads, each of a group of `size` keeps every `size`th token
+instead, and has room for so many times the tokens. Block tables are the same on all of them:
+
+    a page of the block table      0 1 2 3 4 5 6 7
+    what rank 0 of 2 has of it     0   2   4   6
+    what rank 1 has                  1   3   5   7
+
+Each rank is given the queries of all ranks of the group, attends to the keys that it has, and gives
+everyone what it has found for their heads. Whoever has all parts of a head puts them together by
+the log-sum-exp of their scores (`attention.merge`).
+
+New tokens whose positions are equal modulo `size` see one more of a rank's keys each, like the
+tokens of a row. So a row of new tokens becomes `size` rows, and any backend can attend to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from baton_worker.attention.base import AttentionBatch, AttentionCall, Backend
+from baton_worker.attention.lse_merge import Partial, merge
+
+_ALL = np.iinfo(np.int32).max
+Ints = npt.NDArray[np.int64]
+
+
+class Peers(Protocol):
+    """All ranks of a model."""
+
+    @property
+    def rank(self) -> int:
+        """This one, counted from 0."""
+        ...
+
+    def exchange(self, parts: list[Tensor], among: range) -> list[Tensor]:
+        """Give each rank of `among` its part, and get what each of them gives; all of one shape."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A step as this rank sees it."""
+
+    inner: Any
+    """What the backend has planned."""
+    order: Tensor | None
+    """int64 [T]: the new tokens, row after row as the backend takes them; None: as they are."""
+    kept: Tensor
+    """bool [T]: whether this rank keeps the key of a new token."""
+    places: Tensor
+    """int64 [T]: the slot where it goes then."""
+
+    def slots(self, pages: Tensor) -> Tensor:
+        """int64 [T]: where new keys go; those of other ranks into the last page, which is nobody's.
+
+        Args:
+            pages: those of this rank, [num_pages, tokens of a page on this rank, ...].
+        """
+        return torch.where(self.kept, self.places, len(pages) * pages.shape[1] - 1)
+
+
+class Interleaved:
+    """A backend for what its rank keeps, and the peers that have the rest.
+
+    Args:
+        backend: serves `part(call)`.
+        context: that of `AttentionCall`; ranks that share keys are neighbours.
+        peers: all ranks of the model.
+    """
+
+    uncaptured: str | None = "its ranks wait for each other"
+
+    def __init__(self, backend: Backend, context: tuple[int, int], peers: Peers) -> None:
+        self._backend, self._peers = backend, peers
+        self._rank, self._size = context
+        first = peers.rank - self._rank
+        self._among = range(first, first + self._size)
+        self.layouts = backend.layouts
+
+    def refuses(self, call: AttentionCall) -> str | None:
+        """What the backend below refuses."""
+        return self._backend.refuses(part(call))
+
+    def plan(self, batch: AttentionBatch, call: AttentionCall) -> Plan:
+        """Divide the rows of a step by positions."""
+        assert batch.ranges is None and batch.trees is None
+        rows = _Rows.of(batch, self._rank, self._size)
+        device = batch.slots.device
+        return Plan(
+            inner=self._backend.plan(rows.batch(batch, self._size), part(call)),
+            order=None if rows.ordered else torch.from_numpy(rows.order).to(device),
+            kept=batch.slots % self._size == self._rank,
+            places=batch.slots // self._size,
+        )
+
+    def forward(
+        self,
+        plan: Plan,
+        query: Tensor,
+        pages: Tensor,
+        sinks: Tensor | None = None,
+        lse: Tensor | None = None,
+    ) -> Tensor:
+        """See `Backend.forward`."""
+        assert lse is None, "these parts are merged here"
+        own = query.contiguous()
+        everyones = torch.cat(self._peers.exchange([own] * self._size, self._among), dim=1)
+        found = self._own_keys(plan, everyones, pages)
+        given = self._peers.exchange(_for_each(found, self._size), self._among)
+        heads = query.shape[1]
+        parts = [Partial(packed[:, heads:], packed[:, :heads]) for packed in given]
+        return merge(parts, sinks).out.to(query.dtype)
+
+    def _own_keys(self, plan: Plan, query: Tensor, pages: Tensor) -> Partial:
+        """What the keys of this rank answer to the queries of all."""
+        ordered = query if plan.order is None else query[plan.order]
+        lse = torch.empty(query.shape[:2], dtype=torch.float32, device=query.device)
+        out = self._backend.forward(plan.inner, ordered, pages, None, lse)
+        if plan.order is None:
+            return Partial(out, lse)
+        found = Partial(torch.empty_like(out), torch.empty_like(lse))
+        found.out[plan.order], found.lse[plan.order] = out, lse
+        return found
+
+
+def part(call: AttentionCall) -> AttentionCall:
+    """What one rank of a group does for all of them."""
+    assert call.context is not None
+    heads = call.num_heads * call.context[1]
+    return replace(
+        call, num_heads=heads, partial=True, sinks=False, token_sinks=False, context=None
+    )
+
+
+def _for_each(found: Partial, size: int) -> list[Tensor]:
+    """The parts of what was found, head by head, as one tensor each: float32
+    [T, heads + heads * width], log-sum-exps first."""
+    pairs = zip(found.lse.chunk(size, 1), found.out.float().chunk(size, 1), strict=True)
+    return [torch.cat(pair, dim=1) for pair in pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The new tokens of a step, in rows whose tokens see one more of a rank's keys each."""
+
+    order: Ints
+    """[T], the tokens row after row."""
+    source: Ints
+    """[rows], the row of the step that each comes from."""
+    counts: Ints
+    """[rows], tokens."""
+    seen: Ints
+    """[rows], keys that the last of them sees."""
+
+    @classmethod
+    def of(cls, batch: AttentionBatch, rank: int, size: int) -> _Rows:
+        """Divide. Who sees no key at all, at the begin of a sequence, is a row of its own."""
+        rows, positions = batch.flat()
+        seen = (positions - rank) // size + 1
+        order = np.lexsort((positions, positions % size, rows))
+        kinds = np.stack((rows, positions % size, seen == 0))[:, order]
+        first = np.flatnonzero(np.append(True, (kinds[:, 1:] != kinds[:, :-1]).any(0)))
+        counts = np.diff(np.append(first, len(order)))
+        return cls(order, kinds[0, first], counts, seen[order[first + counts - 1]])
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the tokens are where they were."""
+        return bool((self.order[1:] > self.order[:-1]).all())
+
+    def batch(self, whole: AttentionBatch, size: int) -> AttentionBatch:
+        """As a step over the pages of the rank. Rows that see nothing are said to be one token
+        long, of which they see none."""
+        blind, device = self.seen == 0, whole.slots.device
+        lengths = np.maximum(self.seen, 1)
+        ranges = tuple((0, 0 if none else int(_ALL)) for none in blind) if blind.any() else None
+        return AttentionBatch(
+            query_starts=_int32(np.append(0, np.cumsum(self.counts)), device),
+            lengths=_int32(lengths, device),
+            page_table=whole.page_table[torch.from_numpy(self.source).to(device)],
+            slots=whole.slots,
+            counts=tuple(self.counts.tolist()),
+            starts=tuple((lengths - self.counts).tolist()),
+            page_size=whole.page_size // size,
+            ranges=ranges,
+        )
+
+
+def _int32(numbers: Ints, device: torch.device) -> Tensor:
+    return torch.from_numpy(numbers.astype(np.int32)).to(device)

@@ -1,0 +1,171 @@
+"""Our paged attention as an attention function of transformers.
+
+A model of transformers that accepts the plug-in calls `attend` once per attention layer instead of
+its own attention, with queries and keys that are normed and rotated already. Who asks decides what
+happens: a `Survey` writes down what kind of attention each call is and answers it densely; a
+`Paged` turn writes keys and values to the pages of that layer and lets a backend answer.
+
+    transformers layer  ->  attend(query, key, value, ...)  ->  pages[n], backend of call n
+
+Calls are told apart by their order, which is the same in every forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from baton.errors import ModelError
+from baton_worker.attention import choose
+from baton_worker.attention.base import AttentionBatch, AttentionCall
+from baton_worker.kernels.kv_pages import put
+from baton_worker.kernels.page_layout import Layout
+
+NAME = "baton"
+"""Under which transformers knows the plug-in."""
+_HARMLESS = {
+    "cache_position",
+    "cu_seq_lens_k",
+    "cu_seq_lens_q",
+    "is_causal",
+    "max_length_k",
+    "max_length_q",
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+    "position_embeddings",
+    "position_ids",
+    "return_dict",
+    "use_cache",
+}
+"""What models pass on to every attention function and what says nothing about the attention."""
+
+
+class Turn(Protocol):
+    """One forward pass, as its attention calls see it."""
+
+    layout: Layout
+    """Of the pages."""
+
+    def answer(self, call: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """[T, heads, dim], [T, kv_heads, dim], [T, kv_heads, value_dim] to
+        [T, heads, value_dim]."""
+        ...
+
+
+_TURN: ContextVar[Turn] = ContextVar("turn")
+
+
+@contextmanager
+def taking(turn: Turn) -> Iterator[None]:
+    """Attention calls within this block go to `turn`."""
+    token = _TURN.set(turn)
+    try:
+        yield
+    finally:
+        _TURN.reset(token)
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """The signature that transformers calls: [1, heads, T, dim] each, to [1, T, heads, dim].
+
+    Raises:
+        ModelError: the layer asks for what paged attention does not do.
+    """
+    _refuse_strange(module, attention_mask, others)
+    tokens = [heads[0].transpose(0, 1).contiguous() for heads in (query, key, value)]
+    turn = _TURN.get()
+    call = AttentionCall(
+        num_heads=query.shape[1],
+        num_kv_heads=key.shape[1],
+        head_dim=query.shape[3],
+        scale=query.shape[3] ** -0.5 if scaling is None else float(scaling),
+        window=sliding_window,
+        dtype=query.dtype,
+        device=query.device,
+        softcap=softcap,
+        layout=turn.layout,
+    )
+    return turn.answer(call, *tokens)[None], None
+
+
+def _refuse_strange(module: nn.Module, mask: Tensor | None, others: Mapping[str, Any]) -> None:
+    given = {name: value for name, value in others.items() if name not in _HARMLESS}
+    strange = {name for name, value in given.items() if isinstance(value, Tensor) or value}
+    causal = others.get("is_causal") is not False and getattr(module, "is_causal", True)
+    if mask is not None:
+        strange.add("a mask of its own")
+    if not causal:
+        strange.add("attention to later tokens")
+    if strange:
+        raise ModelError(
+            f"{type(module).__name__} asks for {', '.join(sorted(strange))}, "
+            "which paged attention does not do."
+        )
+
+
+@dataclass
+class Survey:
+    """Writes down the calls of one pass over one sequence, and answers them without pages."""
+
+    layout: Layout = Layout.NHD
+    calls: list[AttentionCall] = field(default_factory=list)
+    value_dims: list[int] = field(default_factory=list)
+
+    def answer(self, call: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `Turn.answer`; only the shape of the answer matters."""
+        self.calls.append(call)
+        self.value_dims.append(value.shape[2])
+        if value.shape[2] > call.head_dim:
+            raise ModelError("Its values have more channels than its keys, so no page holds both.")
+        group = call.num_heads // call.num_kv_heads
+        heads = (query, *(x.repeat_interleave(group, dim=1) for x in (key, value)))
+        q, k, v = (x.transpose(0, 1) for x in heads)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return attended.transpose(0, 1).contiguous()
+
+
+class Paged:
+    """One step over the pages: call number n belongs to `layers[n]`, which is in group `of[n]`."""
+
+    def __init__(
+        self,
+        batch: AttentionBatch,
+        calls: Sequence[AttentionCall],
+        layers: Sequence[Tensor],
+        of: Sequence[int],
+    ) -> None:
+        self._batch, self._layers, self._of = batch, layers, of
+        self.layout = calls[0].layout
+        kinds = dict.fromkeys(zip(of, calls, strict=True))
+        self._plans = {kind: choose(kind[1]).plan(batch.of(kind[0]), kind[1]) for kind in kinds}
+        self.answered = 0
+
+    def answer(self, call: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `Turn.answer`."""
+        pages, group = self._layers[self.answered], self._of[self.answered]
+        self.answered += 1
+        width = value.shape[2]
+        padded = F.pad(value, (0, call.head_dim - width)) if width < call.head_dim else value
+        slots = self._batch.of(group).slots
+        put(torch.cat((key, padded), dim=1), slots, pages, call.codes)
+        attended = choose(call).forward(self._plans[group, call], query, pages)
+        return attended.view(query.shape)[..., :width].contiguous()

@@ -1,0 +1,194 @@
+"""Which weights are still awaited; a layer prepares its own as soon as it has them all.
+
+So a model is never in memory twice: what a layer packs is gone before the next layers are read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+
+from torch import Tensor
+
+from baton.errors import ModelError
+from baton_worker.checkpoint.quantized_loading import (
+    Quantize,
+    Taking,
+    choose_precision,
+)
+from baton_worker.checkpoint.row_reader import Rows, copy_rows
+from baton_worker.checkpoint.unfuse import Unfuse
+from baton_worker.checkpoint.unstack import Unstack
+from baton_worker.distributed.shard_weights import (
+    Destination,
+    Parts,
+    Slice,
+    sliced,
+    slices,
+)
+from baton_worker.kernels.linear import Stored
+from baton_worker.kernels.quantized_weights import Blocks
+from baton_worker.layers.layer import Layer
+from baton_worker.models.decoder import Model
+from baton_worker.models.encoder import EncoderModel
+from baton_worker.platform.malloc import release_freed_memory
+from baton_worker.spec import Decoder
+from baton_worker.spec.names import Names, is_recomputed
+
+_LISTED = 8
+"""Tensor names that an error spells out before it counts the rest."""
+_KEPT = 1 << 20
+"""Bytes of replaced weights that may wait in the heap before they are handed back."""
+
+
+class Filling:
+    """The destinations of a model while a loader fills them.
+
+    Args:
+        layers: all layers, in execution order.
+        wanted: destination of every checkpoint tensor. Those of a layer are dropped when it is
+            complete: nothing may hold on to a weight that its layer replaces.
+    """
+
+    def __init__(self, layers: Iterable[Layer], wanted: dict[str, Destination]) -> None:
+        self.wanted, self.missing = wanted, set(wanted)
+        self._replaced = 0
+        self._open = {layer: set(layer.waits_for()) for layer in layers}
+        self._waiting = defaultdict[str, list[Layer]](list)
+        for layer, names in self._open.items():
+            for name in names:
+                self._waiting[name].append(layer)
+
+    def done(self, name: str) -> None:
+        """The tensor of this name is where it belongs."""
+        self.missing.discard(name)
+        waiting = self._waiting.pop(name, [])
+        for layer in waiting:
+            self._open[layer].discard(name)
+        ready = [layer for layer in waiting if not self._open[layer]]
+        for layer in ready:
+            self._let_go(layer)
+        for layer in ready:
+            del self._open[layer]
+            layer.finish()
+        if self._replaced > _KEPT:
+            release_freed_memory()
+            self._replaced = 0
+
+    def _let_go(self, layer: Layer) -> None:
+        for name, weight in layer.destinations():
+            self._replaced += weight.nbytes
+            self.wanted.pop(name, None)
+
+    def end(self) -> None:
+        """Every tensor has come: layers that wait for none prepare themselves too."""
+        for layer in self._open:
+            layer.finish()
+        self._open.clear()
+
+
+def fill(
+    model: Model | EncoderModel,
+    tensors: Iterator[tuple[str, Tensor | Stored | Rows]],
+    spec: Decoder,
+    quantize: Quantize = "none",
+    parts: Parts | None = None,
+) -> None:
+    """Copy each tensor to its destination, then let every layer prepare its weights. With `parts`
+    the model is one of several, and takes a slice of each.
+
+    Raises:
+        ModelError: a tensor is missing, left over, or of the wrong shape.
+        SettingsError: its blocks cannot be cut like that.
+    """
+    layers = model.layers()
+    choose_precision(layers, quantize)
+    wanted: dict[str, Destination] = (
+        dict(pair for layer in layers for pair in layer.destinations())
+        if parts is None
+        else dict(slices(layers, parts))
+    )
+    filling = Filling(layers, wanted)
+    leftover = _copy_all(filling, layers, tensors, spec)
+    if filling.missing or leftover:
+        raise ModelError(
+            "The checkpoint does not fit its architecture: "
+            f"{_listed('missing', filling.missing)}; {_listed('not used', leftover)}."
+        )
+    filling.end()
+
+
+def _copy_all(
+    filling: Filling,
+    layers: list[Layer],
+    tensors: Iterator[tuple[str, Tensor | Stored | Rows]],
+    spec: Decoder,
+) -> list[str]:
+    """Fill what is wanted; returns the names of what nobody wants."""
+    wanted, leftover = filling.wanted, list[str]()
+    unstack, unfuse = Unstack(spec), Unfuse(spec, wanted)
+    taking = Taking(layers, partial(sliced, wanted), filling.done, partial(_fills, wanted))
+    here = _wanted_here(tensors, filling)
+    whole = (part for stored in taking(here) for part in unstack(*stored))
+    for name, tensor in (part for stored in whole for part in unfuse(*stored)):
+        if name in wanted:
+            _copy(name, tensor, wanted)
+            filling.done(name)
+        elif not _may_stay_unread(name, tensor, spec):
+            leftover.append(name)
+    return leftover
+
+
+def _wanted_here(
+    tensors: Iterator[tuple[str, Tensor | Stored | Rows]], filling: Filling
+) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
+    """Without what other ranks alone want, such as their experts: no need to widen it."""
+    for name, tensor in tensors:
+        if _is_elsewhere(filling.wanted.get(name)):
+            filling.done(name)
+        else:
+            yield name, tensor
+
+
+def _is_elsewhere(destination: Destination | None) -> bool:
+    # A function: a variable of a generator would keep the weight that its layer replaces.
+    return isinstance(destination, Slice) and destination.elsewhere
+
+
+def _may_stay_unread(name: str, tensor: Tensor, spec: Decoder) -> bool:
+    # Some tools write a bias of zeros to every module that they quantise.
+    if name.endswith(".bias") and not tensor.any():
+        return True
+    tied_head = spec.head.tied and name == f"{Names(spec.names)('head')}.weight"
+    return is_recomputed(name) or tied_head or name.startswith(spec.unused)
+
+
+def _copy(name: str, tensor: Tensor, wanted: Mapping[str, Destination]) -> None:
+    if tensor.shape != wanted[name].shape:
+        raise ModelError(
+            f"Tensor {name} is {list(tensor.shape)} in the checkpoint, "
+            f"but the config wants {list(wanted[name].shape)}."
+        )
+    if not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 2:
+        raise ModelError(
+            f"Tensor {name} is {tensor.dtype}, but the config says nothing of quantised weights. "
+            "Its quantization_config names the method."
+        )
+    copy_rows(wanted[name], tensor)
+
+
+def _fills(wanted: Mapping[str, Destination], name: str, weight: Stored | Rows) -> bool:
+    """Fill the destination of a weight that can be read by rows. False if it has none, or not
+    yet: then it goes on, to be taken apart or refused."""
+    fits = name in wanted and wanted[name].shape == weight.shape
+    if fits and isinstance(weight, Blocks | Rows):
+        copy_rows(wanted[name], weight)
+        return True
+    return False
+
+
+def _listed(what: str, names: set[str] | list[str]) -> str:
+    some = sorted(names)[:_LISTED]
+    rest = f" and {len(names) - len(some)} more" if len(names) > len(some) else ""
+    return f"{what}: {', '.join(some) or 'none'}{rest}"

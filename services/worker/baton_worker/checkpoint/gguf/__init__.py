@@ -1,0 +1,1 @@
+"""GGUF files: metadata, tensor data, and the names of each family."""

@@ -1,0 +1,298 @@
+"""How the architectures of GGUF files differ: fields of their configs, and what the converter of
+llama.cpp does to their tensors.
+
+A row is looked up by `general.architecture`. Constants that the converter leaves out are those of
+llama.cpp's own graphs.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+from baton.errors import ModelError
+from baton_worker.checkpoint.gguf.metadata import (
+    ABSENT,
+    Family,
+    Fields,
+    Metadata,
+    each,
+    layer_kinds,
+    layer_norm,
+    partial,
+)
+from baton_worker.checkpoint.gguf.moe_families import MIXTURES, granite, latent
+
+_GEMMA2_27B, _GEMMA3_27B = 46, 62
+"""Layers of the models whose scores are scaled by hidden size and not by head size."""
+_BAICHUAN_13B = 40
+"""Layers of the Baichuan that has ALiBi."""
+_MINICPM = {"scale_emb": 12.0, "scale_depth": 1.4, "dim_model_base": 256}
+"""What files of MiniCPM leave out."""
+_POOLING = {1: "mean", 2: "cls", 3: "last"}
+"""Values of `pooling_type` to those of the setting."""
+
+
+def _starcoder2(file: Metadata) -> Fields:
+    return layer_norm(file) | {"use_bias": file.has("blk.0.attn_q.bias"), "layer_types": None}
+
+
+def _command_r(file: Metadata) -> Fields:
+    normed = file.has("blk.0.attn_q_norm.weight")
+    return layer_norm(file) | {"logit_scale": file.own("logit_scale"), "use_qk_norm": normed}
+
+
+def _cohere2(file: Metadata) -> Fields:
+    every = file.own("attention.sliding_window_pattern", 4)
+    return _command_r(file) | {"layer_types": layer_kinds(file), "sliding_window_pattern": every}
+
+
+def _gemma_scale(file: Metadata, largest: int) -> float:
+    hidden, heads = file.own("embedding_length"), file.own("attention.head_count")
+    whole: float = hidden / heads
+    return whole if file.own("block_count") == largest else file.own("attention.key_length")
+
+
+def _gemma2(file: Metadata) -> Fields:
+    return {
+        "layer_types": None,
+        "query_pre_attn_scalar": _gemma_scale(file, _GEMMA2_27B),
+        "attn_logit_softcapping": file.own("attn_logit_softcapping"),
+        "final_logit_softcapping": file.own("final_logit_softcapping"),
+    }
+
+
+def _gemma3(file: Metadata) -> Fields:
+    local = SimpleNamespace(
+        rope_type="default", rope_theta=file.own("rope.freq_base_swa", 10_000.0)
+    )
+    return {
+        "layer_types": None,
+        "query_pre_attn_scalar": _gemma_scale(file, _GEMMA3_27B),
+        "final_logit_softcapping": file.own("final_logit_softcapping", None),
+        "rope_parameters": SimpleNamespace(full_attention=file.rope(), sliding_attention=local),
+    }
+
+
+def _stablelm(file: Metadata) -> Fields:
+    return {
+        **partial(file),
+        **layer_norm(file),
+        "use_qkv_bias": file.has("blk.0.attn_q.bias"),
+        "use_parallel_residual": file.own("use_parallel_residual", False),
+    }
+
+
+def _ernie(file: Metadata) -> Fields:
+    return {"use_bias": file.has("blk.0.attn_q.bias")}
+
+
+def _partial_layer_norm(file: Metadata) -> Fields:
+    return partial(file) | layer_norm(file)
+
+
+def _olmo(file: Metadata) -> Fields:
+    return {"clip_qkv": file.own("attention.clamp_kqv", None)}
+
+
+def _olmo2(file: Metadata) -> Fields:
+    """OLMo 3 is written under the same name, and told by its window."""
+    if file.own("attention.sliding_window", None) is not None:
+        raise ModelError(
+            "This GGUF file of olmo2 has a sliding window: it is an OLMo 3, which Baton serves "
+            "from its safetensors checkpoint only."
+        )
+    return {}
+
+
+def _falcon(file: Metadata) -> Fields:
+    return layer_norm(file) | {
+        "new_decoder_architecture": True,
+        "num_kv_heads": file.own("attention.head_count_kv", file.own("attention.head_count")),
+        "num_ln_in_parallel_attn": 2 if file.has("blk.0.attn_norm_2.weight") else 1,
+        "bias": file.has("blk.0.attn_qkv.bias"),
+        "ffn_hidden_size": file.own("feed_forward_length"),
+    }
+
+
+def _gpt2(file: Metadata) -> Fields:
+    return layer_norm(file) | {"n_inner": file.own("feed_forward_length")}
+
+
+def _gptneox(file: Metadata) -> Fields:
+    both = {"use_parallel_residual": file.own("use_parallel_residual", True)}
+    return partial(file) | layer_norm(file) | both
+
+
+def _bloom(file: Metadata) -> Fields:
+    return layer_norm(file) | {"seq_length": file.own("context_length")}
+
+
+def _mpt(file: Metadata) -> Fields:
+    attention = SimpleNamespace(
+        clip_qkv=file.own("attention.clamp_kqv", None),
+        alibi_bias_max=file.own("attention.max_alibi_bias", 8.0),
+    )
+    ratio = file.own("feed_forward_length") // file.own("embedding_length")
+    return layer_norm(file) | {"attn_config": attention, "expansion_ratio": ratio}
+
+
+def _internlm2(file: Metadata) -> Fields:
+    return {"bias": file.has("blk.0.attn_q.bias")}
+
+
+def _minicpm(file: Metadata) -> Fields:
+    hidden, layers = file.own("embedding_length"), file.own("block_count")
+    usual = _MINICPM["scale_depth"] / math.sqrt(layers)
+    return {
+        "scale_emb": file.own("embedding_scale", _MINICPM["scale_emb"]),
+        "scale_depth": file.own("residual_scale", usual) * math.sqrt(layers),
+        "dim_model_base": hidden / file.own("logit_scale", hidden / _MINICPM["dim_model_base"]),
+    }
+
+
+def _minicpm3(file: Metadata) -> Fields:
+    heads, sizes = file.own("attention.head_count"), latent(file)
+    sizes["v_head_dim"] = file.rows("attn_kv_b") // heads - sizes["qk_nope_head_dim"]
+    return sizes | _MINICPM
+
+
+def _orion(file: Metadata) -> Fields:
+    return {"rms_norm_eps": file.own("attention.layer_norm_epsilon")}
+
+
+def _baichuan(file: Metadata) -> Fields:
+    """The head of Baichuan 2 has unit rows, which stay as they are if a file has divided them."""
+    if file.own("block_count") != _BAICHUAN_13B:
+        return {}
+    return {
+        "max_position_embeddings": ABSENT,
+        "model_max_length": file.own("context_length"),
+    }
+
+
+def _exaone4(file: Metadata) -> Fields:
+    return {"layer_types": layer_kinds(file)}
+
+
+def _mamba(file: Metadata) -> Fields:
+    """FalconMamba is written under the same name. How long texts may be, files do not say."""
+    norms = file.own("ssm.dt_b_c_rms", False)
+    return {
+        "architectures": ["FalconMambaForCausalLM" if norms else "MambaForCausalLM"],
+        "max_position_embeddings": ABSENT,
+        "layer_norm_epsilon": file.own("attention.layer_norm_rms_epsilon"),
+        "expand": file.own("ssm.inner_size") / file.own("embedding_length"),
+        "state_size": file.own("ssm.state_size"),
+        "time_step_rank": file.own("ssm.time_step_rank"),
+        "conv_kernel": file.own("ssm.conv_kernel"),
+        "use_bias": file.has("blk.0.ssm_in.bias"),
+        "use_conv_bias": file.has("blk.0.ssm_conv1d.bias"),
+    }
+
+
+def _deci(file: Metadata) -> Fields:
+    """Layers with other heads and sizes; no query head is no attention, no size no ffn."""
+    count = file.own("block_count")
+    heads = each(file.own("attention.head_count"), count)
+    kv_heads = each(file.own("attention.head_count_kv", heads), count)
+    sizes = each(file.own("feed_forward_length"), count)
+    if any(many and not few for many, few in zip(heads, kv_heads, strict=True)):
+        raise ModelError("This GGUF file of deci has linear layers for attention: not supported.")
+    blocks = [
+        SimpleNamespace(
+            attention=SimpleNamespace(no_op=not many, n_heads_in_group=many // few if few else 0),
+            ffn=SimpleNamespace(no_op=not size, intermediate_size=size),
+        )
+        for many, few, size in zip(heads, kv_heads, sizes, strict=True)
+    ]
+    return {"block_configs": blocks, "num_attention_heads": max(heads)}
+
+
+def _encoder(file: Metadata) -> Fields:
+    pooling = _POOLING.get(file.own("pooling_type", 0), "")
+    return layer_norm(file) | {"pooling_mode": pooling}
+
+
+def _bert(file: Metadata) -> Fields:
+    return _encoder(file) | {
+        "type_vocab_size": file.rows("token_types"),
+        "hidden_act": "gelu",
+        "pad_token_id": 0,
+    }
+
+
+def _nomic(file: Metadata) -> Fields:
+    return _encoder(file) | {
+        "type_vocab_size": file.rows("token_types"),
+        "hidden_act": "silu",
+        "qkv_proj_bias": file.has("blk.0.attn_qkv.bias"),
+        "mlp_fc1_bias": file.has("blk.0.ffn_up.bias"),
+    }
+
+
+def _modern_bert(file: Metadata) -> Fields:
+    """Every so many layers, or the layers that are listed, see everything."""
+    pattern = file.own("attention.sliding_window_pattern", 3)
+    return _encoder(file) | {
+        "norm_bias": file.has("output_norm.bias"),
+        "local_attention": file.own("attention.sliding_window"),
+        "layer_types": layer_kinds(file),
+        "global_attn_every_n_layers": pattern,
+        "rope_parameters": None,
+        "global_rope_theta": file.own("rope.freq_base", 160_000.0),
+        "local_rope_theta": file.own("rope.freq_base_swa", 10_000.0),
+    }
+
+
+FAMILIES: dict[str, Family] = {
+    "llama": Family("LlamaForCausalLM", permuted=True),  # Mistral is written as llama too
+    "qwen2": Family("Qwen2ForCausalLM"),
+    "qwen3": Family("Qwen3ForCausalLM"),
+    "arcee": Family("ArceeForCausalLM", permuted=True),
+    "granite": Family("GraniteForCausalLM", granite, permuted=True),
+    "olmo": Family("OlmoForCausalLM", _olmo, permuted=True),
+    "olmo2": Family("Olmo2ForCausalLM", _olmo2),
+    "seed_oss": Family("SeedOssForCausalLM"),
+    "starcoder2": Family("Starcoder2ForCausalLM", _starcoder2),
+    "command-r": Family("CohereForCausalLM", _command_r),
+    "cohere2": Family("Cohere2ForCausalLM", _cohere2),
+    "smollm3": Family("SmolLM3ForCausalLM", permuted=True),
+    "jais2": Family("Jais2ForCausalLM", layer_norm),
+    "phi2": Family("PhiForCausalLM", _partial_layer_norm),
+    "phi3": Family("Phi3ForCausalLM", partial),
+    "chatglm": Family("GlmForCausalLM", partial),  # ChatGLM2 and later, too
+    "glm4": Family("Glm4ForCausalLM", partial),
+    "stablelm": Family("StableLmForCausalLM", _stablelm),
+    "ernie4_5": Family("Ernie4_5ForCausalLM", _ernie),
+    "hunyuan-dense": Family("HunYuanDenseV1ForCausalLM"),
+    "nemotron": Family("NemotronForCausalLM", _partial_layer_norm, norms_plus_one=True),
+    "gemma": Family("GemmaForCausalLM", norms_plus_one=True),
+    "gemma2": Family("Gemma2ForCausalLM", _gemma2, norms_plus_one=True),
+    "gemma3": Family("Gemma3ForCausalLM", _gemma3, norms_plus_one=True),
+    "falcon": Family("FalconForCausalLM", _falcon),
+    "gpt2": Family("GPT2LMHeadModel", _gpt2),
+    "gptneox": Family("GPTNeoXForCausalLM", _gptneox),
+    "bloom": Family("BloomForCausalLM", _bloom),
+    "mpt": Family("MptForCausalLM", _mpt),
+    "internlm2": Family("InternLM2ForCausalLM", _internlm2, permuted=True),
+    "minicpm": Family("MiniCPMForCausalLM", _minicpm, permuted=True),
+    "minicpm3": Family("MiniCPM3ForCausalLM", _minicpm3),
+    "orion": Family("OrionForCausalLM", _orion),
+    "baichuan": Family("BaichuanForCausalLM", _baichuan, permuted=True),
+    "exaone": Family("ExaoneForCausalLM"),
+    "exaone4": Family("Exaone4ForCausalLM", _exaone4),
+    "pangu-embedded": Family("PanguEmbeddedForCausalLM"),
+    "deci": Family("DeciLMForCausalLM", _deci, permuted=True, per_layer=True),
+    "mamba": Family("MambaForCausalLM", _mamba),
+    "bert": Family("BertModel", _bert),
+    "nomic-bert": Family("NomicBertModel", _nomic),
+    "modern-bert": Family("ModernBertModel", _modern_bert),
+    **MIXTURES,
+}
+"""By `general.architecture`."""
+REFUSED: dict[str, str] = {
+    "mimo2": "leaves out what values are multiplied by: use the safetensors checkpoint",
+    "nomic-bert-moe": "is served from the safetensors checkpoint only",
+}
+"""Architectures that are served, but not from GGUF, and why."""

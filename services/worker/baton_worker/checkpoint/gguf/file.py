@@ -1,0 +1,268 @@
+"""GGUF files: metadata to a config, tensor names to Hugging Face names, blocks to floats.
+
+Follows the GGUF specification and `convert_hf_to_gguf.py` of llama.cpp, whose steps are undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from baton.checkpoint.gguf_header import TensorEntry, read_head
+from baton.errors import ModelError
+from baton_worker.checkpoint.gguf.blocks import BLOCK_TYPES
+from baton_worker.checkpoint.gguf.data import GgufData, unpermute
+from baton_worker.checkpoint.gguf.families import FAMILIES, REFUSED
+from baton_worker.checkpoint.gguf.metadata import ABSENT, each
+from baton_worker.checkpoint.gguf.roles import (
+    ROLES,
+    Place,
+    Roles,
+    place,
+    wanted,
+)
+from baton_worker.checkpoint.row_reader import Rows
+from baton_worker.kernels.quantized_weights import Blocks
+from baton_worker.spec import Decoder
+from baton_worker.spec.hf_config import as_ids
+
+_ROPE_FACTORS = "rope_freqs.weight"
+_LONG_FACTORS, _SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+_KEYS_UP, _VALUES_UP = "attn_k_b", "attn_v_b"
+_RATES, _TAPS = ("ssm_a", ""), ("ssm_conv1d", "weight")
+
+
+class GgufFile:
+    """One GGUF file, memory-mapped; tensors are read one at a time."""
+
+    def __init__(self, path: Path) -> None:
+        metadata, tensors = read_head(path)
+        # Vocabularies are megabytes of strings, and the tokenizer reads its own.
+        self._metadata = {
+            key: field
+            for key, field in metadata.items()
+            if not (key.startswith("tokenizer.") and isinstance(field, list))
+        }
+        self._data = GgufData(path)
+        self._stored = {tensor.name: tensor for tensor in tensors}
+        if self._field("split.count", 1) > 1:
+            raise ModelError(
+                f"{path.name} is one part of a split GGUF; join it with llama-gguf-split --merge."
+            )
+        self._kind = self._architecture()
+        mixed = f"{self._kind} with experts"
+        has_experts = self.own("expert_count", 0) and mixed in FAMILIES
+        self._family = FAMILIES[mixed if has_experts else self._kind]
+        self.config = self._config()
+        self.eos_token_ids = tuple(
+            dict.fromkeys(
+                token
+                for key in ("eos_token_id", "eot_token_id")
+                for token in as_ids(self._field(f"tokenizer.ggml.{key}"))
+            )
+        )
+
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Blocks | Rows]]:
+        """Every tensor under its Hugging Face name, in its Hugging Face layout: as blocks where
+        it is stored in blocks that kernels know, else as float32. Matrices are read by whoever
+        wants their rows."""
+        roles = Roles(spec, self._known(spec))
+        for stored, tensor in self._stored.items():
+            at = place(stored)
+            if stored in (_ROPE_FACTORS, _LONG_FACTORS, _SHORT_FACTORS) or self._is_draft(at):
+                continue
+            if at.part.endswith("_exps"):
+                yield from self._experts(tensor, roles.of(ROLES[at.part], at))
+            elif at.part == _KEYS_UP:
+                yield roles.of("kv_up", at), self._keys_and_values_up(tensor)
+            elif at[1:] in (_RATES, _TAPS):
+                values = _writable(self._data.floats(tensor))
+                undone = (-values).log() if at[1:] == _RATES else values.unsqueeze(1)
+                yield roles.name(stored), undone
+            elif at.part != _VALUES_UP:
+                yield from self._pieces(tensor, roles)
+            self._data.release()
+
+    def _is_draft(self, at: Place) -> bool:
+        """Layers past the last predict further tokens; without a draft they stay unread."""
+        return at.layer is not None and at.layer >= self.config.num_hidden_layers
+
+    def _pieces(
+        self, tensor: TensorEntry, roles: Roles
+    ) -> Iterator[tuple[str, Tensor | Blocks | Rows]]:
+        first = 0
+        for name, rows, heads in roles.pieces(tensor.name, tensor.shape):
+            count = tensor.shape[0] if rows is None else rows
+            yield name, self._read(self._data.part(tensor, first, count), heads)
+            first += count
+        if first != tensor.shape[0]:
+            raise ModelError(
+                f"Tensor {tensor.name} has {tensor.shape[0]} rows in the GGUF file, "
+                f"but its metadata asks for {first}."
+            )
+
+    def _experts(self, tensor: TensorEntry, name: str) -> Iterator[tuple[str, Tensor | Rows]]:
+        """One expert after the other of a tensor [E, rows, columns] or [E, rows]."""
+        for expert in range(tensor.shape[0]):
+            part = self._data.part(tensor, expert, 1)
+            part = part._replace(shape=tensor.shape[1:])
+            yield name.format(expert=expert), self._values(part, None)
+
+    def _keys_and_values_up(self, keys: TensorEntry) -> Tensor:
+        """The projection from latents to the keys and values of each head, which newer files
+        store in two tensors: keys [H, rank, nope], values [H, v, rank]."""
+        values = self._stored[keys.name.replace(_KEYS_UP, _VALUES_UP)]
+        both = _writable(self._data.floats(keys)), _writable(self._data.floats(values))
+        return torch.cat([both[0].transpose(1, 2), both[1]], dim=1).flatten(0, 1)
+
+    def _read(self, tensor: TensorEntry, heads: int | None) -> Tensor | Blocks | Rows:
+        if not self._family.permuted:
+            heads = None
+        if len(tensor.shape) == 2 and tensor.kind in BLOCK_TYPES:
+            return self._data.blocks(tensor, heads)
+        return self._values(tensor, heads)
+
+    def _values(self, tensor: TensorEntry, heads: int | None) -> Tensor | Rows:
+        """A tensor as floats."""
+        plus_one = self._family.norms_plus_one and tensor.name.endswith("norm.weight")
+        if len(tensor.shape) == 2 and not plus_one:
+            return self._data.rows(tensor, heads)
+        values = self._data.floats(tensor)
+        if heads is not None:
+            values = unpermute(values, heads)
+        return _writable(values - 1 if plus_one else values)
+
+    def _known(self, spec: Decoder) -> dict[str, str]:
+        """GGUF module name to Hugging Face module name, for every role of every layer."""
+        table = gguf.get_tensor_name_map(_gguf_architecture(self._kind), len(spec.layers))
+        ours = (name for layer in range(len(spec.layers)) for name in wanted(spec, layer))
+        return {stored: name for name in ours if (stored := table.get_name(name)) is not None}
+
+    def _architecture(self) -> str:
+        kind = str(self._field("general.architecture"))
+        if kind in REFUSED:
+            raise ModelError(f"GGUF architecture '{kind}' {REFUSED[kind]}.")
+        if kind not in FAMILIES:
+            known = ", ".join(name for name in FAMILIES if " " not in name)
+            raise ModelError(
+                f"GGUF architecture '{kind}' is not supported. Known: {known}. "
+                "To add it, write its row in baton_worker/checkpoint/gguf/families.py and, if its "
+                "spec is missing, baton_worker/models/families/."
+            )
+        return kind
+
+    def has(self, tensor: str) -> bool:
+        """Whether the file holds a tensor."""
+        return tensor in self._stored
+
+    def rows(self, part: str) -> int:
+        """See `gguf_metadata.Metadata`."""
+        shapes = [tensor.shape for name, tensor in self._stored.items() if place(name).part == part]
+        return shapes[0][0] if shapes else 0
+
+    def _heads(self) -> tuple[Any, Any]:
+        """How many query heads there are, and how many of keys: perhaps one number per layer."""
+        heads = self.own("attention.head_count")
+        kv_heads = self.own("attention.head_count_kv", heads)
+        differ = isinstance(heads, list) or isinstance(kv_heads, list)
+        if differ and not self._family.per_layer:
+            raise ModelError(
+                "Head counts that differ per layer are not supported in GGUF files of "
+                f"{self._kind}."
+            )
+        return max(each(heads, 1)), kv_heads
+
+    def _config(self) -> SimpleNamespace:
+        """The metadata under the names that a Hugging Face config uses."""
+        heads, kv_heads = self._heads()
+        hidden, window = self.own("embedding_length"), self.own("attention.sliding_window", None)
+        layers = self.own("block_count") - self.own("nextn_predict_layers", 0)
+        embedding = self._stored.get("token_embd.weight")
+        if embedding is None:
+            raise ModelError("The GGUF file holds no token_embd.weight: it is not a whole model.")
+        fields = dict(
+            architectures=[self._family.name],
+            hidden_size=hidden,
+            intermediate_size=self.own("feed_forward_length", 0),
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=kv_heads,
+            head_dim=self.own("attention.key_length", hidden // max(1, heads)),
+            max_position_embeddings=self.own("context_length"),
+            rms_norm_eps=self.own("attention.layer_norm_rms_epsilon", 1e-5),
+            vocab_size=embedding.shape[0],
+            rope_parameters=self.rope(),
+            tie_word_embeddings="output.weight" not in self._stored,
+            attention_bias=self.has("blk.0.attn_q.bias") or self.has("blk.0.attn_qkv.bias"),
+            attention_out_bias=self.has("blk.0.attn_output.bias"),
+            mlp_bias=self.has("blk.0.ffn_up.bias"),
+            sliding_window=window,
+            layer_types=["sliding_attention" if window else "full_attention"] * layers,
+            use_sliding_window=window is not None,
+        )
+        fields |= self._family.fields(self)
+        return SimpleNamespace(
+            **{key: field for key, field in fields.items() if field is not ABSENT}
+        )
+
+    def rope(self) -> SimpleNamespace:
+        """Rotary settings. Llama 3's scaling is not metadata but a tensor of factors."""
+        base = self.own("rope.freq_base", 10_000.0)
+        if _ROPE_FACTORS in self._stored:
+            factors = self._data.floats(self._stored[_ROPE_FACTORS]).tolist()
+            return SimpleNamespace(rope_type="factors", rope_theta=base, factors=factors)
+        kind = self.own("rope.scaling.type", "none")
+        if _LONG_FACTORS in self._stored:
+            return self._long_rope(base)
+        if kind == "none":
+            return SimpleNamespace(rope_type="default", rope_theta=base)
+        rope = SimpleNamespace(
+            rope_type=kind, rope_theta=base, factor=self.own("rope.scaling.factor", 1.0)
+        )
+        if kind == "yarn":
+            rope.original_max_position_embeddings = self.own("rope.scaling.original_context_length")
+        return rope
+
+    def _long_rope(self, base: float) -> SimpleNamespace:
+        """LongRoPE has a tensor of factors for short and one for long sequences."""
+        long, short = (
+            self._data.floats(self._stored[name]).tolist()
+            for name in (_LONG_FACTORS, _SHORT_FACTORS)
+        )
+        return SimpleNamespace(
+            rope_type="longrope",
+            rope_theta=base,
+            long_factor=long,
+            short_factor=short,
+            attention_factor=self.own("rope.scaling.attn_factor", None),
+            original_max_position_embeddings=self.own(
+                "rope.scaling.original_context_length", self.own("context_length")
+            ),
+        )
+
+    def own(self, key: str, *default: Any) -> Any:
+        """A field of this architecture; without a default it must be there."""
+        value = self._field(f"{self._kind}.{key}", *default)
+        if value is None and not default:
+            raise ModelError(f"The GGUF file lacks {self._kind}.{key}.")
+        return value
+
+    def _field(self, key: str, default: Any = None) -> Any:
+        return self._metadata.get(key, default)
+
+
+def _gguf_architecture(kind: str) -> Any:
+    return next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == kind)
+
+
+def _writable(values: npt.NDArray[np.float32]) -> Tensor:
+    """A copy where they are a view of the file."""
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))

@@ -1,0 +1,294 @@
+"""The rows of mixtures of experts, see `gguf_families`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from baton.errors import ModelError
+from baton_worker.checkpoint.gguf.metadata import (
+    Family,
+    Fields,
+    Metadata,
+    each,
+    head_size,
+    layer_kinds,
+    partial,
+)
+
+_SOFTMAX, _SIGMOID = 1, 2
+"""Values of `expert_gating_func`."""
+_MAVERICK = 128
+"""Experts of the Llama 4 that does not norm queries and keys."""
+
+
+def experts(file: Metadata, *, normed: bool) -> Fields:
+    """How many experts of which size; `normed` is whether weights add up to one by default."""
+    count, size = file.own("expert_count"), file.own("feed_forward_length", 0)
+    return {
+        "num_experts": count,
+        "num_local_experts": count,
+        "n_routed_experts": count,
+        "num_experts_per_tok": file.own("expert_used_count"),
+        "moe_intermediate_size": file.own("expert_feed_forward_length", size),
+        "norm_topk_prob": file.own("expert_weights_norm", normed),
+        "routed_scaling_factor": file.own("expert_weights_scale", 1.0),
+        "first_k_dense_replace": file.own("leading_dense_block_count", 0),
+        "n_shared_experts": file.own("expert_shared_count", 0),
+        "n_group": file.own("expert_group_count", 1),
+        "topk_group": file.own("expert_group_used_count", 1),
+    }
+
+
+def _corrected(file: Metadata) -> Fields:
+    """DeepSeek-V3's router."""
+    if (kind := file.own("expert_gating_func", _SIGMOID)) != _SIGMOID:
+        raise ModelError(
+            f"This GGUF file weighs experts by gating function {kind}; "
+            f"its architecture is served with {_SIGMOID} (sigmoid) only."
+        )
+    return experts(file, normed=True)
+
+
+def _qwen2_moe(file: Metadata) -> Fields:
+    shared = file.own("expert_shared_feed_forward_length")
+    return experts(file, normed=False) | {"shared_expert_intermediate_size": shared}
+
+
+def _normed(file: Metadata) -> Fields:
+    return experts(file, normed=True)
+
+
+def _plain(file: Metadata) -> Fields:
+    return experts(file, normed=False)
+
+
+def granite(file: Metadata) -> Fields:
+    """Multipliers of Granite, dense or not."""
+    return {
+        "embedding_multiplier": file.own("embedding_scale", 1.0),
+        "residual_multiplier": file.own("residual_scale", 1.0),
+        "attention_multiplier": file.own("attention.scale", 1.0),
+        "logits_scaling": file.own("logit_scale", 1.0),
+    }
+
+
+def _granite_moe(file: Metadata) -> Fields:
+    shared = {"shared_intermediate_size": file.rows("ffn_gate_shexp")}
+    return experts(file, normed=True) | granite(file) | shared
+
+
+def _dbrx(file: Metadata) -> Fields:
+    base = file.own("rope.freq_base", 10_000.0)
+    return {
+        "attn_config": SimpleNamespace(
+            kv_n_heads=file.own("attention.head_count_kv"),
+            clip_qkv=file.own("attention.clamp_kqv", None),
+            rope_theta=base,
+        ),
+        "ffn_config": SimpleNamespace(
+            moe_num_experts=file.own("expert_count"),
+            moe_top_k=file.own("expert_used_count"),
+            ffn_hidden_size=file.own("feed_forward_length"),
+            moe_normalize_expert_weights=1.0,
+        ),
+    }
+
+
+def _deepseek(file: Metadata) -> Fields:
+    return experts(file, normed=False) | {"scoring_func": "softmax"}
+
+
+def _deepseek2(file: Metadata) -> Fields:
+    """Versions 2 and 3, told apart by their routers."""
+    third = file.own("expert_gating_func", _SOFTMAX) == _SIGMOID
+    fields = experts(file, normed=third)
+    greedy = "group_limited_greedy" if fields["n_group"] > 1 else "greedy"
+    return {
+        **fields,
+        **latent(file),
+        "architectures": ["DeepseekV3ForCausalLM" if third else "DeepseekV2ForCausalLM"],
+        "topk_method": "noaux_tc" if third else greedy,
+        "rope_parameters": _warmed(file),
+    }
+
+
+def _jamba(file: Metadata) -> Fields:
+    """Layers of state spaces have no key heads, those without experts no router."""
+    count, heads = file.own("block_count"), file.own("attention.head_count_kv")
+    period, offset = _every([number > 0 for number in each(heads, count)])
+    routed = [file.has(f"blk.{layer}.ffn_gate_inp.weight") for layer in range(count)]
+    expert_period, expert_offset = _every(routed)
+    layer = next(layer for layer in range(count) if file.has(f"blk.{layer}.ssm_a"))
+    return {
+        "num_key_value_heads": max(each(heads, count)),
+        "num_experts": file.own("expert_count", 1) or 1,
+        "num_experts_per_tok": file.own("expert_used_count", 1),
+        "attn_layer_period": period,
+        "attn_layer_offset": offset,
+        "expert_layer_period": expert_period,
+        "expert_layer_offset": expert_offset,
+        "mamba_expand": file.own("ssm.inner_size") // file.own("embedding_length"),
+        "mamba_d_state": file.own("ssm.state_size"),
+        "mamba_dt_rank": file.own("ssm.time_step_rank"),
+        "mamba_d_conv": file.own("ssm.conv_kernel"),
+        "mamba_proj_bias": file.has(f"blk.{layer}.ssm_in.bias"),
+        "mamba_conv_bias": file.has(f"blk.{layer}.ssm_conv1d.bias"),
+    }
+
+
+def _every(chosen: list[bool]) -> tuple[int, int]:
+    """The period and the first of layers that are chosen at even distances."""
+    numbers = [layer for layer, here in enumerate(chosen) if here]
+    period = numbers[1] - numbers[0] if len(numbers) > 1 else len(chosen)
+    return period, numbers[0] if numbers else len(chosen)
+
+
+def latent(file: Metadata) -> Fields:
+    """The sizes of latent attention. Newer files describe heads as they are in the cache, and
+    give those of keys and values before it under names of their own."""
+    turned = file.own("rope.dimension_count")
+    return {
+        "q_lora_rank": file.own("attention.q_lora_rank", None) or None,
+        "kv_lora_rank": file.own("attention.kv_lora_rank"),
+        "qk_rope_head_dim": turned,
+        "qk_nope_head_dim": file.own("attention.key_length_mla", head_size(file)) - turned,
+        "v_head_dim": file.own(
+            "attention.value_length_mla", file.own("attention.value_length", None)
+        ),
+        "attention_bias": file.has("blk.0.attn_kv_a_mqa.bias"),
+    }
+
+
+def _warmed(file: Metadata) -> SimpleNamespace:
+    """YaRN as DeepSeek has it: scores are warmed, cos and sin are not."""
+    rope = file.rope()
+    if rope.rope_type == "yarn":
+        warmth = 10.0 * file.own("rope.scaling.yarn_log_multiplier", 0.0)
+        rope.mscale = rope.mscale_all_dim = warmth
+        rope.attention_factor = 1.0
+    return rope
+
+
+def _glm4_moe(file: Metadata) -> Fields:
+    normed = file.has("blk.0.attn_q_norm.weight")
+    return _corrected(file) | partial(file) | {"use_qk_norm": normed}
+
+
+def _ernie_moe(file: Metadata) -> Fields:
+    fields = experts(file, normed=True)
+    return fields | {
+        "use_bias": file.has("blk.0.attn_q.bias"),
+        "moe_layer_start_index": fields["first_k_dense_replace"],
+        "moe_layer_interval": file.own("interleave_moe_layer_step", 1),
+        "moe_num_shared_experts": file.rows("ffn_gate_shexp") // fields["moe_intermediate_size"],
+    }
+
+
+def _hunyuan_moe(file: Metadata) -> Fields:
+    return experts(file, normed=True) | {
+        "use_qk_norm": file.has("blk.0.attn_q_norm.weight"),
+        "num_shared_expert": file.rows("ffn_gate_shexp") // file.own("feed_forward_length"),
+    }
+
+
+def _gpt_oss(file: Metadata) -> Fields:
+    rope = file.rope()
+    rope.truncate = False
+    fields = experts(file, normed=True)
+    size = fields["moe_intermediate_size"]
+    return fields | {"intermediate_size": size, "layer_types": None, "rope_parameters": rope}
+
+
+def _minimax_m2(file: Metadata) -> Fields:
+    fields = _corrected(file)
+    turned = file.own("rope.dimension_count")
+    return fields | {
+        "intermediate_size": fields["moe_intermediate_size"],
+        "rotary_dim": turned,
+    }
+
+
+def _exaone_moe(file: Metadata) -> Fields:
+    shared = file.own("expert_shared_count", 0)
+    kinds = layer_kinds(file)
+    return _corrected(file) | {"num_shared_experts": shared, "layer_types": kinds}
+
+
+def _afmoe(file: Metadata) -> Fields:
+    """Files leave out that every fourth layer sees everything, and that vectors are multiplied."""
+    fields = _corrected(file)
+    return fields | {
+        "layer_types": layer_kinds(file),
+        "mup_enabled": True,
+        "num_dense_layers": fields["first_k_dense_replace"],
+        "num_shared_experts": fields["n_shared_experts"],
+        "route_norm": fields["norm_topk_prob"],
+        "route_scale": fields["routed_scaling_factor"],
+    }
+
+
+def _llama4(file: Metadata) -> Fields:
+    fields = experts(file, normed=False)
+    return fields | {
+        "intermediate_size": fields["moe_intermediate_size"],
+        "intermediate_size_mlp": file.own("feed_forward_length"),
+        "interleave_moe_layer_step": file.own("interleave_moe_layer_step", 1),
+        "use_qk_norm": fields["num_experts"] != _MAVERICK,
+    }
+
+
+def _step35(file: Metadata) -> Fields:
+    """Layers that see a window have other heads, another base, and rotate all channels."""
+    kinds = layer_kinds(file) or []
+    bases = (file.own("rope.freq_base"), file.own("rope.freq_base_swa"))
+    heads = each(file.own("attention.head_count"), len(kinds))
+    kv_heads = each(file.own("attention.head_count_kv"), len(kinds))
+    local = [kind == "sliding_attention" for kind in kinds]
+    full, near = local.index(False), local.index(True)
+    dense = file.own("leading_dense_block_count", 0)
+    return {
+        "layer_types": kinds,
+        "num_attention_heads": heads[full],
+        "num_attention_groups": kv_heads[full],
+        "attention_other_setting": SimpleNamespace(
+            num_attention_heads=heads[near], num_attention_groups=kv_heads[near]
+        ),
+        "rope_theta": [bases[near] for near in local],
+        "partial_rotary_factors": [1.0 if near else 0.5 for near in local],
+        "rope_parameters": None,
+        "use_head_wise_attn_gate": file.has("blk.0.attn_gate.weight"),
+        "moe_num_experts": file.own("expert_count"),
+        "moe_top_k": file.own("expert_used_count"),
+        "moe_intermediate_size": file.own("expert_feed_forward_length"),
+        "share_expert_dim": file.own("expert_shared_feed_forward_length"),
+        "moe_layers_enum": list(range(dense, len(kinds))),
+        "moe_router_scaling_factor": file.own("expert_weights_scale", 1.0),
+        "norm_expert_weight": file.own("expert_weights_norm", True),
+        "use_moe_router_bias": bool(file.rows("exp_probs_b")),
+        "swiglu_limits": file.own("swiglu_clamp_exp", None),
+        "swiglu_limits_shared": file.own("swiglu_clamp_shexp", None),
+    }
+
+
+MIXTURES: dict[str, Family] = {
+    "llama with experts": Family("MixtralForCausalLM", _normed, permuted=True),
+    "qwen2moe": Family("Qwen2MoeForCausalLM", _qwen2_moe),
+    "qwen3moe": Family("Qwen3MoeForCausalLM", _normed),
+    "olmoe": Family("OlmoeForCausalLM", _plain),
+    "granitemoe": Family("GraniteMoeSharedForCausalLM", _granite_moe, permuted=True),
+    "dbrx": Family("DbrxForCausalLM", _dbrx),
+    "deepseek": Family("DeepseekForCausalLM", _deepseek, permuted=True),
+    "deepseek2": Family("DeepseekV2ForCausalLM", _deepseek2),  # and version 3, GLM-4.7-Flash
+    "dots1": Family("Dots1ForCausalLM", _corrected),
+    "glm4moe": Family("Glm4MoeForCausalLM", _glm4_moe),
+    "ernie4_5-moe": Family("Ernie4_5_MoeForCausalLM", _ernie_moe),
+    "hunyuan-moe": Family("HunYuanMoEV1ForCausalLM", _hunyuan_moe),
+    "gpt-oss": Family("GptOssForCausalLM", _gpt_oss),
+    "minimax-m2": Family("MiniMaxM2ForCausalLM", _minimax_m2),
+    "exaone-moe": Family("ExaoneMoeForCausalLM", _exaone_moe),
+    "afmoe": Family("AfmoeForCausalLM", _afmoe),
+    "jamba": Family("JambaForCausalLM", _jamba, per_layer=True),
+    "llama4": Family("Llama4ForCausalLM", _llama4),
+    "step35": Family("Step3p5ForCausalLM", _step35, norms_plus_one=True, per_layer=True),
+}
+"""By `general.architecture`."""

@@ -1,0 +1,159 @@
+"""Where the tensors of a GGUF file belong: their names and the roles of a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from baton_worker.spec import (
+    Attention,
+    Decoder,
+    Glu,
+    Mamba,
+)
+from baton_worker.spec.names import DEFAULT, Names
+
+ROLES = {
+    "token_embd": "embedding",
+    "token_types": "token_types",
+    "token_embd_norm": "embedding_norm",
+    "position_embd": "positions",
+    "output_norm": "norm",
+    "output": "head",
+    "attn_norm": "mixer_norm",
+    "attn_output_norm": "mixer_norm",
+    "post_attention_norm": "mixer_post_norm",
+    "ffn_norm": "ffn_norm",
+    "layer_output_norm": "ffn_norm",
+    "post_ffw_norm": "ffn_post_norm",
+    "attn_q": "query",
+    "attn_k": "key",
+    "attn_v": "value",
+    "attn_output": "output",
+    "attn_q_norm": "query_norm",
+    "attn_k_norm": "key_norm",
+    "attn_gate": "attention_gate",
+    "attn_sinks": "sinks",
+    "attn_q_a": "query_down",
+    "attn_q_a_norm": "query_down_norm",
+    "attn_q_b": "query_up",
+    "attn_kv_a_mqa": "kv_down",
+    "attn_kv_a_norm": "kv_down_norm",
+    "attn_kv_b": "kv_up",
+    "ssm_conv1d": "conv",
+    "ssm_x": "scan_select",
+    "ssm_dt": "scan_step",
+    "ssm_a": "scan_rates",
+    "ssm_d": "scan_skip",
+    "ssm_out": "scan_output",
+    "ssm_dt_norm": "scan_step_norm",
+    "ssm_b_norm": "scan_write_norm",
+    "ssm_c_norm": "scan_read_norm",
+    "ffn_gate": "gate",
+    "ffn_up": "up",
+    "ffn_down": "down",
+    "ffn_gate_inp": "router",
+    "exp_probs_b": "router_correction",
+    "ffn_gate_exps": "expert_gate",
+    "ffn_up_exps": "expert_up",
+    "ffn_down_exps": "expert_down",
+    "ffn_gate_shexp": "shared_gate",
+    "ffn_up_shexp": "shared_up",
+    "ffn_down_shexp": "shared_down",
+    "ffn_gate_inp_shexp": "shared_expert_gate",
+}
+"""Part of a GGUF name to role. Norms may be called after another place in the block; then the
+names of the `gguf` package say more."""
+BARE = {"router_correction", "sinks", "scan_rates", "scan_skip"}
+"""Roles whose names here have no suffix."""
+
+
+class Place(NamedTuple):
+    """A stored tensor: `blk.{layer}.{part}.{suffix}`; layer None is outside the stack. What is no
+    weight of a module may have no suffix."""
+
+    layer: int | None
+    part: str
+    suffix: str
+
+
+class Piece(NamedTuple):
+    """Some rows of a stored tensor."""
+
+    name: str
+    """What the layers call it."""
+    rows: int | None
+    """None is all that there are."""
+    heads: int | None
+    """Of queries and keys."""
+
+
+def place(stored: str) -> Place:
+    """`blk.3.attn_q.weight` to (3, "attn_q", "weight")."""
+    module, _, suffix = stored.rpartition(".")
+    if not module.startswith("blk."):
+        return Place(None, module, suffix)
+    layer, _, part = module.removeprefix("blk.").partition(".")
+    part, suffix = (part, suffix) if part else (suffix, "")
+    return Place(int(layer), part, suffix) if layer.isdigit() else Place(None, module, suffix)
+
+
+_BEFORE, _BEHIND = ("mixer_norm", "ffn_norm"), ("mixer_post_norm", "ffn_post_norm")
+_STYLES = {"post": _BEFORE, "sandwich": ()}
+"""The norms around the halves of a layer that a style does without; most have none behind."""
+
+
+def wanted(spec: Decoder, layer: int) -> list[str]:
+    """Module names of the roles that a layer of the spec may have."""
+    names, without = Names(spec.names).at(layer), _STYLES.get(spec.style, _BEHIND)
+    known = DEFAULT.keys() | dict(spec.names).keys()
+    roles = sorted(known & set(ROLES.values()) - set(without))
+    return [names(role) for role in roles]
+
+
+class Roles:
+    """The tensors of one spec.
+
+    Args:
+        spec: what the layers want.
+        known: module names in GGUF to Hugging Face's, as the `gguf` package pairs them.
+    """
+
+    def __init__(self, spec: Decoder, known: Mapping[str, str]) -> None:
+        self._spec, self._known, self._names = spec, known, Names(spec.names)
+        self._roles = DEFAULT.keys() | dict(spec.names).keys()
+
+    def pieces(self, stored: str, shape: tuple[int, ...]) -> list[Piece]:
+        """What a tensor holds: parts of one name, or of several one after the other."""
+        at = place(stored)
+        mixer, ffn = (None, None) if at.layer is None else self._spec.layers[at.layer]
+        if isinstance(mixer, Attention) and at.part in ("attn_qkv", "attn_q", "attn_k"):
+            query, key, value = self._attention(mixer, at)
+            return {"attn_q": [query], "attn_k": [key]}.get(at.part, [query, key, value])
+        if at.part == "ffn_up" and isinstance(ffn, Glu) and shape[0] == 2 * ffn.intermediate:
+            return [Piece(self.of(role, at), ffn.intermediate, None) for role in ("gate", "up")]
+        if at.part == "ssm_in" and isinstance(mixer, Mamba):
+            roles = ("scan_input", "scan_gate")
+            return [Piece(self.of(role, at), mixer.channels, None) for role in roles]
+        return [Piece(self.name(stored), None, None)]
+
+    def _attention(self, mixer: Attention, at: Place) -> tuple[Piece, Piece, Piece]:
+        heads, kv_heads, size = mixer.num_heads, mixer.num_kv_heads, mixer.head_dim
+        return (
+            Piece(self.of("query", at), heads * size, heads),
+            Piece(self.of("key", at), kv_heads * size, kv_heads),
+            Piece(self.of("value", at), kv_heads * (mixer.value_dim or size), None),
+        )
+
+    def name(self, stored: str) -> str:
+        """The name of a tensor that holds one part; its own where nobody knows it."""
+        at = place(stored)
+        role, module = ROLES.get(at.part), stored.rpartition(".")[0]
+        if module in self._known and (role not in self._roles or str(role).endswith("norm")):
+            return f"{self._known[module]}.{at.suffix}"
+        return self.of(role, at) if role in self._roles else stored
+
+    def of(self, role: str, at: Place) -> str:
+        """The name of a role in the layer of a stored tensor."""
+        names = self._names if at.layer is None else self._names.at(at.layer)
+        return names(role) if role in BARE else f"{names(role)}.{at.suffix}"

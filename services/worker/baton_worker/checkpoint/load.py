@@ -1,0 +1,275 @@
+"""Checkpoint to model: stream every tensor straight into the parameter that wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from baton.errors import ModelError
+from baton.logs import logger
+from baton_worker.checkpoint.bf16_expansion import is_expanded
+from baton_worker.checkpoint.fill import fill
+from baton_worker.checkpoint.quantized_loading import Quantize, kinds
+from baton_worker.checkpoint.rank_sharded import RankedFolder
+from baton_worker.checkpoint.row_reader import Rows
+from baton_worker.checkpoint.safetensors import SafetensorsFolder
+from baton_worker.checkpoint.task import Serving, is_listed, serving
+from baton_worker.distributed.communicator import Alone, Communicator
+from baton_worker.distributed.expert_parallel import exchange
+from baton_worker.distributed.shard_spec import Share, cut, deal
+from baton_worker.distributed.shard_weights import Parts
+from baton_worker.distributed.step_sync import Lockstep
+from baton_worker.distributed.tensor_parallel import spread
+from baton_worker.kernels.kv_pages import Codes
+from baton_worker.kernels.linear import Stored
+from baton_worker.kernels.page_layout import Layout
+from baton_worker.kernels.quantized_weights import KINDS
+from baton_worker.layers.layer import Site
+from baton_worker.models import transformers_backend
+from baton_worker.models.build import build
+from baton_worker.models.decoder import Model
+from baton_worker.models.dual_encoder import build_towers
+from baton_worker.models.encoder import EncoderModel, build_encoder
+from baton_worker.models.resolve import unsupported
+from baton_worker.models.transformers_backend import Fallback
+from baton_worker.pooling.pooler import Pooler
+from baton_worker.pooling.recipe import Recipe
+from baton_worker.pooling.resolve import Task
+from baton_worker.spec import (
+    Decoder,
+    Encoder,
+    Ffn,
+    Forked,
+    Moe,
+    Towers,
+)
+from baton_worker.spec.hf_config import has_kv_scales
+
+log = logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run, and what the rest of the worker needs to know about it."""
+
+    model: Model | EncoderModel | Fallback
+    spec: Decoder
+    """Of this rank's part, where the model is cut for several."""
+    config: SimpleNamespace
+    max_length: int
+    """Tokens, prompt and completion together, that the checkpoint declares."""
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    weight_bytes: int = 0
+    """Bytes of all weights in the precision they are held in; a tied head counts once."""
+    recipe: Recipe | None = None
+    """What `model.pooler` makes of hidden states; None when there are only tokens to sample."""
+    generates: bool = True
+
+
+class Checkpoint(Protocol):
+    """A container of weights in any file format."""
+
+    config: SimpleNamespace
+    eos_token_ids: tuple[int, ...]
+
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
+        """Every tensor once, under its Hugging Face name; quantised as it is stored."""
+        ...
+
+
+def load_model(
+    path: Path,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    narrow: torch.dtype | None = None,
+    served_length: int | None = None,
+    task: Task = "auto",
+    pooling: str = "auto",
+    router: str = "top_k",
+    quantize: Quantize = "none",
+    codes: Codes | None = None,
+    layout: Layout = Layout.NHD,
+    ranks: Communicator | None = None,
+    experts: str | None = None,
+    lockstep: Lockstep | None = None,
+    context: int = 1,
+) -> LoadedModel:
+    """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
+
+    With `narrow`, that is the dtype of a body of text that `is_expanded`, and `dtype` of any other.
+    `served_length` is the longest sequence that will be served, see `resolve`; `task` and
+    `pooling` are those of `serving`; `router` is a row of `layers.routers.ROUTERS`, for all
+    experts; `quantize` is that of `choose_precision`; `codes` and `layout` are those of the
+    pages, with the scales of the checkpoint if it has any for such codes; of several `ranks`, all
+    of which load it at the same time, this one gets its part. With `experts`, a row of
+    `models.expert_map.PLACEMENTS`, each expert is whole on one of them, or on one of the workers
+    in `lockstep`, which have all of the rest. Of ranks with the same key heads, `context`
+    neighbours keep a part of the tokens each.
+
+    Raises:
+        ModelError: the path holds neither, the architecture is unknown, or the tensors are not
+            exactly those that the architecture wants.
+        SettingsError: the model cannot be cut for so many ranks.
+    """
+    ranks = Alone() if ranks is None else ranks
+    checkpoint = open_checkpoint(path)
+    config = checkpoint.config
+    if not is_listed(config):
+        if why := _needs_spec(task, quantize, codes, ranks.size > 1 or lockstep is not None):
+            raise unsupported(config.architectures[0], why)
+        return _by_transformers(path, checkpoint, device, dtype, layout)
+    what = serving(config, path, task, pooling, served_length)
+    what = replace(what, spec=routed(what.spec, router))
+    spec = what.spec
+    dtype = narrow if narrow is not None and is_expanded(spec) else dtype
+    scaled = has_kv_scales(config) and codes is not None and codes.dtype is torch.float8_e4m3fn
+    site = Site(device, dtype, codes=codes, scaled=scaled, layout=layout, peers=ranks)
+    among, divide = (ranks, cut) if lockstep is None else (lockstep.ranks, deal)
+    parts = None
+    if among.size > 1:
+        share = Share(among.rank, among.size, experts, context)
+        what, parts = _cut(what, share, divide, site, quantize)
+    model = _built(what, site)
+    if parts is not None:
+        _connect(model, spec, ranks, lockstep)
+    fill(model, _weights(checkpoint, spec, what, scaled), spec, quantize, parts)
+    return LoadedModel(
+        model=model.eval(),
+        spec=what.spec,
+        config=config,
+        max_length=what.max_length,
+        vocab_size=spec.vocab,
+        eos_token_ids=checkpoint.eos_token_ids,
+        weight_bytes=_held_bytes(model),
+        recipe=what.recipe,
+        generates=what.generates,
+    )
+
+
+def _weights(
+    checkpoint: Checkpoint, spec: Decoder, what: Serving, scaled: bool
+) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
+    """Those of the checkpoint, but for scales of pages that have none, and of the files beside."""
+    unread = (".k_scale", ".v_scale") if has_kv_scales(checkpoint.config) and not scaled else ()
+    stored = (pair for pair in checkpoint.tensors(spec) if not pair[0].endswith(unread))
+    return chain(stored, what.files.tensors() if what.files and what.recipe else ())
+
+
+def _needs_spec(task: Task, quantize: Quantize, codes: Codes | None, in_parts: bool) -> str | None:
+    """What is asked for that an architecture without a spec has not; None if it is nothing."""
+    if task == "embed" or quantize != "none":
+        return "only a spec can be embedded or quantised"
+    if codes is not None:
+        return f"only a spec can have {codes} pages"
+    return "only a spec can be cut for several ranks" if in_parts else None
+
+
+def _by_transformers(
+    path: Path, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, layout: Layout
+) -> LoadedModel:
+    """An architecture on no list, in the code of transformers; see `fallback`."""
+    config = checkpoint.config
+    if why := transformers_backend.refuses(config):
+        raise unsupported(config.architectures[0], why)
+    model, spec = transformers_backend.load_fallback(
+        path, config, device=device, dtype=dtype, layout=layout
+    )
+    log.warning(
+        "%s has no spec here: it runs in the slower code of transformers", config.architectures[0]
+    )
+    return LoadedModel(
+        model=model.eval(),
+        spec=spec,
+        config=config,
+        max_length=spec.max_length,
+        vocab_size=spec.vocab,
+        eos_token_ids=checkpoint.eos_token_ids,
+        weight_bytes=_held_bytes(model),
+    )
+
+
+def _held_bytes(model: Model | EncoderModel | Fallback) -> int:
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    return parameters + sum(layer.weight_bytes for layer in model.layers())
+
+
+def routed(spec: Decoder, kind: str) -> Decoder:
+    """The spec with all its routers of this kind; `top_k` is what every checkpoint asks for."""
+    if kind == "top_k":
+        return spec
+    layers = tuple((mixer, _rerouted(ffn, kind)) for mixer, ffn in spec.layers)
+    return replace(spec, layers=layers)
+
+
+def _rerouted(ffn: Ffn | None, kind: str) -> Ffn | None:
+    if isinstance(ffn, Moe):
+        return replace(ffn, router=replace(ffn.router, kind=kind))
+    if isinstance(ffn, Forked):
+        branch = replace(ffn.branch, router=replace(ffn.branch.router, kind=kind))
+        return replace(ffn, branch=branch)
+    return ffn
+
+
+def _cut(
+    what: Serving,
+    share: Share,
+    divide: Callable[[Decoder, Share], Decoder],
+    site: Site,
+    quantize: Quantize,
+) -> tuple[Serving, Parts]:
+    """This rank's part, and what it is a part of."""
+    part = replace(what, spec=divide(what.spec, share))
+    multiple = 1 if quantize == "none" else max(KINDS[kind].multiple for kind in kinds(quantize))
+    whole = _built(what, replace(site, device=torch.device("meta")))
+    return part, Parts(whole.layers(), share, multiple)
+
+
+def _connect(
+    model: Model | EncoderModel, whole: Decoder, ranks: Communicator, lockstep: Lockstep | None
+) -> None:
+    """Put in what passes between the ranks: a part of a body of text, or tokens to experts."""
+    if not isinstance(model, Model):
+        return
+    if lockstep is not None:
+        exchange(model, whole.hidden, lockstep)
+    else:
+        spread(model, whole.vocab, ranks)
+
+
+def _built(what: Serving, site: Site) -> Model | EncoderModel:
+    """The body, with the head that makes its states an answer beside text."""
+    model: Model | EncoderModel
+    if isinstance(what.spec, Towers):
+        model = build_towers(what.spec, site)
+    elif isinstance(what.spec, Encoder):
+        model = build_encoder(what.spec, site)
+    else:
+        model = build(what.spec, site)
+    if what.recipe is not None:
+        model.pooler = Pooler(what.recipe, site)
+    return model
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """The reader of this path's format; no weight is read yet."""
+    if path.is_dir():
+        return RankedFolder(path) if RankedFolder.fits(path) else SafetensorsFolder(path)
+    if path.is_file() and path.suffix == ".gguf":
+        from baton_worker.checkpoint.gguf.file import GgufFile
+
+        return GgufFile(path)
+    if not path.exists():
+        raise ModelError(f"{path} does not exist.")
+    raise ModelError(
+        f"{path.name} is not a checkpoint that Baton reads. "
+        "Give a folder with config.json and .safetensors files, or a .gguf file."
+    )

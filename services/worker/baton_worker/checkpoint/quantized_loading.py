@@ -1,0 +1,124 @@
+"""Quantised tensors on their way from a checkpoint to the layers that run them as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, TypeAlias
+
+from torch import Tensor
+
+from baton.logs import logger
+from baton_worker.checkpoint.row_reader import Rows
+from baton_worker.kernels.linear import Stored
+from baton_worker.kernels.quantized_weights import Blocks
+from baton_worker.layers.layer import Layer
+from baton_worker.layers.linear import GatedLinear, Linear
+from baton_worker.layers.moe.moe import Experts
+
+log = logger(__name__)
+Quantize: TypeAlias = Literal["none", "int8", "int4"]
+
+_KINDS: dict[Quantize, tuple[str | None, str | None]] = {
+    "none": (None, None),
+    "int8": ("int8", "int8"),
+    "int4": ("int4_minimum", "int8"),
+}
+"""Kind of the gate and up products of feed-forwards and of experts, and of all other linear layers.
+The former are half of a dense model's weights, and feel four bits least: what they get wrong passes
+through a gate and a second product. Four bits in attention or in the down product cost a small
+model several percent of perplexity."""
+
+
+def kinds(quantize: Quantize) -> set[str]:
+    """The kinds of `kernels.quantized.KINDS` that weights are rounded to."""
+    return {kind for kind in _KINDS[quantize] if kind is not None}
+
+
+def choose_precision(layers: Iterable[Layer], quantize: Quantize) -> None:
+    """Say which layers round their weights when they finish, and to what.
+
+    Linear layers, experts and the language head do; embedding tables, norms and routers keep the
+    precision of the model. So does a layer whose inner dimension is not a multiple of 32.
+    """
+    gated, other = _KINDS[quantize]
+    for layer in layers:
+        if isinstance(layer, GatedLinear | Experts):
+            layer.quantised_as = gated
+        elif isinstance(layer, Linear):
+            layer.quantised_as = other
+
+
+def as_floats(
+    tensors: Iterable[tuple[str, Tensor | Stored | Rows]],
+) -> Iterator[tuple[str, Tensor]]:
+    """Everything dequantised, for who wants to compute with the plain weights."""
+    for name, tensor in tensors:
+        yield name, tensor if isinstance(tensor, Tensor) else tensor.dequantise()
+
+
+class Taking:
+    """Offers quantised weights to every layer; what nobody takes goes on as floats. On a CPU they
+    become blocks first, where these are the same numbers.
+
+    Args:
+        layers: who may take them.
+        cut: the blocks of a name to what the layers want of them.
+        took: told the names whose destinations need not be filled any more.
+        fills: fills the destination of a weight that nobody takes; False if it cannot.
+    """
+
+    def __init__(
+        self,
+        layers: Iterable[Layer],
+        cut: Callable[[str, Blocks], Blocks] = lambda name, blocks: blocks,
+        took: Callable[[str], None] = lambda name: None,
+        fills: Callable[[str, Stored | Rows], bool] = lambda name, weight: False,
+    ) -> None:
+        self._layers, self._cut = list(layers), cut
+        self._owners = {name: layer for layer in self._layers for name, _ in layer.destinations()}
+        self._took, self._fills = took, fills
+        first = next((tensor for layer in self._layers for _, tensor in layer.destinations()), None)
+        self._on_cpu = first is not None and first.device.type == "cpu"
+        self._packed, self._widened = 0, list[str]()
+
+    def __call__(
+        self, tensors: Iterable[tuple[str, Tensor | Stored | Rows]]
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The tensors that are left, all of them floats."""
+        for name, tensor in tensors:
+            if isinstance(tensor, Tensor):
+                yield name, tensor
+            elif self._taken(name, tensor) or self._fills(name, tensor):
+                self._took(name)
+            else:
+                yield name, tensor.dequantise()
+        self._report()
+
+    def _taken(self, name: str, weight: Stored | Rows) -> bool:
+        """Whether the layer whose weight it is takes it; others may all the same."""
+        if isinstance(weight, Rows):
+            return False
+        part = self._offered(name, weight)
+        takers = [layer for layer in self._layers if layer.take(name, part)]
+        taken = name in self._owners and self._owners[name] in takers
+        if taken:
+            self._packed += 1
+        else:
+            self._widened.append(name)
+        return taken
+
+    def _offered(self, name: str, weight: Stored) -> Stored:
+        """The part of a weight that the layers want, in the form that they may run."""
+        weight = (weight.blocks() if self._on_cpu else None) or weight
+        return self._cut(name, weight) if isinstance(weight, Blocks) else weight
+
+    def _report(self) -> None:
+        if not self._packed and not self._widened:
+            return
+        log.info("%d quantised weights run as packed as they are", self._packed)
+        if self._widened:
+            log.warning(
+                "%d quantised weights are dequantised, %s the first: no kernel here runs them",
+                len(self._widened),
+                self._widened[0],
+            )

@@ -1,0 +1,79 @@
+"""A Hugging Face folder: its config, and every tensor of its safetensors files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from safetensors import SafetensorError
+from torch import Tensor
+
+from baton.errors import ModelError
+from baton_worker.checkpoint.mmap import opened
+from baton_worker.kernels.linear import Stored
+from baton_worker.quantization.collect import Gathered
+from baton_worker.quantization.methods import formats
+from baton_worker.spec import Decoder
+from baton_worker.spec.hf_config import read_config, read_eos_token_ids
+
+_MAPPED = 2 << 20
+"""Bytes of a shard that are read of one map, or a 256th of it, or one tensor."""
+
+
+class SafetensorsFolder:
+    """A Hugging Face folder: `model.safetensors`, or the shards that its index lists."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.config = read_config(folder)
+        self.eos_token_ids = read_eos_token_ids(folder, self.config)
+
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Stored]]:
+        """Every tensor of every shard, memory-mapped until it is copied or packed."""
+        if (how := formats(self.config)) is None:
+            yield from self._stored(spec)
+            return
+        gathered = Gathered(how)
+        for name, tensor in self._stored(spec):
+            yield from gathered(name, tensor)
+        gathered.end()
+
+    def _stored(self, spec: Decoder) -> Iterator[tuple[str, Tensor]]:
+        # Embedding tables lie in the first shard, heads in the last. The larger layer that packs
+        # goes first: packed last, its floats would lie on top of everything else.
+        for shard in self._shards() if spec.head.tied else reversed(self._shards()):
+            try:
+                yield from _tensors(shard)
+            except (SafetensorError, OSError) as error:
+                raise ModelError(f"{shard} cannot be read: {error}.") from error
+
+    def _shards(self) -> list[Path]:
+        index = self._folder / "model.safetensors.index.json"
+        if index.is_file():
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            if any(Path(name).name != name for name in names):
+                raise ModelError(f"{index} points outside its folder.")
+            return [self._folder / name for name in sorted(names)]
+        single = self._folder / "model.safetensors"
+        if single.is_file():
+            return [single]
+        raise ModelError(
+            f"{self._folder} holds no model.safetensors and no model.safetensors.index.json. "
+            "Baton reads safetensors and GGUF only; convert other weights first."
+        )
+
+
+def _tensors(shard: Path) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of a file. It is mapped anew after every `_MAPPED` bytes: what has been read of
+    a map counts as memory of this process until the map is gone."""
+    first, last, most = 0, 1, max(_MAPPED, shard.stat().st_size // 256)
+    while first < last:
+        with opened(shard) as file:
+            names = list(file.keys())
+            last, read = len(names), 0
+            while first < last and read < most:
+                tensor = file.get_tensor(names[first])
+                read, first = read + tensor.nbytes, first + 1
+                yield names[first - 1], tensor
+                del tensor

@@ -1,0 +1,170 @@
+"""What a checkpoint is served as: text, or vectors of which kind, and by which body.
+
+An architecture's name says it: the body's name, then what stands on it.
+
+    LlamaForCausalLM                   text; with `task=embed`, or beside a modules.json, vectors
+    LlamaModel                         vectors
+    LlamaForSequenceClassification     labels, or with one label a score
+    BertModel, RobertaForMaskedLM      vectors
+    CLIPModel                          vectors, of texts and of images
+    Qwen2ForProcessRewardModel         rewards
+    GritLM                             text, and vectors
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+from baton.errors import ModelError, SettingsError
+from baton.registry import Registry
+from baton_worker.models.families import clip, encoders
+from baton_worker.models.resolve import ARCHITECTURES, resolve
+from baton_worker.pooling.recipe import Recipe
+from baton_worker.pooling.resolve import (
+    REWARDS,
+    Task,
+    as_reward,
+    classification,
+    compared,
+    embedding,
+    gritlm,
+)
+from baton_worker.pooling.sentence import SentenceFiles, read_sentence_files
+from baton_worker.spec import Decoder, Encoder, Towers
+
+ENCODERS = Registry("encoders", encoders.TABLE | clip.TABLE)
+_CLASSIFIER = "ForSequenceClassification"
+_SUFFIXES = (_CLASSIFIER, "ForRewardModel", "ForProcessRewardModel", "Model")
+_HEADS = ("lm_head.", "score.")
+_BOTH = "GritLM"
+"""A Mistral that was trained to generate and to embed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is built, and what it answers."""
+
+    spec: Decoder
+    recipe: Recipe | None
+    """How vectors are made; None when only text is."""
+    files: SentenceFiles | None = None
+    generates: bool = True
+
+    @property
+    def max_length(self) -> int:
+        """Longest sequence in tokens; texts alone may be shorter than the positions allow."""
+        recipe = self.recipe
+        if isinstance(self.spec, Towers):  # An image may have more tokens than a text.
+            return self.spec.max_length
+        most = recipe.max_length if recipe is not None and not self.generates else 0
+        return min(self.spec.max_length, most or self.spec.max_length)
+
+
+def serving(
+    config: SimpleNamespace,
+    path: Path,
+    task: Task = "auto",
+    pooling: str = "auto",
+    served_length: int | None = None,
+) -> Serving:
+    """Decide what a checkpoint is served as. `served_length` is that of `resolve`.
+
+    Raises:
+        ModelError: the architecture is unknown, or its extra files ask for what is not supported.
+        SettingsError: the checkpoint cannot do the task that was asked for.
+    """
+    name = _name(config)
+    if name is None:
+        return Serving(resolve(config, served_length), None)  # It raises, and says what is known.
+    if name == _BOTH:
+        return _both(config, path, task, served_length)
+    files = read_sentence_files(path)
+    generates = name in ARCHITECTURES
+    if generates and (task == "generate" or (task == "auto" and files is None)):
+        return Serving(resolve(config, served_length), None)
+    if task == "generate":
+        raise SettingsError(f"--task generate: a {name} has no head that makes text.")
+    spec = _body(name, config, served_length)
+    recipe = _recipe(name, config, spec, path, files, task, pooling)
+    return Serving(_headless(spec, recipe), recipe, files, generates=False)
+
+
+def _both(config: SimpleNamespace, path: Path, task: Task, served_length: int | None) -> Serving:
+    """Text and vectors of one model; one of them alone when that is asked for."""
+    body = SimpleNamespace(**vars(config) | {"architectures": ["MistralForCausalLM"]})
+    spec = resolve(body, served_length)
+    if task == "generate":
+        return Serving(spec, None)
+    if task not in ("auto", "embed"):
+        raise SettingsError(f"--task {task}: a {_BOTH} generates and embeds, and nothing else.")
+    recipe = gritlm(config, spec, path)
+    if task == "embed":
+        return Serving(_headless(spec, recipe), recipe, generates=False)
+    return Serving(spec, recipe)
+
+
+def is_listed(config: SimpleNamespace) -> bool:
+    """Whether a spec exists for what the config names, or it names nothing."""
+    return _name(config) is not None or not getattr(config, "architectures", None)
+
+
+def _name(config: SimpleNamespace) -> str | None:
+    """The first architecture of the config that can be served."""
+    for name in getattr(config, "architectures", None) or []:
+        if name in ARCHITECTURES or name in ENCODERS or name == _BOTH or _decoder_of(name):
+            return str(name)
+    return None
+
+
+def _decoder_of(name: str) -> str | None:
+    """`LlamaForCausalLM` for `LlamaModel` and whatever else stands on a Llama."""
+    for suffix in _SUFFIXES:
+        if name.endswith(suffix):
+            base = name.removesuffix(suffix) + "ForCausalLM"
+            return base if base in ARCHITECTURES else None
+    return None
+
+
+def _body(name: str, config: SimpleNamespace, served_length: int | None) -> Decoder:
+    if name in ENCODERS:
+        try:
+            spec: Encoder = ENCODERS.load(name)(config)
+        except AttributeError as error:
+            raise ModelError(f"The config of this {name} cannot be read: {error}.") from error
+        return spec
+    base = name if name in ARCHITECTURES else _decoder_of(name)
+    return resolve(SimpleNamespace(**vars(config) | {"architectures": [base]}), served_length)
+
+
+def _recipe(
+    name: str,
+    config: SimpleNamespace,
+    spec: Decoder,
+    path: Path,
+    files: SentenceFiles | None,
+    task: Task,
+    pooling: str,
+) -> Recipe:
+    if isinstance(spec, Towers):
+        return compared(spec, files, task, pooling)
+    judges = name.endswith(_CLASSIFIER) or name in REWARDS
+    if task == "embed" or not judges:
+        if task not in ("auto", "embed"):
+            raise SettingsError(f"--task {task}: a {name} has no head for it. Use --task embed.")
+        return embedding(config, spec, files, pooling)
+    if name in REWARDS:
+        if task not in ("auto", "reward"):
+            raise SettingsError(f"--task {task}: a {name} gives rewards. Use --task reward.")
+        return REWARDS[name](config, spec, path)
+    recipe = classification(config, spec, "auto" if task == "reward" else task)
+    return as_reward(recipe) if task == "reward" else recipe
+
+
+def _headless(spec: Decoder, recipe: Recipe) -> Decoder:
+    """The body without a language head: tied, it takes no memory and loads nothing."""
+    in_use = tuple(f"{layer.name}." for layer in recipe.head)
+    unused = tuple(head for head in _HEADS if not any(n.startswith(head) for n in in_use))
+    head = replace(spec.head, tied=True, bias=False)
+    return replace(spec, head=head, unused=(*spec.unused, *unused))

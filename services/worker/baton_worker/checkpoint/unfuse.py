@@ -1,0 +1,65 @@
+"""From the tensors that a checkpoint stores to the tensors that the layers name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from baton.errors import ModelError
+from baton_worker.distributed.shard_weights import Destination
+from baton_worker.spec import Decoder, Fused
+from baton_worker.spec.names import Names, placed
+
+
+class Unfuse:
+    """Splits what a spec says is fused; restores the name of a body that was saved alone."""
+
+    def __init__(self, spec: Decoder, wanted: Mapping[str, Destination]) -> None:
+        names = Names(spec.names)
+        self._wanted = wanted
+        self._body = names("embedding").split(".")[0]
+        self._rules = {
+            placed(rule.source, layer): (rule, names.at(layer))
+            for rule in spec.fused
+            for layer in range(len(spec.layers))
+        }
+
+    def __call__(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """One stored tensor to one or several, as views.
+
+        Raises:
+            ModelError: the tensor has other rows than its parts together.
+        """
+        name = self._whole_name(name)
+        module, _, suffix = name.rpartition(".")
+        if module not in self._rules:
+            yield name, tensor
+            return
+        rule, names = self._rules[module]
+        parts = [f"{names(role)}.{suffix}" for role in rule.parts]
+        if all(part in self._wanted for part in parts):
+            rows = [self._wanted[part].shape[0] for part in parts]
+            yield from zip(parts, _split(rule, name, tensor, rows), strict=True)
+        else:
+            yield name, tensor
+
+    def _whole_name(self, name: str) -> str:
+        """`h.0.ln_1.weight` of a body saved without its head is `transformer.h.0.ln_1.weight`."""
+        whole = f"{self._body}.{name}"
+        known = whole in self._wanted or whole.rpartition(".")[0] in self._rules
+        return whole if known and name not in self._wanted else name
+
+
+def _split(rule: Fused, name: str, tensor: Tensor, rows: list[int]) -> Iterator[Tensor]:
+    if rule.transposed and tensor.ndim == 2:
+        tensor = tensor.T
+    if tensor.shape[0] != sum(rows):
+        raise ModelError(
+            f"Tensor {name} has {tensor.shape[0]} rows in the checkpoint, "
+            f"but the config wants {' + '.join(map(str, rows))} ({', '.join(rule.parts)})."
+        )
+    grouped = torch.unflatten(tensor, 0, (rule.groups, -1))
+    for part in torch.split(grouped, [count // rule.groups for count in rows], dim=1):
+        yield part.flatten(0, 1)

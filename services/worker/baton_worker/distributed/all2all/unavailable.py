@@ -1,0 +1,35 @@
+"""Libraries that pass tokens between GPUs: known by name, so that a refusal can say what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from baton.errors import SettingsError
+from baton_worker.distributed.communicator import Communicator
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A library that moves tokens between GPUs, and that nothing here calls."""
+
+    name: str
+    library: str
+
+    def __call__(self, ranks: Communicator) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            SettingsError: always.
+        """
+        raise SettingsError(
+            f"--all2all-backend {self.name}: this needs {self.library}, which Baton does not call. "
+            "Use allgather_reducescatter or naive."
+        )
+
+
+pplx = Elsewhere("pplx", "Perplexity's kernels over NVSHMEM")
+deepep_high_throughput = Elsewhere("deepep_high_throughput", "DeepEP over NVLink and RDMA")
+deepep_low_latency = Elsewhere("deepep_low_latency", "DeepEP over RDMA")
+mori = Elsewhere("mori", "MoRI between AMD GPUs")
+flashinfer_all2allv = Elsewhere("flashinfer_all2allv", "FlashInfer over multi-node NVLink")

@@ -1,0 +1,248 @@
+"""The spec of one rank's part of a model: fewer heads, narrower feed-forwards, fewer rows.
+
+Megatron-LM's scheme (Shoeybi et al. 2019, arXiv:1909.08053): what enters a mixer or a feed-forward
+is whole on every rank, what leaves it is a sum over ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from baton.errors import SettingsError
+from baton_worker import spec
+from baton_worker.spec.expert_map import ExpertMap
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Which part of a model is meant: part `rank`, counted from 0, of `size`."""
+
+    rank: int
+    size: int
+    placement: str | None = None
+    """How experts are dealt out whole, a row of `models.expert_map.PLACEMENTS`; None cuts each."""
+    context: int = 1
+    """Ranks, neighbours, that would have the same keys, and have a part of the tokens each."""
+
+    def of(self, count: int, what: str) -> int:
+        """The even share of `count` things.
+
+        Raises:
+            SettingsError: they cannot be dealt out evenly.
+        """
+        if count % self.size:
+            raise self.refusal(f"{count} {what} cannot be dealt out evenly")
+        return count // self.size
+
+    def first(self, mine: int, whole: int) -> int:
+        """Where a part of length `mine` begins in one of length `whole`.
+
+        Parts lie one after the other. Where there are fewer parts than ranks, neighbours have the
+        same one; where the last would end behind `whole`, it is shorter.
+        """
+        parts = -(-whole // mine)
+        return self.rank * parts // self.size * mine
+
+    def tokens(self, num_kv_heads: int) -> spec.Context | None:
+        """Those of a sequence whose keys this part keeps, None: all.
+
+        Raises:
+            SettingsError: not as many neighbours as wanted have the same of so many key heads.
+        """
+        if self.context == 1:
+            return None
+        alike = max(1, self.size // num_kv_heads)
+        if alike % self.context:
+            raise self.undivided(
+                f"each of the {num_kv_heads} key heads is on {alike} of {self.size} ranks"
+            )
+        return spec.Context(self.rank % self.context, self.context)
+
+    def refusal(self, why: str) -> SettingsError:
+        """The error for what cannot be cut; `why` is half a sentence."""
+        return SettingsError(
+            f"--tensor-parallel {self.size}: {why}. Choose another number of ranks, or 1."
+        )
+
+    def undivided(self, why: str) -> SettingsError:
+        """The error for keys that cannot be divided token by token; `why` is half a sentence."""
+        return SettingsError(
+            f"--decode-context-parallel {self.context}: {why}. Choose another number, or leave it "
+            "out."
+        )
+
+
+def cut(whole: spec.Decoder, share: Share) -> spec.Decoder:
+    """The part of a model that one rank holds.
+
+    Raises:
+        SettingsError: this model cannot be cut, or not into so many parts.
+    """
+    if isinstance(whole, spec.Encoder):
+        raise share.refusal("encoders are not cut; run more workers instead")
+    if -(-whole.vocab // -(-whole.vocab // share.size)) != share.size:
+        raise share.refusal(f"a vocabulary of {whole.vocab} has not enough rows")
+    if share.placement is not None:
+        _check_experts(whole)
+    layers = tuple((_cut(mixer, share), _cut(ffn, share)) for mixer, ffn in whole.layers)
+    if share.context > 1 and not any(getattr(mixer, "context", None) for mixer, _ in layers):
+        raise share.undivided("no layer of this model keeps all tokens")
+    # The rows of the last part may be fewer: they are padded with zeros.
+    return replace(whole, layers=layers, vocab=-(-whole.vocab // share.size))
+
+
+def deal(whole: spec.Decoder, share: Share) -> spec.Decoder:
+    """The part of a rank that has its share of the experts, and all of the rest.
+
+    Raises:
+        SettingsError: there are no experts, or fewer than ranks.
+    """
+    _check_experts(whole)
+    layers = tuple((mixer, _dealt_in(ffn, share)) for mixer, ffn in whole.layers)
+    return replace(whole, layers=layers)
+
+
+def _check_experts(whole: spec.Decoder) -> None:
+    if not any(isinstance(ffn, spec.Moe | spec.Forked) for _, ffn in whole.layers):
+        raise SettingsError("--enable-expert-parallel: this model has no experts. Leave it out.")
+
+
+def _cut(part: Any, share: Share) -> Any:
+    return None if part is None else _RULES[type(part)](part, share)
+
+
+def _attention(whole: spec.Attention, share: Share) -> spec.Attention:
+    num_heads = share.of(whole.num_heads, "query heads")
+    if whole.num_kv_heads % share.size and share.size % whole.num_kv_heads:
+        raise share.refusal(
+            f"{whole.num_kv_heads} key heads can neither be dealt out nor repeated evenly"
+        )
+    norm = whole.qk_norm
+    if norm is not None and whole.qk_norm_over == "full" and norm.kind != "rms":
+        raise share.refusal("a norm over all heads is cut for root mean squares only")
+    first = share.rank * num_heads
+    slopes = None if whole.slopes is None else whole.slopes[first : first + num_heads]
+    kept = max(1, whole.num_kv_heads // share.size)
+    rope = whole.rope
+    if isinstance(rope, spec.FourierRope):
+        rope = replace(rope, num_heads=num_heads, num_kv_heads=kept)
+    return replace(
+        whole,
+        num_heads=num_heads,
+        num_kv_heads=kept,
+        rope=rope,
+        slopes=slopes,
+        first_heads=(first, share.first(kept, whole.num_kv_heads)),
+        context=_tokens(whole, share),
+    )
+
+
+def _tokens(whole: spec.Attention, share: Share) -> spec.Context | None:
+    """Of layers that see few tokens, every rank keeps all."""
+    if share.context == 1 or whole.window is not None or whole.chunk is not None:
+        return None
+    if whole.slopes is not None:
+        raise share.undivided("ALiBi counts the tokens between two, and a rank has not all of them")
+    if isinstance(whole, spec.DualChunkAttention):
+        raise share.undivided("dual chunk attention has ranges of keys of its own")
+    return share.tokens(whole.num_kv_heads)
+
+
+def _latent(whole: spec.LatentAttention, share: Share) -> spec.LatentAttention:
+    """Every rank has all latents, and a whole index if there is one: they are one for all heads."""
+    num_heads = share.of(whole.num_heads, "query heads")
+    if share.context > 1 and isinstance(whole, spec.SparseLatentAttention):
+        raise share.undivided("an index chooses among all keys of a text")
+    return replace(whole, num_heads=num_heads, context=share.tokens(1))
+
+
+def _conv(whole: spec.ShortConv, share: Share) -> spec.ShortConv:
+    """Channels know nothing of each other until the output projection."""
+    return replace(whole, channels=share.of(whole.channels, "channels of a convolution"))
+
+
+def _linear(whole: spec.LinearAttention, share: Share) -> spec.LinearAttention:
+    num_heads = share.of(whole.num_heads, "heads")
+    first = share.rank * num_heads
+    return replace(whole, num_heads=num_heads, decays=whole.decays[first : first + num_heads])
+
+
+def _delta(whole: spec.DeltaNet, share: Share) -> spec.DeltaNet:
+    """Heads of values go with the head of keys that serves them."""
+    num_key_heads = share.of(whole.num_key_heads, "key heads")
+    num_heads = share.of(whole.num_heads, "value heads")
+    norm = replace(whole.norm, groups=num_heads)
+    return replace(whole, num_key_heads=num_key_heads, num_heads=num_heads, norm=norm)
+
+
+def _state_space(whole: spec.StateSpace, share: Share) -> spec.StateSpace:
+    """Heads with their groups, or with the one group that all have."""
+    groups = 1 if whole.num_groups == 1 else share.of(whole.num_groups, "groups of heads")
+    norm = whole.norm
+    if norm is not None and norm.groups == 1:
+        norm = replace(norm, cut=True)
+    elif norm is not None:
+        norm = replace(norm, groups=share.of(norm.groups, "groups of a norm"))
+    heads = share.of(whole.num_heads, "heads")
+    return replace(whole, num_heads=heads, num_groups=groups, norm=norm)
+
+
+def _mamba(whole: spec.Mamba, share: Share) -> spec.Mamba:
+    """Channels meet where they say how states are driven: that sum goes over ranks."""
+    return replace(whole, channels=share.of(whole.channels, "channels of a state space"))
+
+
+def _dense(whole: Any, share: Share) -> Any:
+    """A feed-forward of any kind."""
+    size = share.of(whole.intermediate, "channels of a feed-forward")
+    return replace(whole, intermediate=size)
+
+
+def _moe(whole: spec.Moe, share: Share) -> spec.Moe:
+    """A slice of every expert, or some experts whole; the router is whole everywhere."""
+    shared = None if whole.shared is None else _dense(whole.shared, share)
+    if share.placement is not None:
+        return replace(_dealt(whole, share), shared=shared)
+    passes = whole.passes and share.rank == 0
+    return replace(whole, expert=_dense(whole.expert, share), shared=shared, passes=passes)
+
+
+def _dealt(whole: spec.Moe, share: Share) -> spec.Moe:
+    """Some of the experts, each of them whole."""
+    assert share.placement is not None
+    num_experts = whole.router.num_experts
+    dealt = ExpertMap.placed(share.placement, num_experts, share.rank, share.size)
+    return replace(whole, dealt=dealt, passes=whole.passes and share.rank == 0)
+
+
+def _dealt_in(ffn: spec.Ffn | None, share: Share) -> spec.Ffn | None:
+    if isinstance(ffn, spec.Moe):
+        return _dealt(ffn, share)
+    if isinstance(ffn, spec.Forked):
+        return replace(ffn, branch=_dealt(ffn.branch, share))
+    return ffn
+
+
+def _forked(whole: spec.Forked, share: Share) -> spec.Forked:
+    return spec.Forked(_dense(whole.dense, share), _moe(whole.branch, share))
+
+
+_RULES: dict[type, Callable[..., Any]] = {
+    spec.Attention: _attention,
+    spec.DualChunkAttention: _attention,
+    spec.LendingAttention: _attention,
+    spec.BorrowingAttention: _attention,
+    spec.LatentAttention: _latent,
+    spec.SparseLatentAttention: _latent,
+    spec.ShortConv: _conv,
+    spec.LinearAttention: _linear,
+    spec.DeltaNet: _delta,
+    spec.StateSpace: _state_space,
+    spec.Mamba: _mamba,
+    spec.Glu: _dense,
+    spec.Mlp: _dense,
+    spec.Moe: _moe,
+    spec.Forked: _forked,
+}

@@ -1,0 +1,173 @@
+"""Where each tensor of a checkpoint goes when a rank holds a part of the model.
+
+Nothing is declared for this: the layers of the whole model, which are built without memory, say
+what the checkpoint holds, and those of the part say what they want. The axis in which the two
+differ is the one that is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from baton_worker.distributed.shard_spec import Share
+from baton_worker.kernels.quantized_weights import Blocks
+from baton_worker.layers.layer import Layer
+
+Destination: TypeAlias = "Tensor | Slice"
+"""What a checkpoint tensor is copied to: it has the shape of the whole, and `copy_`."""
+
+
+class Slice:
+    """A destination that takes its part of a tensor. For the loader it looks like the whole.
+
+    Args:
+        whole: a tensor of the shape that the checkpoint has.
+        target: what to fill; None where other ranks alone want the tensor.
+        share: which part.
+        added: whether it is added to a sum over ranks: then the first rank has it, others zeros.
+    """
+
+    def __init__(self, whole: Tensor, target: Tensor | None, share: Share, added: bool) -> None:
+        self.shape = whole.shape
+        self._target, self._share, self._added = target, share, added
+        self._axis = None if target is None else _cut_axis(target.shape, whole.shape)
+
+    def copy_(self, tensor: Tensor) -> None:
+        """Fill the target from the whole tensor; rows beyond its end are zeros."""
+        if self._target is None:
+            return
+        if self._added and self._share.rank:
+            self._target.zero_()
+        elif self._axis is None:
+            self._target.copy_(tensor)
+        else:
+            first, count = self._range(self._axis)
+            self._target.narrow(self._axis, 0, count).copy_(tensor.narrow(self._axis, first, count))
+            rest = self._target.shape[self._axis] - count
+            self._target.narrow(self._axis, count, rest).zero_()
+
+    def of(self, blocks: Blocks, name: str) -> Blocks:
+        """The part of quantised blocks, their last row padded like that of `copy_`.
+
+        Raises:
+            SettingsError: it does not begin and end between two blocks.
+        """
+        if self._target is None or self._axis is None:
+            return blocks
+        first, count = self._range(self._axis)
+        if self._axis == 0:
+            missing = self._target.shape[0] - count
+            rows = blocks[first : first + count]
+            return Blocks(rows.kind, **{n: _padded(part, missing) for n, part in rows.parts()})
+        return _columns(blocks, first, count, name, self._share)
+
+    def check(self, name: str, multiple: int) -> None:
+        """Refuse what would be rounded in groups of so many columns, and is not once it is cut.
+
+        Raises:
+            SettingsError: see above.
+        """
+        if self._target is None or self._axis != 1 or len(self.shape) != 2:
+            return
+        mine = self._target.shape[1]
+        if self.shape[1] % multiple == 0 and mine % multiple:
+            raise self._share.refusal(
+                f"{name} is rounded in groups of {multiple} columns, and a part has {mine}"
+            )
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether other ranks alone want the tensor."""
+        return self._target is None
+
+    @property
+    def cuts_columns(self) -> bool:
+        """Whether each rank has its columns of a matrix: the products are summed over ranks."""
+        return self._axis == 1
+
+    def _range(self, axis: int) -> tuple[int, int]:
+        """First row, or column, of the whole, and how many."""
+        assert self._target is not None
+        mine, whole = self._target.shape[axis], self.shape[axis]
+        first = self._share.first(mine, whole)
+        return first, min(mine, whole - first)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a loader must know to fill a part of a model."""
+
+    whole: Sequence[Layer]
+    """The layers of the whole model, on the meta device."""
+    share: Share
+    multiple: int = 1
+    """Weights will be rounded in groups of so many columns."""
+
+
+def slices(own: Sequence[Layer], parts: Parts) -> dict[str, Slice]:
+    """Where every tensor of the checkpoint goes, by its name; `own` are the layers of the part.
+
+    Raises:
+        SettingsError: a weight that would be rounded on one process could not be on several.
+    """
+    made, share = dict[str, Slice](), parts.share
+    for mine, whole in zip(own, parts.whole, strict=True):
+        pairs = list(_pairs(mine, whole))
+        found = {name: Slice(tensor, target, share, False) for name, tensor, target in pairs}
+        for name, tensor, target in pairs:
+            # A bias beside a matrix whose products are summed would be added by every rank.
+            module, _, suffix = name.rpartition(".")
+            beside = found.get(f"{module}.weight") if suffix == "bias" else None
+            if beside is not None and beside.cuts_columns:
+                found[name] = Slice(tensor, target, share, True)
+        made |= found
+    for name, destination in made.items():
+        destination.check(name, parts.multiple)
+    return made
+
+
+def sliced(wanted: Mapping[str, Destination], name: str, blocks: Blocks) -> Blocks:
+    """The part of quantised blocks that goes to the destination of a name, if it is a slice."""
+    destination = wanted.get(name)
+    return destination.of(blocks, name) if isinstance(destination, Slice) else blocks
+
+
+def _pairs(own: Layer, whole: Layer) -> Iterator[tuple[str, Tensor, Tensor | None]]:
+    """Name, whole tensor, own tensor. Where a layer has one tensor per head, those of the heads of
+    other ranks have no own one."""
+    targets = dict(own.destinations())
+    for name, tensor in whole.destinations():
+        yield name, tensor, targets.get(name)
+
+
+def _cut_axis(mine: torch.Size, whole: torch.Size) -> int | None:
+    """The axis in which a part differs from the whole."""
+    axes = [axis for axis, (a, b) in enumerate(zip(mine, whole, strict=True)) if a != b]
+    assert len(axes) <= 1, f"{list(mine)} of {list(whole)} is cut in more than one axis"
+    return axes[0] if axes else None
+
+
+def _padded(part: Tensor, rows: int) -> Tensor:
+    return F.pad(part, (0, 0, 0, rows)) if rows else part
+
+
+def _columns(blocks: Blocks, first: int, count: int, name: str, share: Share) -> Blocks:
+    width = blocks.shape[1]
+    coarsest = max(width // part.shape[1] for _, part in blocks.parts())
+    if first % coarsest or count % coarsest:
+        raise share.refusal(
+            f"{name} is stored in blocks of {coarsest} columns, and a part has {count}"
+        )
+    return Blocks(
+        blocks.kind,
+        **{
+            field: part.narrow(1, first * part.shape[1] // width, count * part.shape[1] // width)
+            for field, part in blocks.parts()
+        },
+    )

@@ -1,0 +1,127 @@
+"""What is put around the layers of one rank's part so that all parts together are the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker.distributed.communicator import Communicator
+from baton_worker.distributed.shard_spec import Share
+from baton_worker.layers.attention.gqa import Attention
+from baton_worker.layers.embedding import Table
+from baton_worker.layers.layer import Bare
+from baton_worker.layers.moe.shortcut import Forked
+from baton_worker.layers.norm import RmsNorm
+from baton_worker.layers.ssm.gated_norm import GatedNorm
+from baton_worker.layers.ssm.lightning_attention import LinearAttention
+from baton_worker.layers.ssm.mamba import Mamba
+from baton_worker.models.decoder import Model
+
+
+class Summed(Bare):
+    """A mixer or a feed-forward of which every rank computes a summand."""
+
+    def __init__(self, part: nn.Module, ranks: Communicator) -> None:
+        super().__init__()
+        self.part, self._ranks = part, ranks
+
+    def forward(self, *given: Any) -> Tensor:
+        """As the part, [T, hidden] plus the residual that comes last: the first rank adds it."""
+        *rest, residual = given
+        out: Tensor = self.part(*rest, residual if self._ranks.rank == 0 else None)
+        return self._ranks.all_reduce(out)
+
+
+class SharedRows(Bare):
+    """A table of which each rank has some rows, one after the other."""
+
+    def __init__(self, table: Table, first: int, num_rows: int, ranks: Communicator) -> None:
+        super().__init__()
+        self.table, self._ranks = table, ranks
+        self._first, self._num_rows = first, num_rows
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """int64 [T] to [T, width]: every row comes from one rank, the others add zeros to it."""
+        here = numbers - self._first
+        elsewhere = (here < 0) | (here >= self._num_rows)
+        rows: Tensor = self.table(here.masked_fill(elsewhere, 0))
+        return self._ranks.all_reduce(rows.masked_fill(elsewhere[:, None], 0))
+
+
+class Gathered(Bare):
+    """A language head of which each rank has some rows; those behind the vocabulary are padding."""
+
+    def __init__(self, head: nn.Module, vocab: int, ranks: Communicator) -> None:
+        super().__init__()
+        self.head, self._vocab, self._ranks = head, vocab, ranks
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[R, hidden] to float32 logits [R, vocab]."""
+        return torch.cat(self._ranks.all_gather(self.head(x)), dim=-1)[:, : self._vocab]
+
+
+class WideRms(Bare):
+    """A vector divided by its root mean square over the channels of all ranks."""
+
+    def __init__(self, eps: float, ranks: Communicator) -> None:
+        super().__init__()
+        self._eps, self._ranks = eps, ranks
+
+    def forward(self, x: Tensor) -> Tensor:
+        """float32 [..., channels of this rank] to the same shape."""
+        squares = self._ranks.all_reduce(x.square().sum(-1, keepdim=True))
+        return x * torch.rsqrt(squares / (x.shape[-1] * self._ranks.size) + self._eps)
+
+
+class WideNorm(Bare):
+    """A root mean square over the heads of all ranks, whose weight each has for its own heads.
+
+    Heads that several ranks have count as often above the line as below it.
+    """
+
+    def __init__(self, norm: RmsNorm, ranks: Communicator) -> None:
+        super().__init__()
+        self.norm, self._rms = norm, WideRms(norm.eps, ranks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, width of this rank] to the same shape and dtype."""
+        wide: Tensor = self._rms(x.float())
+        weight = self.norm.weight
+        return (wide if weight is None else wide * weight).to(x.dtype)
+
+
+def spread(model: Model, vocab: int, ranks: Communicator) -> None:
+    """Make a model that was built of a cut spec answer as the whole one of `vocab` tokens."""
+    for block in model.blocks:
+        for name in ("mixer", "ffn"):
+            _sum(block, name, ranks)
+    for module in list(model.modules()):
+        if isinstance(module, Attention) and module.norms_full_width:
+            for name in ("query_norm", "key_norm"):
+                if (norm := getattr(module, name)) is not None:
+                    setattr(module, name, WideNorm(norm, ranks))
+        elif isinstance(module, LinearAttention):
+            assert isinstance(module.norm, RmsNorm)
+            module.norm = WideNorm(module.norm, ranks)
+        elif isinstance(module, GatedNorm) and module.settings.cut:
+            module.rms = WideRms(module.settings.eps, ranks)
+        elif isinstance(module, Mamba):
+            module.select = Summed(module.select, ranks)
+    table: nn.Module = model.embedding.tokens
+    assert isinstance(table, Table) and table.weight is not None
+    num_rows = table.weight.shape[0]
+    first = Share(ranks.rank, ranks.size).first(num_rows, vocab)
+    model.embedding.register_module("tokens", SharedRows(table, first, num_rows, ranks))
+    model.register_module("head", Gathered(model.head, vocab, ranks))
+
+
+def _sum(block: nn.Module, name: str, ranks: Communicator) -> None:
+    part = getattr(block, name)
+    if isinstance(part, Forked):
+        # Its two halves join the stream at different places.
+        _sum(part, "dense", ranks)
+        _sum(part, "branch", ranks)
+    elif part is not None:
+        setattr(block, name, Summed(part, ranks))

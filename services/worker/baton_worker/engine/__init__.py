@@ -1,0 +1,1 @@
+"""The engine: configuration, start, input batch, model runner, warm-up."""

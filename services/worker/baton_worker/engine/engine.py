@@ -1,0 +1,277 @@
+"""The engine: a model on its device, a cache, and the runner that steps them."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from baton.checkpoint.hub import resolve as fetch
+from baton.errors import ModelError
+from baton.logs import logger
+from baton.protocol import Plan, Result
+from baton_worker.attention import count
+from baton_worker.attention.call_stats import Counts
+from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.config import Config
+from baton_worker.engine import warmup
+from baton_worker.engine.encoder_runner import (
+    EncoderRunner,
+    MixedRunner,
+    TowersRunner,
+)
+from baton_worker.engine.engine_config import Placement, Resolved
+from baton_worker.engine.input_batch import Batch
+from baton_worker.engine.model_runner import Runner
+from baton_worker.engine.pooling_step import Pools
+from baton_worker.engine.runtime_stats import RuntimeStats
+from baton_worker.engine.startup import load, page_settings, prepare
+from baton_worker.executor.executor import Team, assemble, check
+from baton_worker.executor.kv_transfer import LedRelay
+from baton_worker.graphs import CudaRecorder, GraphedModel, Recorder, TapeRecorder, Untaped
+from baton_worker.kernels.cpu.call_recorder import Tape
+from baton_worker.kv_cache import KVCache
+from baton_worker.kv_transfer.manager import Relay
+from baton_worker.layers.moe.expert_load import ExpertLoad
+from baton_worker.layers.moe.moe import watch
+from baton_worker.models.decoder import Model
+from baton_worker.models.dual_encoder import TowersModel
+from baton_worker.models.encoder import EncoderModel
+from baton_worker.structured_output import GRAMMARS
+from baton_worker.structured_output.jump_forward import Spelling, encoder
+from baton_worker.structured_output.manager import Constraints
+from baton_worker.structured_output.manager import Engine as Grammars
+from baton_worker.structured_output.vocabulary import Vocabulary
+
+log = logger(__name__)
+
+
+class Engine:
+    """Life cycle: `build` loads and warms up, `step` runs plans in order, `reset` forgets all
+    sequences so that another scheduler can start from nothing."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        resolved: Resolved,
+        constraints: Constraints | None = None,
+        team: Team | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """`recorder` captures steps where `resolved` says so; None: as the device can."""
+        self.resolved = resolved
+        self._model, self._team = loaded.model, team or Team()
+        self._cache = self._team.cache(**page_settings(loaded, resolved))
+        self._graphed = self._graphs(resolved, recorder)
+        self._host = self._team.host(self._cache, resolved.host_pages)
+        if constraints is None:
+            constraints = Constraints(None, resolved.vocab_size)
+        self._constraints = constraints
+        self._runner = self._new_runner()
+        self._steps = 0
+        self.experts: ExpertLoad | None = None
+        """How the experts of the model are used, if that is counted."""
+        self.stats: RuntimeStats | None = None
+        """What steps are made of, if that is counted."""
+
+    @classmethod
+    def build(cls, config: Config) -> Engine:
+        """Find, load and warm up the model that the settings name.
+
+        Raises:
+            HubError: the model cannot be found.
+            ModelError: it cannot be loaded.
+            SettingsError: it does not fit here.
+        """
+        check(config)
+        placement, path = prepare(config), fetch(config)
+        team = assemble(config, path, placement.device)
+        try:
+            return cls._built(config, path, placement, team)
+        except BaseException:
+            team.close()
+            raise
+
+    @classmethod
+    def _built(cls, config: Config, path: Path, placement: Placement, team: Team) -> Engine:
+        counts = Counts() if config.runtime_stats else None
+        count(counts)
+        loaded, resolved = load(config, path, placement, team.ranks, team.lockstep)
+        constraints = _constraints(config, path, loaded.vocab_size) if loaded.generates else None
+        engine = cls(loaded, resolved, constraints, team)
+        engine.warm_up()
+        log.info("running on %s", engine.resolved)
+        if config.expert_window:
+            engine.experts = watch(engine._model, config.expert_window)
+        if config.runtime_stats:
+            interval = config.runtime_stats_interval
+            engine.stats = RuntimeStats(interval, placement.device, counts)
+        # What exists now lives for ever: the collector need not look at it between two steps.
+        gc.freeze()
+        return engine
+
+    @property
+    def cache(self) -> KVCache:
+        """The pages."""
+        return self._cache
+
+    def relay(self, config: Config, name: str) -> Relay | LedRelay:
+        """What passes keys between these pages and those of other workers; not started yet."""
+        return self._team.relay(self._cache, config, name)
+
+    @property
+    def idle(self) -> bool:
+        """No sequence is held."""
+        return len(self._runner.batch) == 0
+
+    @property
+    def progress(self) -> int:
+        """A counter that advances within every step, with its layers or their kernels. Any thread
+        may read it."""
+        return self._steps + self._model.progress + Tape.made()
+
+    def step(self, plan: Plan, turn: int = 0) -> Result:
+        """Run one step of a plan; see `Runner.step`."""
+        result = self._stepped(plan, turn) if self.stats else self._runner.step(plan, turn)
+        self._steps += 1
+        if self.experts is not None:
+            self._count_experts(self.experts)
+        return result
+
+    def _stepped(self, plan: Plan, turn: int) -> Result:
+        assert self.stats is not None
+        with self.stats.watching():
+            result = self._runner.step(plan, turn)
+        ran, seconds, gap = self._runner.ran, result.duration_us / 1e6, result.gap_us / 1e6
+        if ran is not None and (report := self.stats.close_step(ran, seconds, gap)):
+            log.info("%s", report)
+        return result
+
+    def _count_experts(self, load: ExpertLoad) -> None:
+        load.close_step()
+        if report := load.report():
+            log.info("%s", report)
+
+    def reset(self) -> None:
+        """Forget every sequence. Their pages are free, for what the engine knows."""
+        self._runner = self._new_runner()
+
+    @property
+    def in_lockstep(self) -> bool:
+        """Whether other workers wait for this one before each of their steps."""
+        return self._team.lockstep is not None
+
+    @property
+    def team(self) -> str:
+        """What the workers that end with this one are called, while they live."""
+        return self._team.name
+
+    def lend(self) -> bool:
+        """There is no plan: take part in the step that other workers take. Returns whether they
+        take one."""
+        return self._team.lend()
+
+    def leave(self) -> None:
+        """There will be no plan: returns when this worker can end without ending another's step."""
+        self._team.leave()
+
+    def close(self) -> None:
+        """End what runs beside this process."""
+        self._team.close()
+
+    def warm_up(self) -> None:
+        """Meet the common shapes once, then capture steps.
+
+        Raises:
+            ModelError: they cannot be captured, whatever was said of the model.
+        """
+        warmup.wake_threads()
+        for plan in warmup.plans(self.resolved):
+            self.step(plan)
+        if self._graphed is not None:
+            self._capture(self._graphed)
+        self.reset()
+
+    def _capture(self, graphed: GraphedModel) -> None:
+        """Capture steps, or remember why they run kernel by kernel."""
+        begin = time.perf_counter()
+        reason = _uncaptured(graphed)
+        if reason is None:
+            log.info("captured decode steps in %.1f s", time.perf_counter() - begin)
+            return
+        self._graphed, self.resolved = None, replace(self.resolved, graphs=None, eager=reason)
+
+    def _graphs(self, resolved: Resolved, recorder: Recorder | None) -> GraphedModel | None:
+        """What replays steps, once it has captured them."""
+        if resolved.graphs is None:
+            return None
+        assert isinstance(self._model, Model), "others are not captured"
+        device = resolved.placement.device
+        if recorder is None:
+            recorder = _recorder(resolved)
+        return GraphedModel(self._model, self._cache, resolved.graphs, recorder, device)
+
+    def _new_runner(self) -> Runner:
+        resolved = self.resolved
+        batch = Batch(
+            max_rows=resolved.max_rows,
+            max_length=resolved.max_length,
+            page_size=resolved.page_size,
+            num_pages=resolved.num_pages,
+            vocab_size=resolved.vocab_size,
+            windows=resolved.groups.windows,
+            constraints=self._constraints.fresh(),
+            image_shape=getattr(self._model, "image_shape", None),
+        )
+        device, pools = resolved.placement.device, Pools(self._model.pooler)
+        if isinstance(self._model, TowersModel):
+            return TowersRunner(self._model, self._cache, batch, device, pools)
+        if isinstance(self._model, EncoderModel):
+            return EncoderRunner(self._model, self._cache, batch, device, pools)
+        whole = resolved.pooling is not None and resolved.pooling.reach == "whole"
+        model = self._graphed or self._team.model(self._model)
+        made = (MixedRunner if whole else Runner)(model, self._cache, batch, device, pools)
+        made.host, made.budget = self._host, resolved.max_batch_tokens
+        return made
+
+
+def _recorder(resolved: Resolved) -> Recorder:
+    """What captures as the device can."""
+    device = resolved.placement.device
+    return CudaRecorder(device) if device.type == "cuda" else TapeRecorder()
+
+
+def _uncaptured(graphed: GraphedModel) -> str | None:
+    """Capture; why what was captured cannot be used, as half a sentence."""
+    try:
+        graphed.capture()
+    except Untaped as untaped:
+        return untaped.message
+    # Of a GPU's kernels nobody promises that a padded step has the same bits.
+    if not isinstance(graphed.recorder, TapeRecorder) or graphed.holds():
+        return None
+    log.warning("replayed decode steps had other answers, and are not used")
+    return "replayed ones had other answers"
+
+
+def _constraints(config: Config, path: Path, vocab_size: int) -> Constraints | None:
+    """What follows grammars, or None for a checkpoint without a vocabulary to do that with."""
+    try:
+        vocabulary = Vocabulary.read(path, vocab_size)
+    except ModelError as error:
+        log.warning("structured output is not available: %s", error.message)
+        return None
+    grammars: Grammars = GRAMMARS.load(config.grammar)(vocabulary)
+    return Constraints(
+        grammars, vocab_size, _spelling(path, vocabulary), jump_ahead=config.jump_ahead
+    )
+
+
+def _spelling(path: Path, vocabulary: Vocabulary) -> Spelling | None:
+    """How forced text is spelled, or None where every spelling of it will have to do."""
+    try:
+        return Spelling(vocabulary, encoder(path, vocabulary))
+    except ModelError as error:
+        log.warning("nothing is forced in structured output: %s", error.message)
+        return None

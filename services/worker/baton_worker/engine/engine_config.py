@@ -1,0 +1,246 @@
+"""Settings resolved against device and model: every "auto" has become a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from baton.errors import SettingsError
+from baton.kv.page_groups import PageGroups
+from baton.logs import logger
+from baton.protocol import PoolingInfo
+from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.config import Config
+from baton_worker.distributed.communicator import Alone, Communicator, numbers
+from baton_worker.engine.memory import choose_pages, free_for_all
+from baton_worker.graphs import Sizes, refuses
+from baton_worker.kernels.kv_pages import CODES, Codes
+from baton_worker.kernels.page_layout import Layout
+from baton_worker.kv_cache import (
+    LayerGroups,
+    group_bytes,
+    one_group,
+    page_groups,
+)
+from baton_worker.platform import machine
+
+log = logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the model goes and in which precision: known before it is loaded."""
+
+    device: torch.device
+    dtype: torch.dtype
+    threads: int
+    """CPU threads of one tensor operation."""
+    codes: Codes | None = None
+    """What pages hold in place of numbers of `dtype`."""
+    layout: Layout = Layout.NHD
+    """The order of what they hold."""
+
+
+_ON_CPU, _ON_GPU = 512, 2048
+"""Most tokens of a step."""
+_TAPED = 512
+"""Most tokens of a step that is replayed on a CPU: a larger one spends its time in kernels."""
+_ALIKE = LayerGroups((0,), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What the engine is built from."""
+
+    placement: Placement
+    num_pages: int
+    page_size: int
+    page_bytes: int
+    max_rows: int
+    max_batch_tokens: int
+    max_length: int
+    vocab_size: int
+    weight_bytes: int
+    eos_ids: tuple[int, ...]
+    pooling: PoolingInfo | None = None
+    """What is given in place of text."""
+    host_pages: int = 0
+    """Pages in host memory beside those."""
+    groups: LayerGroups = _ALIKE
+    """Layers with block tables of their own; pages are those of one group."""
+    ranks: int = 1
+    """Processes that have a part of the model each; bytes are those of all."""
+    context: int = 1
+    """Ranks that have a part of the tokens of a page each."""
+    graphs: Sizes | None = None
+    """Steps that are captured and replayed."""
+    eager: str = ""
+    """Why none is, as half a sentence."""
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of all pages."""
+        return self.num_pages * self.page_bytes
+
+    @property
+    def spare_pages(self) -> int:
+        """Pages beside those: for what no sequence is to keep."""
+        return int(self.graphs is not None or self.context > 1)
+
+    @property
+    def dtype_name(self) -> str:
+        """Like "bfloat16"."""
+        return str(self.placement.dtype).removeprefix("torch.")
+
+    def __str__(self) -> str:
+        """One line for the log: what every "auto" has become."""
+        where = f"{self.placement.device}, {self.dtype_name}, {self.placement.threads} threads"
+        where += f" on each of {self.ranks} ranks" if self.ranks > 1 else ""
+        where += f", of which {self.context} share keys" if self.context > 1 else ""
+        pages = f"{self.num_pages} pages of {self.page_size} tokens ({self.kv_bytes >> 20} MiB)"
+        pages += f" for {self.groups}" if len(self.groups.windows) > 1 else ""
+        pages += f" in {self.placement.codes}" if self.placement.codes else ""
+        pages += " head by head" if self.placement.layout is Layout.HND else ""
+        batch = f"{self.max_rows} rows, {self.max_batch_tokens} tokens a step"
+        longest = f"sequences of at most {self.max_length} tokens"
+        return "; ".join(filter(None, (where, pages, batch, longest, self._decode_steps)))
+
+    @property
+    def _decode_steps(self) -> str:
+        if self.graphs is None:
+            return f"decode steps run kernel by kernel: {self.eager}" if self.eager else ""
+        if self.placement.device.type == "cuda":
+            return f"decode steps replayed as {self.graphs}"
+        most = f"{self.graphs.rows[-1]} rows and {self.graphs.tokens} tokens"
+        return f"steps of at most {most} replayed"
+
+
+def place(config: Config, rank: int = 0) -> Placement:
+    """Choose device, precision and threads of one rank.
+
+    Raises:
+        SettingsError: a GPU was asked for and there is none, or not one for each rank.
+    """
+    has_gpu = torch.cuda.is_available()
+    if config.device == "cuda" and not has_gpu:
+        raise SettingsError("--device cuda: PyTorch sees no GPU here. Use --device cpu or auto.")
+    device = torch.device("cuda" if has_gpu and config.device != "cpu" else "cpu")
+    ranks, group = config.tensor_parallel, config.data_parallel
+    if max(ranks, group) > 1:
+        _check_ranks("--tensor-parallel" if ranks > 1 else "--data-parallel", ranks * group, device)
+        number = rank + config.data_parallel_rank
+        device = torch.device("cuda", number) if device.type == "cuda" else device
+    return Placement(
+        device,
+        _dtype(config, device),
+        max(1, (config.threads or machine.cores()) // ranks),
+        CODES.get(config.kv_cache_dtype),
+        _layout(config, device),
+    )
+
+
+def _layout(config: Config, device: torch.device) -> Layout:
+    if config.kv_cache_layout != "auto":
+        return Layout(config.kv_cache_layout)
+    return Layout.HND if device.type == "cpu" else Layout.NHD
+
+
+def _check_ranks(flag: str, ranks: int, device: torch.device) -> None:
+    if device.type == "cuda" and torch.cuda.device_count() < ranks:
+        raise SettingsError(
+            f"{flag} {ranks}: PyTorch sees {torch.cuda.device_count()} GPUs here, and "
+            "each rank needs one. Choose a smaller number."
+        )
+
+
+def _dtype(config: Config, device: torch.device) -> torch.dtype:
+    if config.dtype != "auto":
+        named: torch.dtype = getattr(torch, config.dtype)
+        return named
+    fast = device.type == "cuda" or machine.has_fast_bfloat16()
+    return torch.bfloat16 if fast else torch.float32
+
+
+def resolve(
+    config: Config, placement: Placement, loaded: LoadedModel, ranks: Communicator | None = None
+) -> Resolved:
+    """Size the batch and the cache for a loaded model: the same for all ranks that call this.
+
+    Raises:
+        SettingsError: more length was asked for than the model has, or no page fits.
+    """
+    wanted = config.max_length or loaded.max_length
+    if wanted > loaded.max_length:
+        raise SettingsError(
+            f"--max-length {wanted}: this model was trained for {loaded.max_length} tokens."
+        )
+    ranks, device = Alone() if ranks is None else ranks, placement.device
+    pages = (config.page_size, placement.dtype, placement.codes)
+    groups = one_group(loaded.spec, config.page_size)
+    if config.page_groups:
+        groups = page_groups(loaded.spec, *pages)
+    page_bytes = ranks.size * group_bytes(loaded.spec, groups, *pages)
+    # The memory that is left can be measured once all have loaded: this is where they wait.
+    weight_bytes = sum(numbers(ranks, loaded.weight_bytes, device))
+    free, on_cpu = free_for_all(device, ranks), device.type == "cpu"
+    max_batch_tokens = _batch_tokens(config, loaded, wanted, on_cpu)
+    taken = PageGroups(groups.windows, config.page_size, max_batch_tokens)
+    budget = choose_pages(config, page_bytes, wanted, free, on_cpu, taken)
+    eager = refuses(config, device, loaded, ranks.size)
+    graphs = None if eager else _graphs(config, device, budget.max_length, max_batch_tokens)
+    if budget.max_length < wanted:
+        log.warning(
+            "%d KV pages hold sequences of at most %d tokens, not %d",
+            budget.num_pages,
+            budget.max_length,
+            wanted,
+        )
+    return Resolved(
+        placement=placement,
+        num_pages=budget.num_pages,
+        page_size=config.page_size,
+        page_bytes=page_bytes,
+        max_rows=config.max_rows,
+        max_batch_tokens=max_batch_tokens,
+        max_length=budget.max_length,
+        vocab_size=loaded.vocab_size,
+        weight_bytes=weight_bytes,
+        ranks=ranks.size,
+        context=config.decode_context_parallel,
+        eos_ids=loaded.eos_token_ids,
+        pooling=_pooling(loaded, budget.max_length, max_batch_tokens - config.max_rows),
+        host_pages=config.host_cache_bytes // page_bytes if page_bytes else 0,
+        groups=groups,
+        graphs=graphs,
+        eager=eager or "",
+    )
+
+
+def _batch_tokens(config: Config, loaded: LoadedModel, longest: int, on_cpu: bool) -> int:
+    """Most tokens of a step, by default as many again as rows can decode. A text that is run whole
+    is not cut to it, so it must hold the longest of them, or beside running sequences as long ones
+    as it can."""
+    whole = loaded.recipe is not None and loaded.recipe.whole
+    usual = max(_ON_CPU if on_cpu and not whole else _ON_GPU, 2 * config.max_rows)
+    only_whole = whole and not loaded.generates
+    return max(config.max_batch_tokens or usual, longest if only_whole else 0)
+
+
+def _graphs(config: Config, device: torch.device, max_length: int, max_batch_tokens: int) -> Sizes:
+    if device.type != "cuda":
+        # One size: a tape runs as many of its rows as it is told, of any length.
+        rows = min(config.replay_rows, config.max_rows)
+        return Sizes((rows,), max_length, min(max_batch_tokens, _TAPED, rows * max_length))
+    rows = min(config.cuda_graph_rows, config.max_rows)
+    return Sizes.up_to(rows, min(config.cuda_graph_length, max_length))
+
+
+def _pooling(loaded: LoadedModel, max_length: int, spare: int) -> PoolingInfo | None:
+    """What is given in place of text. Whole texts beside running sequences must fit into what a
+    step spares when all of these decode."""
+    if loaded.recipe is None:
+        return None
+    if loaded.recipe.whole and loaded.generates:
+        max_length = max(1, min(max_length, spare))
+    return loaded.recipe.info(max_length, generates=loaded.generates)

@@ -1,0 +1,103 @@
+"""First steps of an engine, before anyone waits for one.
+
+Libraries choose and build their kernels when they meet a shape for the first time; here they meet
+a prompt chunk and some decode batches. Runs through the same plans as real work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import torch
+
+from baton.protocol import NewSequence, Plan, Pooling, PoolingInfo, Sampling
+from baton.protocol.token_columns import pack
+from baton_worker.engine.engine_config import Resolved
+
+_CHUNK = 128
+"""Prompt tokens of the warm-up; longer chunks use the same kernels."""
+_SHORT = 4
+"""Prompt tokens of each further sequence: they are there to decode together."""
+_WORTH_THREADS = 1 << 16
+"""Numbers that torch gives each thread at least, and more."""
+_ROWS = (1, 2, 4, 8, 16, 32)
+"""Decode batch sizes."""
+
+
+def wake_threads() -> None:
+    """Start torch's own threads: they begin with the first operation that is worth several."""
+    torch.zeros(_WORTH_THREADS * torch.get_num_threads())
+
+
+def plans(resolved: Resolved) -> Iterator[Plan]:
+    """Plans for an empty batch; they release what they enter."""
+    step = 0
+    if resolved.pooling is not None and not resolved.pooling.generates:
+        yield from _pooled(resolved, resolved.pooling)
+        return
+    for rows in _ROWS:
+        pages = _pages_per_row(resolved, rows)
+        if pages == 0 or rows > resolved.max_rows:
+            return
+        # Both steps sample, so two tokens are added.
+        room = min(pages * resolved.page_size, resolved.max_length) - 2
+        chunk = min(_CHUNK if rows == 1 else _SHORT, room, resolved.max_batch_tokens // rows)
+        if chunk < 1:
+            return
+        yield _prefill(step, rows, pages, chunk, len(resolved.groups.windows))
+        yield _decode(step + 1, rows, chunk)
+        yield Plan(0, step + 2, b"", b"", b"", b"", release=pack(range(rows), "I"))
+        step += 3
+
+
+def _pooled(resolved: Resolved, info: PoolingInfo) -> Iterator[Plan]:
+    """Some texts, and no decode."""
+    for step, rows in enumerate((1, 4)):
+        pages = _pages_per_row(resolved, rows)
+        room = min(pages * resolved.page_size, info.max_length)
+        length = min(_CHUNK // rows, room, resolved.max_batch_tokens // rows)
+        if length < 1 or rows > resolved.max_rows:
+            return
+        plan = _prefill(step * 2, rows, pages, length, len(resolved.groups.windows))
+        texts = tuple(
+            NewSequence(s.slot, s.tokens, s.num_prompt, Sampling(0), pooling=Pooling(info.reach))
+            for s in plan.enter
+        )
+        yield msgspec.structs.replace(plan, enter=texts, samples=bytes(rows))
+        yield Plan(0, step * 2 + 1, b"", b"", b"", b"", release=pack(range(rows), "I"))
+
+
+def _pages_per_row(resolved: Resolved, rows: int) -> int:
+    wanted = min(_CHUNK + 2, resolved.max_length)
+    enough = -(-wanted // resolved.page_size)
+    return min(enough, resolved.num_pages // (rows * len(resolved.groups.windows)))
+
+
+def _prefill(step: int, rows: int, pages: int, chunk: int, groups: int) -> Plan:
+    """Each row gets so many pages in every group."""
+    tokens = pack([0] * chunk)
+    return Plan(
+        epoch=0,
+        step=step,
+        rows=pack(range(rows), "I"),
+        starts=pack([0] * rows, "I"),
+        counts=pack([chunk] * rows, "I"),
+        samples=pack([1] * rows, "B"),
+        enter=tuple(NewSequence(slot, tokens, chunk, Sampling(1)) for slot in range(rows)),
+        page_rows=pack([*range(rows)] * groups, "I"),
+        page_counts=pack([pages] * rows * groups, "I"),
+        pages=pack(range(rows * pages * groups), "I"),
+        page_groups=bytes(group for group in range(groups) for _ in range(rows)),
+    )
+
+
+def _decode(step: int, rows: int, start: int) -> Plan:
+    return Plan(
+        epoch=0,
+        step=step,
+        rows=pack(range(rows), "I"),
+        starts=pack([start] * rows, "I"),
+        counts=pack([1] * rows, "I"),
+        samples=pack([1] * rows, "B"),
+    )

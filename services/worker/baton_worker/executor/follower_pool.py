@@ -1,0 +1,89 @@
+"""The processes of the followers: the leader starts them, tells them what to do, watches them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, cast
+from uuid import uuid4
+
+import torch
+
+from baton.logs import logger
+from baton.process.lifecycle import EXIT_FAULT, EXIT_MODEL, EXIT_SETTINGS
+from baton_worker.config import Config
+from baton_worker.distributed.process_groups import Gloo, Nccl, join
+from baton_worker.executor.commands import Begin, Pipe
+from baton_worker.executor.reports import Reports
+
+log = logger(__name__)
+
+
+def _end(rank: int, code: int) -> None:
+    """A model of which a part is gone cannot go on: this process ends, and is restarted whole."""
+    _tell(rank, code)
+    os._exit(code if code in (EXIT_SETTINGS, EXIT_MODEL) else EXIT_FAULT)
+
+
+def _tell(rank: int, code: int) -> None:
+    log.error("rank %d of this worker ended with code %d: the worker ends too", rank, code)
+
+
+class Crew:
+    """Followers, rank 1 and up. Life cycle: made, `join`, `orders`, `close`.
+
+    Each of them holds the read end of a pipe that ends with this process, `kill -9` included: then
+    it ends itself. When one of them ends, `lost` is called with its rank and exit code.
+
+    Args:
+        config: settings of this worker.
+        path: its model, on this machine.
+        lost: what to do then; by default this process ends.
+    """
+
+    def __init__(self, config: Config, path: Path, lost: Callable[[int, int], None] = _end) -> None:
+        self._size, self._lost, self._closing = config.tensor_parallel, lost, False
+        config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._meeting = config.run_dir.absolute() / f"ranks-{uuid4().hex}"
+        command = [sys.executable, "-m", "baton_worker.distributed"]
+        # In a group of its own, so that Ctrl-C reaches the leader only.
+        start = partial(subprocess.Popen, command, stdin=subprocess.PIPE, process_group=0)
+        pipes = [os.pipe() for _ in range(1, self._size)]
+        self.processes = [start(pass_fds=[writing]) for _, writing in pipes]
+        self._readers = [os.fdopen(reading, "rb") for reading, _ in pipes]
+        self.orders = Pipe([cast(BinaryIO, process.stdin) for process in self.processes])
+        known = set(Config.model_fields)  # A measurement has settings of its own beside these.
+        settings = config.model_dump(mode="json", include=known) | {"model": str(path)}
+        self.reports = [Reports(reader) for reader in self._readers]
+        for rank, (process, (_, writing)) in enumerate(zip(self.processes, pipes, strict=True), 1):
+            os.close(writing)
+            begin = Begin(rank, self._size, str(self._meeting), settings, writing)
+            Pipe([cast(BinaryIO, process.stdin)]).send(begin)
+            watch = threading.Thread(target=self._watch, args=(rank, process), daemon=True)
+            watch.start()
+
+    def join(self, device: torch.device) -> Gloo | Nccl:
+        """Meet the followers as rank 0; returns when all are there."""
+        return join(self._meeting, 0, self._size, device)
+
+    def close(self) -> None:
+        """End all followers. One that has ended before may be why this one is closed."""
+        self._closing = True
+        for rank, process in enumerate(self.processes, start=1):
+            if (code := process.poll()) is not None:
+                _tell(rank, code)
+            process.kill()
+            process.communicate()
+        for reader in self._readers:
+            reader.close()
+        self._meeting.unlink(missing_ok=True)
+
+    def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        code = process.wait()
+        if not self._closing:
+            self._lost(rank, code)

@@ -1,0 +1,193 @@
+"""Keys and values of several ranks on their way: each rank's from the same rank of the source.
+
+    scheduler -- Grant, Pull --> leader -- orders --> followers
+                                 rank 0 <== keys == rank 0 of the source
+                                 rank 1 <== keys == rank 1 of the source
+    scheduler <----- Pulled ---- leader <-- reports -- followers
+
+The scheduler knows one worker with one address, which is that of every rank, by commas. A pull has
+ended when it has on all ranks, and has failed when it has on one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import BinaryIO, TypeAlias
+
+import msgspec
+
+from baton.errors import SettingsError
+from baton.protocol import Grant, Pull, Pulled, Revoke
+from baton_worker.config import Config
+from baton_worker.executor.commands import Forget, Pipe, Take
+from baton_worker.executor.reports import (
+    Ended,
+    Reports,
+    Serving,
+    send,
+)
+from baton_worker.kv_transfer.manager import Relay
+
+_POLL_SECONDS = 0.002
+"""How late the end of a follower's pull is noticed."""
+
+Key: TypeAlias = tuple[int, int]
+"""Epoch and number of a pull."""
+
+
+def of_rank(config: Config, rank: int) -> Config:
+    """The settings with which one rank serves its pages.
+
+    Raises:
+        SettingsError: addresses are given, but not one for each rank.
+    """
+    size = config.tensor_parallel
+    for name in ("bind_pages", "advertise_pages"):
+        given = getattr(config, name)
+        if given and len(given.split(",")) != size:
+            raise SettingsError(
+                f"--{name.replace('_', '-')} {given}: {size} ranks serve their pages at {size} "
+                "addresses. Give one for each, by commas."
+            )
+    bound, told = config.bind_pages, config.advertise_pages
+    return config.model_copy(
+        update={
+            "bind_pages": bound.split(",")[rank] if bound else "",
+            "advertise_pages": told.split(",")[rank] if told else "",
+        }
+    )
+
+
+def part(pull: Pull, rank: int) -> Pull:
+    """What one rank has to do of a pull."""
+    return msgspec.structs.replace(pull, address=pull.address.split(",")[rank])
+
+
+class LedRelay:
+    """The leader's relay: what it is told, every rank does. As `kv.transfer.Relay`."""
+
+    def __init__(self, own: Relay, orders: Pipe, followers: list[Reports]) -> None:
+        self._own, self._orders, self._followers = own, orders, followers
+        self._size = 1 + len(followers)
+        self._waiting: dict[Key, list[Pulled]] = {}
+        """Pulls, and how they have ended on those ranks on which they have."""
+        self._heard: deque[Pulled] = deque()
+        """What followers have told."""
+        self.address = ",".join([own.address, *map(_address, followers)])
+        self.layout = f"{own.layout}/{self._size} ranks"
+
+    @property
+    def busy(self) -> bool:
+        """Keys are on their way to some rank."""
+        return bool(self._waiting)
+
+    def start(self) -> None:
+        """Serve this rank's pages, and hear the others."""
+        self._own.start()
+        for follower in self._followers:
+            threading.Thread(target=self._hear, args=(follower,), daemon=True).start()
+
+    def close(self) -> None:
+        """End this rank's half. Followers end with their leader."""
+        self._own.close()
+
+    def reset(self) -> None:
+        """Forget all transfers, on every rank before whatever it is told next."""
+        self._orders.send(Forget())
+        self._own.reset()
+        self._waiting.clear()
+        self._heard.clear()
+
+    def take(self, message: Grant | Revoke | Pull) -> None:
+        """Do as the scheduler says."""
+        if not isinstance(message, Pull):
+            self._orders.send(Take(message))
+            self._own.take(message)
+            return
+        self._waiting[message.epoch, message.id] = []
+        there = len(message.address.split(","))
+        if there == self._size:
+            self._orders.send(Take(message))
+            self._own.take(part(message, 0))
+        else:
+            reason = f"the source has {there} ranks and this worker {self._size}"
+            self._heard.extend([Pulled(message.epoch, message.id, reason)] * self._size)
+
+    def finished(self) -> list[Pulled]:
+        """Pulls that have ended on every rank since the last call."""
+        for pulled in [*self._own.finished(), *self._told()]:
+            # One of before a reset is of another epoch: nobody waits for it.
+            self._waiting.get((pulled.epoch, pulled.id), []).append(pulled)
+        ended = [key for key, parts in self._waiting.items() if len(parts) == self._size]
+        return [_together(self._waiting.pop(key)) for key in ended]
+
+    def _told(self) -> list[Pulled]:
+        return [self._heard.popleft() for _ in range(len(self._heard))]
+
+    def _hear(self, follower: Reports) -> None:
+        while (report := follower.next()) is not None:
+            assert isinstance(report, Ended)
+            self._heard.append(report.pulled)
+
+
+def _address(follower: Reports) -> str:
+    """Where a follower serves its pages. Waits until it does."""
+    report = follower.next()
+    if not isinstance(report, Serving):
+        raise ConnectionError("a follower ended before it served its pages")
+    return report.address
+
+
+def _together(parts: list[Pulled]) -> Pulled:
+    """One account of a pull on all ranks."""
+    first = next((p for p in parts if p.reason), parts[0])
+    return msgspec.structs.replace(
+        first,
+        num_bytes=sum(p.num_bytes for p in parts),
+        duration_us=max(p.duration_us for p in parts),
+    )
+
+
+class FollowingRelay:
+    """A follower's relay. Life cycle: `start`; then `take` and `reset` as ordered; `close`."""
+
+    def __init__(self, own: Relay, rank: int, reports: BinaryIO) -> None:
+        self._own, self._rank, self._reports = own, rank, reports
+        self._lock = threading.Lock()
+        self._pulling = threading.Event()
+
+    def start(self) -> None:
+        """Serve this rank's pages, and tell the leader where, and how its pulls end."""
+        self._own.start()
+        send(self._reports, Serving(self._own.address))
+        threading.Thread(target=self._run, name="reports", daemon=True).start()
+
+    def take(self, message: Grant | Revoke | Pull) -> None:
+        """Do this rank's part."""
+        with self._lock:
+            if isinstance(message, Pull):
+                message = part(message, self._rank)
+                self._pulling.set()
+            self._own.take(message)
+
+    def reset(self) -> None:
+        """Forget all transfers."""
+        with self._lock:
+            self._own.reset()
+
+    def close(self) -> None:
+        """End both halves."""
+        with self._lock:
+            self._own.close()
+
+    def _run(self) -> None:
+        while self._pulling.wait():
+            with self._lock:
+                ended = self._own.finished()
+                if not self._own.busy:
+                    self._pulling.clear()
+            for pulled in ended:
+                send(self._reports, Ended(pulled))
+            time.sleep(_POLL_SECONDS)

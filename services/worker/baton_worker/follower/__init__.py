@@ -1,0 +1,1 @@
+"""A follower rank: its process and its loop."""

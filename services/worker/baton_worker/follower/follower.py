@@ -1,0 +1,151 @@
+"""The other ranks of a model: obey the leader until it is gone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import torch
+
+from baton.errors import BatonError
+from baton.logs import logger, setup
+from baton.process.lifecycle import (
+    EXIT_FAULT,
+    EXIT_MODEL,
+    EXIT_SETTINGS,
+    default_name,
+)
+from baton_worker.config import Config
+from baton_worker.distributed.communicator import Communicator
+from baton_worker.distributed.process_groups import join
+from baton_worker.engine.startup import load, page_settings, prepare
+from baton_worker.executor.commands import (
+    Begin,
+    Clear,
+    Copy,
+    End,
+    Forget,
+    Forward,
+    Load,
+    Logits,
+    Order,
+    Reader,
+    Store,
+    Take,
+)
+from baton_worker.executor.kv_transfer import FollowingRelay, of_rank
+from baton_worker.follower.parent_death import hold_on_to
+from baton_worker.kv_cache import KVCache
+from baton_worker.kv_cache.host_pages import HostPages
+from baton_worker.kv_transfer.manager import Relay
+from baton_worker.layers.attention.whole_texts import by_length
+from baton_worker.models.decoder import Model
+
+log = logger(__name__)
+
+
+class Follower:
+    """One rank's part of a model and of its pages. It knows no request."""
+
+    def __init__(
+        self,
+        model: Model,
+        cache: KVCache,
+        host: HostPages | None,
+        ranks: Communicator,
+        relay: FollowingRelay | None = None,
+    ) -> None:
+        self._model, self._cache, self._host, self._ranks = model, cache, host, ranks
+        self._relay = relay
+
+    def run(self, orders: Reader) -> None:
+        """Obey until the leader ends it, or ends."""
+        while not isinstance(order := orders.next(), End):
+            self._obey(order)
+
+    def _obey(self, order: Order) -> None:
+        match order:
+            case Forward():
+                self._forward(order)
+            case Logits(shape):
+                self._logits(shape)
+            case Copy(sources, targets):
+                self._cache.copy(sources, targets)
+            case Clear(page, first, group):
+                self._cache.clear(page, first, group)
+            case Store(pages, host):
+                self._host_pages.store(pages, host)
+            case Load(host, pages):
+                self._host_pages.load(host, pages)
+            case Take(message):
+                self._own_relay.take(message)
+            case Forget():
+                self._own_relay.reset()
+            case _:
+                raise AssertionError(f"{type(order).__name__} is no order for a running follower")
+
+    def _forward(self, order: Forward) -> None:
+        device = order.tokens.device
+        texts = by_length(order.batch.counts, device) if order.whole else ()
+        self._model.forward(order.tokens, order.positions, order.batch, self._cache, texts)
+
+    def _logits(self, shape: tuple[int, int]) -> None:
+        layer = self._cache.layers[0]
+        hidden = torch.empty(shape, dtype=self._model.dtype, device=layer.device)
+        self._ranks.broadcast(hidden, 0)
+        self._model.logits(hidden)
+
+    @property
+    def _host_pages(self) -> HostPages:
+        assert self._host is not None, "the leader has host pages and this follower has none"
+        return self._host
+
+    @property
+    def _own_relay(self) -> FollowingRelay:
+        assert self._relay is not None, "the leader passes keys on and this follower does not"
+        return self._relay
+
+
+def follow(begin: Begin, orders: Reader) -> None:
+    """Load this rank's part, then obey.
+
+    Raises:
+        BatonError: it cannot be loaded here. The leader ends when this process does.
+    """
+    config = Config(**begin.settings)
+    setup(f"worker rank {begin.rank}", config.log_level)
+    placement = prepare(config, begin.rank)
+    orders.device = placement.device
+    ranks = join(Path(begin.meeting), begin.rank, begin.size, placement.device)
+    loaded, resolved = load(config, Path(config.model), placement, ranks)
+    assert isinstance(loaded.model, Model)
+    cache = KVCache(**page_settings(loaded, resolved))
+    host = HostPages(cache, resolved.host_pages) if resolved.host_pages else None
+    with closing(_relay(begin, config, cache)) as relay:
+        relay.start()
+        Follower(loaded.model, cache, host, ranks, relay).run(orders)
+
+
+def _relay(begin: Begin, config: Config, cache: KVCache) -> FollowingRelay:
+    name = f"{config.name or default_name('worker')}/{begin.rank}"
+    own = Relay(cache, of_rank(config, begin.rank), name)
+    return FollowingRelay(own, begin.rank, os.fdopen(begin.reports, "wb"))
+
+
+def main() -> None:
+    """Be a follower until the leader is gone; the exit code says whether a restart can help."""
+    hold_on_to(sys.stdin.buffer)
+    orders = Reader(sys.stdin.buffer)
+    begin = orders.next()
+    assert isinstance(begin, Begin), "a follower is started by its leader"
+    try:
+        follow(begin, orders)
+    except BatonError as error:
+        print(f"baton worker, rank {begin.rank}: {error.message}", file=sys.stderr)
+        hopeless = {"bad_model": EXIT_MODEL, "bad_settings": EXIT_SETTINGS}
+        sys.exit(hopeless.get(error.code or "", EXIT_FAULT))
+    except Exception:
+        log.exception("rank %d failed", begin.rank)
+        sys.exit(EXIT_FAULT)

@@ -1,0 +1,158 @@
+"""A model whose steps are replayed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from baton_worker.attention import AttentionBatch
+from baton_worker.graphs.capture import Recorder, Recording
+from baton_worker.graphs.inputs import DecodeInputs
+from baton_worker.graphs.policy import Sizes
+from baton_worker.graphs.ragged_steps import RaggedSteps
+from baton_worker.kernels.cpu.call_recorder import Extent
+from baton_worker.kv_cache import KVCache
+from baton_worker.layers.attention.whole_texts import Texts
+from baton_worker.models.decoder import Model, Plans
+
+
+class GraphedModel:
+    """Replays steps in which every row has one new token, up to its logits; others up to their
+    hidden states where `sizes` says so, or runs them as the model does. Before `capture` it is the
+    model.
+
+    Sampling is not part of a graph: what is done to logits, grammars and penalties among it, does
+    not know whether they were replayed.
+
+    Args:
+        model: nothing in it is `uncaptured`.
+        cache: that of every step, with a spare page.
+        sizes: what is captured.
+        recorder: what captures it.
+        device: of the model.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        cache: KVCache,
+        sizes: Sizes,
+        recorder: Recorder,
+        device: torch.device,
+    ) -> None:
+        self._model, self._cache, self._sizes, self.recorder = model, cache, sizes, recorder
+        self.dtype = model.dtype
+        self._device, self._inputs = (
+            device,
+            DecodeInputs(cache, sizes.rows[-1], sizes.length, device),
+        )
+        self._ragged: RaggedSteps | None = None
+        self._recordings: dict[int, Recording] = {}
+        self._hidden, self._logits = torch.empty(0), torch.empty(0)
+        self._replayed: Tensor | None = None
+        """Hidden states that were handed out and whose logits are in `_logits`."""
+
+    @torch.inference_mode()
+    def capture(self) -> None:
+        """Capture every size, the largest first. The rows are padding, so pages stay as they are.
+
+        Raises:
+            ModelError: the recorder cannot.
+        """
+        for rows in reversed(self._sizes.rows):
+            batch = self._inputs.batch(rows)
+            plans = self._model.plan(batch, self._cache.groups)
+            several = len(self._sizes.rows) > 1
+            if several and not self._recordings:
+                self._hidden, self._logits = map(torch.empty_like, self._answer(batch, plans))
+            run = partial(self._run_into if several else self._run, batch, plans)
+            self._recordings[rows] = self.recorder.capture(run, Extent.decode(rows))
+        if self._sizes.tokens:
+            self._ragged = self._capture_ragged(self._sizes.tokens)
+
+    def _capture_ragged(self, tokens: int) -> RaggedSteps:
+        most = Extent(tokens, min(tokens, self._sizes.rows[-1]))
+        length = self._sizes.length
+        return RaggedSteps(self._model, self._cache, most, length, self.recorder, self._device)
+
+    def _run(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor, ...]:
+        """Captured, where there is one size."""
+        self._hidden, self._logits = self._answer(batch, plans)
+        return self._hidden, self._logits
+
+    def _run_into(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor, ...]:
+        """Captured. All sizes answer in the same memory: logits of each would not fit."""
+        hidden, logits = self._answer(batch, plans)
+        self._hidden[: len(hidden)].copy_(hidden)
+        self._logits[: len(logits)].copy_(logits)
+        return ()
+
+    @torch.inference_mode()
+    def holds(self) -> bool:
+        """Whether replays have the bits of the model, on rows that no capture has seen.
+
+        What a capture cannot see is a model that decides on the host what to compute.
+        """
+        for size, recording in self._recordings.items():
+            rows = self._inputs.try_out(size)
+            batch = self._inputs.batch(rows)
+            self._hidden.fill_(torch.nan)
+            # First, so that it finds no keys that the model has left.
+            recording.replay(Extent.decode(rows))
+            hidden, logits = self._answer(batch, self._model.plan(batch, self._cache.groups))
+            if not torch.equal(self._hidden[:rows], hidden):
+                return False
+            if not torch.equal(self._logits[:rows], logits):
+                return False
+        return self._ragged is None or self._ragged.holds()
+
+    def _answer(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor, Tensor]:
+        rows, inputs = len(batch.counts), self._inputs
+        hidden = self._model.run(
+            inputs.tokens[:rows], inputs.positions[:rows], batch, self._cache, plans
+        )
+        return hidden, self._model.logits(hidden)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: KVCache,
+        texts: tuple[Texts, ...] = (),
+    ) -> Tensor:
+        """See `models.decoder.Model.forward`."""
+        assert cache is self._cache
+        self._replayed, size = None, None if texts else self._size(batch)
+        if size is None:
+            if self._ragged is None or texts or not self._ragged.fits(batch):
+                return self._model.forward(tokens, positions, batch, cache, texts)
+            return self._ragged.forward(tokens, positions, batch)
+        cache.begin(batch)
+        self._inputs.write(tokens, positions, batch)
+        self._recordings[size].replay(Extent.decode(len(tokens)))
+        # A copy: whoever keeps it for longer than a step finds what was there.
+        self._replayed = self._hidden[: len(tokens)].clone()
+        return self._replayed
+
+    __call__ = forward
+
+    def _size(self, batch: AttentionBatch) -> int | None:
+        """What the step is padded to; None if it is no decode step, or none that is captured."""
+        rows = len(batch.counts)
+        special = batch.ranges is not None or batch.trees is not None
+        if not self._recordings or special or max(batch.counts) > 1:
+            return None
+        return self._sizes.fitting(rows, max(batch.starts) + 1)
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `models.decoder.Model.logits`. Those of a replayed step are there already; they are
+        overwritten by the next one, and by whoever asked for them."""
+        replayed, self._replayed = self._replayed, None
+        if replayed is None or hidden is not replayed:
+            return self._model.logits(hidden)
+        return self._logits[: len(hidden)]

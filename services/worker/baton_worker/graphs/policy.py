@@ -1,0 +1,74 @@
+"""Which steps are captured, or why none are."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import torch
+
+from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.config import Config
+from baton_worker.kernels.cpu.call_recorder import Tape
+from baton_worker.models.decoder import Model
+
+_EVERY, _FAR, _EVERY_FAR = 8, 256, 32
+"""Distances of sizes up to `_FAR` rows, and beyond."""
+_SHOWN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The steps that are captured: rows of those that decode, ascending, how long a sequence may
+    be, and how large a step of any shape."""
+
+    rows: tuple[int, ...]
+    length: int
+    """Most tokens of a row, the new ones included: attention is captured for as many."""
+    tokens: int = 0
+    """Most new tokens of a step in which rows have any number of them; 0: none is captured."""
+
+    @classmethod
+    def up_to(cls, rows: int, length: int) -> Sizes:
+        """1, 2, 4, then every 8 up to 256 and every 32 beyond, and `rows` itself."""
+        near = range(_EVERY, min(rows, _FAR) + 1, _EVERY)
+        far = range(_FAR + _EVERY_FAR, rows + 1, _EVERY_FAR)
+        steps = {n for n in (1, 2, 4, *near, *far) if n <= rows}
+        return cls(tuple(sorted(steps | {rows})), length)
+
+    def fitting(self, rows: int, longest: int) -> int | None:
+        """The least size with room for so many rows, of which none is longer; None if none has."""
+        at = bisect_left(self.rows, rows)
+        return self.rows[at] if at < len(self.rows) and longest <= self.length else None
+
+    def __str__(self) -> str:
+        """One phrase for a log line."""
+        first = ", ".join(str(rows) for rows in self.rows[:_SHOWN])
+        rows = f"{first} to {self.rows[-1]}" if len(self.rows) > _SHOWN else first
+        return f"graphs of {rows} rows of at most {self.length} tokens"
+
+
+def refuses(config: Config, device: torch.device, loaded: LoadedModel, ranks: int) -> str | None:
+    """Why decode steps run kernel by kernel, as half a sentence; None if they are captured."""
+    if reason := _refused(config, device):
+        return reason
+    if ranks > 1:
+        return f"the leader tells each step to its {ranks - 1} followers, and they replay none"
+    if config.data_parallel > 1:
+        return "the workers of its group agree on every step, on the host"
+    if config.expert_window:
+        return "--expert-window counts the visits of every step, and a replay shows none"
+    if config.runtime_stats:
+        return "--runtime-stats times layer by layer, and a replay has none"
+    if not loaded.generates:
+        return "the model has none"
+    if not isinstance(loaded.model, Model):
+        return "transformers' own code runs this model"
+    return loaded.model.uncaptured
+
+
+def _refused(config: Config, device: torch.device) -> str | None:
+    """Why nothing is captured on such a device."""
+    if device.type == "cuda":
+        return None if config.cuda_graphs else "--no-cuda-graphs"
+    return Tape.refuses() if config.replay_rows else "--replay-rows 0"

@@ -1,0 +1,141 @@
+"""Weights in the layout of `formats.h`: panels of columns, each one stream of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from baton_worker.kernels.quantized_weights import (
+    KINDS,
+    SUPER,
+    Blocks,
+    Kind,
+    Rounding,
+    concatenate,
+)
+
+FORMATS = {
+    torch.float32: 0,
+    torch.bfloat16: 1,
+    "int8": 2,
+    "int4": 3,
+    "int4_minimum": 4,
+    "int4_super": 5,
+    "int6_super": 6,
+    "int4_offset": 7,
+    "compact": 8,
+}
+"""Dtypes, kinds of blocks and `compact.py`, as `linear.cpp` numbers them."""
+_AT_ONCE = 1 << 20
+"""Bytes of a weight in float32 that are packed at a time."""
+_CHUNK = {torch.float32: 1, torch.bfloat16: 2}
+"""Values of k that lie side by side in a panel of floats."""
+
+
+def arranged(rows: Tensor, width: int, gated: bool) -> Tensor:
+    """Rows [N, ...] in the order of the packed columns, padded with zeros to whole panels.
+
+    If gated, each `width` rows of the first half are followed by the same rows of the second.
+    """
+    parts = rows.chunk(2) if gated else (rows,)
+    panel = width if gated else 2 * width
+    missing = -len(parts[0]) % panel
+    padded = [_pad(part, missing) for part in parts]
+    cut = [part.view(-1, panel, *part.shape[1:]) for part in padded]
+    return torch.stack(cut, 1).flatten(0, 2)
+
+
+def _pad(rows: Tensor, missing: int) -> Tensor:
+    padding = (0, 0) * (rows.ndim - 1) + (0, missing)
+    return F.pad(rows, padding) if missing else rows.contiguous()
+
+
+def pack(
+    weight: Tensor | Blocks | Rounding,
+    width: int,
+    gated: bool,
+    empty: Callable[[Sequence[int], torch.dtype], Tensor],
+    size: int = _AT_ONCE,
+) -> Tensor:
+    """`panels` in a tensor that `empty` makes, about `size` bytes of the weight at a time: at no
+    moment is there a second copy of a large weight."""
+    rows, depth = weight.shape
+    rows, panel = (rows // 2, width) if gated else (rows, 2 * width)
+    count, step = -(-rows // panel), max(1, size // (2 * width * depth * 4))
+    kept: Tensor | None = None
+    for first in range(0, count, step):
+        some = slice(first * panel, (first + step) * panel)
+        made = panels(_some(weight, some, gated), width, gated)
+        if kept is None:
+            kept = empty((count, *made.shape[1:]), made.dtype)
+        kept[first : first + step] = made
+    assert kept is not None
+    return kept
+
+
+def _some(weight: Tensor | Blocks | Rounding, rows: slice, gated: bool) -> Tensor | Blocks:
+    """These rows; if gated, those of each half."""
+    if not gated:
+        return weight[rows]
+    half = weight.shape[0] // 2
+    first, last = rows.start, min(rows.stop, half)
+    both = slice(first, last), slice(half + first, half + last)
+    if isinstance(weight, Tensor):
+        return torch.cat([weight[some] for some in both])
+    return concatenate([weight[some] for some in both])
+
+
+def panels(weight: Tensor | Blocks, width: int, gated: bool) -> Tensor:
+    """The packed weight: [panels, ...], contiguous."""
+    if isinstance(weight, Blocks):
+        parts = {name: arranged(part, width, gated) for name, part in weight.parts()}
+        return _blocks(Blocks(weight.kind, **parts), 2 * width)
+    return _floats(arranged(weight, width, gated), 2 * width)
+
+
+def _floats(weight: Tensor, columns: int) -> Tensor:
+    """[N, K] to [N / columns, K / chunk, columns, chunk]; K is padded with zeros."""
+    chunk = _CHUNK[weight.dtype]
+    weight = F.pad(weight, (0, -weight.shape[1] % chunk))
+    rows, depth = weight.shape
+    cut = weight.view(rows // columns, columns, depth // chunk, chunk)
+    return cut.transpose(1, 2).contiguous()
+
+
+def _blocks(blocks: Blocks, columns: int) -> Tensor:
+    """uint8 [N / columns, K / chunk, bytes of a chunk]."""
+    kind = KINDS[blocks.kind]
+    heads = [
+        _by_column(part, columns) for part in (blocks.scales, blocks.minima) if part is not None
+    ]
+    steps = [
+        _by_column(part, columns)
+        for part in (blocks.scale_steps, blocks.minimum_steps)
+        if part is not None
+    ]
+    groups = torch.cat([*steps, _codes(blocks.codes, kind, columns)], -1)
+    if kind.is_super:
+        groups = groups.view(len(groups), -1, SUPER // kind.group * groups.shape[-1])
+    return torch.cat([*heads, groups], -1)
+
+
+def _by_column(values: Tensor, columns: int) -> Tensor:
+    """[N, groups] of any dtype to uint8 [N / columns, groups, columns * itemsize]."""
+    cut = values.view(-1, columns, values.shape[1]).transpose(1, 2).contiguous()
+    return cut.view(torch.uint8)
+
+
+def _codes(codes: Tensor, kind: Kind, columns: int) -> Tensor:
+    """int8 [N, K] to uint8 [N / columns, groups, bytes of the codes of a group]."""
+    rows, depth = codes.shape
+    if kind.is_nibble:
+        # Bytes of a 32-bit word: the four even values of k in the lower half, then the odd ones.
+        eight = (codes - kind.lowest).to(torch.uint8).view(rows, depth // 8, 8)
+        cells = eight[..., [0, 4, 1, 5]] | eight[..., [2, 6, 3, 7]] << 4
+    else:
+        cells = codes.view(torch.uint8).view(rows, depth // 2, 2)
+    cut = cells.view(rows // columns, columns, cells.shape[1], -1).transpose(1, 2)
+    return cut.reshape(len(cut), depth // kind.group, -1)

@@ -1,0 +1,1 @@
+"""KV transfer between workers: one serves granted pages, the other pulls them."""

@@ -1,0 +1,242 @@
+"""The source's half: serve the pages that the scheduler has granted, and nothing else."""
+
+from __future__ import annotations
+
+import hmac
+import threading
+import time
+from dataclasses import dataclass
+
+from xxhash import xxh3_64_intdigest
+
+from baton.errors import SettingsError
+from baton.logs import logger
+from baton.net.curve import Keys
+from baton.net.sockets import Server, wait
+from baton.net.topology import PAGES
+from baton.protocol import Block, Fetch, Grant, Message, Missing, Offer, Open, Opened
+from baton_worker.kv_cache.cache import KVCache
+from baton_worker.kv_transfer.transport import (
+    Sender,
+    Size,
+    Transport,
+    UnusableError,
+    choose,
+    offers,
+)
+from baton_worker.kv_transfer.wire_format import (
+    BLOCK_BYTES,
+    Extent,
+    Tables,
+    block_bytes,
+    dtype_name,
+    held,
+    layout,
+    num_rows,
+    place_bytes,
+    read,
+    tables,
+)
+
+PLACES = 8
+"""Blocks of one lane that are asked for or not read yet: several layers travel at once."""
+_TOKEN_BYTES = 16
+_IDLE_SECONDS = 0.05
+_TEND_SECONDS = 0.001
+"""The same while a lane is in use: a transport may need us to make progress."""
+_LANE_SECONDS = 60.0
+"""A lane that nobody has used for so long belongs to a worker that is gone."""
+_MOST_LANES = 64
+
+log = logger(__name__)
+
+
+@dataclass(slots=True)
+class _Lane:
+    sender: Sender
+    used: float
+
+
+class Exporter(threading.Thread):
+    """Answers `Open` and `Fetch` from a thread of its own, while steps run.
+
+    What it reads does not change: a grant covers tokens whose keys are final, and the scheduler
+    keeps its pages until the target has said `Pulled`. A grant that has ended while its pages were
+    read makes the block worthless, so each is looked up again before the block is announced.
+    """
+
+    def __init__(
+        self,
+        cache: KVCache,
+        address: str,
+        transports: dict[str, Transport],
+        host: str,
+        *,
+        trusted_network: bool = False,
+        keys: Keys | None = None,
+    ) -> None:
+        super().__init__(name="exporter", daemon=True)
+        self._cache, self._host, self._layout = cache, host, layout(cache)
+        self._transports, self._offers = transports, offers(transports)
+        self._server = Server(PAGES, address, trusted_network=trusted_network, keys=keys)
+        self._size = Size(PLACES, place_bytes(cache))
+        self._grants: dict[int, tuple[Grant, Tables]] = {}
+        self._lanes: dict[bytes, _Lane] = {}
+        """By the target's identity on the link."""
+        self._stopped = threading.Event()
+        self.refused = 0
+        """Requests that no grant covers: a wrong token or epoch, or tokens beyond it."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens, a wildcard port resolved."""
+        return self._server.address
+
+    @property
+    def num_lanes(self) -> int:
+        """Lanes that targets have opened and not closed."""
+        return len(self._lanes)
+
+    def grant(self, grant: Grant) -> None:
+        """Let the holder of the token read these tokens.
+
+        Raises:
+            SettingsError: the grant does not fit this cache.
+        """
+        try:
+            pages = tables(self._cache, grant.pages)
+        except ValueError as error:
+            raise SettingsError(f"Grant {grant.id} does not fit: {error}.") from error
+        room = pages.shape[1] * self._cache.page_size
+        if len(grant.token) != _TOKEN_BYTES or not 0 < grant.length <= room:
+            raise SettingsError(f"Grant {grant.id} of {grant.length} tokens in {room} slots.")
+        self._grants[grant.id] = (grant, pages)
+
+    def revoke(self, ids: list[int]) -> None:
+        """End these grants."""
+        for number in ids:
+            self._grants.pop(number, None)
+
+    def reset(self) -> None:
+        """End all grants: their sequences are gone."""
+        self._grants.clear()
+
+    def run(self) -> None:
+        with self._server as server:
+            while not self._stopped.is_set():
+                wait((server,), self._patience())
+                for received in server.drain():
+                    answer = self._answer(received.peer, received.message)
+                    if answer is not None:
+                        server.send(received.peer, answer)
+                self._tend()
+            for peer in list(self._lanes):
+                self._close(peer)
+
+    def stop(self) -> None:
+        """End the thread and close its socket and its lanes."""
+        self._stopped.set()
+        self.join(timeout=2.0)
+
+    def _patience(self) -> float:
+        latest = max((lane.used for lane in self._lanes.values()), default=0.0)
+        return _TEND_SECONDS if time.monotonic() - latest < _IDLE_SECONDS else _IDLE_SECONDS
+
+    def _answer(self, peer: bytes, message: Message) -> Message | None:
+        if isinstance(message, Fetch):
+            return self._fetch(peer, message)
+        if isinstance(message, Open):
+            return self._open(peer, message)
+        self._close(peer)
+        return None
+
+    def _open(self, peer: bytes, wish: Open) -> Opened:
+        """A lane for somebody who has a grant."""
+        reason = self._denies(wish)
+        if reason:
+            return Opened(wish.id, reason=reason)
+        if wish.layout != self._layout:
+            return Opened(wish.id, reason="its pages hold something else")
+        self._close(peer)
+        if len(self._lanes) >= _MOST_LANES:
+            return Opened(wish.id, reason=f"it has {_MOST_LANES} lanes already")
+        near = wish.host == self._host
+        while name := choose(self._offers, wish.offers, near=near):
+            try:
+                sender = self._transports[name].send(self._size)
+            except UnusableError as error:
+                log.warning("no keys pass over %s: %s", name, error.message)
+                del self._offers[name]
+                continue
+            self._lanes[peer] = _Lane(sender, time.monotonic())
+            return Opened(wish.id, name, sender.terms, *self._size)
+        return Opened(wish.id, reason=self._lacks(wish.offers, near))
+
+    def _lacks(self, theirs: tuple[Offer, ...], near: bool) -> str:
+        here, there = ", ".join(self._offers), ", ".join(offer.name for offer in theirs)
+        where = "one host" if near else "two hosts"
+        return f"no transport in common on {where}: the source has {here}, the target {there}"
+
+    def _fetch(self, peer: bytes, fetch: Fetch) -> Block | Missing:
+        reason = self._denies(fetch)
+        lane = self._lanes.get(peer)
+        if not reason and (lane is None or not 0 <= fetch.place < PLACES):
+            reason = "refused"
+        found = self._grants.get(fetch.id)
+        if reason or found is None or not self._covers(fetch, *found):
+            return self._missing(fetch, reason or "refused")
+        assert lane is not None
+        block = self._put(lane, fetch, found[1])
+        if self._grants.get(fetch.id) is not found:
+            return self._missing(fetch, "unknown")
+        return block
+
+    def _put(self, lane: _Lane, fetch: Fetch, pages: Tables) -> Block:
+        """Read pages into a place of the lane."""
+        lane.used = time.monotonic()
+        extent = Extent(fetch.layer, fetch.start, fetch.end)
+        size = block_bytes(self._cache, extent)
+        room = lane.sender.room(fetch.place, size)
+        read(self._cache, pages, extent, room)
+        check = xxh3_64_intdigest(room.data)
+        data = lane.sender.data(fetch.place, size)
+        dtype = dtype_name(self._cache, fetch.layer)
+        return Block(fetch.id, fetch.layer, fetch.start, dtype, check, data, size)
+
+    def _denies(self, message: Open | Fetch) -> str:
+        """Why no grant lets the sender read; empty when one does."""
+        found = self._grants.get(message.id)
+        if found is None:
+            return "unknown"
+        grant = found[0]
+        if grant.epoch != message.epoch:
+            return "stale"
+        return "" if hmac.compare_digest(grant.token, message.token) else "refused"
+
+    def _missing(self, fetch: Fetch, reason: str) -> Missing:
+        if reason != "unknown":
+            self.refused += 1
+            log.warning("refused to send keys of transfer %d: they are not granted", fetch.id)
+        return Missing(fetch.id, fetch.layer, fetch.start, reason)  # type: ignore[arg-type]
+
+    def _covers(self, fetch: Fetch, grant: Grant, pages: Tables) -> bool:
+        if not 0 <= fetch.layer < len(self._cache.tracks):
+            return False
+        if not 0 <= fetch.start < fetch.end <= grant.length:
+            return False
+        extent = Extent(fetch.layer, fetch.start, fetch.end)
+        size = block_bytes(self._cache, extent)
+        fits = size <= BLOCK_BYTES or num_rows(self._cache, extent) == 1
+        return fits and held(self._cache, pages, extent)
+
+    def _tend(self) -> None:
+        oldest = time.monotonic() - _LANE_SECONDS
+        for peer, lane in list(self._lanes.items()):
+            lane.sender.tend()
+            if lane.used < oldest:
+                self._close(peer)
+
+    def _close(self, peer: bytes) -> None:
+        lane = self._lanes.pop(peer, None)
+        if lane is not None:
+            lane.sender.close()

@@ -1,0 +1,116 @@
+"""Both halves of this worker: what it passes on, and what it takes over."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from baton.errors import SettingsError
+from baton.logs import logger
+from baton.net.curve import own_keys
+from baton.net.discovery import bind_address, reachable
+from baton.net.topology import PAGES, Link
+from baton.protocol import Grant, Pull, Pulled, Revoke
+from baton.protocol.token_columns import unpack
+from baton_worker.config import Config
+from baton_worker.kv_cache.cache import KVCache
+from baton_worker.kv_transfer.exporter import Exporter
+from baton_worker.kv_transfer.importer import Importer
+from baton_worker.kv_transfer.registry import TRANSPORTS, split
+from baton_worker.kv_transfer.transport import Transport, UnusableError
+from baton_worker.kv_transfer.wire_format import layout
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+log = logger(__name__)
+
+
+class Relay:
+    """Life cycle: `start`, then `take` and `finished` from the main thread, `reset` for a new
+    scheduler, `close`."""
+
+    def __init__(self, cache: KVCache, config: Config, name: str) -> None:
+        keys = own_keys(config)
+        # Several workers share a run directory.
+        own = Link(f"{PAGES.name}-{os.getpid()}", PAGES.server, PAGES.client, (), ())
+        address = bind_address(config, own, config.bind_pages)
+        self._transports, here = usable(config), host(config)
+        self._exporter = Exporter(
+            cache,
+            address,
+            self._transports,
+            here,
+            trusted_network=config.trusted_network,
+            keys=keys,
+        )
+        self._importer = Importer(cache, name, self._transports, here, keys)
+        self.address = config.advertise_pages or reachable(self._exporter.address)
+        """Where other workers find this one's pages."""
+        self.layout = layout(cache)
+
+    @property
+    def busy(self) -> bool:
+        """Keys are on their way to this worker."""
+        return self._importer.busy
+
+    def start(self) -> None:
+        """Serve pages."""
+        self._exporter.start()
+
+    def close(self) -> None:
+        """End both halves, their sockets and their lanes."""
+        self._importer.close()
+        self._exporter.stop()
+        for transport in self._transports.values():
+            transport.close()
+
+    def reset(self) -> None:
+        """Forget all transfers: the pages belong to other sequences from now on."""
+        self._importer.reset()
+        self._exporter.reset()
+
+    def take(self, message: Grant | Revoke | Pull) -> None:
+        """Do as the scheduler says. A grant that does not fit is left out: its pull will fail."""
+        if isinstance(message, Pull):
+            self._importer.start(message)
+        elif isinstance(message, Revoke):
+            self._exporter.revoke(unpack(message.ids, "Q").tolist())
+        else:
+            try:
+                self._exporter.grant(message)
+            except SettingsError as error:
+                log.error("the scheduler and this worker disagree: %s", error.message)
+
+    def finished(self) -> list[Pulled]:
+        """Pulls that have ended since the last call."""
+        return self._importer.finished()
+
+
+def usable(config: Config) -> dict[str, Transport]:
+    """The transports that this worker is to use and can, best first.
+
+    Raises:
+        SettingsError: none is left, or one that was asked for in vLLM's way cannot be used.
+    """
+    found, missing = dict[str, Transport](), dict[str, str]()
+    for name in split(config.transports):
+        try:
+            found[name] = TRANSPORTS.load(name)(config)
+        except UnusableError as error:
+            missing[name] = error.message
+            log.info("no keys pass over %s: %s", name, error.message)
+    if missing and (config.kv_transfer_config or not found):
+        raise SettingsError(
+            "; ".join(f"{name} was asked for, but {missing[name]}" for name in missing)
+        )
+    log.info("keys pass to other workers over %s", ", ".join(found))
+    return found
+
+
+def host(config: Config) -> str:
+    """What two workers have in common that can share memory: the machine, as it was booted, and
+    the run directory, which containers see only when they are given it."""
+    config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    where = config.run_dir.stat()
+    boot = _BOOT.read_text().strip() if _BOOT.exists() else "unknown"
+    return f"{boot}/{where.st_dev}/{where.st_ino}"

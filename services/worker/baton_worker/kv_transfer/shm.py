@@ -1,0 +1,225 @@
+"""Blocks in memory that two processes of one host share.
+
+A lane is a `memfd`: it has no name, so nobody else can open it, and the kernel frees it with the
+last process that has it, however that ends. The target gets the descriptor over a Unix socket in
+the run directory (mode 0700) for a ticket of 16 random bytes that was told it as the lane's terms.
+The memory is sealed: its size cannot change, so no read of it can fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import secrets
+import socket
+import struct
+import threading
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from baton.logs import logger
+from baton.net.discovery import socket_path
+from baton.net.topology import Link
+from baton.protocol import Block
+from baton_worker.config import Config
+from baton_worker.kv_transfer.transport import (
+    Bytes,
+    CarriageError,
+    Size,
+    UnusableError,
+)
+
+_TICKET_BYTES = 16
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_PATIENCE_SECONDS = 2.0
+"""How long the other side of a handshake may take."""
+
+log = logger(__name__)
+
+
+class Shm:
+    """Needs Linux and a run directory that both workers see. See `transport.Transport`."""
+
+    reach: Literal["host", "network"] = "host"
+
+    def __init__(self, config: Config) -> None:
+        if not hasattr(os, "memfd_create"):
+            raise UnusableError("shared memory between workers needs Linux (memfd_create)")
+        self._run_dir = config.run_dir
+        _sweep(config.run_dir)
+        self._desk = Desk(_path(config.run_dir))
+        self._desk.start()
+
+    def send(self, size: Size) -> ShmSender:
+        """Shared memory for a new lane."""
+        return ShmSender(self._desk, size)
+
+    def receive(self, terms: bytes, size: Size) -> ShmReceiver:
+        """The same memory, read only. Raises `CarriageError`."""
+        try:
+            return ShmReceiver(self._run_dir, terms, size)
+        except (OSError, ValueError) as error:
+            raise CarriageError(f"its shared memory cannot be had: {error}") from error
+
+    def close(self) -> None:
+        """Hand out nothing any more."""
+        self._desk.stop()
+
+
+class ShmSender:
+    """The source's half: it alone writes."""
+
+    def __init__(self, desk: Desk, size: Size) -> None:
+        self._size, self._desk = size, desk
+        self._descriptor = os.memfd_create("baton-lane", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self._descriptor, size.total)
+        fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        mapped = mmap.mmap(self._descriptor, size.total)
+        self._memory = np.frombuffer(mapped, np.uint8).reshape(size)
+        self._ticket = desk.keep(self._descriptor)
+        self.terms = self._ticket + Path(desk.path).name.encode()
+
+    def room(self, place: int, size: int) -> Bytes:
+        """See `transport.Sender`."""
+        room: Bytes = self._memory[place, :size]
+        return room
+
+    def data(self, place: int, size: int) -> bytes:
+        """Nothing: the target sees the memory."""
+        return b""
+
+    def tend(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """The kernel frees the memory once the target has closed its end, too."""
+        self._desk.forget(self._ticket)
+        os.close(self._descriptor)
+
+
+class ShmReceiver:
+    """The target's half: its mapping cannot be written to."""
+
+    def __init__(self, run_dir: Path, terms: bytes, size: Size) -> None:
+        descriptor = _ask(run_dir, terms)
+        try:
+            if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+                raise ValueError("it is not sealed")
+            if os.fstat(descriptor).st_size != size.total:
+                raise ValueError("it has not the size that was told")
+            mapped = mmap.mmap(descriptor, size.total, prot=mmap.PROT_READ)
+        finally:
+            os.close(descriptor)
+        self._memory = np.frombuffer(mapped, np.uint8).reshape(size)
+
+    def take(self, block: Block, place: int) -> Bytes:
+        """See `transport.Receiver`."""
+        taken: Bytes = self._memory[place, : block.size]
+        return taken
+
+    def close(self) -> None:
+        """The mapping goes with its last reader."""
+        del self._memory
+
+
+class Desk(threading.Thread):
+    """Hands descriptors to processes of the same user that show a ticket, each of them once."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(name="lanes", daemon=True)
+        self.path = path
+        self._kept: dict[bytes, int] = {}
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with contextlib.suppress(FileNotFoundError):  # Of a process that had this number before.
+            os.unlink(path)
+        self._socket.bind(path)
+        self._socket.listen()
+
+    def keep(self, descriptor: int) -> bytes:
+        """A ticket for this descriptor."""
+        ticket = secrets.token_bytes(_TICKET_BYTES)
+        self._kept[ticket] = descriptor
+        return ticket
+
+    def forget(self, ticket: bytes) -> None:
+        """The ticket is worth nothing any more."""
+        self._kept.pop(ticket, None)
+
+    def run(self) -> None:
+        while True:
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:  # Closed.
+                return
+            with peer:
+                try:
+                    self._serve(peer)
+                except OSError as error:
+                    log.warning("a worker went away while it was given shared memory: %s", error)
+
+    def stop(self) -> None:
+        """End the thread and remove the socket."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # Wakes `accept`, which closing does not.
+        self._socket.close()
+        self.join(timeout=_PATIENCE_SECONDS)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+    def _serve(self, peer: socket.socket) -> None:
+        peer.settimeout(_PATIENCE_SECONDS)
+        ticket = peer.recv(_TICKET_BYTES)
+        if not ticket:  # It only wanted to know whether somebody is here.
+            return
+        descriptor = self._kept.pop(ticket, None)
+        if descriptor is None or _user(peer) != os.geteuid():
+            log.warning("refused shared memory to a process that shows no ticket")
+            return
+        socket.send_fds(peer, [b"\x01"], [descriptor])
+
+
+def _ask(run_dir: Path, terms: bytes) -> int:
+    """The descriptor that the terms name. Raises `OSError` or `ValueError`.
+
+    The two workers may see the run directory under different paths, so terms hold a file's name.
+    """
+    ticket, name = terms[:_TICKET_BYTES], terms[_TICKET_BYTES:].decode()
+    if "/" in name:
+        raise ValueError(f"{name} is not in the run directory")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.settimeout(_PATIENCE_SECONDS)
+        peer.connect(str(run_dir / name))
+        peer.sendall(ticket)
+        _, descriptors, _, _ = socket.recv_fds(peer, 1, 1)
+    if not descriptors:
+        raise ValueError("the source gives none")
+    return descriptors[0]
+
+
+def _user(peer: socket.socket) -> int:
+    """User id of the process at the other end of a Unix socket."""
+    size = struct.calcsize("3i")
+    _, user, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return int(user)
+
+
+def _path(run_dir: Path) -> str:
+    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    link = Link(f"lanes-{os.getpid()}-{secrets.token_hex(3)}", "worker", "worker", (), ())
+    return socket_path(run_dir, link).removeprefix("ipc://")
+
+
+def _sweep(run_dir: Path) -> None:
+    """Remove sockets of workers that were killed: nobody listens there."""
+    for path in run_dir.glob("lanes-*.sock"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+            except OSError:  # Somebody else's affair.
+                continue

@@ -1,0 +1,1 @@
+"""Attention layers over the paged KV cache."""

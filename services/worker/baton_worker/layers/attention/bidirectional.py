@@ -1,0 +1,77 @@
+"""Attention in which every token of a text sees every other, over texts that lie end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.layers.attention.whole_texts import Texts
+from baton_worker.layers.forward_context import Step
+from baton_worker.layers.layer import Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.rope.rope import rotate_
+
+
+class Bidirectional(nn.Module):
+    """softmax(scale * Q K^T) V over whole texts (Vaswani et al. 2017, arXiv:1706.03762); of each
+    token and those before it alone where the settings are a `spec.CausalAttention`."""
+
+    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+        super().__init__()
+        self.settings, self.rope = settings, settings.rope
+        query = settings.num_heads * settings.head_dim
+        kv = settings.num_kv_heads * settings.head_dim
+        parts = {"query": query, "key": kv, "value": kv}
+        self.project = Linear(hidden, parts, site, bias=settings.bias)
+        self.output = Linear(query, {"output": hidden}, site, bias=settings.output_bias)
+
+    def forward(self, x: Tensor, step: Step, pages: Tensor, residual: Tensor | None) -> Tensor:
+        """[T, hidden] to [T, hidden], plus `residual`. `step.texts` says where texts begin."""
+        settings = self.settings
+        num_rotated = settings.num_heads + settings.num_kv_heads
+        heads = self.project(x).view(x.shape[0], -1, settings.head_dim)
+        if self.rope is not None:
+            rotate_(heads[:, :num_rotated], step.angles[self.rope])
+        out: Tensor = self.output(attend(heads, step.texts, settings), residual)
+        return out
+
+
+def attend(heads: Tensor, texts: Sequence[Texts], settings: spec.Attention) -> Tensor:
+    """Heads [T, q + k + v, dim] of texts that lie end to end, to [T, q * dim]."""
+    if len(texts) == 1:
+        return _attend(heads, texts[0].length, settings)
+    out = heads.new_empty(heads.shape[0], settings.num_heads * settings.head_dim)
+    for same in texts:
+        assert same.tokens is not None
+        some = heads.index_select(0, same.tokens)
+        out.index_copy_(0, same.tokens, _attend(some, same.length, settings))
+    return out
+
+
+def _attend(heads: Tensor, length: int, settings: spec.Attention) -> Tensor:
+    num_heads, num_kv_heads = settings.num_heads, settings.num_kv_heads
+    rows = heads.view(-1, length, *heads.shape[1:]).transpose(1, 2)
+    query, key, value = torch.split(rows, [num_heads, num_kv_heads, num_kv_heads], dim=1)
+    mask = None
+    if settings.window is not None and length > settings.window + 1:
+        mask = _near(length, settings.window, heads.device)
+    result = F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        mask,
+        is_causal=isinstance(settings, spec.CausalAttention),
+        scale=settings.scale,
+        enable_gqa=num_heads != num_kv_heads,
+    )
+    return result.transpose(1, 2).flatten(2).flatten(0, 1)
+
+
+def _near(length: int, window: int, device: torch.device) -> Tensor:
+    """bool [length, length]: positions that are at most `window` apart."""
+    position = torch.arange(length, device=device)
+    return (position[:, None] - position).abs() <= window

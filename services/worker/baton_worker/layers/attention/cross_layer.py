@@ -1,0 +1,47 @@
+"""Attention layers that share keys and values (cross-layer attention, arXiv:2405.12981)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from baton_worker import spec
+from baton_worker.layers.attention.gqa import Attention
+from baton_worker.layers.forward_context import Step
+from baton_worker.layers.layer import Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.rope.rope import rotate_
+
+
+class Lending(Attention):
+    """Attention that keeps the step's rotated keys and its values, before any norm, for others."""
+
+    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+        super().__init__(settings, hidden, site)
+        self._is_common = False
+
+    def _turn(self, heads: Tensor, step: Step) -> None:
+        if self.rope is not None:
+            num_turned = self.call.num_heads + self.call.num_kv_heads
+            rotate_(heads[:, :num_turned], step.angles[self.rope])
+        step.lent[:] = [heads[:, self.call.num_heads :].clone()]
+        self._norm(heads)
+
+
+class Borrowing(Attention):
+    """Attention with a projection for queries alone. Its norm makes other keys of what is lent, so
+    it has pages of its own."""
+
+    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+        super().__init__(settings, hidden, site)
+        self._is_common = False
+        query = settings.num_heads * settings.head_dim
+        self.project = Linear(hidden, {"query": query}, site, bias=settings.bias)
+
+    def _place(self, heads: Tensor, step: Step, pages: Tensor) -> None:
+        if self.rope is not None:
+            rotate_(heads, step.angles[self.rope])
+        whole = torch.cat((heads, *step.lent), dim=1)
+        self._norm(whole)
+        heads.copy_(whole[:, : self.call.num_heads])
+        self._put(whole, step, pages)

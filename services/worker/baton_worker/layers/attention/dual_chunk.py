@@ -1,0 +1,202 @@
+"""Attention in chunks of positions: no key is further away than a model was trained for.
+
+A chunk has `chunk_len` tokens, here 4. What a query at position 10 sees (An et al. 2024,
+arXiv:2402.17463):
+
+    key            0  1  2  3 | 4  5  6  7 | 8  9 10
+    its place      0  1  2  3   0  1  2  3   0  1  2
+    the query is   at the place at 4 + 2,    at 2
+                   of `far`     `chunk_size`
+                                at most
+
+Keys are in the cache as they are rotated by their place, so each part is ordinary attention to a
+range of them with the query rotated otherwise; parts are put together by `attention.merge`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from baton.errors import ModelError
+from baton_worker import spec
+from baton_worker.attention import AttentionBatch, AttentionCall, Backend
+from baton_worker.attention.lse_merge import Partial, merge
+from baton_worker.layers.attention.gqa import Attention
+from baton_worker.layers.forward_context import Step
+from baton_worker.layers.layer import Site
+from baton_worker.layers.rope.rope import Angles, Rotary, rotate_
+
+Column = npt.NDArray[np.int64]
+
+
+class DualChunk(Attention):
+    """Attention to the own chunk, to the one before and to all earlier ones."""
+
+    def __init__(self, settings: spec.DualChunkAttention, hidden: int, site: Site) -> None:
+        _check(settings)
+        super().__init__(settings, hidden, site)
+        assert settings.rope is not None
+        self.backend = Chunks(self.backend, settings, Rotary(settings.rope, site.device))
+        # The angles of the step are of positions, these of places in chunks.
+        self.rope, self._is_common = None, False
+
+    def _place(self, heads: Tensor, step: Step, pages: Tensor) -> None:
+        assert not step.texts, "a chunk is nothing to who sees both ways"
+        first, last = self.call.num_heads, self.call.num_heads + self.call.num_kv_heads
+        self._norm(heads)
+        rotate_(heads[:, first:last], step.plans[self.call].keys)
+        self._put(heads, step, pages)
+
+    def _attend(self, query: Tensor, step: Step, pages: Tensor) -> Tensor:
+        plan: Plan = step.plans[self.call]
+        return self.backend.forward(plan, query, pages)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some keys of every row, and where a query is to them."""
+
+    angles: Angles
+    plan: object
+    """Of the backend that attends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step."""
+
+    keys: Angles
+    """How new keys are rotated."""
+    parts: tuple[Part, ...]
+    stretch: Tensor | None
+    """[T, 1, 1], what scores are multiplied by; None where that is 1."""
+
+
+class Chunks:
+    """A backend over those parts of the keys that the tokens of a step have, on top of another."""
+
+    def __init__(self, inner: Backend, settings: spec.DualChunkAttention, rotary: Rotary) -> None:
+        self._inner, self._settings, self._rotary = inner, settings, rotary
+        self.layouts = inner.layouts
+        self.uncaptured: str | None = "the chunks of a step are known on the host alone"
+
+    def refuses(self, call: AttentionCall) -> str | None:
+        """What the backend below refuses."""
+        return self._inner.refuses(call)
+
+    def plan(self, batch: AttentionBatch, call: AttentionCall) -> Plan:
+        """Cut rows where a chunk ends, and give each part its range of keys."""
+        settings, size = self._settings, self._settings.chunk_len
+        rows, (_, positions) = by_chunk(batch, size), batch.flat()
+        begin = np.asarray(rows.starts, np.int64) // size * size
+        before, place = (begin - size).clip(0), positions % size
+        far = np.full_like(place, min(2 * size - 1, settings.chunk_size))
+        near = self._angles(place, call)
+        parts = [Part(near, self._ranged(rows, begin, begin + size, call))]
+        if begin.any():
+            angles = self._angles((place + size).clip(max=settings.chunk_size), call)
+            parts.append(Part(angles, self._ranged(rows, before, begin, call)))
+        if before.any():
+            plan = self._ranged(rows, np.zeros_like(before), before, call)
+            parts.append(Part(self._angles(far, call), plan))
+        return Plan(near, tuple(parts), self._stretch(positions, call))
+
+    def forward(
+        self,
+        plan: Plan,
+        query: Tensor,
+        pages: Tensor,
+        sinks: Tensor | None = None,
+        lse: Tensor | None = None,
+    ) -> Tensor:
+        """See `Backend.forward`; queries are not rotated yet."""
+        assert sinks is None
+        if plan.stretch is not None:
+            query = (query * plan.stretch).to(query.dtype)
+        whole = merge([self._part(part, query, pages) for part in plan.parts])
+        if lse is not None:
+            lse.copy_(whole.lse)
+        return whole.out
+
+    def _part(self, part: Part, query: Tensor, pages: Tensor) -> Partial:
+        turned = query.clone()
+        rotate_(turned, part.angles)
+        lse = query.new_empty(query.shape[:2], dtype=torch.float32)
+        return Partial(self._inner.forward(part.plan, turned, pages, None, lse), lse)
+
+    def _angles(self, places: Column, call: AttentionCall) -> Angles:
+        return self._rotary.angles(torch.from_numpy(places).to(call.device), call.dtype)
+
+    def _ranged(
+        self, rows: AttentionBatch, first: Column, end: Column, call: AttentionCall
+    ) -> object:
+        ranges = tuple(zip(first.tolist(), end.tolist(), strict=True))
+        return self._inner.plan(replace(rows, ranges=ranges), call)
+
+    def _stretch(self, positions: Column, call: AttentionCall) -> Tensor | None:
+        """The temperature of a query follows its own position: that of its sequence as a whole
+        would make cached keys, and what has been said already, depend on what comes after."""
+        trained = self._settings.trained
+        if not trained or positions.max(initial=0) < trained:
+            return None
+        factor = 0.1 * np.log((positions + 1) / trained).clip(0) + 1
+        return torch.from_numpy(factor**2).to(call.device, torch.float32)[:, None, None]
+
+
+def by_chunk(batch: AttentionBatch, size: int) -> AttentionBatch:
+    """The same tokens in rows of which none reaches from one chunk of `size` positions to another.
+
+    Args:
+        batch: rows without trees or ranges.
+    """
+    assert batch.ranges is None and batch.trees is None
+    starts, counts = np.asarray(batch.starts, np.int64), np.asarray(batch.counts, np.int64)
+    pieces = (starts + counts - 1) // size - starts // size + 1
+    if (pieces == 1).all():
+        return batch
+    row = np.repeat(np.arange(len(starts)), pieces)
+    number = np.arange(len(row)) - (np.cumsum(pieces) - pieces)[row]
+    first = np.maximum(starts[row], (starts[row] // size + number) * size)
+    end = np.minimum((starts + counts)[row], (starts[row] // size + number + 1) * size)
+    device = batch.slots.device
+    return replace(
+        batch,
+        query_starts=_tensor(np.concatenate(([0], np.cumsum(end - first))), device),
+        lengths=_tensor(end, device),
+        page_table=batch.page_table.index_select(0, torch.from_numpy(row).to(device)),
+        counts=tuple((end - first).tolist()),
+        starts=tuple(first.tolist()),
+        others=(),
+    )
+
+
+def _tensor(numbers: Column, device: torch.device) -> Tensor:
+    return torch.from_numpy(numbers.astype(np.int32)).to(device)
+
+
+def _check(settings: spec.DualChunkAttention) -> None:
+    strange = {
+        "a window": settings.window,
+        "chunks that nobody sees beyond": settings.chunk,
+        "sinks": settings.sinks or settings.sink_keys,
+        "norms after the rope": settings.qk_norm is not None and settings.qk_norm_after_rope,
+        "a temperature of its own": settings.temperature,
+        "values of another width": settings.value_dim,
+        "no rope": settings.rope is None or isinstance(settings.rope, spec.FourierRope),
+    }
+    if asked := [what for what, value in strange.items() if value]:
+        raise ModelError(
+            f"Dual chunk attention with {' and '.join(asked)} is not supported. Remove "
+            "dual_chunk_attention_config from config.json to serve the plain model, and lower "
+            "max_position_embeddings to what it was trained with."
+        )
+    if not 0 <= settings.local_size < settings.chunk_size:
+        raise ModelError(
+            f"dual_chunk_attention_config has a chunk_size of {settings.chunk_size} and a "
+            f"local_size of {settings.local_size}; the second must be the smaller one."
+        )

@@ -1,0 +1,196 @@
+"""The attention layer: projections, head norms, rotation, cache, backend, output."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.attention import AttentionCall
+from baton_worker.kernels.kv_pages import put
+from baton_worker.kernels.rope import CpuHeads, HeadNorm, refuses
+from baton_worker.layers.attention.bidirectional import attend
+from baton_worker.layers.attention.kv_scales import Scales
+from baton_worker.layers.attention.qkv import HeadGate, projection
+from baton_worker.layers.attention.sinks import SinkKeys, Sinks
+from baton_worker.layers.forward_context import Step
+from baton_worker.layers.layer import Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.mixer import Attending
+from baton_worker.layers.norm import RmsNorm, norm
+from baton_worker.layers.rope.rope import rotate_
+
+
+class Attention(Attending):
+    """Grouped-query attention over pages.
+
+    Query, key and value come out of one product as heads [q ... q k ... k v ... v], so the
+    rotation of q and k is one operation in place and key and value go to the cache in one scatter.
+    """
+
+    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+        call = AttentionCall(
+            settings.num_heads,
+            settings.num_kv_heads,
+            settings.head_dim,
+            settings.scale,
+            settings.window,
+            site.dtype,
+            site.device,
+            softcap=settings.softcap,
+            slopes=settings.slopes,
+            chunk=settings.chunk,
+            sinks=settings.sinks,
+            token_sinks=settings.sink_keys > 0,
+            value_dim=settings.kept_dim,
+            partial=isinstance(settings, spec.DualChunkAttention),
+            codes=site.codes,
+            layout=site.layout,
+            context=settings.context,
+        )
+        super().__init__(call, site)
+        self.rope = settings.rope
+        self.project = projection(settings, hidden, site)
+        self.gate = HeadGate(settings, hidden, site) if settings.gate else None
+        self._both_ways = replace(settings, window=None)
+        self._temperature = settings.temperature
+        self._value_dim = settings.value_dim
+        self._clip = settings.clip
+        self._norm_last = settings.qk_norm_after_rope
+        self.norms_full_width = settings.qk_norm_over == "full"
+        self.query_norm, self.key_norm = _head_norms(settings, site)
+        self._is_common = _is_common(settings)
+        self.scales = Scales(settings.num_kv_heads, site) if site.scaled else None
+        self.sinks: Sinks | SinkKeys | None = Sinks(settings, site) if settings.sinks else None
+        if settings.sink_keys:
+            self.sinks = SinkKeys(settings, site, self.key_norm)
+        query = settings.num_heads * (settings.value_dim or settings.head_dim)
+        self.output = Linear(query, {"output": hidden}, site, bias=settings.output_bias)
+
+    def forward(self, x: Tensor, step: Step, pages: Tensor, residual: Tensor | None) -> Tensor:
+        """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`."""
+        heads = self.project(x).view(x.shape[0], -1, self.call.head_dim)
+        if self._clip is not None:
+            heads.clamp_(-self._clip, self._clip)
+        self._place(heads, step, pages)
+        if step.texts:
+            attended = attend(heads, step.texts, self._both_ways)
+        else:
+            attended = self._attend(heads[:, : self.call.num_heads], step, pages)
+        if self.gate is not None:
+            attended = self.gate(attended, x)
+        out: Tensor = self.output(attended, residual)
+        return out
+
+    def _attend(self, query: Tensor, step: Step, pages: Tensor) -> Tensor:
+        """[T, num_heads, head_dim] to [T, num_heads * value_dim]."""
+        plan = step.plans[self.call]
+        if self.sinks is None:
+            attended = self.backend.forward(plan, query, pages)
+        else:
+            attended = self.sinks(
+                query, lambda scores: self.backend.forward(plan, query, pages, scores)
+            )
+        if self._value_dim == self.call.value_dim:
+            return attended
+        return attended.view(*query.shape[:2], -1)[..., : self._value_dim].flatten(1)
+
+    @cached_property
+    def _in_one_pass(self) -> CpuHeads | None:
+        """A kernel for all of `_place`, if there is one. Made at first use: it copies weights."""
+        call, norms = self.call, (self.query_norm, self.key_norm)
+        if not self._is_common or refuses(call.dtype, call.device) is not None:
+            return None
+        assert self.rope is not None
+        return CpuHeads(
+            num_heads=call.num_heads,
+            num_kv_heads=call.num_kv_heads,
+            head_dim=call.head_dim,
+            dim=self.rope.dim,
+            dtype=call.dtype,
+            norms=None if norms[0] is None else (_head_norm(norms[0]), _head_norm(norms[1])),
+            value_dim=call.value_dim,
+            codes=call.codes,
+            scales=(0.0, 0.0) if self.scales is None else self.scales.pair,
+        )
+
+    def _place(self, heads: Tensor, step: Step, pages: Tensor) -> None:
+        """Norm and rotate queries and keys in place; keys and values go to their pages."""
+        if self._in_one_pass is not None and self.rope is not None:
+            angles = step.angles[self.rope]
+            self._in_one_pass(heads, angles.cos, angles.sin, self.slots(step, pages), pages)
+            return
+        self._turn(heads, step)
+        self._put(heads, step, pages)
+
+    def _put(self, heads: Tensor, step: Step, pages: Tensor) -> None:
+        scales = None if self.scales is None else self.scales.each
+        kept, call = heads[:, self.call.num_heads :], self.call
+        put(kept, self.slots(step, pages), pages, call.codes, scales, call.value_dim)
+
+    def _turn(self, heads: Tensor, step: Step) -> None:
+        """Norm and rotate queries and keys in place."""
+        num_heads, num_kv_heads = self.call.num_heads, self.call.num_kv_heads
+        if not self._norm_last:
+            self._norm(heads)
+        if self.rope is not None:
+            rotate_(heads[:, : num_heads + num_kv_heads], step.angles[self.rope])
+        if self._norm_last:
+            self._norm(heads)
+        if self._temperature is not None:
+            assert step.positions is not None and step.positions.ndim == 1
+            scale, floor = self._temperature
+            stretch = 1 + scale * torch.log1p((step.positions + 1).div(floor).floor())
+            heads[:, :num_heads].mul_(stretch.to(heads.dtype)[:, None, None])
+
+    def _norm(self, heads: Tensor) -> None:
+        first, last = self.call.num_heads, self.call.num_heads + self.call.num_kv_heads
+        for norm_, part in (
+            (self.query_norm, heads[:, :first]),
+            (self.key_norm, heads[:, first:last]),
+        ):
+            if norm_ is None:
+                continue
+            normed = norm_(part.flatten(1)) if self.norms_full_width else norm_(part)
+            part.copy_(normed.view_as(part))
+
+
+def _is_common(settings: spec.Attention) -> bool:
+    """Whether heads are normed with one RMS norm each, if at all, then rotated by halves."""
+    norm_ = settings.qk_norm
+    plainly_normed = norm_ is None or (
+        (norm_.kind, settings.qk_norm_over) == ("rms", "head")
+        and not (settings.qk_norm_after_rope or settings.key_norm_only)
+    )
+    rope = settings.rope
+    plainly_turned = rope is not None and not (
+        rope.interleaved or isinstance(rope, spec.FourierRope)
+    )
+    return plainly_normed and plainly_turned and settings.temperature is None
+
+
+def _head_norm(layer: nn.Module | None) -> HeadNorm:
+    assert isinstance(layer, RmsNorm)
+    return HeadNorm(layer.weight, layer.eps)
+
+
+def _head_norms(settings: spec.Attention, site: Site) -> tuple[nn.Module | None, nn.Module | None]:
+    """The norms of queries and of keys; the shape of their weight says what they run over."""
+    if settings.qk_norm is None:
+        return None, None
+    dim, query, key = settings.head_dim, settings.num_heads, settings.num_kv_heads
+    shapes: dict[str, tuple[int | tuple[int, ...], int | tuple[int, ...]]] = {
+        "head": (dim, dim),
+        "each": ((query, dim), (key, dim)),
+        "full": (query * dim, key * dim),
+    }
+    query_shape, key_shape = shapes[settings.qk_norm_over]
+    first_query, first_key = settings.first_heads
+    query_norm = norm(settings.qk_norm, query_shape, "query_norm", site, first_query)
+    return (
+        None if settings.key_norm_only else query_norm,
+        norm(settings.qk_norm, key_shape, "key_norm", site, first_key),
+    )

@@ -1,0 +1,172 @@
+"""Multi-head latent attention over pages of latents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from baton.errors import ModelError
+from baton_worker import spec
+from baton_worker.attention import AttentionCall
+from baton_worker.kernels.cpu.linear import CpuLinear
+from baton_worker.kernels.kv_pages import scatter
+from baton_worker.layers.forward_context import Step
+from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.mixer import Attending
+from baton_worker.layers.norm import norm
+from baton_worker.layers.rope.rope import rotate_
+
+
+class LatentAttention(Attending):
+    """DeepSeek-V2's attention (arXiv:2405.04434), its up-projections absorbed.
+
+    A key is W_uk c and a value W_uv c of one latent c per token, so q.k is (W_uk^T q).c: a query
+    is moved into the latent space, where all heads attend to the same vectors, and what a head
+    puts out is moved back by W_uv. The backend sees one key head whose keys begin with its values.
+
+        cache, one token   [ c: kv_rank | rotated key: rope_dim ]
+        query of a head    [ W_uk^T q   | rotated query         ]
+    """
+
+    def __init__(self, settings: spec.LatentAttention, hidden: int, site: Site) -> None:
+        if site.codes is not None:
+            raise ModelError(
+                f"No kernel reads latents as {site.codes}: serve this model with "
+                "--kv-cache-dtype auto."
+            )
+        call = AttentionCall(
+            settings.num_heads,
+            1,
+            settings.width,
+            settings.scale,
+            None,
+            site.dtype,
+            site.device,
+            latent=True,
+            value_dim=settings.kv_rank,
+            layout=site.layout,
+            most_keys=getattr(settings, "top_k", None),
+            context=settings.context,
+        )
+        super().__init__(call, site)
+        self._settings, self.rope = settings, settings.rope
+        query = settings.num_heads * (settings.nope_dim + settings.rope_dim)
+        self.query_down = nn.Sequential()
+        if (rank := settings.query_rank) is None:
+            self.query = Linear(hidden, {"query": query}, site)
+        else:
+            self.query_down.append(Linear(hidden, {"query_down": rank}, site, bias=settings.bias))
+            self.query_down.append(norm(settings.norm, rank, "query_down_norm", site))
+            self.query = Linear(rank, {"query_up": query}, site)
+        self.down = Linear(hidden, {"kv_down": settings.width}, site, bias=settings.bias)
+        self.norm = norm(settings.norm, settings.kv_rank, "kv_down_norm", site)
+        self.up = UpProjection(settings, site)
+        width = settings.num_heads * settings.value_dim
+        self.output = Linear(width, {"output": hidden}, site, bias=settings.bias)
+
+    def forward(self, x: Tensor, step: Step, pages: Tensor, residual: Tensor | None) -> Tensor:
+        """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`."""
+        low = self.query_down(x)
+        attended = self._attend(self._heads(x, low, step), x, low, step, pages)
+        seen = attended.view(x.shape[0], self._settings.num_heads, self._settings.kv_rank)
+        out: Tensor = self.output(self.up.out_of_latents(seen).flatten(1), residual)
+        return out
+
+    def _heads(self, x: Tensor, low: Tensor, step: Step) -> Tensor:
+        """Queries in the latent space, then what the cache keeps: [T, num_heads + 1, width]. `low`
+        is what queries are made of, [T, query_rank], or x itself."""
+        settings = self._settings
+        heads = x.new_empty((x.shape[0], settings.num_heads + 1, settings.width))
+        latents, turned = heads[..., : settings.kv_rank], heads[..., settings.kv_rank :]
+        query = self.query(low).view(x.shape[0], settings.num_heads, -1)
+        latents[:, :-1] = self.up.into_latents(query[..., : settings.nope_dim])
+        turned[:, :-1] = query[..., settings.nope_dim :]
+        down = self.down(x)
+        latents[:, -1] = self.norm(down[:, : settings.kv_rank]) * settings.latent_scale
+        turned[:, -1] = down[:, settings.kv_rank :]
+        if settings.rope is not None:
+            rotate_(turned, step.angles[settings.rope])
+        return heads
+
+    def _attend(self, heads: Tensor, x: Tensor, low: Tensor, step: Step, pages: Tensor) -> Tensor:
+        """Of `_heads`, keep the latents and attend: [T, num_heads * kv_rank]."""
+        scatter(heads[:, None, -1:], self.slots(step, pages), pages)
+        return self.backend.forward(step.plans[self.call], heads[:, :-1], pages)
+
+
+class UpProjection(Layer):
+    """Per head, the rows that make a key of a latent and the rows that make a value."""
+
+    def __init__(self, settings: spec.LatentAttention, site: Site) -> None:
+        super().__init__()
+        self._name = site.name("kv_up")
+        self._nope_dim = settings.nope_dim
+        rows = settings.nope_dim + settings.value_dim
+        shape = (settings.num_heads, rows, settings.kv_rank)
+        self.weight: nn.Parameter | None = site.empty(*shape)
+        self._into: EachHead | None = None
+        self._out: EachHead | None = None
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """One tensor, [num_heads * (nope_dim + value_dim), kv_rank]."""
+        if self.weight is not None:
+            yield f"{self._name}.weight", self.weight.flatten(0, 1)
+
+    def finish(self) -> None:
+        """Where the CPU has a product whose rows do not depend on each other, use it: torch takes
+        another algorithm for another number of tokens."""
+        assert self.weight is not None
+        if CpuLinear.refuses(self.weight) is None:
+            key, value = self.weight[:, : self._nope_dim], self.weight[:, self._nope_dim :]
+            self._into, self._out = EachHead(key.transpose(1, 2)), EachHead(value)
+            self.weight = None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weight, once kernels hold it."""
+        return sum(part.nbytes for part in (self._into, self._out) if part is not None)
+
+    def into_latents(self, query: Tensor) -> Tensor:
+        """[T, num_heads, nope_dim] to [T, num_heads, kv_rank]."""
+        if self._into is not None:
+            return self._into(query)
+        assert self.weight is not None
+        key = self.weight[:, : self._nope_dim]
+        return torch.bmm(query.transpose(0, 1), key).transpose(0, 1)
+
+    def out_of_latents(self, seen: Tensor) -> Tensor:
+        """[T, num_heads, kv_rank] to [T, num_heads, value_dim]."""
+        if self._out is not None:
+            return self._out(seen)
+        assert self.weight is not None
+        value = self.weight[:, self._nope_dim :]
+        return torch.bmm(seen.transpose(0, 1), value.transpose(1, 2)).transpose(0, 1)
+
+
+class EachHead:
+    """A product for each head: [T, heads, in] to [T, heads, out].
+
+    Args:
+        weights: [heads, out, in].
+    """
+
+    def __init__(self, weights: Tensor) -> None:
+        self._shape = weights.shape[:2]
+        self._kernels = [CpuLinear(weight.contiguous(), None) for weight in weights]
+        for kernel in self._kernels:
+            kernel.join(self._shape.numel())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed weights."""
+        return sum(kernel.nbytes for kernel in self._kernels)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Every head on its own."""
+        out = x.new_empty((len(x), *self._shape))
+        for kernel, given, made in zip(self._kernels, x.unbind(1), out.unbind(1), strict=True):
+            kernel.write(given, None, made)
+        return out

@@ -1,0 +1,85 @@
+"""Projections to heads other than one plain product, and the gate behind the heads."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.layers.invariant import sigmoid
+from baton_worker.layers.layer import Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.norm import norm
+
+
+def projection(settings: spec.Attention, hidden: int, site: Site) -> nn.Module:
+    """x [T, hidden] to each token's heads [q ... q k ... k v ... v], flat, all `head_dim` wide."""
+    if settings.query_rank is not None:
+        return LowRankQuery(settings, hidden, site)
+    if settings.value_dim is not None:
+        return PaddedValue(settings, hidden, site)
+    query = settings.num_heads * settings.head_dim
+    kv = settings.num_kv_heads * settings.head_dim
+    return Linear(hidden, {"query": query, "key": kv, "value": kv}, site, bias=settings.bias)
+
+
+class PaddedValue(nn.Module):
+    """Values narrower than keys: scaled, and padded to the width of the cache with zeros, or for
+    `layers.sinks.SinkKeys` with a one first."""
+
+    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+        super().__init__()
+        self._settings = settings
+        query = settings.num_heads * settings.head_dim
+        key = settings.num_kv_heads * settings.head_dim
+        value = settings.num_kv_heads * (settings.value_dim or settings.head_dim)
+        parts = {"query": query, "key": key, "value": value}
+        self._sizes = (query + key, value)
+        self.project = Linear(hidden, parts, site, bias=settings.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `projection`."""
+        settings = self._settings
+        wide, value = self.project(x).split(self._sizes, dim=-1)
+        padded = x.new_zeros((x.shape[0], settings.num_kv_heads, settings.head_dim))
+        value = value.unflatten(-1, (settings.num_kv_heads, -1)) * settings.value_scale
+        padded[..., : settings.value_dim] = value
+        if settings.sink_keys:
+            padded[..., settings.value_dim] = 1
+        return torch.cat((wide, padded.flatten(1)), dim=-1)
+
+
+class LowRankQuery(nn.Module):
+    """Queries through a narrow, normed vector (multi-matrix factorisation attention, Hu et al.
+    2024, arXiv:2412.19255)."""
+
+    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+        super().__init__()
+        assert settings.query_rank is not None and settings.query_rank_norm is not None
+        rank, kv = settings.query_rank, settings.num_kv_heads * settings.head_dim
+        self._sizes = (rank, 2 * kv)
+        parts = {"query_narrow": rank, "key": kv, "value": kv}
+        self.project = Linear(hidden, parts, site, bias=settings.bias)
+        self.norm = norm(settings.query_rank_norm, rank, "query_narrow_norm", site)
+        self.widen = Linear(rank, {"query": settings.num_heads * settings.head_dim}, site)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `projection`."""
+        narrow, rest = self.project(x).split(self._sizes, dim=-1)
+        return torch.cat((self.widen(self.norm(narrow)), rest), dim=-1)
+
+
+class HeadGate(nn.Module):
+    """What the heads put out, times the sigmoid of a projection of what the attention read."""
+
+    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+        super().__init__()
+        self._num_heads = settings.num_heads
+        width = (settings.value_dim or settings.head_dim) if settings.gate == "channel" else 1
+        parts = {"attention_gate": settings.num_heads * width}
+        self.project = Linear(hidden, parts, site, bias=settings.gate_bias)
+
+    def forward(self, attended: Tensor, x: Tensor) -> Tensor:
+        """attended [T, num_heads * dim] and x [T, hidden] to the shape of `attended`."""
+        gate: Tensor = sigmoid(self.project(x)).view(x.shape[0], self._num_heads, -1)
+        return (attended.view(x.shape[0], self._num_heads, -1) * gate).flatten(1)

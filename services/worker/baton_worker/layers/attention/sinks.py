@@ -1,0 +1,68 @@
+"""Attention sinks: what takes part in the softmax of every token and is not in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.layers.layer import Layer, Site
+
+Attend: TypeAlias = Callable[[Tensor], Tensor]
+"""Attention over the cache and one more score per head, [num_heads], or per token and head,
+[T, num_heads], whose value is zero: to [T, num_heads * the width of cached values]."""
+
+
+class Sinks(Layer):
+    """One learned score per head (gpt-oss)."""
+
+    def __init__(self, settings: spec.Attention, site: Site) -> None:
+        super().__init__()
+        self._name = site.name("sinks")
+        self.weight = site.empty(settings.num_heads)
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """The scores; their tensor has no suffix."""
+        yield self._name, self.weight
+
+    def forward(self, query: Tensor, attend: Attend) -> Tensor:
+        """Queries [T, num_heads, head_dim] to what their heads put out, as `attend` does."""
+        return attend(self.weight)
+
+
+class SinkKeys(Layer):
+    """Learned keys and values that every token sees before those of its text (Pangu Pro).
+
+    Their scores enter the attention over the cache as one, their logarithmic sum. What weight is
+    left for their values is known from a channel in which every cached value is one (see
+    `layers.heads.PaddedValue`).
+    """
+
+    def __init__(self, settings: spec.Attention, site: Site, norm: nn.Module | None) -> None:
+        super().__init__()
+        assert settings.value_dim is not None and settings.value_dim < settings.head_dim
+        self._settings, self.norm = settings, norm
+        self._names = (site.name("sink_keys"), site.name("sink_values"))
+        shape = (settings.sink_keys, settings.num_kv_heads)
+        self.key = site.empty(*shape, settings.head_dim)
+        self.value = site.empty(*shape, settings.value_dim)
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """Keys and values; their tensors have no suffix."""
+        yield from zip(self._names, (self.key, self.value), strict=True)
+
+    def forward(self, query: Tensor, attend: Attend) -> Tensor:
+        """Queries [T, num_heads, head_dim] to what their heads put out, as `attend` does."""
+        settings = self._settings
+        key = self.key if self.norm is None else self.norm(self.key)
+        grouped = torch.unflatten(query, 1, (settings.num_kv_heads, -1))
+        scores = torch.einsum("tkgd,skd->tkgs", grouped.float(), key.float()) * settings.scale
+        sunk = torch.einsum("tkgs,skd->tkgd", scores.softmax(-1), self.value.float()).flatten(1, 2)
+        attended = attend(scores.logsumexp(-1).flatten(1)).clone()
+        attended = attended.view(*query.shape[:2], -1)
+        width = settings.value_dim
+        attended[..., :width] += (1 - attended[..., width, None]) * sunk.to(query.dtype)
+        return attended.flatten(1)

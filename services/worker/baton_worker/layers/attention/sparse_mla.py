@@ -1,0 +1,54 @@
+"""Latent attention over the keys that an index has chosen (DeepSeek-V3.2, arXiv:2512.02556)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from baton_worker import spec
+from baton_worker.kernels.kv_pages import scatter
+from baton_worker.layers.attention.indexer import Indexer
+from baton_worker.layers.attention.mla import LatentAttention
+from baton_worker.layers.attention.sparse_plan import Chosen, Plan
+from baton_worker.layers.forward_context import Step
+from baton_worker.layers.layer import Site
+from baton_worker.layers.rope.rope import Angles
+
+
+class SparseLatentAttention(LatentAttention):
+    """Latent attention whose late tokens attend to `top_k` keys.
+
+    The key of the index lies in the page behind the latent, and both are written at once:
+
+        cache, one token   [ c: kv_rank | rotated key: rope_dim | key of the index: index_dim ]
+    """
+
+    def __init__(self, settings: spec.SparseLatentAttention, hidden: int, site: Site) -> None:
+        super().__init__(settings, hidden, site)
+        self.backend = Chosen(self.backend)
+        self.indexer = Indexer(settings, hidden, site) if settings.index_heads else None
+
+    def _attend(self, heads: Tensor, x: Tensor, low: Tensor, step: Step, pages: Tensor) -> Tensor:
+        kept, plan = heads[:, None, -1:], step.plans[self.call]
+        angles = self._angles(step)
+        if self.indexer is not None:
+            kept = torch.cat((kept, self.indexer.keys(x, angles)[:, None, None]), dim=-1)
+        scatter(kept, step.slots, pages)
+        if plan.late is not None:
+            plan = replace(plan, chosen=self._choose(plan, x, low, step, pages))
+        return self.backend.forward(plan, heads[:, :-1], pages[..., : self._settings.width])
+
+    def _choose(self, plan: Plan, x: Tensor, low: Tensor, step: Step, pages: Tensor) -> Tensor:
+        """What late tokens attend to: chosen here, or by the last layer with an index."""
+        if self.indexer is not None:
+            assert plan.late is not None
+            rows, angles = pages.view(-1, pages.shape[-1]), self._angles(step)
+            step.chosen[:] = [self.indexer(x, low, angles, plan.late, rows)]
+        return step.chosen[-1]
+
+    def _angles(self, step: Step) -> Angles:
+        rope = self._settings.rope
+        assert rope is not None, "an index knows positions"
+        return step.angles[rope]

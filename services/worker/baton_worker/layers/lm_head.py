@@ -1,0 +1,58 @@
+"""The language head, with what checkpoints put between its product and the logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from baton_worker import spec
+from baton_worker.kernels.linear import Stored
+from baton_worker.layers.invariant import tanh
+from baton_worker.layers.layer import Site
+from baton_worker.layers.linear import LanguageHead, Shared
+
+
+class Head(LanguageHead):
+    """Logits of a `spec.Head`. A tied head shares the weight of the embedding table."""
+
+    def __init__(
+        self,
+        settings: spec.Head,
+        hidden: int,
+        vocab: int,
+        site: Site,
+        *,
+        tied_to: Shared | None = None,
+    ) -> None:
+        super().__init__(hidden, vocab, site, tied_to=tied_to)
+        self._settings = settings
+        self._bias_name = site.name("head")
+        self.logit_bias = site.empty(vocab) if settings.bias else None
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """The weight, unless the embedding fills it, and the bias."""
+        yield from super().destinations()
+        if self.logit_bias is not None:
+            yield f"{self._bias_name}.bias", self.logit_bias
+
+    def take(self, name: str, weight: Stored) -> bool:
+        """As any linear, unless the rows must be changed first."""
+        return not self._settings.unit_rows and super().take(name, weight)
+
+    def finish(self) -> None:
+        """Rows to unit length (NormHead, Baichuan 2, arXiv:2309.10305), then as any linear."""
+        if self._settings.unit_rows and self.weight is not None:
+            self.weight.copy_(F.normalize(self.weight))
+        super().finish()
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """[R, hidden] to float32 logits [R, vocab]."""
+        logits = super().forward(x, residual)
+        if self.logit_bias is not None:
+            logits = logits + self.logit_bias
+        if self._settings.scale != 1.0:
+            logits = logits * self._settings.scale
+        softcap = self._settings.softcap
+        return logits if softcap is None else softcap * tanh(logits / softcap)

@@ -1,0 +1,63 @@
+"""Experts without gates, whose weights lie in two matrices: see `spec.PlainExperts`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.mlp import activation
+
+
+class PlainExperts(nn.Module):
+    """sum over the chosen experts of weight * down(activation(up(x))), plus a bias."""
+
+    def __init__(self, settings: spec.PlainExperts, hidden: int, site: Site) -> None:
+        super().__init__()
+        self._top_k = settings.top_k
+        self.router = Linear(hidden, {"router": settings.num_experts}, site)
+        self.experts = _Stacked(settings, hidden, site)
+
+    def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
+        """[T, hidden] to [T, hidden], plus `residual`."""
+        weights, chosen = self.router(x).float().softmax(-1).topk(self._top_k, dim=-1)
+        out: Tensor = self.experts(x, weights.to(x.dtype), chosen)
+        return out if residual is None else residual + out
+
+
+class _Stacked(Layer):
+    """All experts: up [E * intermediate, hidden], down the same, one bias [hidden]."""
+
+    def __init__(self, settings: spec.PlainExperts, hidden: int, site: Site) -> None:
+        super().__init__()
+        self._name, self._num = site.name("experts"), settings.num_experts
+        self._activation = activation(settings.activation)
+        self.up = site.empty(settings.num_experts * settings.intermediate, hidden)
+        self.down = site.empty(settings.num_experts * settings.intermediate, hidden)
+        self.bias = site.empty(hidden)
+
+    @property
+    def uncaptured(self) -> str | None:
+        """See `Layer`."""
+        return "the host asks which experts without gates have tokens"
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """Two matrices and the bias; the matrices' names have no suffix."""
+        yield f"{self._name}.mlp.w1", self.up
+        yield f"{self._name}.mlp.w2", self.down
+        yield f"{self._name}.bias", self.bias
+
+    def forward(self, x: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+        """x [T, hidden], weights and chosen experts [T, top_k] to [T, hidden]."""
+        out = self.bias.expand_as(x).clone()
+        up, down = self.up.chunk(self._num), self.down.chunk(self._num)
+        for expert in torch.unique(chosen).tolist():
+            tokens, slot = (chosen == expert).nonzero(as_tuple=True)
+            inner = self._activation(F.linear(x[tokens], up[expert]))
+            out.index_add_(0, tokens, inner @ down[expert] * weights[tokens, slot, None])
+        return out

@@ -1,0 +1,180 @@
+"""Mixtures of experts: a router, the experts, and what every token visits besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.kernels import moe as kernels
+from baton_worker.layers.invariant import sigmoid
+from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.mlp import Glu, Mlp, activation, fused_gate, gating
+from baton_worker.layers.moe.expert_load import ExpertLoad
+from baton_worker.layers.moe.router import Router
+from baton_worker.layers.moe.routers.base import NOBODY, Routing
+from baton_worker.spec.expert_map import ExpertMap
+
+
+class Experts(Layer):
+    """The feed-forwards of all experts, or of those that are here, stacked. Each fills from tensors
+    of its own: the loader takes apart what a checkpoint stacks."""
+
+    gate_up: nn.Parameter | None
+    down: nn.Parameter | None
+    begin: Callable[[Tensor, Routing], Callable[[], Tensor]] | None = None
+    """Where tokens travel to their experts: `forward` in two halves, between which they do."""
+    quantised_as: str | None = None
+    """The kind of `baton_worker.kernels.quantized_weights.KINDS` to which weights are rounded; None
+    is not at all."""
+
+    def __init__(self, settings: spec.Moe, hidden: int, site: Site) -> None:
+        super().__init__()
+        self._settings = settings
+        self._roles = {role: site.name(f"expert_{role}") for role in ("gate", "up", "down")}
+        router, dealt = settings.router, settings.dealt
+        self._numbers = range(router.num_experts) if dealt is None else dealt.here
+        self._local = None if dealt is None else _local(dealt, router.zero_experts, site.device)
+        num, size = len(self._numbers), settings.expert.intermediate
+        self._first = ("gate", "up") if isinstance(settings.expert, spec.Glu) else ("up",)
+        rows = len(self._first) * size
+        self.gate_up = site.empty(num, rows, hidden)
+        self.down = site.empty(num, hidden, size)
+        self.gate_up_bias = site.empty(num, rows) if settings.expert.bias else None
+        self.down_bias = site.empty(num, hidden) if settings.expert.bias else None
+        self._kernel: kernels.ExpertKernel | None = None
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """Three weights per expert, two of one without a gate, and as many biases, if any."""
+        for suffix, gate_up, down in (
+            ("weight", self.gate_up, self.down),
+            ("bias", self.gate_up_bias, self.down_bias),
+        ):
+            if gate_up is not None and down is not None:
+                first = gate_up.chunk(len(self._first), dim=1)
+                for role, stacked in (*zip(self._first, first, strict=True), ("down", down)):
+                    for expert, rows in zip(self._numbers, stacked, strict=True):
+                        yield f"{self._roles[role].format(expert=expert)}.{suffix}", rows
+
+    def finish(self) -> None:
+        """Choose a kernel; it keeps the weights in the layout that it likes."""
+        assert self.gate_up is not None and self.down is not None
+        self._kernel = kernels.choose(
+            kernels.Experts(
+                self.gate_up,
+                self.down,
+                self.gate_up_bias,
+                self.down_bias,
+                _between(self._settings.expert),
+                self._settings.weigh_input,
+                _fused(self._settings.expert),
+                self.quantised_as,
+                disposable=True,
+            )
+        )
+        self.gate_up = self.down = None
+
+    @property
+    def uncaptured(self) -> str | None:
+        """That of the kernel which runs them."""
+        assert self._kernel is not None
+        return self._kernel.uncaptured
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights, once a kernel holds them."""
+        return 0 if self._kernel is None else self._kernel.nbytes
+
+    def forward(self, x: Tensor, routing: Routing) -> Tensor:
+        """x [T, hidden] and where its tokens go to [T, hidden]."""
+        assert self._kernel is not None
+        experts = routing.experts if self._local is None else self._local[routing.experts]
+        out = self._kernel(x, experts, routing.weights)
+        if self._settings.router.zero_experts and self._settings.passes:
+            kept = routing.experts >= self._settings.router.num_experts
+            weight = torch.where(kept, routing.weights, 0.0).sum(-1, keepdim=True)
+            out = (out + x * weight).to(x.dtype)
+        return out
+
+
+def _dense(settings: spec.Glu | spec.Mlp, hidden: int, site: Site) -> Glu | Mlp:
+    """The feed-forward that every token visits."""
+    if isinstance(settings, spec.Mlp):
+        return Mlp(settings, hidden, site)
+    return Glu(settings, hidden, site)
+
+
+def _between(expert: spec.Glu | spec.Mlp) -> kernels.Gate:
+    """What an expert does between its products."""
+    if isinstance(expert, spec.Mlp):
+        return activation(expert.activation)
+    gate = gating(expert)
+    return lambda inner: gate(*inner.chunk(2, dim=-1))
+
+
+def _fused(expert: spec.Glu | spec.Mlp) -> str | None:
+    return fused_gate(expert) if isinstance(expert, spec.Glu) else None
+
+
+def _local(dealt: ExpertMap, zero_experts: int, device: torch.device) -> Tensor:
+    """int64: the number here of every expert; the last row is that of `NOBODY`."""
+    return torch.tensor([*dealt.local, *[NOBODY] * (zero_experts + 1)], device=device)
+
+
+def watch(model: nn.Module, window: int) -> ExpertLoad | None:
+    """Count the use of all experts of a model from now on; None if it has none."""
+    routers = [module for module in model.modules() if isinstance(module, Router)]
+    if not routers:
+        return None
+    load = ExpertLoad([router.settings.num_experts for router in routers], window)
+    for layer, router in enumerate(routers):
+        router.watch = partial(load.record, layer)
+    return load
+
+
+class Moe(nn.Module):
+    """experts(x) + shared(x), the latter weighed by a gate where the spec has one; what experts get
+    is projected into fewer channels, and what they return back, where it says so."""
+
+    def __init__(self, settings: spec.Moe, hidden: int, site: Site) -> None:
+        super().__init__()
+        self.router = Router(settings.router, hidden, site)
+        self.narrow = self.wide = None
+        if (width := settings.width) is not None:
+            self.narrow = Linear(hidden, {"experts_in": width}, site)
+            self.wide = Linear(width, {"experts_out": hidden}, site)
+        self.experts = Experts(settings, settings.width or hidden, site)
+        self.shared = self.shared_gate = None
+        if settings.shared is not None:
+            shared = replace(site, name=lambda role: site.name(f"shared_{role}"))
+            self.shared = _dense(settings.shared, hidden, shared)
+        if settings.shared_gate:
+            self.shared_gate = Linear(hidden, {"shared_expert_gate": 1}, site)
+
+    def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
+        """[T, hidden] to [T, hidden], plus `residual`."""
+        routing, given = self.router(x), x if self.narrow is None else self.narrow(x)
+        if self.shared is None:
+            out: Tensor = self._widened(self.experts(given, routing))
+        elif self.experts.begin is not None:
+            coming = self.experts.begin(given, routing)
+            shared = self._shared(x)
+            out = self._widened(coming()) + shared
+        elif self.shared_gate is None:
+            out = self.shared(x, self._widened(self.experts(given, routing)))
+        else:
+            out = self._widened(self.experts(given, routing)) + self._shared(x)
+        return out if residual is None else residual + out
+
+    def _widened(self, returned: Tensor) -> Tensor:
+        return returned if self.wide is None else self.wide(returned)
+
+    def _shared(self, x: Tensor) -> Tensor:
+        assert self.shared is not None
+        out: Tensor = self.shared(x, None)
+        return out if self.shared_gate is None else out * sigmoid(self.shared_gate(x))

@@ -1,0 +1,37 @@
+"""Experts that choose their tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from baton_worker import spec
+from baton_worker.layers.moe.routers.base import (
+    NOBODY,
+    SCORES,
+    Routing,
+    largest,
+    weighted,
+)
+
+
+def expert_choice(logits: Tensor, settings: spec.Router, correction: Tensor | None) -> Routing:
+    """Each expert takes its best tokens (Zhou et al. 2022, arXiv:2202.09368).
+
+    The capacity of an expert is T * top_k / num_experts, rounded up, times the parameter
+    `capacity` (1 by default). A token that no expert takes gets nothing. What a token gets depends
+    on the whole step, so this is for models trained that way and for experiments.
+    """
+    num_tokens, num_experts = logits.shape
+    factor = float(dict(settings.parameters).get("capacity", 1.0) or 1.0)  # type: ignore[arg-type]
+    capacity = min(-(-int(num_tokens * settings.top_k * factor) // num_experts), num_tokens)
+    scores = SCORES[settings.score](logits)
+    choice = scores if correction is None else scores + correction
+    taken = torch.zeros_like(choice, dtype=torch.bool)
+    taken.scatter_(0, largest(choice.T, capacity).T, True)
+    slots = max(int(taken.sum(-1).max()), 1) if num_tokens else 1
+    # Taken experts first, in the order of their numbers.
+    experts = largest(taken.to(torch.int8), slots)
+    filled = taken.gather(-1, experts)
+    weights = torch.where(filled, scores.gather(-1, experts), 0.0)
+    return Routing(experts.masked_fill(~filled, NOBODY), weighted(weights, settings))

@@ -1,0 +1,44 @@
+"""The highest scores of each token. What a token gets depends on that token alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from baton_worker import spec
+from baton_worker.kernels import triton
+from baton_worker.layers.moe.routers.base import (
+    SCORES,
+    Routing,
+    largest,
+    weighted,
+)
+
+
+def top_k(logits: Tensor, settings: spec.Router, correction: Tensor | None) -> Routing:
+    """The highest scores of each token: plain, corrected, and limited to the best groups."""
+    if _is_plain(settings, correction) and triton.runs(logits.device):
+        from baton_worker.kernels.triton.top_k import top_k_softmax
+
+        scores, experts = top_k_softmax(logits, settings.top_k)
+        return Routing(experts, weighted(scores, settings))
+    scores = SCORES[settings.score](logits)
+    choice = scores if correction is None else scores + correction
+    if settings.num_groups > 1:
+        choice = _best_groups(choice, settings)
+    experts = largest(choice, settings.top_k)
+    return Routing(experts, weighted(scores.gather(-1, experts), settings))
+
+
+def _is_plain(settings: spec.Router, correction: Tensor | None) -> bool:
+    """Whether the highest of a softmax are chosen, and nothing else has a say."""
+    return settings.score == "softmax" and correction is None and settings.num_groups <= 1
+
+
+def _best_groups(choice: Tensor, settings: spec.Router) -> Tensor:
+    """`choice` with every expert outside the best groups at -inf."""
+    grouped = torch.unflatten(choice, -1, (settings.num_groups, -1))
+    worth = grouped.topk(settings.group_width, dim=-1).values.sum(-1)
+    kept = torch.zeros_like(worth, dtype=torch.bool)
+    kept.scatter_(-1, largest(worth, settings.top_groups), True)
+    return grouped.masked_fill(~kept[..., None], float("-inf")).flatten(-2)

@@ -1,0 +1,24 @@
+"""A feed-forward beside a mixture of experts that joins the stream later."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.layers.layer import Site
+from baton_worker.layers.mlp import Glu
+from baton_worker.layers.moe.moe import Moe
+
+
+class Forked(nn.Module):
+    """The dense half of a `spec.Forked`; `models.block.Shortcut` runs its `branch`."""
+
+    def __init__(self, settings: spec.Forked, hidden: int, site: Site) -> None:
+        super().__init__()
+        self.dense = Glu(settings.dense, hidden, site)
+        self.branch = Moe(settings.branch, hidden, site)
+
+    def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
+        """[T, hidden] to [T, hidden], plus `residual`."""
+        out: Tensor = self.dense(x, residual)
+        return out

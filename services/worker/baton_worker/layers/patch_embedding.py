@@ -1,0 +1,62 @@
+"""From the pixels of images to the first hidden states: see `spec.Patches`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.layers.embedding import Learned, Table
+from baton_worker.layers.layer import Site
+from baton_worker.layers.linear import Linear
+
+CHANNELS = 3
+
+
+class Patches(nn.Module):
+    """The squares of images, projected, with a class token before them and positions added."""
+
+    def __init__(self, settings: spec.Patches, hidden: int, site: Site) -> None:
+        super().__init__()
+        self.settings = settings
+        self.project = _Projection(settings, hidden, site)
+        self.class_token = None
+        if settings.class_token:
+            self.class_token = Learned((hidden,), "class_token", site)
+        self.positions = Table(settings.count, hidden, "positions", site)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """[R, 3, image, image] to [R * count, hidden], image after image."""
+        x: Tensor = self.project(squares(pixels, self.settings.size))
+        x = x.view(pixels.shape[0], -1, x.shape[1])
+        if self.class_token is not None:
+            first = self.class_token().expand(x.shape[0], 1, -1)
+            x = torch.cat((first, x), dim=1)
+        numbers = torch.arange(x.shape[1], device=x.device)
+        placed: Tensor = x + self.positions(numbers)
+        return placed.flatten(0, 1)
+
+
+def squares(pixels: Tensor, size: int) -> Tensor:
+    """[R, C, H, W] to [R * (H // size) * (W // size), C * size * size], row by row of squares."""
+    rows, columns = pixels.shape[2] // size, pixels.shape[3] // size
+    whole = pixels[:, :, : rows * size, : columns * size]
+    cut = whole.reshape(*whole.shape[:2], rows, size, columns, size)
+    return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(0, 2)
+
+
+class _Projection(Linear):
+    """A convolution whose windows do not overlap is a product; its checkpoint says
+    [hidden, C, size, size]."""
+
+    def __init__(self, settings: spec.Patches, hidden: int, site: Site) -> None:
+        pixels = CHANNELS * settings.size**2
+        super().__init__(pixels, {"patches": hidden}, site, bias=settings.bias)
+        self._window = (CHANNELS, settings.size, settings.size)
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """The weight in the shape of a convolution's, and the bias where there is one."""
+        for name, rows in super().destinations():
+            yield name, rows.view(-1, *self._window) if rows.ndim == 2 else rows

@@ -1,0 +1,77 @@
+"""A rope of mixed frequencies: a channel does not turn at one speed, but at a learned sum of all.
+
+FoPE (Hua et al. 2024, arXiv:2412.17739). Frequencies that turn too rarely to be learned are left
+out: their channels have the frequency zero, so they stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from baton.errors import ModelError
+from baton_worker import spec
+from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.rope.rope import FREQUENCIES, Angles
+
+
+class Fourier(Layer):
+    """Positions to angles of each head, by one matrix for cosines and one for sines, or by those of
+    each key head."""
+
+    def __init__(self, settings: spec.FourierRope, site: Site) -> None:
+        super().__init__()
+        if settings.kind != "default":
+            raise ModelError(f"FoPE on top of '{settings.kind}' scaling is not supported.")
+        self._settings = settings
+        self._names = (site.name("rope_cos"), site.name("rope_sin"))
+        frequencies, _ = FREQUENCIES["default"](settings)
+        self._frequencies = frequencies[: settings.kept].to(site.device)
+        heads = (settings.num_kv_heads,) if settings.each_head else ()
+        # In float32 whatever the model is in: they are multiplied with angles in float32.
+        site = replace(site, dtype=torch.float32)
+        self.cos = site.empty(*heads, settings.kept, settings.kept)
+        self.sin = site.empty(*heads, settings.kept, settings.kept)
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """[num_kv_heads, kept, kept], or [kept, kept] for all heads; their names have no suffix."""
+        yield from zip(self._names, (self.cos, self.sin), strict=True)
+
+    def angles(self, positions: Tensor, dtype: torch.dtype) -> Angles:
+        """Angles of int64 positions [T] for query and then key heads, rounded to `dtype`."""
+        phase = torch.outer(positions.to(torch.float32), self._frequencies)
+        cos, sin = _mixed(phase.cos(), self.cos), _mixed(phase.sin(), self.sin)
+        still = self._settings.dim // 2 - self._settings.kept
+        cos, sin = F.pad(cos, (0, still), value=1.0), F.pad(sin, (0, still))
+        return Angles(
+            self._of_heads(self._paired(cos, cos)).to(dtype),
+            self._of_heads(self._paired(-sin, sin)).to(dtype),
+            self._settings.interleaved,
+        )
+
+    def _paired(self, first: Tensor, second: Tensor) -> Tensor:
+        """[T, heads, dim / 2] for either channel of each pair to [T, heads, dim]."""
+        if self._settings.interleaved:
+            return torch.stack((first, second), -1).flatten(-2)
+        return torch.cat((first, second), -1)
+
+    def _of_heads(self, angles: Tensor) -> Tensor:
+        """[T, num_kv_heads or 1, dim] to [T, num_heads + num_kv_heads or 1, dim]."""
+        settings = self._settings
+        if not settings.each_head:
+            return angles
+        group = settings.num_heads // settings.num_kv_heads
+        return torch.cat((angles.repeat_interleave(group, 1), angles), 1)
+
+
+def _mixed(turns: Tensor, matrices: Tensor) -> Tensor:
+    """[T, kept] and [(heads,) kept, kept] to [T, heads or 1, kept].
+
+    In double precision, so that a token's angles do not depend on the batch that it is in.
+    """
+    every = matrices.view(-1, *matrices.shape[-2:]).double()
+    return torch.einsum("tk,hkn->thn", turns.double(), every).float()

@@ -1,0 +1,1 @@
+"""State-space models, delta nets and linear attention."""

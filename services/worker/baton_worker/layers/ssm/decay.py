@@ -1,0 +1,39 @@
+"""How the states of a selective scan change by themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.layers.invariant import exp
+from baton_worker.layers.layer import Layer, Site
+
+
+class Dynamics(Layer):
+    """How states change by themselves, what of an input passes them by, and the least time steps:
+    in float32, whatever the model's precision is."""
+
+    def __init__(self, settings: spec.Mamba, site: Site) -> None:
+        super().__init__()
+        self._names = (site.name("scan_rates"), site.name("scan_skip"))
+        self._bias_name = f"{site.name('scan_step')}.bias"
+        site = replace(site, dtype=torch.float32)
+        self.rates = site.empty(settings.channels, settings.state_size)
+        self.skip = site.empty(settings.channels)
+        self.bias = site.empty(settings.channels)
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """The logarithms of the rates and the skips, whose tensors have no suffix; the bias."""
+        yield from zip(self._names, (self.rates, self.skip), strict=True)
+        yield self._bias_name, self.bias
+
+    def finish(self) -> None:
+        """Rates of their logarithms, laid out like a state; in halvings, not to the base e: powers
+        of two are faster."""
+        rates = exp(self.rates).T * -math.log2(math.e)
+        self.rates = nn.Parameter(rates.contiguous(), requires_grad=False)

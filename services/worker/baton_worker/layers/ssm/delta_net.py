@@ -1,0 +1,67 @@
+"""Delta nets over pages of keys and values, each with the state that it begins in."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from baton_worker import spec
+from baton_worker.kernels.convolution import Places
+from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.layers.forward_context import Step
+from baton_worker.layers.layer import Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.mixer import Carrying
+from baton_worker.layers.ssm.delta_inputs import Decays, inputs
+from baton_worker.layers.ssm.delta_scan import walk
+from baton_worker.layers.ssm.gated_norm import GatedNorm
+from baton_worker.layers.ssm.page_segments import Cut, Segments
+from baton_worker.layers.ssm.short_conv import Taps
+
+
+class DeltaNet(Carrying):
+    """Gated DeltaNet (Yang et al. 2024, arXiv:2412.06464) and Kimi Delta Attention
+    (arXiv:2510.26692).
+
+    Beside what its tokens bring, a page keeps the state before its first one, and gets it when it
+    begins, from the page before it alone. A token is computed from its own page: block by block of
+    a fixed number of tokens from the state of the page on, up to the block where it is. What comes
+    of a token does not depend on those behind it. So the bits are the same wherever a text is cut.
+
+        state[page] -> | k v  k v  k v  k v | -> | k v  k v  ... |     a new token in the second
+                          block, summed up         out, for it          block of its page
+
+    A page keeps keys and values as the convolution leaves them, in the dtype of the model, and what
+    strengths and decays are computed from; the rest is float32. What tokens add to the state is
+    not kept, though a decode step then solves its block again: in bfloat16 it would lose half of
+    its digits, and in float32 it would be as large as all else that a page keeps.
+    """
+
+    what = "A delta net"
+
+    def __init__(self, settings: spec.DeltaNet, hidden: int, site: Site) -> None:
+        super().__init__(site)
+        self.call = self.backend = Cut(settings.taps)
+        self._settings = settings
+        self.inputs = inputs(settings, hidden, site)
+        key, value = settings.key_width, settings.value_width
+        channels = {"delta_query_conv": key, "delta_key_conv": key, "delta_value_conv": value}
+        places = Places(key, settings.num_heads + settings.decays, settings.convolved)
+        self.taps = Taps(channels, settings.taps, False, site, places, settings.activation)
+        self.decays = Decays(settings, site)
+        self._walk = walk(settings, self.decays, site)
+        self.norm = GatedNorm(settings.norm, value, "delta_norm", site)
+        self.output = Linear(value, {"delta_output": hidden}, site)
+
+    def forward(self, x: Tensor, step: Step, pages: Snapshots, residual: Tensor | None) -> Tensor:
+        """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
+
+        Raises:
+            ModelError: the step holds texts that are to see both ways.
+        """
+        self.check(step)
+        segments: Segments = step.plans[self.call]
+        brought, gate = self.inputs(x)
+        mixed = self.taps(brought, step.slots, segments.earlier, pages.tokens)
+        seen = self._walk(pages, mixed[:, : self._settings.key_width], segments)
+        out: Tensor = self.output(self.norm(seen, gate), residual)
+        return out

@@ -1,0 +1,156 @@
+"""What walks the pages of a delta net: in C++, or block by block in torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from baton_worker import spec
+from baton_worker.kernels.delta import CpuDelta, Shape
+from baton_worker.kernels.ssm_states import Blocks, Snapshots
+from baton_worker.layers.invariant import sigmoid
+from baton_worker.layers.layer import Site
+from baton_worker.layers.ssm.delta_inputs import Decays
+from baton_worker.layers.ssm.delta_rule import (
+    Solved,
+    Tokens,
+    solve,
+    unit,
+)
+from baton_worker.layers.ssm.page_segments import Segments, Turn
+
+_MOST = 16
+"""Most tokens of a block."""
+_AT_ONCE = 8
+"""Pages whose states are copied at a time."""
+
+
+class Walk(Protocol):
+    """Both read keys and values of pages as the convolution leaves them."""
+
+    def __call__(self, pages: Snapshots, query: Tensor, segments: Segments) -> Tensor:
+        """Give pages that begin their states, and let queries [T, key_width] read what is there
+        behind their tokens: float32 [T, value_width]."""
+        ...
+
+
+def walk(settings: spec.DeltaNet, decays: Decays, site: Site) -> Walk:
+    """The C++ kernel where it can be had, else its twin."""
+    plain = CpuDelta.refuses(site.dtype, site.device) is not None
+    return Blockwise(settings, decays) if plain else Compiled(settings, decays)
+
+
+class Compiled:
+    """By the kernel, which is given what elementwise functions make of a page's numbers."""
+
+    def __init__(self, settings: spec.DeltaNet, decays: Decays) -> None:
+        self._settings, self._decays = settings, decays
+        at = settings.convolved
+        shape = (settings.num_heads, settings.num_key_heads, settings.key_dim, settings.value_dim)
+        channels = settings.decays // settings.num_heads
+        self._kernel = CpuDelta(Shape(at, at + settings.key_width, *shape, channels))
+
+    def __call__(self, pages: Snapshots, query: Tensor, segments: Segments) -> Tensor:
+        """See `Walk`."""
+        s, chains = self._settings, segments.chains
+        kept = pages.tokens[chains.pages, :, 0, 0, -(s.num_heads + s.decays) :]
+        strength, decay = torch.split(kept, [s.num_heads, s.decays], dim=-1)
+        strength = s.strength * sigmoid(strength.float())
+        asked = torch.unflatten(query.float(), -1, (s.num_key_heads, s.key_dim))
+        return self._kernel(pages, asked, chains, strength, self._decays(decay)).flatten(1)
+
+
+class Blockwise:
+    """In torch, on any device. A block is always computed whole, at the same place of its page,
+    whichever of its tokens are new: so the bits are the same wherever a text is cut. A page is
+    solved for the state of the next one, and once more for each step whose tokens it has."""
+
+    def __init__(self, settings: spec.DeltaNet, decays: Decays) -> None:
+        self._settings, self._decays = settings, decays
+
+    def __call__(self, pages: Snapshots, query: Tensor, segments: Segments) -> Tensor:
+        """See `Walk`."""
+        for turn in segments.turns:
+            self._carry(turn, pages, query)
+        return self._attend(query, segments.blocks, pages)
+
+    def _carry(self, turn: Turn, pages: Snapshots, like: Tensor) -> None:
+        """Give pages that begin their states; nobody asks anything."""
+        size, width = pages.tokens.shape[1], self._settings.key_width
+        for before, begun in _split(*turn):
+            *_, last = self._blocks(pages, before, like.new_zeros(len(before), size, width))
+            pages.states[begun] = last.after()
+
+    def _attend(self, query: Tensor, blocks: Blocks, pages: Snapshots) -> Tensor:
+        """[T, key_width] to float32 [T, value_width]."""
+        counts = blocks.begins.diff()
+        ends, token = blocks.firsts + counts, torch.arange(len(query), device=query.device)
+        number = torch.arange(len(counts), device=query.device).repeat_interleave(counts)
+        place = token - blocks.begins[number] + blocks.firsts[number]
+        size = _block(pages)
+        padded = query.new_zeros(len(counts), -(-int(ends.max()) // size) * size, query.shape[1])
+        padded[number, place] = query
+        parts = [
+            torch.cat([block.out() for block in self._blocks(pages, *given)], dim=2)
+            for given in _split(blocks.pages, padded, ends)
+        ]
+        return torch.cat(parts).transpose(1, 2)[number, place].flatten(1)
+
+    def _blocks(
+        self, pages: Snapshots, numbers: Tensor, query: Tensor, ends: Tensor | None = None
+    ) -> Iterator[Solved]:
+        """Blocks of pages int64 [n] behind their states, one after the other, and queries
+        [n, tokens, key_width] at their first tokens. The pages have `ends` tokens, int64 [n], or
+        are full."""
+        count, size = query.shape[1], _block(pages)
+        rows = pages.tokens[numbers, :count, 0, 0, self._settings.convolved :]
+        if ends is not None:
+            # What else is there may be of anybody, and too large to be summed up.
+            places = torch.arange(count, device=ends.device)
+            rows = rows.masked_fill((places >= ends[:, None])[..., None], 0)
+        solved: Solved | None = None
+        for kept, asked in zip(*(torch.split(x, size, 1) for x in (rows, query)), strict=True):
+            state = pages.states[numbers] if solved is None else solved.after()
+            solved = solve(self._tokens(kept), self._queries(asked), state)
+            yield solved
+
+    def _tokens(self, kept: Tensor) -> Tokens:
+        """Rows of pages, [n, B, ...], without what the convolution reads."""
+        s = self._settings
+        sizes = [s.key_width, s.value_width, s.num_heads, s.decays]
+        key, value, strength, decay = torch.split(kept, sizes, dim=-1)
+        return Tokens(
+            self._for_each_head(unit(_heads(key, s.key_dim))),
+            _heads(value, s.value_dim).transpose(1, 2),
+            (s.strength * sigmoid(strength.float())).transpose(1, 2)[..., None],
+            self._decays(decay).transpose(1, 2),
+        )
+
+    def _queries(self, query: Tensor) -> Tensor:
+        """[n, B, key_width] to float32 [n, num_heads, B, key_dim]."""
+        dim = self._settings.key_dim
+        return self._for_each_head(unit(_heads(query, dim)) * dim**-0.5)
+
+    def _for_each_head(self, keys: Tensor) -> Tensor:
+        """[n, B, num_key_heads, key_dim] to [n, num_heads, B, key_dim]."""
+        times = self._settings.num_heads // self._settings.num_key_heads
+        return keys.repeat_interleave(times, dim=2).transpose(1, 2)
+
+
+def _heads(x: Tensor, dim: int) -> Tensor:
+    """[n, B, heads * dim] to float32 [n, B, heads, dim]."""
+    return torch.unflatten(x.float(), -1, (-1, dim))
+
+
+def _block(pages: Snapshots) -> int:
+    """Tokens of a block."""
+    return math.gcd(pages.tokens.shape[1], _MOST)
+
+
+def _split(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Pages a few at a time, since their states are large."""
+    return zip(*(torch.split(tensor, _AT_ONCE) for tensor in tensors), strict=True)

@@ -1,0 +1,78 @@
+"""Linear attention over pages of keys and values, each with the state that it begins in."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.kernels.kv_pages import scatter
+from baton_worker.kernels.ssm_states import (
+    Fading,
+    Shape,
+    Snapshots,
+    choose,
+)
+from baton_worker.layers.forward_context import Step
+from baton_worker.layers.invariant import sigmoid
+from baton_worker.layers.layer import Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.mixer import Carrying
+from baton_worker.layers.mlp import activation
+from baton_worker.layers.norm import norm
+from baton_worker.layers.ssm.page_segments import Cut, Segments
+
+
+class LinearAttention(Carrying):
+    """Attention without a softmax, whose weights decay with the distance (Lightning Attention-2,
+    Qin et al. 2024, arXiv:2401.04658; MiniMax-01, arXiv:2501.08313): with a head's decay r,
+
+        state[t] = exp(-r) state[t - 1] + k[t]^T v[t]        float32 [head_dim, head_dim]
+        out[t] = q[t] state[t]
+
+    What a page keeps beside keys and values is the state before its first token. So a token is
+    computed from its own page alone, in one order of sums, wherever a text is cut; and the page
+    after it gets its state when it begins, from this one alone (see `kernels.states`).
+
+        state[page] | k v | k v | k v | k v |     out of the third token of a page
+                 `-----------------'              = exp(-3 r) q state + the first three, masked
+    """
+
+    what = "Linear attention"
+
+    def __init__(self, settings: spec.LinearAttention, hidden: int, site: Site) -> None:
+        super().__init__(site)
+        self.call = self.backend = Cut()
+        self.num_heads, self.head_dim = settings.num_heads, settings.head_dim
+        self.width = width = settings.num_heads * settings.head_dim
+        self.project = Linear(hidden, dict.fromkeys(("query", "key", "value"), width), site)
+        self.gate = Linear(hidden, {"linear_gate": width}, site)
+        self.norm: nn.Module = norm(settings.norm, width, "linear_norm", site)
+        self.output = Linear(width, {"linear_output": hidden}, site)
+        self._activation = activation(settings.activation)
+        self._rates = torch.tensor(settings.decays)
+        heads, dim = settings.num_heads, settings.head_dim
+        self._kernel = choose(Shape(heads, heads, dim, dim, 0, width), site.dtype, site.device)
+
+    def forward(self, x: Tensor, step: Step, pages: Snapshots, residual: Tensor | None) -> Tensor:
+        """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
+
+        Raises:
+            ModelError: the step holds texts that are to see both ways.
+        """
+        self.check(step)
+        query, kept = self._activation(self.project(x)).tensor_split((self.width,), dim=1)
+        scatter(kept[:, None, None].contiguous(), step.slots, pages.tokens)
+        segments: Segments = step.plans[self.call]
+        query = torch.unflatten(query, 1, (self.num_heads, -1)).float()
+        fading = self._fading(len(segments.pages), pages.tokens.shape[1], x.device)
+        attended = segments.run(self._kernel, pages, query, fading)
+        gated = sigmoid(self.gate(x)) * self.norm(attended.to(x.dtype).flatten(1))
+        out: Tensor = self.output(gated, residual)
+        return out
+
+    def _fading(self, count: int, size: int, device: torch.device) -> Fading:
+        """Of `count` pages: every token leaves as much."""
+        token = torch.arange(1, size + 1, dtype=torch.float32, device=device)
+        faded = (-self._rates.to(device)[:, None] * token).expand(count, -1, -1)
+        return Fading(faded, torch.ones_like(faded))

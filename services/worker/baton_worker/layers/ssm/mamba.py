@@ -1,0 +1,81 @@
+"""The selective scan over pages of its inputs, each with the state that it begins in."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.kernels.convolution import Places
+from baton_worker.kernels.kv_pages import scatter
+from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.layers.forward_context import Step
+from baton_worker.layers.invariant import SILU
+from baton_worker.layers.layer import Bare, Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.mixer import Carrying
+from baton_worker.layers.norm import norm
+from baton_worker.layers.ssm.decay import Dynamics
+from baton_worker.layers.ssm.scan_plan import Scans, Walks
+from baton_worker.layers.ssm.selective_scan import scan
+from baton_worker.layers.ssm.short_conv import Taps
+
+
+class Mamba(Carrying):
+    """A selective state space (Mamba, Gu and Dao 2023, arXiv:2312.00752): with a channel's input x,
+    its time step d > 0 and its rates a < 0, and vectors b and c that all channels share,
+
+        state[t] = exp(d a) state[t - 1] + d x b        float32 [state_size, channels]
+        out[t] = c state[t] + skip x
+
+    What a page keeps beside x, d and b is the state before its first token. So a token is computed
+    from its own page alone: its page is walked from the first token to this one, wherever a text is
+    cut. The page after it gets its state when it begins.
+    """
+
+    what = "A state space"
+
+    def __init__(self, settings: spec.Mamba, hidden: int, site: Site) -> None:
+        super().__init__(site)
+        self.call = self.backend = Scans(settings.taps)
+        size, bias = settings.channels, settings.bias
+        self._channels = size
+        self.project = Linear(hidden, {"scan_input": size, "scan_gate": size}, site, bias=bias)
+        form = (settings.taps, settings.conv_bias, site, Places(0, at=size), settings.activation)
+        self.taps = Taps({"conv": size}, *form)
+        self._widths = (settings.step_rank, settings.state_size, settings.state_size)
+        self.select: Bare = Linear(size, {"scan_select": sum(self._widths)}, site)
+        roles = ("scan_step_norm", "scan_write_norm", "scan_read_norm")
+        self.norms = nn.ModuleList(
+            norm(settings.norm, width, role, site)
+            for width, role in zip(self._widths, roles, strict=True)
+            if settings.norm is not None
+        )
+        self.step = Linear(settings.step_rank, {"scan_step": size}, site)
+        self.dynamics = Dynamics(settings, site)
+        self._scan = scan(size, self.dynamics, site)
+        self.output = Linear(size, {"scan_output": hidden}, site, bias=bias)
+
+    def forward(self, x: Tensor, step: Step, pages: Snapshots, residual: Tensor | None) -> Tensor:
+        """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
+
+        Raises:
+            ModelError: the step holds texts that are to see both ways.
+        """
+        self.check(step)
+        walks: Walks = step.plans[self.call]
+        inputs, gate = self.project(x).chunk(2, dim=-1)
+        mixed = self.taps(inputs, step.slots, walks.earlier, pages.tokens)
+        narrow, write, read = self._selected(mixed)
+        kept = torch.cat((self.step(narrow), write), dim=-1)
+        scatter(kept[:, None, None], step.slots, pages.tokens[..., 2 * self._channels :])
+        scanned = self._scan(pages, read.float(), walks) + self.dynamics.skip * mixed
+        out: Tensor = self.output((scanned * SILU(gate.float())).to(x.dtype), residual)
+        return out
+
+    def _selected(self, mixed: Tensor) -> list[Tensor]:
+        """[T, channels] to what time steps are made of, and how states are written and read."""
+        parts = self.select(mixed, None).split(self._widths, dim=-1)
+        if not self.norms:
+            return list(parts)
+        return [norm(part.contiguous()) for norm, part in zip(self.norms, parts, strict=True)]

@@ -1,0 +1,128 @@
+"""Mamba-2 over pages of inputs, each with the state that it begins in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from baton_worker import spec
+from baton_worker.kernels.convolution import Places
+from baton_worker.kernels.ssm_states import (
+    Fading,
+    Shape,
+    Snapshots,
+    choose,
+)
+from baton_worker.layers.forward_context import Step
+from baton_worker.layers.invariant import SILU, exp, softplus
+from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.mixer import Carrying
+from baton_worker.layers.ssm.gated_norm import GatedNorm
+from baton_worker.layers.ssm.page_segments import Cut, Segments
+from baton_worker.layers.ssm.short_conv import Taps
+
+
+class StateSpace(Carrying):
+    """The mixer of Mamba-2 (state space duality, Dao and Gu 2024, arXiv:2405.21060): per head,
+
+        state[t] = exp(dt[t] A) state[t - 1] + dt[t] B[t]^T x[t]    float32 [state_size, head_dim]
+        out[t] = C[t] state[t] + D x[t]
+
+    Pages as in `layers.linear_attention`: a token is computed from its own page alone, from the
+    state before it and from the tokens up to its own, in order (see `kernels.states`), so its bits
+    depend on no cut and on no neighbour. What a page keeps of a token, in one vector:
+
+        | C, x, B before the convolution | x, B after it | dt before its softplus |
+    """
+
+    what = "A state space"
+
+    def __init__(self, settings: spec.StateSpace, hidden: int, site: Site) -> None:
+        super().__init__(site)
+        self.call = self.backend = Cut(settings.taps)
+        self.settings = settings
+        self._inner = [settings.group_width, settings.width, settings.group_width]
+        roles = ("ssm_gate", "ssm_c", "ssm_x", "ssm_b", "ssm_dt")
+        sizes = (settings.width, *self._inner, settings.num_heads)
+        rows = dict(zip(roles, sizes, strict=True))
+        self.project = Linear(hidden, rows, site, bias=settings.bias)
+        channels = dict(zip(("ssm_conv_c", "ssm_conv_x", "ssm_conv_b"), self._inner, strict=True))
+        places = Places(settings.group_width, settings.num_heads, settings.conv_width)
+        form = (settings.taps, settings.conv_bias, site, places, settings.activation)
+        self.taps = Taps(channels, *form)
+        self.rates = Rates(settings, site)
+        self.norm = None
+        if settings.norm is not None:
+            self.norm = GatedNorm(settings.norm, settings.width, "ssm_norm", site)
+        bias = settings.bias if settings.output_bias is None else settings.output_bias
+        self.output = Linear(settings.width, {"ssm_output": hidden}, site, bias=bias)
+        self._scales = None
+        if settings.scales is not None:
+            counts, scales = torch.tensor(sizes), torch.tensor(settings.scales)
+            self._scales = scales.repeat_interleave(counts).to(site.device, site.dtype)
+        self._kernel = choose(_shape(settings), site.dtype, site.device)
+
+    def forward(self, x: Tensor, step: Step, pages: Snapshots, residual: Tensor | None) -> Tensor:
+        """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
+
+        Raises:
+            ModelError: the step holds texts that are to see both ways.
+        """
+        self.check(step)
+        segments: Segments = step.plans[self.call]
+        projected = self.project(x)
+        if self._scales is not None:
+            projected *= self._scales
+        gate, brought = projected.tensor_split((self.settings.width,), dim=-1)
+        mixed = self.taps(brought, step.slots, segments.earlier, pages.tokens)
+        c, inner, _ = torch.split(mixed, self._inner, dim=-1)
+        query = torch.unflatten(c.float(), 1, (self.settings.num_groups, -1))
+        attended = segments.run(self._kernel, pages, query, self._fading(segments.pages, pages))
+        heads = torch.unflatten(inner.float(), 1, (self.settings.num_heads, -1))
+        read = (attended + heads * self.rates.skip[:, None]).flatten(1)
+        gated = self._gated(read, gate)
+        out: Tensor = self.output(gated, residual)
+        return out
+
+    def _gated(self, read: Tensor, gate: Tensor) -> Tensor:
+        """float32 [T, width] and the gate to the gate's dtype."""
+        if self.norm is None:
+            return (read * SILU(gate.float())).to(gate.dtype)
+        normed: Tensor = self.norm(read, gate)
+        return normed
+
+    def _fading(self, pages: Tensor, kept: Snapshots) -> Fading:
+        """Of pages int64 [n]. What is not written yet comes later than whoever reads."""
+        dt = kept.tokens[:, :, 0, 0, -self.settings.num_heads :][pages].float().transpose(1, 2)
+        dt = softplus(dt + self.rates.dt_bias[:, None]).clamp(*self.settings.limits)
+        return Fading((dt * -exp(self.rates.log)[:, None]).cumsum(-1), dt)
+
+
+def _shape(settings: spec.StateSpace) -> Shape:
+    """Of the row of a token, whose keys are B and whose values are x."""
+    value = settings.conv_width
+    key = value + settings.width
+    heads, groups = settings.num_heads, settings.num_groups
+    return Shape(heads, groups, settings.state_size, settings.head_dim, key, value)
+
+
+class Rates(Layer):
+    """Per head, how fast its state fades, how long a token counts, and what it counts itself."""
+
+    def __init__(self, settings: spec.StateSpace, site: Site) -> None:
+        super().__init__()
+        self._name = site.name("ssm")
+        site = replace(site, dtype=torch.float32)  # As they are exponentiated.
+        self.log = site.empty(settings.num_heads)
+        self.skip = site.empty(settings.num_heads)
+        self.dt_bias = site.empty(settings.num_heads)
+
+    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+        """A as the logarithm of -A, D, and the bias of dt."""
+        yield f"{self._name}.A_log", self.log
+        yield f"{self._name}.D", self.skip
+        yield f"{self._name}.dt_bias", self.dt_bias

@@ -1,0 +1,144 @@
+"""A step cut where pages begin: for layers that carry a state from page to page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from baton_worker.attention import AttentionBatch
+from baton_worker.kernels.ssm_states import (
+    Blocks,
+    Chains,
+    Fading,
+    Kernel,
+    Snapshots,
+)
+from baton_worker.layers.ssm.short_conv import Earlier
+
+Column: TypeAlias = NDArray[np.int64]
+
+
+class Turn(NamedTuple):
+    """Pages that begin, each with the one before it: int64 [n] both."""
+
+    before: Tensor
+    begun: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """A step cut where pages begin."""
+
+    turns: list[Turn]
+    """Of each sequence the first page that begins, then of each the second, ..."""
+    blocks: Blocks
+    """The new tokens of each page."""
+    chains: Chains
+    """The same pages in order, and before a row's first page, if that begins, the one before it."""
+    earlier: Earlier
+    """What a convolution reads of the tokens before each."""
+    pages: Tensor
+    """int64: the pages before those that begin, turn by turn, then those of blocks."""
+
+    def run(self, kernel: Kernel, kept: Snapshots, query: Tensor, fading: Fading) -> Tensor:
+        """Give pages that begin their states, and let queries read: see `kernels.states`. `fading`
+        is that of `pages`."""
+        counts = [*(len(turn.begun) for turn in self.turns), len(self.blocks.pages)]
+        *carried, read = map(Fading, *(torch.split(part, counts) for part in fading))
+        for (before, begun), part in zip(self.turns, carried, strict=True):
+            kernel.carry(kept, before, begun, part)
+        return kernel.read(kept, query, self.blocks, read)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Plans a step like an attention backend does; the same for all layers of a group whose
+    convolutions, if they have any, have as many taps."""
+
+    taps: int = 1
+    uncaptured: ClassVar[str] = "a layer with a state looks on the host for pages that begin"
+
+    def plan(self, batch: AttentionBatch, call: Cut) -> Segments:
+        """Cut the step, once for all layers of a group."""
+        assert batch.trees is None and batch.ranges is None, "every earlier token counts"
+        row, position = batch.flat()
+        turns, pieces = _turns(batch, row, position), Pieces.of(row, position, batch.page_size)
+        blocks = _blocks(batch, pieces)
+        pages = torch.cat([*(turn.before for turn in turns), blocks.pages])
+        earlier = Earlier.of(batch, call.taps)
+        return Segments(turns, blocks, _chains(batch, pieces), earlier, pages)
+
+
+class Pieces(NamedTuple):
+    """The new tokens of each page, of each row in order."""
+
+    row: Column
+    page: Column
+    """Which page of its row."""
+    first: Column
+    """Which token of the page is the first that is new."""
+    begin: Column
+    """Which token of the step that is; at the end how many there are."""
+
+    @classmethod
+    def of(cls, row: Column, position: Column, page_size: int) -> Pieces:
+        """The tokens of a row follow each other, so a piece begins where row or page changes."""
+        page, place = np.divmod(position, page_size)
+        fresh = np.ones(len(row), np.bool_)
+        fresh[1:] = (row[1:] != row[:-1]) | (page[1:] != page[:-1])
+        begin = np.append(np.flatnonzero(fresh), len(row))
+        return cls(row[fresh], page[fresh], place[fresh], begin)
+
+    def carried(self, page_size: int) -> Pieces:
+        """With the page before it, in which nothing is new, where a row's first page begins."""
+        first_of_row = np.diff(self.row, prepend=-1) != 0
+        [at] = np.nonzero(first_of_row & (self.first == 0) & (self.page > 0))
+        return Pieces(
+            np.insert(self.row, at, self.row[at]),
+            np.insert(self.page, at, self.page[at] - 1),
+            np.insert(self.first, at, page_size),
+            np.insert(self.begin, at, self.begin[at]),
+        )
+
+
+def _blocks(batch: AttentionBatch, pieces: Pieces) -> Blocks:
+    begins, firsts = _moved(batch, pieces.begin, pieces.first)
+    return Blocks(pages_of(batch, pieces.row, pieces.page), begins, firsts)
+
+
+def _chains(batch: AttentionBatch, pieces: Pieces) -> Chains:
+    pieces = pieces.carried(batch.page_size)
+    first = np.append(np.flatnonzero(np.diff(pieces.row, prepend=-1)), len(pieces.row))
+    rows, firsts, begins = _moved(batch, first, pieces.first, pieces.begin)
+    return Chains(rows, pages_of(batch, pieces.row, pieces.page), firsts, begins)
+
+
+def _moved(batch: AttentionBatch, *columns: Column) -> list[Tensor]:
+    """To the device of the step."""
+    return [torch.from_numpy(column).to(batch.slots.device) for column in columns]
+
+
+def _turns(batch: AttentionBatch, row: Column, position: Column) -> list[Turn]:
+    """In order, the pages that begin: the first of every row together, then the second, ... One
+    with which a sequence begins has no page before it, and the state of nothing: zeros."""
+    begins = (position % batch.page_size == 0) & (position > 0)
+    row, block = row[begins], position[begins] // batch.page_size
+    first = np.maximum(1, -(-np.asarray(batch.starts) // batch.page_size))
+    turn = block - first[row]
+    every = [turn == number for number in range(turn.max(initial=-1) + 1)]
+    return [
+        Turn(pages_of(batch, row[now], block[now] - 1), pages_of(batch, row[now], block[now]))
+        for now in every
+    ]
+
+
+def pages_of(batch: AttentionBatch, row: Column, block: Column) -> Tensor:
+    """The pages of some blocks, int64."""
+    table = batch.page_table
+    rows, blocks = _moved(batch, row, block)
+    return table[rows, blocks].long()

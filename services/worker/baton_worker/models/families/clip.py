@@ -1,0 +1,200 @@
+"""Two stacks whose vectors are compared, one for texts and one for images: CLIP and SigLIP."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+from baton_worker.models.families.common import Config
+from baton_worker.spec import (
+    Attention,
+    AttentionPool,
+    CausalAttention,
+    Dense,
+    Embedding,
+    Head,
+    Mlp,
+    Norm,
+    Padding,
+    Patches,
+    Positions,
+    Towers,
+    Vision,
+)
+
+TABLE: dict[str, str] = {
+    "CLIPModel": f"{__name__}:clip",
+    "SiglipModel": f"{__name__}:siglip",
+}
+"""Architecture name to "module:function"."""
+
+_STACK = {
+    "mixer_norm": "layer_norm1",
+    "query": "self_attn.q_proj",
+    "key": "self_attn.k_proj",
+    "value": "self_attn.v_proj",
+    "output": "self_attn.out_proj",
+    "ffn_norm": "layer_norm2",
+    "up": "mlp.fc1",
+    "down": "mlp.fc2",
+}
+_TEXT = {
+    "embedding": "embeddings.token_embedding",
+    "positions": "embeddings.position_embedding",
+    "norm": "final_layer_norm",
+}
+_VISION = {
+    "patches": "embeddings.patch_embedding",
+    "class_token": "embeddings.class_embedding",
+    "positions": "embeddings.position_embedding",
+    "embedding_norm": "pre_layrnorm",
+    "norm": "post_layernorm",
+}
+_POOL = {
+    "probe": "vision_model.head.probe",
+    "pool_input": "vision_model.head.attention.in_proj",
+    "pool_output": "vision_model.head.attention.out_proj",
+    "pool_norm": "vision_model.head.layernorm",
+    "up": "vision_model.head.mlp.fc1",
+    "down": "vision_model.head.mlp.fc2",
+}
+_UNUSED = (
+    *("logit_scale", "logit_bias"),
+    *("text_model.embeddings.position_ids", "vision_model.embeddings.position_ids"),
+)
+"""What turns two vectors into a probability, and numbers that count up."""
+
+_CLIP: dict[str, Any] = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "image_size": 224}
+_SIGLIP: dict[str, Any] = {
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+    "image_size": 224,
+}
+_BASE: dict[str, Any] = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_channels": 3,
+}
+"""What transformers takes for fields that a config leaves out."""
+_SMALL: dict[str, Any] = {
+    "vocab_size": 49_408,
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_attention_heads": 8,
+    "max_position_embeddings": 77,
+    "eos_token_id": 49_407,
+}
+
+
+def clip(c: Config) -> Towers:
+    """CLIP (Radford et al. 2021, arXiv:2103.00020): texts are read from left to right."""
+    t = _part(c, "text", _BASE | _CLIP | _SMALL)
+    v = _part(c, "vision", _BASE | _CLIP | {"patch_size": 32})
+    width = getattr(c, "projection_dim", 512)
+    vision = Vision(
+        **_stack(v, "vision_model", _VISION, Attention),
+        embedding_norm=_norm(v),
+        patches=_patches(v, class_token=True),
+        projection=Dense("visual_projection", v.hidden_size, width, bias=False),
+    )
+    # Checkpoints of before 2023 say 2, which is no end of theirs: their last id is the highest.
+    end = -1 if t.eos_token_id == 2 else t.eos_token_id
+    return Towers(
+        **_stack(t, "text_model", _TEXT, CausalAttention),
+        **_texts(t, vision),
+        projection=Dense("text_projection", t.hidden_size, width, bias=False),
+        end=end,
+    )
+
+
+def siglip(c: Config) -> Towers:
+    """SigLIP (Zhai et al. 2023, arXiv:2303.15343): texts are padded, and padding is seen."""
+    t = _part(
+        c,
+        "text",
+        _BASE
+        | _SIGLIP
+        | {"vocab_size": 32_000, "max_position_embeddings": 64, "pad_token_id": 1}
+        | {"projection_size": None},
+    )
+    v = _part(c, "vision", _BASE | _SIGLIP | {"patch_size": 16, "vision_use_head": True})
+    if not v.vision_use_head:
+        raise AttributeError("vision_use_head is false, and without it there is no vector")
+    vision = Vision(
+        **_stack(v, "vision_model", _VISION, Attention),
+        patches=_patches(v, bias=True),
+        pool=AttentionPool(v.num_attention_heads, _norm(v), _ffn(v), names=tuple(_POOL.items())),
+    )
+    width = t.projection_size or t.hidden_size
+    if width != v.hidden_size:
+        raise AttributeError(
+            f"texts come to {width} numbers and images to {v.hidden_size}: they cannot be compared"
+        )
+    return Towers(
+        **_stack(t, "text_model", _TEXT, Attention),
+        **_texts(t, vision),
+        projection=Dense("text_model.head", t.hidden_size, width),
+        padding=Padding(t.max_position_embeddings, t.pad_token_id),
+    )
+
+
+def _part(c: Config, kind: str, defaults: dict[str, Any]) -> SimpleNamespace:
+    """The config of one tower; `text_config_dict` is an older spelling that has the last word."""
+    said = (getattr(c, f"{kind}_config{suffix}", None) for suffix in ("", "_dict"))
+    given = [vars(some) for some in said if some is not None]
+    return SimpleNamespace(**{k: v for fields in (defaults, *given) for k, v in fields.items()})
+
+
+def _stack(
+    c: SimpleNamespace, prefix: str, names: dict[str, str], kind: type[Attention]
+) -> dict[str, Any]:
+    """What the two stacks have in common."""
+    head_dim = c.hidden_size // c.num_attention_heads
+    attention = kind(
+        num_heads=c.num_attention_heads,
+        num_kv_heads=c.num_attention_heads,
+        head_dim=head_dim,
+        scale=1.0 / math.sqrt(head_dim),
+        rope=None,
+        bias=True,
+        output_bias=True,
+    )
+    inside = {role: f"encoder.layers.{{layer}}.{name}" for role, name in _STACK.items()}
+    return {
+        "hidden": c.hidden_size,
+        "vocab": getattr(c, "vocab_size", 0),
+        "layers": ((attention, _ffn(c)),) * c.num_hidden_layers,
+        "norm": _norm(c),
+        "head": Head(tied=True),
+        "names": tuple((role, f"{prefix}.{name}") for role, name in (names | inside).items()),
+    }
+
+
+def _texts(c: SimpleNamespace, vision: Vision) -> dict[str, Any]:
+    length = c.max_position_embeddings
+    return {
+        "embedding": Embedding(positions=Positions(length)),
+        "text_length": length,
+        "max_length": max(length, vision.patches.count),
+        "unused": _UNUSED,
+        "vision": vision,
+    }
+
+
+def _norm(c: SimpleNamespace) -> Norm:
+    return Norm(c.layer_norm_eps, "layer", bias=True)
+
+
+def _ffn(c: SimpleNamespace) -> Mlp:
+    return Mlp(c.intermediate_size, c.hidden_act, bias=True)
+
+
+def _patches(c: SimpleNamespace, **rest: bool) -> Patches:
+    if c.num_channels != 3:
+        raise AttributeError(f"num_channels {c.num_channels} is not supported, only 3")
+    if not isinstance(c.image_size, int) or not isinstance(c.patch_size, int):
+        raise AttributeError("image_size and patch_size must be one number each")
+    return Patches(c.image_size, c.patch_size, **rest)

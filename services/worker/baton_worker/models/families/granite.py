@@ -1,0 +1,77 @@
+"""Granite mixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from baton_worker.models.families.common import (
+    Config,
+    architecture,
+    decoder,
+    glu,
+    gqa,
+    named,
+)
+from baton_worker.models.families.moe_common import (
+    EXPERT_GATE_UP,
+    LAYER,
+    SHARED,
+    router,
+    small,
+    stacked,
+)
+from baton_worker.spec import (
+    Attention,
+    Decoder,
+    Embedding,
+    Ffn,
+    Fused,
+    Glu,
+    Head,
+    Mixer,
+    Moe,
+    Stacked,
+)
+
+
+@architecture("GraniteMoeSharedForCausalLM", "GraniteMoeForCausalLM")
+def granite_moe(c: Config) -> Decoder:
+    size = getattr(c, "shared_intermediate_size", 0)
+    moe = Moe(router(c, norm=1.0), glu(c), shared=small(c, size) if size else None)
+    return granite_body(c, granite_heads(c), moe)
+
+
+def granite_heads(c: Config, **changes: Any) -> Attention:
+    """Heads whose scale the config gives."""
+    bias = getattr(c, "attention_bias", False)
+    return gqa(c, bias=bias, output_bias=bias, scale=c.attention_multiplier, **changes)
+
+
+def granite_body(
+    c: Config, mixers: Mixer | Sequence[Mixer], ffn: Ffn, fused: Sequence[Fused] = ()
+) -> Decoder:
+    """What Granites with experts share: multipliers, and names. Without experts, the one that all
+    tokens visit is the feed-forward."""
+    block = f"{LAYER}.block_sparse_moe"
+    gate, up, down = ("gate", "up", "down") if isinstance(ffn, Glu) else SHARED
+    return decoder(
+        c,
+        mixers,
+        ffn,
+        head=Head(scale=1.0 / c.logits_scaling),
+        embedding=Embedding(scale=c.embedding_multiplier),
+        residual_scale=c.residual_multiplier,
+        names=named(
+            LAYER,
+            router="block_sparse_moe.router.layer",
+            **{gate: "shared_mlp.gate", up: "shared_mlp.up", down: "shared_mlp.output_linear"},
+        ),
+        fused=(Fused(f"{LAYER}.shared_mlp.input_linear", (gate, up)), *fused),
+        stacked=(
+            Stacked(f"{block}.input_linear.weight", EXPERT_GATE_UP),
+            Stacked(f"{block}.output_linear.weight", ("expert_down",)),
+            *stacked(f"{block}.experts"),
+        ),
+        renames=((r"\.router\.weight$", ".router.layer.weight"),),
+    )

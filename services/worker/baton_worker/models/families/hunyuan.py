@@ -1,0 +1,74 @@
+"""HunYuan mixtures."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from baton_worker.models.families.common import (
+    Config,
+    architecture,
+    decoder,
+    gqa,
+    named,
+    rms,
+)
+from baton_worker.models.families.moe_common import (
+    FUSED,
+    LAYER,
+    NORM_EPS,
+    first,
+    of_layer,
+    shared_under,
+    small,
+)
+from baton_worker.spec import (
+    Attention,
+    BorrowingAttention,
+    Decoder,
+    LendingAttention,
+    Mixer,
+    Moe,
+    Router,
+)
+
+
+@architecture("HunYuanMoEV1ForCausalLM")
+def hunyuan_moe(c: Config) -> Decoder:
+    bias, norm = getattr(c, "attention_bias", False), rms(c, NORM_EPS)
+    normed = norm if getattr(c, "use_qk_norm", True) else None
+    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=normed, qk_norm_after_rope=True)
+    return decoder(
+        c,
+        _hunyuan_heads(c, heads),
+        [_hunyuan_experts(c, layer) for layer in range(c.num_hidden_layers)],
+        norm=norm,
+        names=named(
+            LAYER,
+            query_norm="self_attn.query_layernorm",
+            key_norm="self_attn.key_layernorm",
+            router="mlp.gate.wg",
+        )
+        + shared_under("mlp.shared_mlp"),
+        stacked=FUSED,
+    )
+
+
+def _hunyuan_heads(c: Config, heads: Attention) -> list[Mixer]:
+    """Every `cla_share_factor`-th layer lends its keys and values to those between."""
+    layers, every = range(c.num_hidden_layers), getattr(c, "cla_share_factor", 1)
+    if not getattr(c, "use_cla", False) or every == 1:
+        return [heads for _ in layers]
+    fields = {field.name: getattr(heads, field.name) for field in dataclasses.fields(heads)}
+    lending, borrowing = LendingAttention(**fields), BorrowingAttention(**fields)
+    return [borrowing if layer % every else lending for layer in layers]
+
+
+def _hunyuan_experts(c: Config, layer: int) -> Moe:
+    num_shared = of_layer(getattr(c, "num_shared_expert", 1), layer)
+    size = of_layer(getattr(c, "moe_intermediate_size", None), layer) or c.intermediate_size
+    chosen = Router(
+        of_layer(c.num_experts, layer),
+        of_layer(first(c, "moe_topk", "num_experts_per_tok"), layer),
+        norm=1.0,
+    )
+    return Moe(chosen, small(c, size), shared=small(c, c.intermediate_size * num_shared))

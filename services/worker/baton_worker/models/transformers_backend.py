@@ -1,0 +1,301 @@
+"""Architectures on no list: the modelling code of transformers over our pages.
+
+What transformers implements and lets us plug our attention into (`attention.plugged`) runs without
+a line written for it. It is slower than a spec, because nothing is fused, but it is the same to the
+rest of the worker. Nothing is taken on trust: after loading, a short text is run in chunks beside
+another one and must answer what transformers answers by itself; a model that keeps state outside
+of its attention, or mixes the rows of a batch, is refused there.
+
+Code that a checkpoint brings along is never run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from baton.errors import ModelError
+from baton_worker.attention import AttentionBatch, AttentionCall
+from baton_worker.attention.transformers_hook import (
+    NAME,
+    Paged,
+    Survey,
+    attend,
+    taking,
+)
+from baton_worker.kernels.page_layout import Layout
+from baton_worker.kv_cache import KVCache
+from baton_worker.layers.layer import Layer
+from baton_worker.pooling.pooler import Pooler
+from baton_worker.spec import (
+    Attention,
+    Decoder,
+    Head,
+    Norm,
+)
+
+_LENGTH_DEPENDENT = {"dynamic", "longrope", "su"}
+"""Rope kinds that transformers recomputes for the longest row of a batch, so that a request's
+answer would depend on its neighbours."""
+_TOLERANCES = {torch.float32: 1e-3}
+_ROUNDED = 0.2
+"""Relative error of logits in the trial: of float32, and of anything shorter."""
+
+
+class Fallback(nn.Module):
+    """A causal language model of transformers with the interface of `models.decoder.Model`."""
+
+    def __init__(self, causal: Any, calls: Sequence[AttentionCall]) -> None:
+        super().__init__()
+        self.causal = causal
+        self.body = getattr(causal, causal.base_model_prefix)
+        self._given = _Given()
+        # The head is asked through the whole model, because it may scale or cap its logits.
+        setattr(causal, causal.base_model_prefix, self._given)
+        self._calls = list(calls)
+        self.dtype: torch.dtype = causal.dtype
+        self.pooler: Pooler | None = None
+        self.progress = 0
+        """Attention layers run since the model was built, for whoever watches."""
+
+    def layers(self) -> list[Layer]:
+        """None of its layers are ours."""
+        return []
+
+    @torch.inference_mode()
+    def forward(
+        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache
+    ) -> Tensor:
+        """See `models.decoder.Model.forward`."""
+        cache.begin(batch)
+        turn = Paged(batch, self._calls, cache.layers, cache.groups.of)
+        with taking(turn):
+            out = self.body(input_ids=tokens[None], position_ids=positions[None], use_cache=False)
+        self.progress += turn.answered
+        hidden: Tensor = out.last_hidden_state[0]
+        return hidden
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[R, hidden] rows of `forward`'s result to float32 [R, vocab]."""
+        self._given.hidden = hidden[None]
+        nobody = torch.zeros(1, len(hidden), dtype=torch.int64, device=hidden.device)
+        logits: Tensor = self.causal(input_ids=nobody, use_cache=False).logits[0]
+        return logits.to(torch.float32)
+
+
+class _Given(nn.Module):
+    """Stands where the body was, and answers with the hidden states that it is given."""
+
+    hidden: Tensor
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        return _Output(self.hidden)
+
+
+class _Output:
+    """What a body returns: hidden states, and nothing else that anybody asks for."""
+
+    def __init__(self, hidden: Tensor) -> None:
+        self.last_hidden_state = hidden
+
+    def __getitem__(self, index: int) -> Tensor | None:
+        return self.last_hidden_state if index == 0 else None
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+def refuses(config: SimpleNamespace) -> str | None:
+    """Why transformers cannot run this architecture here, as half a sentence; None if it may."""
+    name = next(iter(getattr(config, "architectures", None) or []), "")
+    if importlib.util.find_spec("transformers") is None:
+        return "transformers, which might know it, is not installed"
+    import transformers
+
+    model = getattr(transformers, name, None)
+    if model is None and getattr(config, "auto_map", None):
+        return "the checkpoint brings its own code, which Baton does not run"
+    if model is None:
+        return f"transformers {transformers.__version__} does not know it either"
+    if not _generates(model):
+        return "transformers has it, but not as a model that continues text"
+    if not model.is_backend_compatible() or getattr(model, "_is_stateful", False):
+        return "transformers has it, but its attention cannot be replaced by a paged one"
+    if getattr(config, "quantization_config", None):
+        return "transformers has it, but Baton reads quantised weights for its own specs only"
+    if _LENGTH_DEPENDENT & set(_rope_kinds(vars(config))):
+        return "its rope depends on the length of the longest row in a batch"
+    return None
+
+
+def _generates(model: Any) -> bool:
+    body = inspect.signature(model.forward).parameters
+    return hasattr(model, "generate") and {"input_ids", "position_ids"} <= body.keys()
+
+
+def _rope_kinds(fields: dict[str, Any]) -> Iterator[str]:
+    for name in ("rope_parameters", "rope_scaling"):
+        found = fields.get(name)
+        for given in (found, *vars(found).values()) if isinstance(found, SimpleNamespace) else ():
+            if isinstance(given, SimpleNamespace):
+                yield str(getattr(given, "rope_type", None) or getattr(given, "type", "default"))
+
+
+def load_fallback(
+    path: Path,
+    config: SimpleNamespace,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    layout: Layout = Layout.NHD,
+) -> tuple[Fallback, Decoder]:
+    """Load a checkpoint that `refuses` has nothing against, and try it over such pages.
+
+    Raises:
+        ModelError: its tensors do not fit, a layer asks for what paged attention does not do, or
+            the trial fails.
+    """
+    causal = _load(path, config, dtype).to(device)
+    try:
+        return _tried(causal, config, layout)
+    except ModelError:
+        raise
+    except Exception as error:
+        # Whatever the code of others raises when it is run like this.
+        raise ModelError(
+            f"The trial of {type(causal).__name__} in transformers' own code failed with "
+            f"{type(error).__name__}: {error}. It needs a spec."
+        ) from error
+
+
+def _tried(causal: Any, config: SimpleNamespace, layout: Layout) -> tuple[Fallback, Decoder]:
+    texts = _trial_texts(causal.config.vocab_size, causal.device)
+    survey = Survey(layout)
+    with torch.inference_mode():
+        expected = [causal(input_ids=text[None], use_cache=False).logits[0] for text in texts]
+        _plug_in(causal)
+        with taking(survey):
+            causal(input_ids=texts[0][None], use_cache=False)
+    _check_windows(config, survey.calls)
+    spec = _spec(causal, survey)
+    model = Fallback(causal, survey.calls)
+    _try(model, spec, texts, expected, layout)
+    return model, spec
+
+
+def _load(path: Path, config: SimpleNamespace, dtype: torch.dtype) -> Any:
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    architecture = getattr(transformers, config.architectures[0])
+    try:
+        causal, info = architecture.from_pretrained(
+            path,
+            dtype=dtype,
+            attn_implementation="eager",
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(f"transformers cannot load {path}: {error}") from error
+    wrong = [f"{kind}: {sorted(info[kind])[:8]}" for kind in _WRONG if info[kind]]
+    if wrong:
+        raise ModelError(f"The checkpoint does not fit its architecture: {'; '.join(wrong)}.")
+    return causal.eval().requires_grad_(False)
+
+
+_WRONG = ("missing_keys", "unexpected_keys", "mismatched_keys")
+
+
+def _plug_in(causal: Any) -> None:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register(NAME, attend)
+    causal.set_attn_implementation(NAME)
+
+
+def _check_windows(config: SimpleNamespace, calls: Sequence[AttentionCall]) -> None:
+    """A window that only transformers' masks know would be lost without a word."""
+    kinds = getattr(config, "layer_types", None) or []
+    declared = kinds.count("sliding_attention")
+    if not kinds and getattr(config, "use_sliding_window", True):
+        declared = int(bool(getattr(config, "sliding_window", None)))
+    seen = sum(call.window is not None for call in calls)
+    chunks = "chunked_attention" in kinds or getattr(config, "attention_chunk_size", None)
+    if chunks or seen < declared:
+        raise ModelError(
+            "Its layers see a part of the text only, and say so in masks of their own; "
+            "paged attention cannot follow them."
+        )
+
+
+def _spec(causal: Any, survey: Survey) -> Decoder:
+    """What the rest of the worker needs to know: the pages of each attention call."""
+    c = causal.config
+    layers = tuple(
+        (
+            Attention(
+                call.num_heads,
+                call.num_kv_heads,
+                call.head_dim,
+                call.scale,
+                rope=None,
+                window=call.window,
+                softcap=call.softcap,
+            ),
+            None,
+        )
+        for call in survey.calls
+    )
+    return Decoder(
+        hidden=c.hidden_size,
+        vocab=c.vocab_size,
+        layers=layers,
+        norm=Norm(0.0),
+        head=Head(tied=bool(getattr(c, "tie_word_embeddings", False))),
+        style="transformers",
+        max_length=getattr(c, "max_position_embeddings", 2048),
+    )
+
+
+def _trial_texts(vocab: int, device: torch.device) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(vocab, (size,), generator=generator).to(device) for size in (24, 7)]
+
+
+def _try(
+    model: Fallback, spec: Decoder, texts: list[Tensor], expected: list[Tensor], layout: Layout
+) -> None:
+    """The first text in two chunks, the second beside the first chunk."""
+    page_size, cut = 8, 11
+    device = texts[0].device
+    cache = KVCache(spec, 4, page_size, dtype=model.dtype, device=device, layout=layout)
+    steps = [([cut, 7], [0, 0], [[2, 0], [1]]), ([24 - cut], [cut], [[2, 0, 3]])]
+    tokens = [torch.cat((texts[0][:cut], texts[1])), texts[0][cut:]]
+    answers = list[Tensor]()
+    for (counts, starts, pages), new in zip(steps, tokens, strict=True):
+        batch = AttentionBatch.build(counts, starts, pages, page_size, device)
+        positions = torch.cat(
+            [torch.arange(s, s + c, device=device) for s, c in zip(starts, counts, strict=True)]
+        )
+        answers.append(model.logits(model(new, positions, batch, cache)))
+    ours = torch.cat((answers[0][:cut], answers[1], answers[0][cut:]))
+    theirs = torch.cat(expected).float()
+    error = float((ours - theirs).norm() / theirs.norm())
+    if not error <= _TOLERANCES.get(model.dtype, _ROUNDED):
+        raise ModelError(
+            "Run in chunks beside another text it does not answer what transformers answers "
+            f"(relative error {error:.2g}): it keeps state outside of its attention, so it "
+            "needs a spec."
+        )
+    model.progress = 0

@@ -1,0 +1,1 @@
+"""The machine under the worker: memory, devices, malloc, names of flags."""

@@ -1,0 +1,1 @@
+"""Quantised checkpoints: one file per method, and what they share."""

@@ -1,0 +1,114 @@
+"""Which method a checkpoint was quantised with, and what reads it.
+
+A method is a row of `METHODS`. What loads elsewhere under another name is a row of `ALIASES`, and
+what cannot be loaded one of `REFUSED`, with the reason.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from baton.errors import ModelError
+from baton.registry import Registry
+from baton_worker.spec.hf_config import quantises_only_kv
+
+if TYPE_CHECKING:
+    from baton_worker.quantization.collect import Formats
+
+METHODS = Registry(
+    "quantisation",
+    {
+        "gptq": "baton_worker.quantization.gptq:formats",
+        "awq": "baton_worker.quantization.awq:formats",
+        "fp8": "baton_worker.quantization.fp8:formats",
+        "fbgemm_fp8": "baton_worker.quantization.fp8:formats",
+        "compressed-tensors": "baton_worker.quantization.compressed_tensors:formats",
+        "modelopt": "baton_worker.quantization.modelopt:formats",
+        "mxfp4": "baton_worker.quantization.mxfp4:formats",
+    },
+)
+ALIASES = {
+    **dict.fromkeys(("auto_gptq", "gptq_marlin", "gptqmodel"), "gptq"),
+    **dict.fromkeys(("auto_awq", "awq_marlin", "awq_triton", "cpu_awq"), "awq"),
+    "ptpc_fp8": "fp8",
+    **dict.fromkeys(("compressed_tensors", "sparseml"), "compressed-tensors"),
+    **dict.fromkeys(("modelopt_fp8", "modelopt_fp4", "nvfp4"), "modelopt"),
+    "gpt_oss_mxfp4": "mxfp4",
+}
+_INTEL = ("auto-round", "auto_round", "intel/auto-round", "inc")
+"""Their `packing_format` says which of two layouts they write."""
+_OTHER = "Use the unquantised checkpoint, or a GGUF file of the same model."
+_ROUNDED = "It rounds weights while loading, as --worker.quantize int8 does here."
+REFUSED = {
+    **dict.fromkeys(("bitsandbytes", "bitsandbytes_8bit", "bitsandbytes_4bit"), _OTHER),
+    **dict.fromkeys(("aqlm", "bitnet", "eetq", "exl2", "exl3", "higgs", "hqq", "qqq"), _OTHER),
+    **dict.fromkeys(("fp_quant", "petit_nvfp4", "quanto", "quark", "spqr", "torchao"), _OTHER),
+    **dict.fromkeys(("vptq", "modelopt_mxfp8", "modelopt_mixed", "mxfp8", "humming"), _OTHER),
+    **dict.fromkeys(("deepseek_v4_fp8", "nvfp4_per_token", "ipex"), _OTHER),
+    **dict.fromkeys(("marlin", "gptq_marlin_24", "marlin-24"), "It is the layout of one kernel."),
+    **dict.fromkeys(("experts_int8", "online", "fp8_per_tensor", "fp8_per_block"), _ROUNDED),
+    **dict.fromkeys(("fp8_per_channel", "int8_per_channel_weight_only"), _ROUNDED),
+    **dict.fromkeys(("moe_wna16", "gguf"), "It is no method of safetensors checkpoints."),
+}
+
+
+def method(config: SimpleNamespace) -> str | None:
+    """The row of `METHODS` that reads a checkpoint; None if its weights are plain numbers.
+
+    Raises:
+        ModelError: its method is unknown, or none that Baton reads.
+    """
+    given = getattr(config, "quantization_config", None)
+    if given is None or quantises_only_kv(config):
+        return None
+    named = str(vars(given).get("quant_method") or _unnamed(given)).lower()
+    if named in _INTEL:
+        named = _of_intel(given)
+    if named in METHODS:
+        return named
+    if named in ALIASES:
+        return ALIASES[named]
+    if named in REFUSED:
+        raise ModelError(
+            f"This checkpoint is quantised with {named}, which Baton cannot load. {REFUSED[named]}"
+        )
+    known = ", ".join(sorted((*METHODS.names(), *ALIASES, *_INTEL)))
+    raise ModelError(
+        f"This checkpoint is quantised with {named}, a method that Baton does not know. "
+        f"It loads: {known}. {_OTHER}"
+    )
+
+
+def formats(config: SimpleNamespace) -> Formats | None:
+    """How a checkpoint stores its weights; None if they are plain numbers.
+
+    Raises:
+        ModelError: Baton cannot read them.
+    """
+    name = method(config)
+    if name is None:
+        return None
+    read = METHODS.load(name)
+    try:
+        found: Formats = read(config.quantization_config)
+    except AttributeError as error:
+        raise ModelError(f"What this config says of {name} lacks a field: {error}.") from error
+    return found
+
+
+def _unnamed(given: SimpleNamespace) -> str:
+    """ModelOpt nests its settings without naming itself elsewhere than as the producer."""
+    nested = vars(given).get("quantization")
+    return "modelopt" if nested is not None or hasattr(given, "quant_algo") else "an unnamed method"
+
+
+def _of_intel(given: SimpleNamespace) -> str:
+    packing = str(vars(given).get("packing_format") or "auto_round:auto_gptq")
+    kind = packing.rpartition(":")[2].removeprefix("auto_")
+    if kind not in ("gptq", "awq"):
+        raise ModelError(
+            f"AutoRound weights packed as '{packing}' cannot be read. "
+            "Use a checkpoint that is packed as auto_round:auto_gptq or auto_round:auto_awq."
+        )
+    return kind

@@ -1,0 +1,40 @@
+"""Checkpoints of NVIDIA's ModelOpt in 8-bit and 4-bit floats."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from baton.errors import ModelError
+from baton_worker.kernels.fp8 import Inputs
+from baton_worker.kernels.nvfp4 import Nvfp4Weight
+from baton_worker.quantization import fp8
+from baton_worker.quantization.collect import Format, Formats, Parts
+
+
+def formats(settings: SimpleNamespace) -> Formats:
+    """The format that `quant_algo` names, at the top or in `quantization`.
+
+    Raises:
+        ModelError: it is one that Baton cannot read.
+    """
+    inner = vars(settings).get("quantization") or settings
+    algorithm = str(vars(inner).get("quant_algo")).upper()
+    known = {
+        "FP8": fp8.stored(True, Inputs(), None, fp8.OF_PAGES),
+        "FP8_PER_CHANNEL_PER_TOKEN": fp8.stored(False, Inputs(), None, fp8.OF_PAGES),
+        "NVFP4": Format(
+            frozenset({"weight", "weight_scale", "weight_scale_2"}),
+            _read_nvfp4,
+            unread=fp8.OF_PAGES | {"input_scale"},
+        ),
+    }
+    if algorithm not in known:
+        raise ModelError(f"ModelOpt's {algorithm} cannot be read. Baton reads: {', '.join(known)}.")
+    return lambda module: known[algorithm]
+
+
+def _read_nvfp4(parts: Parts) -> Nvfp4Weight:
+    """weight uint8 [N, K / 2], weight_scale float8 [N, K / 16] and weight_scale_2, the factor of
+    those."""
+    factor = parts["weight_scale_2"].float().reshape(())
+    return Nvfp4Weight(parts["weight"], parts["weight_scale"], factor)

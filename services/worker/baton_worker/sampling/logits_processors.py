@@ -1,0 +1,75 @@
+"""Logits processors: an operator's own rules, as plug-ins by name.
+
+A processor is called once per step with all rows that use it. It changes logits in place and may
+look at nothing but the tokens it is given: a sequence that is continued elsewhere must get the
+same logits. A package adds one through the entry-point group `baton.processors`, and the check of
+its argument through `baton.processor_arguments`, which the gateway calls before a worker is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from baton.registry import Registry
+
+PROCESSORS = Registry(
+    "processors", {"no_repeat_ngram": "baton_worker.sampling.logits_processors:no_repeat_ngram"}
+)
+
+Log = npt.NDArray[np.int32]
+
+
+class Processor(Protocol):
+    """What a name of the registry stands for."""
+
+    def __call__(self, logits: Tensor, logs: Sequence[Log], arguments: Sequence[Any]) -> None:
+        """Change `logits` float32 [N, V] in place.
+
+        Args:
+            logits: one row per sequence; -inf forbids a token.
+            logs: tokens that each sequence has produced, without its prompt.
+            arguments: what each client sent, as plain JSON values.
+        """
+
+
+def parse(processors: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of one sequence, by name. Raises `SettingsError` for an unknown name."""
+    return {PROCESSORS.check(name): msgspec.json.decode(text) for name, text in processors.items()}
+
+
+def process(
+    logits: Tensor, names: Sequence[Mapping[str, Any]], logs: Sequence[Log], rows: Sequence[int]
+) -> None:
+    """Apply every named processor to its rows, in the order of the registry.
+
+    Args:
+        logits: float32 [R, V].
+        names: for each of `rows`, its processors and their arguments.
+        logs: for each of `rows`, the tokens it has produced.
+        rows: rows of `logits` that use a processor.
+    """
+    for name in PROCESSORS.names():
+        users = [i for i, used in enumerate(names) if name in used]
+        if users:
+            where = torch.tensor([rows[i] for i in users], device=logits.device)
+            part = logits.index_select(0, where)
+            processor: Processor = PROCESSORS.load(name)
+            processor(part, [logs[i] for i in users], [names[i][name] for i in users])
+            logits.index_copy_(0, where, part)
+
+
+def no_repeat_ngram(logits: Tensor, logs: Sequence[Log], arguments: Sequence[Any]) -> None:
+    """No `{"size": n}` tokens in a row occur twice in what a sequence has produced."""
+    for row, log, argument in zip(logits, logs, arguments, strict=True):
+        size = argument["size"]
+        if len(log) >= size:
+            windows = np.lib.stride_tricks.sliding_window_view(log, size)
+            begun = (windows[:, :-1] == log[len(log) - size + 1 :]).all(1)
+            row[torch.from_numpy(windows[begun, -1].astype(np.int64)).to(row.device)] = -torch.inf

@@ -1,0 +1,42 @@
+"""Embeddings and the language head, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from baton_worker.spec.norm import Norm
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Learned positions, added to the token vectors: row position + `offset` of `size` rows."""
+
+    size: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Token ids to the first hidden state: scale * table[token] (+ positions), then `norm`.
+
+    A table narrower than the stack (`width`) is projected into it, and out of it before the head.
+    """
+
+    scale: float = 1.0
+    positions: Positions | None = None
+    norm: Norm | None = None
+    width: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The language head: logits = scale * (hidden W^T + b), bent into (-softcap, softcap).
+
+    `tied` reuses the embedding table as W; `unit_rows` divides each row of W by its length.
+    """
+
+    tied: bool = False
+    bias: bool = False
+    scale: float = 1.0
+    softcap: float | None = None
+    unit_rows: bool = False

@@ -1,0 +1,110 @@
+"""Feed-forwards and mixtures of experts, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from baton_worker.spec.expert_map import ExpertMap
+from baton_worker.spec.rope import Parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Glu:
+    """Gated feed-forward: down(activation(gate(x)) * up(x)) (Shazeer 2020, arXiv:2002.05202).
+
+    With a `limit`, up is clamped to [-limit, limit] and the gate to at most `limit`, after its
+    activation or, with `limit_first`, before it. `up_offset` is added to up after that. With
+    `down_bias` the down projection has a bias even where the other two have none.
+    """
+
+    intermediate: int
+    activation: str = "silu"
+    bias: bool = False
+    limit: float | None = None
+    limit_first: bool = False
+    up_offset: float = 0.0
+    down_bias: bool = False
+    gate_scale: float = 1.0
+    """What a gate is multiplied by before its activation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mlp:
+    """Plain feed-forward: down(activation(up(x)))."""
+
+    intermediate: int
+    activation: str = "gelu"
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Which experts a token goes to, and with what weight.
+
+    Scores are `score` (a row of `layers.routers.base.SCORES`) of the router's logits. The `top_k`
+    highest are chosen, after `correction` (a vector of the checkpoint) is added for the choice
+    alone. With groups, only the `top_groups` best of `num_groups` equal groups take part; a group
+    is worth the sum of its `group_width` best (DeepSeek-V3, arXiv:2412.19437). The weights of the
+    chosen are divided by their `norm`-norm, at least `norm_floor`, and multiplied by `scale`.
+    A softmax taken over the chosen alone is a softmax over all of them with `norm=1`.
+
+    Experts from `num_experts` on are `zero_experts`: they return the token as it is.
+    `kind` is a row of `layers.routers.ROUTERS`; `parameters` are for kinds that need more.
+    """
+
+    num_experts: int
+    top_k: int
+    score: str = "softmax"
+    bias: bool = False
+    correction: bool = False
+    num_groups: int = 1
+    top_groups: int = 1
+    group_width: int = 1
+    norm: float | None = None
+    norm_floor: float = 0.0
+    scale: float = 1.0
+    zero_experts: int = 0
+    kind: str = "top_k"
+    parameters: tuple[tuple[str, Parameter], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Moe:
+    """Mixture of experts (Shazeer et al. 2017, arXiv:1701.06538): each token visits a few.
+
+    `shared` is one more feed-forward that every token visits; `shared_gate` weighs it by the
+    sigmoid of one learned projection. The router's weights apply to what an expert returns, or,
+    with `weigh_input`, to what it is given. Without `passes`, zero experts return nothing here: of
+    the parts of a mixture that is cut, one does it for all. With `dealt`, only the experts that it
+    has here are here, and a visit to another returns nothing. Experts of a `width` of their own see
+    so many channels, projected from the stream, and what they return is projected back.
+    """
+
+    router: Router
+    expert: Glu | Mlp
+    shared: Glu | Mlp | None = None
+    shared_gate: bool = False
+    weigh_input: bool = False
+    passes: bool = True
+    dealt: ExpertMap | None = None
+    width: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlainExperts:
+    """Experts without gates: the `top_k` of them that a softmax prefers, weighed by it, plus one
+    bias for all (MegaBlocks, Gale et al. 2022, arXiv:2211.15841)."""
+
+    num_experts: int
+    top_k: int
+    intermediate: int
+    activation: str = "gelu"
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A feed-forward and, from the same input, a mixture of experts whose result joins the stream
+    one layer later (LongCat-Flash, arXiv:2509.01322); for the style "shortcut"."""
+
+    dense: Glu
+    branch: Moe

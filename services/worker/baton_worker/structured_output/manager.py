@@ -1,0 +1,253 @@
+"""The sequences of a batch that follow a grammar, and where each stands in it.
+
+A matcher is a function of (grammar, token log): a sequence that enters with a log, after a
+preemption or the loss of its worker, has its matcher accept that log and goes on as if nothing
+had happened.
+
+Where only one text can follow, the tokenizer's own spelling of it is the only one allowed (see
+`baton_worker.structured_output.jump_forward`). That too is a function of (grammar, token log),
+token by token. So a sequence may be told several such tokens at once (`run`), or sample them one
+after the other under a mask that allows nothing else: the log is the same.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from baton.logs import logger
+from baton.protocol import Grammar
+from baton.structured_output.llguidance import GrammarError
+from baton_worker.structured_output.bitmask import Mask
+from baton_worker.structured_output.jump_forward import Spelling
+
+_REMEMBERED = 32
+"""Compiled grammars kept for the next request that has the same."""
+
+log = logger(__name__)
+Bits = npt.NDArray[np.uint8]
+
+
+class Matcher(Protocol):
+    """Where one output stands in its grammar."""
+
+    @property
+    def error(self) -> str:
+        """Why nothing can follow; empty while all is well."""
+
+    @property
+    def may_end(self) -> bool:
+        """The output so far is complete."""
+
+    @property
+    def over(self) -> bool:
+        """The output is complete, and nothing can follow."""
+
+    def copy(self) -> Matcher:
+        """One that goes on from here on its own."""
+
+    def accept(self, tokens: Sequence[int]) -> bool:
+        """Go on after these. False when the grammar does not allow them."""
+
+    def back(self) -> None:
+        """Take back the last token."""
+
+    def forced(self) -> bytes:
+        """The bytes that must come next, as far as they are known; empty where it may end."""
+
+    def allowed(self) -> Bits:
+        """One bit per token or more, the least significant first."""
+
+
+class Engine(Protocol):
+    """What a name in `GRAMMARS` stands for; built with the vocabulary."""
+
+    def compile(self, grammar: Grammar) -> Matcher:
+        """A matcher at the beginning of the output. Raises `GrammarError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What may come next in one output."""
+
+    allowed: Bits
+    may_end: bool
+    forced: int
+    """The token that must come next, unless it is one that ends the output; -1 if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A sequence that follows a grammar."""
+
+    matcher: Matcher
+    spelling: Spelling | None
+    """How forced text is spelled; None where every spelling of it is allowed."""
+
+    def look(self) -> _Look:
+        """What may come next."""
+        allowed = self.matcher.allowed()
+        return _Look(allowed, self.matcher.may_end, self._first(allowed))
+
+    def next(self) -> int:
+        """`_Look.forced` alone: where nothing is forced, no mask is computed to find that out."""
+        if self.spelling is None or not self.matcher.forced():
+            return -1
+        return self._first(self.matcher.allowed())
+
+    def _first(self, allowed: Bits) -> int:
+        if self.spelling is None or not (text := self.matcher.forced()):
+            return -1
+        return self.spelling.first(text, allowed)
+
+
+class Constraints:
+    """Matchers by slot. One thread looks at them ahead, and only while nobody moves them on."""
+
+    def __init__(
+        self,
+        engine: Engine | None,
+        vocab_size: int,
+        spelling: Spelling | None = None,
+        *,
+        jump_ahead: bool = True,
+    ) -> None:
+        self._engine, self._bytes = engine, -(-vocab_size // 8)
+        self._spelling, self._jump_ahead = spelling, jump_ahead
+        self._compiled: OrderedDict[Grammar, Matcher] = OrderedDict()
+        self._places: dict[int, _Place] = {}
+        self._thread = ThreadPoolExecutor(1, "grammar")
+        self._ahead: Future[dict[int, _Look]] | None = None
+
+    def fresh(self) -> Constraints:
+        """The same, with no sequence."""
+        vocab_size = 8 * self._bytes
+        return Constraints(self._engine, vocab_size, self._spelling, jump_ahead=self._jump_ahead)
+
+    def __len__(self) -> int:
+        """Sequences held that follow a grammar."""
+        return len(self._places)
+
+    def foresee(self, slots: Sequence[int]) -> None:
+        """Begin to find out what these slots may sample, beside what the caller does next.
+
+        Needed for nothing: what has not been foreseen is computed by `mask`.
+        """
+        self._take()
+        if wanted := {slot: self._places[slot] for slot in slots if slot in self._places}:
+            self._ahead = self._thread.submit(_look_at_all, wanted)
+
+    def _take(self) -> dict[int, _Look]:
+        """What has been foreseen, once. Nobody looks at a matcher after that."""
+        ahead, self._ahead = self._ahead, None
+        return ahead.result() if ahead is not None else {}
+
+    def enter(
+        self, slot: int, grammar: Grammar, tokens: Sequence[int], *, spelled: bool = True
+    ) -> str:
+        """Take in a sequence that has produced `tokens`. Returns why it cannot, or nothing.
+
+        Args:
+            spelled: forced text has one spelling. Not so where the request has a say in which
+                tokens there are: then any spelling will do.
+        """
+        self._take()
+        if self._engine is None:
+            return "this worker has no vocabulary to follow a grammar with"
+        try:
+            matcher = self._compile(grammar, self._engine).copy()
+        except GrammarError as error:
+            return f"its grammar cannot be followed: {error}"
+        if not matcher.accept(tokens):
+            return f"its log does not follow its grammar: {matcher.error}"
+        self._places[slot] = _Place(matcher, self._spelling if spelled else None)
+        return ""
+
+    def jumps(self, slot: int) -> bool:
+        """Whether `run` may have tokens for a slot, now or later."""
+        place = self._places.get(slot)
+        return self._jump_ahead and place is not None and place.spelling is not None
+
+    def run(self, slot: int, stops: Collection[int], most: int) -> list[int]:
+        """Go on after up to `most` forced tokens, and return them. The last token of an output, and
+        those that end it, are left to `mask`."""
+        self._take()
+        place, tokens = self._places[slot], list[int]()
+        while len(tokens) < most:
+            token = place.next()
+            if token < 0 or token in stops or not place.matcher.accept((token,)):
+                break
+            if place.matcher.over:
+                place.matcher.back()
+                break
+            tokens.append(token)
+        return tokens
+
+    def release(self, slot: int) -> None:
+        """The sequence of a slot has gone."""
+        self._take()
+        self._places.pop(slot, None)
+
+    def mask(self, slots: Sequence[int], stops: npt.NDArray[np.int64]) -> Mask | None:
+        """What these slots may sample; None when none of them follows a grammar.
+
+        Args:
+            slots: [R].
+            stops: the ids that end each of them, int64 [R, S], padded with -1: they are allowed
+                where the grammar may end, and nowhere else.
+        """
+        rows = [row for row, slot in enumerate(slots) if slot in self._places]
+        if not rows:
+            return None
+        known = self._take()
+        looks = [known.get(slots[row]) or self._places[slots[row]].look() for row in rows]
+        bits = np.stack([look.allowed[: self._bytes] for look in looks])
+        for row, look in enumerate(looks):
+            ends = stops[rows[row]]
+            if look.forced >= 0 and look.forced not in ends:
+                bits[row] = 0
+                _mark(bits[row], np.array([look.forced]), True)
+            _mark(bits[row], ends[ends >= 0], look.may_end)
+        return Mask(np.array(rows, np.int64), bits)
+
+    def accept(self, slots: Sequence[int], tokens: Sequence[int]) -> list[int]:
+        """Go on after one token each, none of them a stop id. Returns the slots that are over."""
+        self._take()
+        over = []
+        for slot, token in zip(slots, tokens, strict=True):
+            place = self._places.get(slot)
+            if place is None:
+                continue
+            matcher = place.matcher
+            if not matcher.accept((token,)):
+                log.warning("a grammar cannot be followed any further: %s", matcher.error)
+            if matcher.over:
+                over.append(slot)
+        return over
+
+    def _compile(self, grammar: Grammar, engine: Engine) -> Matcher:
+        if grammar not in self._compiled:
+            self._compiled[grammar] = engine.compile(grammar)
+            if len(self._compiled) > _REMEMBERED:
+                self._compiled.popitem(last=False)
+        self._compiled.move_to_end(grammar)
+        return self._compiled[grammar]
+
+
+def _look_at_all(places: dict[int, _Place]) -> dict[int, _Look]:
+    return {slot: place.look() for slot, place in places.items()}
+
+
+def _mark(bits: Bits, tokens: npt.NDArray[np.int64], allowed: bool) -> None:
+    """Set or clear the bits of some tokens, in place."""
+    masks = np.left_shift(1, tokens & 7).astype(np.uint8)
+    if allowed:
+        np.bitwise_or.at(bits, tokens >> 3, masks)
+    else:
+        np.bitwise_and.at(bits, tokens >> 3, ~masks)

@@ -1,0 +1,97 @@
+"""The bytes that each token of a checkpoint stands for, read from the checkpoint itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from baton.checkpoint.gguf_header import read_metadata
+from baton.errors import ModelError
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SPACE = "\u2581"
+_NORMAL, BYTE, _USER_DEFINED = 1, 6, 4
+"""`llama_token_type` of llama.cpp; every other type is a special token."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a grammar engine needs to know about tokens."""
+
+    pieces: tuple[bytes, ...]
+    """One per logit. Empty: never part of a text (special, unused, padding)."""
+
+    @classmethod
+    def read(cls, path: Path, size: int) -> Vocabulary:
+        """From a model directory with a tokenizer.json, or from a GGUF file.
+
+        Args:
+            size: number of logits; tokens beyond it are cut, logits without a token are empty.
+
+        Raises `ModelError` when there is no vocabulary to read.
+        """
+        pieces = _from_gguf(path) if path.is_file() else _from_json(path / "tokenizer.json")
+        table = [b""] * size
+        for token, piece in pieces:
+            if token < size:
+                table[token] = piece
+        return cls(tuple(table))
+
+
+def _from_json(path: Path) -> Iterable[tuple[int, bytes]]:
+    if not path.is_file():
+        raise ModelError(f"{path} does not exist: without it no grammar can be followed.")
+    data = json.loads(path.read_text())
+    vocab, byte_level = data["model"]["vocab"], "ByteLevel" in json.dumps(data["decoder"])
+    if isinstance(vocab, list):
+        raise ModelError("A Unigram vocabulary cannot be constrained by grammars here.")
+    for name, token in vocab.items():
+        yield token, byte_piece(name) if byte_level else _sentence(name)
+    for added in data["added_tokens"]:
+        yield added["id"], b"" if added["special"] else added["content"].encode()
+
+
+def _from_gguf(path: Path) -> Iterable[tuple[int, bytes]]:
+    metadata = read_metadata(path)
+    tokens = metadata.get("tokenizer.ggml.tokens", [])
+    types = metadata.get("tokenizer.ggml.token_type") or [_NORMAL] * len(tokens)
+    byte_level = metadata.get("tokenizer.ggml.model") == "gpt2"
+    if not tokens:
+        raise ModelError(f"{path.name} has no vocabulary: without it no grammar can be followed.")
+    for token, (name, kind) in enumerate(zip(tokens, types, strict=True)):
+        if kind == _USER_DEFINED:
+            yield token, name.encode()
+        elif kind in (_NORMAL, BYTE):
+            yield token, byte_piece(name) if byte_level else _sentence(name)
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The printable character that GPT-2 vocabularies write for each byte, inverted.
+
+    Follows `bytes_to_unicode` of https://github.com/openai/gpt-2.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    shifted = {chr(256 + index): byte for index, byte in enumerate(others)}
+    return {chr(byte): byte for byte in printable} | shifted
+
+
+_ALPHABET = _byte_alphabet()
+
+
+def byte_piece(name: str) -> bytes:
+    """A byte-level token, each character one byte."""
+    try:
+        return bytes([_ALPHABET[character] for character in name])
+    except KeyError:
+        return name.encode()
+
+
+def _sentence(name: str) -> bytes:
+    """A SentencePiece token."""
+    if match := _BYTE.fullmatch(name):
+        return bytes([int(match[1], 16)])
+    return name.replace(_SPACE, " ").encode()

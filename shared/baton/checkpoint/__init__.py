@@ -1,0 +1,1 @@
+"""Model files that more than one service reads."""

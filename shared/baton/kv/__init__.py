@@ -1,0 +1,1 @@
+"""Names of KV pages and groups of pages."""

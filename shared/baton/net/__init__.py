@@ -1,0 +1,1 @@
+"""Sockets between services: codec, handshake, keys, discovery, topology."""

@@ -1,0 +1,192 @@
+"""Where the other services are: static addresses, or leases in Redis.
+
+`DIRECTORIES` has two entries. An address given in the settings always wins over a lease, so a
+deployment can mix both.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from baton.errors import SettingsError
+from baton.logs import logger
+from baton.net.topology import (
+    FLEET,
+    FRONTEND,
+    MEDIA,
+    TOKENIZE,
+    Link,
+)
+from baton.settings import Settings
+
+LEASE_SECONDS = 5
+"""An entry that is not renewed for this long disappears."""
+_RENEW_SECONDS = 1.0
+
+log = logger(__name__)
+
+
+class Directory(Protocol):
+    """Life cycle: `announce` once after binding, `find` as often as wanted, `close` at the end.
+
+    None of the three waits for a network: a directory that is unreachable serves what it last knew.
+    """
+
+    def announce(self, link: Link, name: str, address: str) -> None:
+        """Tell the others that this process serves `link` at `address`, until `close`."""
+
+    def find(self, link: Link) -> tuple[str, ...]:
+        """Addresses that serve `link` now, sorted."""
+
+    def first(self, link: Link) -> str:
+        """The one address of a link with a single server; empty while it is unknown."""
+
+    def close(self) -> None:
+        """Withdraw what was announced."""
+
+
+def _configured(settings: Settings, link: Link) -> tuple[str, ...]:
+    given = {
+        TOKENIZE: settings.tokenizer_address,
+        MEDIA: settings.mm_preprocess_address,
+        FRONTEND: settings.scheduler_address,
+        FLEET: settings.fleet_address,
+    }[link]
+    return tuple(a.strip() for a in given.split(",") if a.strip())
+
+
+def socket_path(run_dir: Path, link: Link) -> str:
+    """The ipc address of a link inside a run directory."""
+    path = (run_dir / f"{link.name}.sock").absolute()
+    if len(str(path)) > 100:
+        raise SettingsError(
+            f"The run directory is too deep for a socket ({path}). Choose a shorter BATON_RUN_DIR."
+        )
+    return f"ipc://{path}"
+
+
+def bind_address(settings: Settings, link: Link, given: str) -> str:
+    """The address that a server binds: the given one, or a socket in the run directory."""
+    if given:
+        return given
+    settings.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return socket_path(settings.run_dir, link)
+
+
+def reachable(address: str) -> str:
+    """The address under which others reach what is bound at `address`."""
+    host = f"tcp://{socket.gethostname()}:"
+    return address.replace("tcp://*:", host).replace("tcp://0.0.0.0:", host)
+
+
+class StaticDirectory:
+    """Addresses from the settings, else sockets in the run directory."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def announce(self, link: Link, name: str, address: str) -> None:
+        """Nothing to tell: the others have the same settings."""
+
+    def find(self, link: Link) -> tuple[str, ...]:
+        found = _configured(self._settings, link)
+        return found or (socket_path(self._settings.run_dir, link),)
+
+    def first(self, link: Link) -> str:
+        return self.find(link)[0]
+
+    def close(self) -> None:
+        """Nothing to withdraw."""
+
+
+class RedisDirectory:
+    """Leases in Redis, renewed and read by a thread: no caller ever waits for Redis.
+
+    Key `baton:<link>:<name>` holds an address and expires after `LEASE_SECONDS`.
+    """
+
+    def __init__(self, settings: Settings, connect: Callable[[str], object] | None = None) -> None:
+        self._settings = settings
+        self._redis = (connect or _connect)(settings.redis_url)
+        self._mine: dict[str, str] = {}
+        self._known: dict[str, tuple[str, ...]] = {}
+        self._answered = True
+        self._stopped = threading.Event()
+        self.refresh()
+        self._thread = threading.Thread(target=self._run, name="directory", daemon=True)
+        self._thread.start()
+
+    def announce(self, link: Link, name: str, address: str) -> None:
+        self._mine[f"baton:{link.name}:{name}"] = reachable(address)
+        self.refresh()
+
+    def find(self, link: Link) -> tuple[str, ...]:
+        return _configured(self._settings, link) or self._known.get(link.name, ())
+
+    def first(self, link: Link) -> str:
+        found = self.find(link)
+        return found[0] if found else ""
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._thread.join(timeout=2.0)
+        for key in self._mine:
+            self._try(lambda key=key: self._redis.delete(key))  # type: ignore[attr-defined, misc]
+
+    def refresh(self) -> None:
+        """Renew this process's leases and read all. Keeps the old view when Redis is away."""
+        self._try(self._refresh)
+
+    def _refresh(self) -> None:
+        redis = self._redis
+        for key, address in self._mine.items():
+            redis.set(key, address, ex=LEASE_SECONDS)  # type: ignore[attr-defined]
+        known: dict[str, list[str]] = {}
+        for key in redis.scan_iter("baton:*", count=1000):  # type: ignore[attr-defined]
+            _, link, _ = key.decode().split(":", 2)
+            value = redis.get(key)  # type: ignore[attr-defined]
+            if value is not None:
+                known.setdefault(link, []).append(value.decode())
+        self._known = {link: tuple(sorted(found)) for link, found in known.items()}
+
+    def _try(self, action: Callable[[], object]) -> None:
+        from redis.exceptions import RedisError
+
+        try:
+            action()
+        except RedisError as error:
+            if self._answered:
+                log.warning("Redis does not answer (%s): going on with what was known", error)
+            self._answered = False
+        else:
+            self._answered = True
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_RENEW_SECONDS):
+            self.refresh()
+
+
+def _connect(url: str) -> object:
+    import redis
+
+    return redis.Redis.from_url(url, socket_timeout=1.0, socket_connect_timeout=1.0)
+
+
+def directory(settings: Settings) -> Directory:
+    """The directory that the settings ask for."""
+    return RedisDirectory(settings) if settings.redis_url else StaticDirectory(settings)
+
+
+__all__ = [
+    "Directory",
+    "RedisDirectory",
+    "StaticDirectory",
+    "bind_address",
+    "directory",
+    "reachable",
+    "socket_path",
+]

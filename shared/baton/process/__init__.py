@@ -1,0 +1,1 @@
+"""The life of a process: signals, watchdog, standby, garbage collection."""

@@ -1,0 +1,1 @@
+"""Grammars that the gateway and the worker both read."""

@@ -1,0 +1,160 @@
+"""JSON schemas as the engine must be given them, so that it follows each as its author meant it.
+
+Patterns are put into its dialect, formats that it knows only roughly become exact patterns, counts
+may be written `2.0`; keywords that it does not know become those that it knows, where they mean
+exactly the same. Only schemas are rewritten, wherever they stand, never values such as those of
+`enum`; so a `$ref` must name a place where a schema stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from baton.structured_output.json_formats import FORMATS
+from baton.structured_output.regex import PatternError
+from baton.structured_output.regex import translate as translate_pattern
+
+COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""Keywords that hold schemas by name."""
+LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+"""Keywords that may hold a list of schemas."""
+SINGLES = ("items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties")
+"""Keywords that may hold one schema."""
+_UNEVALUATED = {"unevaluatedItems": "items", "unevaluatedProperties": "additionalProperties"}
+_IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf", "dependentSchemas")
+"""Keywords whose schemas hold for the same value."""
+
+Schema = dict[str, Any]
+
+
+class SchemaError(ValueError):
+    """A schema that cannot be followed, by name of the keyword."""
+
+
+def rewrite(schema: Schema) -> Schema:
+    """The same schema for the engine. Raises `SchemaError`."""
+    places = {pointer for pointer, _ in walk(schema)}
+    # The root's name changes nothing: a reference beyond the schema is refused.
+    rewritten: Schema = _rewrite({k: v for k, v in schema.items() if k != "$id"}, places)
+    return rewritten
+
+
+def walk(schema: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
+    """Every schema in this one, itself first, with its JSON pointer."""
+    yield pointer, schema
+    for path, child in children(schema):
+        yield from walk(child, f"{pointer}/" + "/".join(map(_escape, path)))
+
+
+def children(schema: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Schemas directly within a schema, and the path to each."""
+    if not isinstance(schema, dict):
+        return
+    for keyword in MAPS:
+        if isinstance(held := schema.get(keyword), dict):
+            yield from (((keyword, name), child) for name, child in held.items())
+    for keyword in LISTS:
+        if isinstance(held := schema.get(keyword), list):
+            yield from (((keyword, str(i)), child) for i, child in enumerate(held))
+    for keyword in SINGLES:
+        if isinstance(held := schema.get(keyword), dict | bool):
+            yield (keyword,), held
+
+
+def _escape(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _rewrite(schema: Any, places: set[str]) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    result = dict(schema)
+    _check_reference(result.get("$ref"), places)
+    for keyword in COUNTS:
+        if isinstance(bound := result.get(keyword), float) and bound.is_integer():
+            result[keyword] = int(bound)
+    for keyword in MAPS:
+        if isinstance(held := result.get(keyword), dict):
+            names = _names(held) if keyword == "patternProperties" else list(held)
+            values = [_rewrite(child, places) for child in held.values()]
+            result[keyword] = dict(zip(names, values, strict=True))
+    for keyword in LISTS:
+        if isinstance(held := result.get(keyword), list):
+            result[keyword] = [_rewrite(child, places) for child in held]
+    for keyword in SINGLES:
+        if isinstance(held := result.get(keyword), dict):
+            result[keyword] = _rewrite(held, places)
+    return _strings(_dependent(_unevaluated(result)))
+
+
+def _unevaluated(schema: Schema) -> Schema:
+    """In place: alone in a schema, what is unevaluated is what is additional."""
+    for keyword, same in _UNEVALUATED.items():
+        if schema.get(keyword) is True:
+            del schema[keyword]
+        elif keyword in schema:
+            beside = next((other for other in _IN_PLACE if other in schema), None)
+            if beside is not None:
+                raise SchemaError(f"'{keyword}' beside '{beside}' cannot be honoured here")
+            schema.setdefault(same, schema.pop(keyword))
+    return schema
+
+
+def _dependent(schema: Schema) -> Schema:
+    """In place: a property is absent, or what depends on it holds."""
+    conditions: Schema = {}
+    if isinstance(held := schema.get("dependentRequired"), dict):
+        del schema["dependentRequired"]
+        conditions |= {name: {"required": names} for name, names in held.items()}
+    if isinstance(held := schema.get("dependentSchemas"), dict):
+        del schema["dependentSchemas"]
+        conditions = {
+            name: {"allOf": [conditions[name], then]} if name in conditions else then
+            for name, then in (conditions | held).items()
+        }
+    return _both(
+        schema, *({"anyOf": [{"properties": {n: False}}, c]} for n, c in conditions.items())
+    )
+
+
+def _both(schema: Schema, *others: Schema) -> Schema:
+    """In place: this schema and all the others."""
+    if others:
+        held = schema.get("allOf")
+        schema["allOf"] = [*(held if isinstance(held, list) else ()), *others]
+    return schema
+
+
+def _names(held: Schema) -> list[str]:
+    names = [_pattern(pattern, "patternProperties") for pattern in held]
+    if len(set(names)) < len(names):
+        raise SchemaError("two of the 'patternProperties' are the same pattern")
+    return names
+
+
+def _strings(schema: Schema) -> Schema:
+    """`pattern` and `format`; both may be given."""
+    if isinstance(pattern := schema.get("pattern"), str):
+        schema["pattern"] = _pattern(pattern, "pattern")
+    if isinstance(name := schema.get("format"), str) and name in FORMATS:
+        del schema["format"]
+        exact = {"pattern": FORMATS[name]}
+        return _both(schema, exact) if "pattern" in schema else schema | exact
+    return schema
+
+
+def _pattern(pattern: str, keyword: str) -> str:
+    try:
+        return translate_pattern(pattern)
+    except PatternError as error:
+        raise SchemaError(f"'{keyword}': {error}") from error
+
+
+def _check_reference(reference: Any, places: set[str]) -> None:
+    if isinstance(reference, str) and reference.startswith("#"):
+        pointer = unquote(reference[1:])
+        if pointer not in places:
+            raise SchemaError(f"'$ref': there is no schema at '{reference[:64]}'")

@@ -1,0 +1,172 @@
+"""What a `Grammar` of the wire means: its text in the one language that llguidance reads.
+
+Whoever admits a request tries the text (`problem`), whoever runs it compiles the same text again
+(`translate`), so the two cannot disagree. llguidance is a library without tensors: admission needs
+no torch. https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag, TokenizerWrapper
+from llguidance.gbnf_to_lark import gbnf_to_lark
+
+from baton.protocol import Grammar
+from baton.structured_output.json_schema import Schema, SchemaError, rewrite
+
+CPU_SECONDS = 0.25
+"""Most CPU time of a compilation that is admitted: whoever runs it spends the same again."""
+_HEAD = '%llguidance {"no_forcing": true}\n'
+"""Without forcing, every token that spells what must follow is allowed, not one spelling of it."""
+_SPACE = {"whitespace_pattern": r"[ \n\r\t]{0,16}"}
+"""White space between the tokens of JSON is bounded: no model can lose itself in it."""
+_COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_GBNF = re.compile(r"^\s*[A-Za-z0-9_-]+\s*::=", re.MULTILINE)
+_HEADER = re.compile(r"^\s*%llguidance.*$", re.MULTILINE)
+_COMPLEX = re.compile(r"too (complex|many|large|deep|big)|limit|fuel|nested", re.IGNORECASE)
+_BETTER = {
+    r"^oneOf constraints are not supported.*": (
+        "the branches of 'oneOf' may overlap: use 'anyOf', or tell them apart by type, by 'const', "
+        "or by a required property"
+    ),
+    r"^Unknown format: (.*)": r"the 'format' \1 cannot be honoured here",
+    r"^Resource .(.*?). is not present .*": r"the '$schema' \1 is not known here",
+    r"^patternProperty regexes (.*) are not disjoint": r"the 'patternProperties' \1 overlap",
+    r"^Failed to generate regex for (\w+) range: .*": (
+        "'minimum', 'exclusiveMinimum', 'maximum' or 'exclusiveMaximum' is too large a number"
+    ),
+}
+"""What the engine says -> what a client can do something about, with the keyword's name."""
+_UNSUPPORTED = re.compile(r"look-?around|look-(ahead|behind)|backreference", re.IGNORECASE)
+
+
+class GrammarError(ValueError):
+    """A grammar that cannot be written down in the engine's language."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a grammar is not admitted."""
+
+    code: str
+    """"grammar_too_complex", "unsupported_value" or "invalid_value"."""
+    message: str
+
+
+def limits() -> LLParserLimits:
+    """How much work one step of a matcher may be, in units of its own and not of time."""
+    return LLParserLimits(verbose_errors=False)
+
+
+def translate(grammar: Grammar) -> str:
+    """The grammar in llguidance's dialect of Lark. Raises `GrammarError`."""
+    match grammar.kind:
+        case "json_object":
+            return _HEAD + "start: %json " + _json({"type": "object"} | _style(grammar))
+        case "json_schema":
+            schema = msgspec.json.decode(grammar.source)
+            return _HEAD + "start: %json " + _json(_schema(schema) | _style(grammar))
+        case "regex":
+            wrapped = msgspec.json.decode(LLMatcher.grammar_from_regex(grammar.source))
+            return _HEAD + str(wrapped["grammars"][0]["lark_grammar"])
+        case "choice":
+            choices: list[str] = msgspec.json.decode(grammar.source)
+            return _HEAD + "start: " + " | ".join(map(_json, choices))
+        case "grammar":
+            return _HEAD + _lark(grammar.source)
+        case "structural_tag":
+            return _HEAD + _tags(msgspec.json.decode(grammar.source), _style(grammar))
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _style(grammar: Grammar) -> Schema:
+    return {"x-guidance": _COMPACT if grammar.compact else _SPACE}
+
+
+def _schema(schema: Schema) -> Schema:
+    try:
+        return rewrite(schema)
+    except SchemaError as error:
+        raise GrammarError(str(error)) from error
+
+
+def _lark(source: str) -> str:
+    if not _GBNF.search(source):
+        return source
+    try:
+        return _HEADER.sub("", gbnf_to_lark(source))
+    except Exception as error:
+        # The converter raises bare exceptions for what is wrong with a grammar.
+        raise GrammarError(str(error) or type(error).__name__) from error
+
+
+def _tags(value: dict[str, Any], style: Schema) -> str:
+    """Free text in which every trigger begins one of the tags; `begin` starts with a trigger."""
+    tags = []
+    for tag in value["structures"]:
+        trigger = next((t for t in value["triggers"] if tag["begin"].startswith(t)), None)
+        if trigger is None:
+            raise GrammarError(f"No trigger begins '{tag['begin'][:40]}'.")
+        schema = _schema(tag["schema"]) | style
+        tags.append(StructTag(trigger=trigger, begin=tag["begin"], grammar=schema, end=tag["end"]))
+    return _HEADER.sub("", StructTag.to_grammar(tags, assume_special=False))
+
+
+class _Bytes:
+    """The vocabulary of a trial: every byte is a token."""
+
+    tokens = (*(bytes([i]) for i in range(256)), b"<end>")
+    eos_token_id, bos_token_id, special_token_ids = 256, None, (256,)
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)
+
+
+def problem(grammar: Grammar) -> Problem | None:
+    """Compile a grammar and take its first step; None when it can be admitted.
+
+    May take long and need much memory: call it where both are limited.
+    """
+    begin = time.process_time()
+    try:
+        text = translate(grammar)
+    except GrammarError as error:
+        return _problem(str(error))
+    matcher = LLMatcher(LLTokenizer(TokenizerWrapper(_Bytes())), text, limits=limits(), log_level=0)
+    if not matcher.is_error():
+        matcher.compute_logit_bias()
+    if matcher.is_error():
+        return _problem(matcher.get_error())
+    if time.process_time() - begin > CPU_SECONDS:
+        return Problem("grammar_too_complex", f"it takes more than {CPU_SECONDS} s to compile")
+    return None
+
+
+def _problem(message: str) -> Problem:
+    code = "invalid_value"
+    if _UNSUPPORTED.search(message):
+        code = "unsupported_value"
+    elif _COMPLEX.search(message):
+        code = "grammar_too_complex"
+    return Problem(code, _plain(message))
+
+
+def _plain(message: str) -> str:
+    """What is wrong, without the position in a text that the client has not written."""
+    if "NoExtension" in message:
+        return "nothing matches it"
+    detail = re.search(r"^error: (.*)$", message, re.MULTILINE)
+    line = detail[1] if detail else message.partition("\n")[0]
+    line = re.sub(r"^(at )?\d+\(\d+\): ", "", line)
+    line = line.removeprefix("failed to compile JSON schema: ").rstrip(".")
+    for words, better in _BETTER.items():
+        line = re.sub(words, better, line)
+    return line[:300]

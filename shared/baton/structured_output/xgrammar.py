@@ -1,0 +1,283 @@
+"""What a `Grammar` of the wire means to xgrammar, the second engine for structured output.
+
+https://github.com/mlc-ai/xgrammar. It prepares masks for the whole vocabulary before the first
+token. Its converter of JSON schemas passes over what it does not know, and over keywords beside
+which there is no `type`; so what reaches it is written in the part of JSON Schema that it keeps
+exactly, and the rest is refused here, by name.
+
+The package is optional: only this module and the worker's engine import it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import xgrammar as xgr
+
+from baton.protocol import Grammar
+from baton.structured_output.json_schema import Schema
+from baton.structured_output.llguidance import CPU_SECONDS, GrammarError, Problem
+
+_OTHER = "the other engine, llguidance, may"
+_GBNF = re.compile(r"^\s*root\s*::=", re.MULTILINE)
+_ANNOTATIONS = frozenset(
+    {"$comment", "$schema", "default", "deprecated", "description", "examples", "readOnly",
+     "title", "writeOnly"}
+)  # fmt: skip
+_NAMESPACES = frozenset({"$defs", "definitions", "$id"})
+_OF_TYPE = {
+    "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
+    "integer": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
+    "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+    "array": frozenset({"items", "prefixItems", "minItems", "maxItems"}),
+    "boolean": frozenset[str](),
+    "null": frozenset[str](),
+}
+"""What constrains values of each type, of that which xgrammar keeps."""
+_ALL = ("string", "number", "boolean", "null", "object", "array")
+_ALL_TYPES = [*_OF_TYPE]
+_ALONE = ("$ref", "const", "enum", "anyOf")
+"""These stand alone: a second constraint beside them would be lost."""
+FORMATS = frozenset({"uuid"})
+"""Those that xgrammar keeps exactly: its dates are not those of the calendar, for one."""
+_NAME = re.compile(r"[^\x00-\x1f\"\\]*")
+"""Names of properties that it finds again: not those that JSON escapes."""
+_NUMBER, _LIST, _SCHEMA = (int, float), (list,), (dict, bool)
+_SHAPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _NUMBER),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
+    **dict.fromkeys(("enum", "anyOf", "required", "prefixItems"), _LIST),
+    **dict.fromkeys(("$defs", "definitions", "properties"), (dict,)),
+    **dict.fromkeys(("items", "additionalProperties"), _SCHEMA),
+    **dict.fromkeys(("$ref", "pattern", "format"), (str,)),
+}
+_PUNCTUATION = frozenset(r".^$|?*+()[]{}/-'")
+_ESCAPES = _PUNCTUATION | frozenset('dDwWsnrt\\"')
+_JSON_ESCAPES = _PUNCTUATION | frozenset("dw")
+_TOKEN = re.compile(r"(?P<class>\[(?:\\.|[^\]\\])*\])|(?P<escape>\\.?)|(?P<other>.)", re.DOTALL)
+_CLASS = re.compile(r"\[\^?(?:\\.|[^\]\[\\&^])+\]", re.DOTALL)
+_JSON_CLASS = re.compile(
+    r"""\[(?:\\.|[0-9]-[0-9]|[a-z]-[a-z]|[A-Z]-[A-Z]|[^\]\[\\&^"\x00-\x1f-])+-?\]"""
+)
+_WHOLE = re.compile(r"\^(?P<inner>.*)\$", re.DOTALL)
+
+
+def compiled(compiler: xgr.GrammarCompiler, grammar: Grammar) -> xgr.CompiledGrammar:
+    """The grammar for the vocabulary of `compiler`. Raises `GrammarError`."""
+    try:
+        match grammar.kind:
+            case "json_object":
+                return _of_schema(compiler, {"type": "object"}, grammar.compact)
+            case "json_schema":
+                schema = narrow(msgspec.json.decode(grammar.source))
+                return _of_schema(compiler, schema, grammar.compact)
+            case "regex":
+                return compiler.compile_regex(_plain(grammar.source))
+            case "choice":
+                return compiler.compile_grammar(_choice(msgspec.json.decode(grammar.source)))
+            case "grammar":
+                return compiler.compile_grammar(_gbnf(grammar.source))
+            case "structural_tag":
+                raise GrammarError(f"xgrammar does not follow structural tags here: {_OTHER}")
+    except RuntimeError as error:
+        raise GrammarError(_first_line(error)) from error
+
+
+def _of_schema(compiler: xgr.GrammarCompiler, schema: Schema, compact: bool) -> xgr.CompiledGrammar:
+    return compiler.compile_json_schema(
+        msgspec.json.encode(schema).decode(),
+        any_whitespace=not compact,
+        max_whitespace_cnt=None if compact else 16,
+        separators=(", ", ": ") if compact else None,
+        strict_mode=False,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    """What xgrammar says, without where in its source it says so."""
+    line = str(error).strip().partition("\n")[0]
+    return re.sub(r"^\[[\d:]+\] \S+: ", "", line)[:300] or type(error).__name__
+
+
+def narrow(schema: Any) -> Schema:
+    """The same schema in the part of JSON Schema that xgrammar keeps. Raises `GrammarError`."""
+    if not isinstance(schema, dict):
+        raise GrammarError("the schema must be an object")
+    return _narrow(schema, root=True)
+
+
+def _narrow(schema: Any, *, root: bool = False) -> Schema:
+    if schema is True:
+        return {}
+    if not isinstance(schema, dict):
+        raise _lacks("a schema that is false")
+    for keyword, shape in _SHAPES.items():
+        value = schema.get(keyword, shape[0]())
+        if not isinstance(value, shape) or (isinstance(value, bool) and bool not in shape):
+            raise GrammarError(f"'{keyword}' is not what it must be")
+    names = {k: _maps(schema[k]) for k in ("$defs", "definitions") if k in schema and root}
+    kept = {k: v for k, v in schema.items() if k not in _ANNOTATIONS}
+    kept = {k: v for k, v in kept.items() if not (root and k in _NAMESPACES)}
+    alone = [keyword for keyword in _ALONE if keyword in kept]
+    if alone:
+        return names | _alone(alone[0], kept)
+    return names | _typed(kept)
+
+
+def _maps(value: Schema) -> Schema:
+    return {name: _narrow(child) for name, child in value.items()}
+
+
+def _alone(keyword: str, schema: Schema) -> Schema:
+    others = schema.keys() - {keyword}
+    if others:
+        raise _lacks(f"'{min(others)}' beside '{keyword}'")
+    value = schema[keyword]
+    if keyword == "anyOf":
+        if not value:
+            raise GrammarError("'anyOf' must have an item")
+        return {"anyOf": [_narrow(child) for child in value]}
+    if keyword == "$ref" and not re.fullmatch(r"#|#/(\$defs|definitions)/[^/~%]+", value):
+        raise _lacks(f"the '$ref' {value}")
+    return {keyword: value}
+
+
+def _typed(schema: Schema) -> Schema:
+    """Every type that is allowed, each with its own keywords."""
+    known = frozenset[str]().union(*_OF_TYPE.values())
+    if unknown := schema.keys() - known - {"type"}:
+        raise _lacks(f"'{min(unknown)}'")
+    types = schema.get("type", list(_ALL))
+    types = [types] if isinstance(types, str) else types
+    if not isinstance(types, list) or not types or any(t not in _ALL_TYPES for t in types):
+        raise GrammarError(f"'type' cannot be {schema.get('type')}")
+    if schema.keys() <= {"type"} and "type" not in schema:
+        return {}
+    branches = [
+        _of_type(kind, {k: v for k, v in schema.items() if k in _OF_TYPE[kind]}) for kind in types
+    ]
+    return branches[0] if len(branches) == 1 else {"anyOf": branches}
+
+
+def _of_type(kind: str, own: Schema) -> Schema:
+    made: Schema = {"type": kind}
+    match kind:
+        case "string":
+            made |= _string(own)
+        case "integer" | "number":
+            made |= _bounds(own, whole=kind == "integer")
+        case "object":
+            made |= _object(own)
+        case "array":
+            made |= _array(own)
+    return made
+
+
+def _string(own: Schema) -> Schema:
+    if len(own.keys() - {"minLength", "maxLength"}) and len(own) > 1:
+        raise _lacks("'pattern' or 'format' beside another constraint of a string")
+    if "format" in own and own["format"] not in FORMATS:
+        raise _lacks(f"the 'format' {own['format']}")
+    if "pattern" in own:
+        found = _WHOLE.fullmatch(own["pattern"])
+        if found is None or found["inner"].endswith("\\"):
+            raise _lacks("a 'pattern' that is not all of '^...$'")
+        return {"pattern": f"^({_plain(found['inner'], in_json=True)})$"}
+    return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in own.items()}
+
+
+def _bounds(own: Schema, *, whole: bool) -> Schema:
+    for keyword, bound in own.items():
+        if not float(bound).is_integer() or abs(bound) >= 2**53:
+            raise _lacks(f"'{keyword}' {bound}")
+        if not whole:
+            raise _lacks(f"'{keyword}' of a number that is not an integer")
+    return {keyword: int(bound) for keyword, bound in own.items()}
+
+
+def _object(own: Schema) -> Schema:
+    made = dict(own)
+    if "properties" in own:
+        made["properties"] = _maps(own["properties"])
+        if wrong := [name for name in made["properties"] if not _NAME.fullmatch(name)]:
+            raise _lacks(f"the name of the property {wrong[0]!r}")
+    if isinstance(own.get("additionalProperties"), dict):
+        made["additionalProperties"] = _narrow(own["additionalProperties"])
+    if any(name not in [*made.get("properties", ())] for name in own.get("required", ())):
+        raise _lacks("a 'required' property that is not among 'properties'")
+    return made
+
+
+def _array(own: Schema) -> Schema:
+    made = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in own.items()}
+    if "prefixItems" in own:
+        made["prefixItems"] = [_narrow(child) for child in own["prefixItems"]]
+    if "items" in own and own["items"] is not False:
+        made["items"] = _narrow(own["items"])
+    return made
+
+
+def _lacks(what: str) -> GrammarError:
+    return GrammarError(f"xgrammar cannot honour {what[:100]}: {_OTHER}")
+
+
+def _plain(pattern: str, *, in_json: bool = False) -> str:
+    """A regular expression in the part of the syntax that xgrammar reads as others do; `in_json`
+    without what would have to be escaped in a string of JSON, where it matches the text as is."""
+    inner = pattern.removeprefix("^")
+    inner = inner[:-1] if inner.endswith("$") and not inner.endswith("\\$") else inner
+    if re.search(r"(?<!\\)\(\?(?!:)", inner):
+        raise _lacks("'(?' in a pattern")
+    return "".join(_token(found, in_json) for found in _TOKEN.finditer(inner))
+
+
+def _token(found: re.Match[str], in_json: bool) -> str:
+    text = found[0]
+    escapes = _JSON_ESCAPES if in_json else _ESCAPES
+    if any(escape not in escapes for escape in re.findall(r"\\(.?)", text, re.DOTALL)):
+        raise _lacks(f"'{text}' in a pattern")
+    if found["class"] and not (_JSON_CLASS if in_json else _CLASS).fullmatch(text):
+        raise _lacks(f"'{text}' in a pattern")
+    if found["other"] and (text in "^$[" or (in_json and (text in '."' or text < " "))):
+        raise _lacks(f"'{text}' within a pattern")
+    return r"[^\n]" if text == "." else text
+
+
+def _choice(texts: Iterable[str]) -> str:
+    return "root ::= " + " | ".join(msgspec.json.encode(text).decode() for text in texts)
+
+
+def _gbnf(source: str) -> str:
+    if not _GBNF.search(source):
+        raise GrammarError(f"xgrammar reads GBNF ('root ::= ...') and not Lark: {_OTHER}")
+    return source
+
+
+class Bytes:
+    """The vocabulary of a trial: every byte is a token."""
+
+    def __init__(self) -> None:
+        info = xgr.TokenizerInfo([*(bytes([i]) for i in range(256)), b"<end>"], stop_token_ids=256)
+        self.compiler = xgr.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+
+
+def problem(grammar: Grammar) -> Problem | None:
+    """Compile a grammar and take its first step; None when it can be admitted.
+
+    May take long and need much memory: call it where both are limited.
+    """
+    begin = time.process_time()
+    try:
+        matcher = xgr.GrammarMatcher(compiled(Bytes().compiler, grammar))
+    except GrammarError as error:
+        code = "unsupported_value" if "xgrammar" in str(error) else "invalid_value"
+        return Problem(code, str(error))
+    matcher.fill_next_token_bitmask(xgr.allocate_token_bitmask(1, 257))
+    if time.process_time() - begin > CPU_SECONDS:
+        return Problem("grammar_too_complex", f"it takes more than {CPU_SECONDS} s to compile")
+    return None

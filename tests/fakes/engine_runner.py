@@ -1,0 +1,49 @@
+"""Run a test against an engine that has met its servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from baton.protocol import Sampling
+from baton_gateway.config import Config
+from baton_gateway.engine import Engine
+from baton_gateway.generation.output import Delta
+from baton_gateway.generation.request import Generation, TextPrompt
+from tests.fakes.gateway_engine import FakeEngine
+
+REPLY = "Hello from Baton."
+
+
+def generation(**fields: Any) -> Generation:
+    given = {
+        "id": "r1",
+        "prompts": (TextPrompt("hi"),),
+        "sampling": Sampling(max_tokens=0),
+        "seed": 7,
+        "param": "prompt",
+    }
+    return Generation(**(given | fields))
+
+
+async def text_of(engine: Engine, request: Generation) -> dict[int, str]:
+    texts: dict[int, str] = {}
+    async for event in engine.generate(request):
+        if isinstance(event, Delta):
+            texts[event.choice] = texts.get(event.choice, "") + event.text
+    return texts
+
+
+def run(test: Callable[[FakeEngine], Awaitable[None]], **settings: Any) -> None:
+    """Run a test inside an event loop."""
+
+    async def main() -> None:
+        engine = FakeEngine(Config(patience=0.3, **settings))
+        await engine.start()
+        try:
+            await test(engine)
+        finally:
+            await engine.close()
+
+    asyncio.run(main())

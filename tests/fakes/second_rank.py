@@ -1,0 +1,37 @@
+"""Rank 1 of 2, kept alive over many tiny models: `python -m tests.fakes.second_rank MEETING`.
+
+Its standard input has an order `Begin` per model, whose settings are `tests.fakes.two_ranks.Given`;
+then orders as from any leader, up to `End`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+from baton_worker.distributed.process_groups import Gloo
+from baton_worker.executor.commands import Begin, Reader
+from baton_worker.follower.follower import Follower
+from baton_worker.follower.parent_death import hold_on_to
+from baton_worker.kv_cache import KVCache
+from baton_worker.kv_cache.host_pages import HostPages
+from baton_worker.models.decoder import Model
+from tests.fakes.two_ranks import Given
+
+
+def main() -> None:
+    hold_on_to(sys.stdin.buffer)
+    torch.set_num_threads(1)
+    ranks, orders = Gloo(Path(sys.argv[1]), 1, 2), Reader(sys.stdin.buffer)
+    while isinstance(begin := orders.next(), Begin):
+        given = Given(**begin.settings)
+        loaded = given.load(ranks)
+        assert isinstance(loaded.model, Model)
+        cache = KVCache(**given.pages(loaded))
+        Follower(loaded.model, cache, HostPages(cache, given.host_pages), ranks).run(orders)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Triton's interpreter: kernels for GPUs, run on a CPU one program after the other."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+PACKAGE = "baton_worker.kernels.triton"
+USERS = "tests.fakes.triton_kernels"
+
+
+@contextmanager
+def interpreter() -> Iterator[None]:
+    """Kernels of `PACKAGE` are interpreted within, unless this machine has a GPU to run them.
+
+    Whether a function is compiled is settled when it is defined, also in triton's own library. So
+    both are defined again if somebody has imported them before.
+    """
+    if torch.cuda.is_available():
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        _interpret_library()
+        _widen_products(patch)
+        for name in [n for n in sys.modules if n.startswith((f"{PACKAGE}.", USERS))]:
+            importlib.reload(sys.modules[name])
+        yield
+
+
+def _widen_products(patch: pytest.MonkeyPatch) -> None:
+    """Sums of products as a GPU's: of numbers, and the same wherever in a tile a row stands.
+
+    The interpreter keeps bfloat16 as integers of its bits, and multiplies those. And numpy's
+    product may sum a row in another order than the row below it: float64 has room for both.
+    """
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    plain = InterpreterBuilder.create_dot
+
+    def widened(handle: TensorHandle) -> TensorHandle:
+        numbers = handle.data
+        if handle.dtype.scalar is tl.bfloat16:
+            numbers = (numbers.astype(np.uint32) << 16).view(np.float32)
+        return TensorHandle(numbers.astype(np.float64), tl.float64)
+
+    def create_dot(
+        self: Any, a: TensorHandle, b: TensorHandle, total: TensorHandle, *others: Any
+    ) -> TensorHandle:
+        product = plain(self, widened(a), widened(b), widened(total), *others)
+        return TensorHandle(product.data.astype(total.data.dtype), total.dtype.scalar)
+
+    patch.setattr(InterpreterBuilder, "create_dot", create_dot)
+
+
+def _interpret_library() -> None:
+    import triton.language as tl
+    from triton.language import standard
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction
+
+    for name, function in list(vars(standard).items()):
+        if isinstance(function, JITFunction):
+            made = InterpretedFunction(function.fn)
+            for module in (standard, tl, tl.core):
+                if getattr(module, name, None) is function:
+                    setattr(module, name, made)

@@ -1,0 +1,103 @@
+"""Two ranks of a model for tests: this process leads, one that is kept alive follows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+import torch
+
+from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.distributed.communicator import Communicator
+from baton_worker.distributed.process_groups import Gloo
+from baton_worker.executor.commands import Begin, End, Pipe
+from baton_worker.executor.leader import LedCache, LedHostPages, LedModel
+from baton_worker.kv_cache import page_groups
+from baton_worker.models.decoder import Model
+
+CPU = torch.device("cpu")
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass(frozen=True)
+class Given:
+    """What both ranks must know of a model that they serve."""
+
+    path: str
+    num_pages: int = 64
+    page_size: int = 4
+    host_pages: int = 8
+    grouped: bool = False
+    quantize: Literal["none", "int8", "int4"] = "none"
+    experts: str | None = None
+    context: int = 1
+
+    def load(self, ranks: Communicator) -> LoadedModel:
+        """This rank's part."""
+        return load_model(
+            Path(self.path),
+            device=CPU,
+            dtype=torch.float32,
+            quantize=self.quantize,
+            ranks=ranks,
+            experts=self.experts,
+            context=self.context,
+        )
+
+    def pages(self, loaded: LoadedModel) -> dict[str, Any]:
+        """The arguments of the cache."""
+        return {
+            "spec": loaded.spec,
+            "num_pages": self.num_pages,
+            "page_size": self.page_size,
+            "dtype": torch.float32,
+            "device": CPU,
+            "groups": page_groups(loaded.spec, self.page_size, torch.float32)
+            if self.grouped
+            else None,
+            "spare": int(self.context > 1),
+        }
+
+
+@dataclass(frozen=True)
+class Led:
+    """What the leader has of a model on two ranks."""
+
+    loaded: LoadedModel
+    """Its model runs on both."""
+    cache: LedCache
+    host: LedHostPages
+
+
+class TwoRanks:
+    """A leader over gloo. Models come one after the other."""
+
+    def __init__(self, meeting: Path) -> None:
+        command = [sys.executable, "-m", "tests.fakes.second_rank", str(meeting)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT)
+        self.orders = Pipe([cast(BinaryIO, self.process.stdin)])
+        self.ranks = Gloo(meeting, 0, 2)
+
+    @contextmanager
+    def serving(self, path: Path, **changes: Any) -> Iterator[Led]:
+        """Serve a checkpoint on both ranks, in float32. `changes` are of the fields of `Given`."""
+        given = Given(str(path), **changes)
+        self.orders.send(Begin(1, 2, "", asdict(given)))
+        try:
+            loaded = given.load(self.ranks)
+            assert isinstance(loaded.model, Model)
+            cache = LedCache(**given.pages(loaded), orders=self.orders)
+            host = LedHostPages(cache, given.host_pages, self.orders)
+            model = LedModel(loaded.model, self.orders, self.ranks)
+            yield Led(replace(loaded, model=model), cache, host)  # type: ignore[arg-type]
+        finally:
+            self.orders.send(End())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()

@@ -1,0 +1,263 @@
+"""The whole system in one process, without a socket: the gateway's application over the real
+tokenizer, the real media preparation, the real scheduler state and the real worker engine.
+
+So a checkpoint is proven through its endpoint in a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from baton.errors import BatonError
+from baton.net.discovery import StaticDirectory
+from baton.net.topology import (
+    FRONTEND,
+    MEDIA,
+    TOKENIZE,
+    Link,
+)
+from baton.protocol import (
+    Abort,
+    Decode,
+    Envelope,
+    Hello,
+    MediaInfo,
+    Message,
+    Prepare,
+    Stats,
+    Submit,
+    Text,
+    TokenizerInfo,
+    WorkerInfo,
+)
+from baton_gateway.app import create_app
+from baton_gateway.config import Config
+from baton_gateway.engine import Engine
+from baton_mm_preprocess.config import Config as MediaConfig
+from baton_mm_preprocess.model_info import read_model
+from baton_mm_preprocess.sandbox import process
+from baton_mm_preprocess.sandbox.process import Outcome
+from baton_mm_preprocess.service import prepare, refusal, setup_of
+from baton_scheduler.events import (
+    Aborted,
+    Arrived,
+    Clock,
+    Decision,
+    Dispatch,
+    Event,
+    Reply,
+    Settled,
+    Tick,
+    WorkerJoined,
+)
+from baton_scheduler.observability.stats import stats
+from baton_scheduler.options import Limits
+from baton_scheduler.state import State
+from baton_tokenizer.decode_states import Sequences
+from baton_tokenizer.service import Desk
+from baton_tokenizer.vocabulary.load import load
+from baton_worker.config import Config as WorkerConfig
+from baton_worker.engine.engine import Engine as WorkerEngine
+from tests.fakes.gateway_app import Site
+from tests.fakes.gateway_engine import FakeChannel, FakeServer
+
+GATEWAY, WORKER, EPOCH = "gateway", "worker", 1
+
+
+class RealTokenizer(FakeServer):
+    """The desk of the real tokenizer."""
+
+    service = "tokenizer"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        vocab = load(path)
+        self._info: TokenizerInfo = vocab.info(path.name)
+        self._desk = Desk(vocab, 4096)
+        self._sequences = Sequences(self._desk.alphabet, 256)
+
+    def hello(self) -> Hello:
+        return Hello("tokenizer", "tokenizer-1", self.incarnation, "0", tokenizer=self._info)
+
+    def serve(self, message: Message) -> None:
+        answer: Message | Text
+        if isinstance(message, Decode):
+            answer = self._sequences.decode(b"gateway", message)
+        else:
+            answer = self._desk.answer(message, Envelope())  # type: ignore[arg-type]
+        self.push(answer)
+
+
+class RealPreprocessor(FakeServer):
+    """The real preparation, without the processes around it."""
+
+    service = "mm-preprocess"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._model = read_model(path, path.name)
+        self._config = MediaConfig()
+
+    def hello(self) -> Hello:
+        info = MediaInfo(self._model.name, self._model.modalities)
+        return Hello(self.service, "mm-preprocess-1", self.incarnation, "0", media=info)
+
+    def serve(self, message: Message) -> None:
+        assert isinstance(message, Prepare)
+        try:
+            self.push(prepare(self._model, message, self._look))
+        except BatonError as error:
+            self.push(refusal(message, error))
+
+    def _look(self, url: str) -> Outcome:
+        assert self._model.images is not None
+        return process.prepare(url, setup_of(self._model.images, self._config))
+
+
+class RealScheduler(FakeServer):
+    """The state machine, with the real worker called in place of each dispatch."""
+
+    service = "scheduler"
+
+    def __init__(self, worker: WorkerEngine, name: str, limits: Limits) -> None:
+        super().__init__()
+        self.worker = worker
+        self._name, self._limits = name, limits
+        self.state = State(limits)
+        self.plans: list[Dispatch] = []
+        self.hold = False
+        """Take work and never run it."""
+        self._apply(WorkerJoined(WORKER, EPOCH, info_of(worker, name)))
+        self._stepping: asyncio.Task[None] | None = None
+
+    def restart(self) -> None:
+        """A new process: it knows neither its gateway nor what ran."""
+        super().restart()
+        self.plans.clear()
+        self.worker.reset()
+        self.state = State(self._limits)
+        self._apply(WorkerJoined(WORKER, EPOCH, info_of(self.worker, self._name)))
+
+    def stats(self) -> Stats:
+        return stats(self.state, incarnation=self.incarnation, uptime=1.0, dropped_frames=0)
+
+    def greeted(self) -> None:
+        self.push(self.stats())
+
+    def handle(self, message: Message, envelope: Envelope) -> None:
+        super().handle(message, envelope)
+        if not isinstance(message, (Hello, Submit, Abort)):
+            self.push(self.stats())
+
+    def serve(self, message: Message) -> None:
+        self._apply(Clock(time.monotonic()))
+        if isinstance(message, Submit):
+            self._apply(Arrived(GATEWAY, message))
+        elif isinstance(message, Abort):
+            self._apply(Aborted(GATEWAY, message.handles))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Run what is there, unless it is held."""
+        if not self.hold and (self._stepping is None or self._stepping.done()):
+            self._stepping = asyncio.get_running_loop().create_task(self._run())
+
+    def advance(self) -> None:
+        """Time passes: plans are made."""
+        self._apply(Tick(time.monotonic()))
+
+    def _apply(self, event: Event) -> None:
+        self._do(self.state.apply(event))
+
+    def _do(self, decisions: list[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Reply):
+                self.push(decision.message)
+            elif isinstance(decision, Dispatch):
+                self.plans.append(decision)
+
+    async def _run(self) -> None:
+        for _ in itertools.count():
+            await asyncio.sleep(0)
+            self.advance()
+            if not self.plans:
+                break
+            plan = self.plans.pop(0).message
+            for turn in range(plan.steps):
+                result = self.worker.step(plan, turn)
+                self._apply(Clock(time.monotonic()))
+                self._apply(Settled(WORKER, result))
+
+
+def info_of(worker: WorkerEngine, name: str) -> WorkerInfo:
+    """What the worker says of itself."""
+    resolved = worker.resolved
+    return WorkerInfo(
+        name,
+        resolved.num_pages,
+        resolved.page_size,
+        resolved.max_rows,
+        resolved.max_batch_tokens,
+        resolved.max_length,
+        resolved.vocab_size,
+        eos_ids=resolved.eos_ids,
+        pooling=resolved.pooling,
+        windows=resolved.groups.windows,
+    )
+
+
+class WholeEngine(Engine):
+    """The gateway's engine, connected to both."""
+
+    def __init__(self, config: Config, path: Path, worker: WorkerEngine, limits: Limits) -> None:
+        self.tokenizer = RealTokenizer(path)
+        self.preprocessor = RealPreprocessor(path)
+        self.scheduler = RealScheduler(worker, path.name, limits)
+        super().__init__(config, StaticDirectory(config), self._connect)
+
+    def _connect(self, link: Link, address: str, identity: bytes) -> FakeChannel:
+        servers: dict[Link, FakeServer] = {
+            TOKENIZE: self.tokenizer,
+            FRONTEND: self.scheduler,
+            MEDIA: self.preprocessor,
+        }
+        return FakeChannel(servers.get(link))
+
+
+class Whole(Site):
+    """Synchronous access to the whole system over one checkpoint."""
+
+    def __init__(
+        self, path: Path, *, worker: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
+        given = {"device": "cpu", "dtype": "float32", "threads": 1, "max_rows": 32}
+        config = WorkerConfig(model=str(path), **given | (worker or {}))
+        self.config = Config(patience=1.0, **settings)
+        self.model = path.name
+        self.worker = WorkerEngine.build(config)
+        limits = Limits()
+        self.engine = WholeEngine(self.config, path, self.worker, limits)  # type: ignore[assignment]
+        self.app = create_app(self.config, self.engine)
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+
+    def embed(self, given: Any, **fields: Any) -> Any:
+        """POST /v1/embeddings."""
+        return self.post("/v1/embeddings", {"model": self.model, "input": given} | fields)
+
+
+@contextmanager
+def whole(path: Path, **settings: Any) -> Iterator[Whole]:
+    """An open `Whole`."""
+    here = Whole(path, **settings)
+    here.open()
+    try:
+        yield here
+    finally:
+        here.close()

@@ -1,0 +1,174 @@
+"""What a key may use, by the minute, by the month and at once; in memory and in Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import fakeredis
+import pytest
+from redis.asyncio import ConnectionPool
+
+from baton.errors import RateLimited
+from baton_gateway.access.api_keys import Key, Limits
+from baton_gateway.access.rate_limits import (
+    Budget,
+    Limiter,
+    QuotaSpent,
+    TokensLimited,
+    duration,
+)
+
+
+def _key(name: str = "a", **limits: int) -> Key:
+    return Key(name, name, (), Limits(**limits))
+
+
+def run(check: Callable[[Limiter], Awaitable[None]], pool: ConnectionPool | None = None) -> None:
+    async def main() -> None:
+        limiter = Limiter(pool)
+        await check(limiter)
+        await limiter.close()
+
+    asyncio.run(main())
+
+
+@pytest.fixture(params=["memory", "redis"])
+def pool(request: pytest.FixtureRequest) -> Any:
+    if request.param == "memory":
+        return None
+    return fakeredis.FakeAsyncRedis().connection_pool
+
+
+def test_requests_per_minute(pool: Any) -> None:
+    async def check(limiter: Limiter) -> None:
+        budgets = [limiter.budget(_key(requests_per_minute=3)) for _ in range(4)]
+        for budget in budgets[:3]:
+            await budget.request()
+        with pytest.raises(RateLimited) as caught:
+            await budgets[3].request()
+        error = caught.value
+        assert (error.status, error.type, error.code) == (429, "requests", "rate_limit_exceeded")
+        assert error.retry_after is not None and 1 <= error.retry_after <= 60
+        assert "Limit 3, Used 3, Requested 1" in error.message
+        told = [b.headers["x-ratelimit-remaining-requests"] for b in budgets]
+        assert told == ["2", "1", "0", "0"]
+        assert {b.headers["x-ratelimit-limit-requests"] for b in budgets} == {"3"}
+        assert budgets[0].headers["x-ratelimit-reset-requests"] in {"1m0s", "60s", "59s"}
+        await limiter.budget(_key("b", requests_per_minute=3)).request()
+        await limiter.budget(_key("a")).request()
+
+    run(check, pool)
+
+
+def test_tokens_per_minute_of_prompts_and_answers(pool: Any) -> None:
+    """An answer is counted when its length is known, even beyond the limit."""
+
+    async def check(limiter: Limiter) -> None:
+        key = _key(requests_per_minute=100, tokens_per_minute=100)
+        first, second, third = (limiter.budget(key) for _ in range(3))
+        await first.request()
+        await first.spend(30)
+        await first.settle(30)
+        await second.spend(40)
+        assert second.headers["x-ratelimit-remaining-tokens"] == "0"
+        await second.settle(500)
+        with pytest.raises(TokensLimited) as caught:
+            await third.spend(1)
+        error = caught.value
+        assert (error.status, error.type, error.code) == (429, "tokens", "rate_limit_exceeded")
+        assert error.retry_after and "tokens per min (TPM)" in error.message
+
+    run(check, pool)
+
+
+def test_a_prompt_that_is_refused_costs_nothing(pool: Any) -> None:
+    async def check(limiter: Limiter) -> None:
+        key = _key(tokens_per_minute=100)
+        for _ in range(3):
+            with pytest.raises(TokensLimited):
+                await limiter.budget(key).spend(101)
+        await limiter.budget(key).spend(100)
+
+    run(check, pool)
+
+
+def test_a_spent_quota_is_not_to_be_tried_again(pool: Any) -> None:
+    async def check(limiter: Limiter) -> None:
+        budget = limiter.budget(_key(tokens_per_month=100))
+        await budget.spend(60)
+        await budget.settle(40)
+        with pytest.raises(QuotaSpent) as caught:
+            await budget.spend(1)
+        error = caught.value
+        assert (error.status, error.type, error.code) == (
+            429, "insufficient_quota", "insufficient_quota",
+        )  # fmt: skip
+        assert error.retry_after is None
+
+    run(check, pool)
+
+
+def test_choices_in_flight() -> None:
+    async def check(limiter: Limiter) -> None:
+        one, two = (limiter.budget(_key(concurrent_choices=4)) for _ in range(2))
+        one.enter(3)
+        with pytest.raises(RateLimited) as caught:
+            two.enter(2)
+        assert caught.value.retry_after == 1
+        two.leave()
+        two.enter(1)
+        one.leave()
+        one.leave()
+        limiter.budget(_key("b", concurrent_choices=4)).enter(4)
+        assert limiter.running == {"a": 1, "b": 4}
+        two.leave()
+        assert limiter.running == {"b": 4}
+
+    run(check)
+
+
+def test_without_limits_nothing_is_counted() -> None:
+    async def check(limiter: Limiter) -> None:
+        budget = Budget(Key(), limiter)
+        await budget.request()
+        await budget.spend(10**9)
+        await budget.settle(10**9)
+        assert not budget.headers
+
+    run(check)
+
+
+def test_two_gateways_count_together_in_redis_and_each_alone_without(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    key = _key(requests_per_minute=2)
+
+    async def main() -> None:
+        server = fakeredis.FakeServer()
+
+        def gateway() -> Limiter:
+            return Limiter(fakeredis.FakeAsyncRedis(server=server).connection_pool)
+
+        one, two = gateway(), gateway()
+        await one.budget(key).request()
+        await two.budget(key).request()
+        with pytest.raises(RateLimited):
+            await one.budget(key).request()
+        server.connected = False
+        await one.budget(key).request()
+        await one.budget(key).request()
+        with pytest.raises(RateLimited):
+            await one.budget(key).request()
+        assert "this gateway does" in caplog.text
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0ms"), (0.12, "120ms"), (1, "1s"), (59.2, "1m0s"), (360, "6m0s"), (90, "1m30s")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

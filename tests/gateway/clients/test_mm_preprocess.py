@@ -1,0 +1,72 @@
+"""Media parts to sequences."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from baton.errors import ServerFault
+from baton.net.topology import MEDIA
+from baton.protocol import Blob, MediaItem, Message, Prepare, Prepared
+from baton_gateway.clients.connection import Connection, Pool
+from baton_gateway.clients.mm_preprocess import PLACEHOLDER, Preprocessors
+from baton_gateway.generation.request import Encoding
+from tests.fakes.gateway_engine import FakeChannel, FakeServer
+from tests.gateway.clients.test_rpc import ME
+
+ITEM = MediaItem("image", "data:image/png;base64,aGk=", "messages[0].content[0].image_url")
+PIXELS = Blob("float32", (1, 1, 1), bytes(4))
+
+
+class Server(FakeServer):
+    service = "mm-preprocess"
+
+    def __init__(self, answer: Callable[[int], Prepared]) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def serve(self, message: Message) -> None:
+        assert isinstance(message, Prepare) and message.items == (ITEM,)
+        self.push(self._answer(message.id))
+
+
+class Listener:
+    preprocessors: Preprocessors
+
+    async def joined(self, connection: Connection) -> None:
+        """Nothing waits for it here."""
+
+    async def lost(self, connection: Connection) -> None:
+        self.preprocessors.lost(connection)
+
+    async def received(self, connection: Connection, message: Message) -> None:
+        assert isinstance(message, Prepared)
+        self.preprocessors.answer(message)
+
+
+async def encoded(server: Server) -> Encoding:
+    listener = Listener()
+    pool = Pool(MEDIA, ME, lambda link, name, me: FakeChannel(server), listener)
+    listener.preprocessors = Preprocessors(pool, 0.3)
+    await pool.follow(("a",))
+    try:
+        return await listener.preprocessors.encode(ITEM, "00-a-b-01")
+    finally:
+        await pool.close()
+
+
+def test_an_image_is_placeholders_and_their_tensor() -> None:
+    server = Server(lambda number: Prepared(number, (3,), (b"h",), (PIXELS,)))
+    found = asyncio.run(encoded(server))
+    assert found.ids.tolist() == [PLACEHOLDER] * 3 and found.ids.typecode == "i"
+    assert found.media == (PIXELS,) and found.second == 0
+    assert server.traces == ["00-a-b-01"]
+
+
+@pytest.mark.parametrize("answer", [(), ((3,), (b"h",)), ((3, 3), (b"h", b"h"), (PIXELS, PIXELS))])
+def test_an_answer_to_another_question(answer: tuple[tuple[object, ...], ...]) -> None:
+    fields = answer or ((), ())
+    with pytest.raises(ServerFault, match="not answered what it was asked"):
+        asyncio.run(encoded(Server(lambda number: Prepared(number, *fields))))  # type: ignore[arg-type]

@@ -1,0 +1,102 @@
+"""What a generation must satisfy before any worker sees it."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+
+from baton.errors import InvalidRequest, NotFound
+from baton.protocol import Sampling
+from baton.protocol.token_columns import derive_seed
+from baton_gateway.generation.admission import (
+    Facts,
+    check_ids,
+    check_model,
+    fit,
+    sampling_of,
+    too_long,
+)
+from baton_gateway.generation.request import Generation
+
+FACTS = Facts("m", max_length=10, vocab_size=100, eos_ids=(1, 2), media_ids=frozenset({50}))
+
+
+def _generation(**fields: Any) -> Generation:
+    given: dict[str, Any] = {"id": "r", "prompts": ((3,),), "sampling": Sampling(0), "seed": 5}
+    return Generation(**(given | {"param": "prompt"} | fields))
+
+
+def test_model() -> None:
+    check_model("m", FACTS)
+    for name in ("M", "m ", "", "other"):
+        with pytest.raises(NotFound) as caught:
+            check_model(name, FACTS)
+        assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompts": ((3, 100),)}, "prompt[1]"),
+        ({"prompts": ((3,), (3, -1))}, "prompt[1][1]"),
+        ({"prompts": ((3, 4, 50),)}, "prompt[2]"),
+        ({"sampling": Sampling(0, logit_bias={100: 1.0})}, "logit_bias"),
+        ({"sampling": Sampling(0, stop_ids=(-1,))}, "stop_token_ids"),
+    ],
+)
+def test_ids_outside_the_model(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check_ids(_generation(**fields), FACTS)
+    assert (caught.value.code, caught.value.param) == ("invalid_value", param)
+
+
+def test_ids_of_the_model() -> None:
+    sampling = Sampling(0, logit_bias={0: 1.0, 99: -1.0}, stop_ids=(99,))
+    check_ids(_generation(prompts=((0, 99),), sampling=sampling), FACTS)
+
+
+def test_endless_list_is_refused_before_its_ids_are_read() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check_ids(_generation(prompts=(tuple([-1]) * 11,)), FACTS)
+    assert caught.value.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("length", "max_tokens", "room"),
+    [(1, None, 9), (9, None, 1), (4, 6, 6), (9, 1, 1), (9, 0, 1), (1, 0, 1)],
+)
+def test_room(length: int, max_tokens: int | None, room: int) -> None:
+    prompt = array("i", [3] * length)
+    assert fit(_generation(max_tokens=max_tokens), prompt, FACTS) == room
+
+
+@pytest.mark.parametrize(("length", "max_tokens"), [(10, None), (10, 0), (4, 7), (1, 2**31 - 1)])
+def test_no_room(length: int, max_tokens: int | None) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        fit(_generation(max_tokens=max_tokens), array("i", [3] * length), FACTS)
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")
+
+
+def test_empty_prompt() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        fit(_generation(), array("i"), FACTS)
+    assert caught.value.code == "empty_string"
+
+
+def test_words_of_the_context_error() -> None:
+    assert "your prompt resulted in 10 tokens" in too_long(_generation(), 10, FACTS).message
+    assert "at least 11 tokens" in too_long(_generation(max_tokens=1), 11, FACTS).message
+    asked = too_long(_generation(max_tokens=7), 4, FACTS).message
+    assert "requested 11 tokens (4 in the prompt, 7 in the completion)" in asked
+
+
+@pytest.mark.parametrize(("ignore", "stops"), [(False, (1, 2, 7)), (True, (2, 7))])
+def test_sampling_of_a_choice(ignore: bool, stops: tuple[int, ...]) -> None:
+    generation = _generation(
+        sampling=Sampling(0, temperature=0.5, stop_ids=(2, 7)), ignore_eos=ignore
+    )
+    told = sampling_of(generation, 3, 6, FACTS)
+    assert (told.max_tokens, told.seed, told.temperature) == (6, derive_seed(5, 3), 0.5)
+    assert told.stop_ids == stops

@@ -1,0 +1,65 @@
+"""Messages that are to become vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from baton.errors import InvalidRequest
+from baton.protocol import MediaItem
+from baton_gateway.schemas.embedding_input import check_embeddable
+
+URL = "data:image/png;base64,aGk="
+IMAGE = {"type": "image_url", "image_url": {"url": URL, "detail": "low"}}
+TEXT = {"type": "text", "text": "a"}
+
+
+def user(*parts: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(parts)}
+
+
+def test_an_image_by_itself() -> None:
+    found = check_embeddable([user(IMAGE)])
+    assert found == MediaItem("image", URL, "messages[0].content[0].image_url")
+
+
+def test_text_is_a_conversation() -> None:
+    system = {"role": "developer", "content": "b"}
+    assert check_embeddable([system, user(TEXT)]) == [system | {"role": "system"}, user(TEXT)]
+
+
+def image(value: Any) -> list[dict[str, Any]]:
+    return [user({"type": "image_url", "image_url": value})]
+
+
+@pytest.mark.parametrize(
+    ("messages", "code", "param"),
+    [
+        ([user(IMAGE, TEXT)], "unsupported_value", "messages"),
+        ([user(IMAGE, IMAGE)], "unsupported_value", "messages"),
+        ([user(*[IMAGE] * 1000)], "unsupported_value", "messages"),
+        ([{"role": "system", "content": "a"}, user(IMAGE)], "unsupported_value", "messages"),
+        ([user({"type": "image_url"})], "missing_required_parameter", "image_url"),
+        (image(URL), "invalid_type", "image_url"),
+        (image(None), "invalid_type", "image_url"),
+        (image({}), "missing_required_parameter", "image_url.url"),
+        (image({"url": None}), "invalid_type", "image_url.url"),
+        (image({"url": 5}), "invalid_type", "image_url.url"),
+        (image({"url": "data:\u00e9"}), "invalid_image_url", "image_url"),
+        (image({"url": "\ud800"}), "invalid_image_url", "image_url"),
+        ([user({"type": "input_audio", "input_audio": {}})], "unsupported_value", "messages"),
+        ([user({"type": "hologram"})], "invalid_value", "type"),
+        ([user("a")], "invalid_type", "messages[0].content[0]"),
+        ([5], "invalid_type", "messages[0]"),
+        ([], "empty_array", "messages"),
+        ({}, "invalid_type", "messages"),
+        ("hi", "invalid_type", "messages"),
+    ],
+)
+def test_what_is_refused(messages: Any, code: str | None, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check_embeddable(messages)
+    error = caught.value
+    assert (error.status, error.code) == (400, code) and error.param is not None
+    assert error.param == param or error.param == f"messages[0].content[0].{param}"

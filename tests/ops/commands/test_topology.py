@@ -1,0 +1,13 @@
+"""`baton topology` prints the diagram that ARCHITECTURE.md holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from baton.net.topology import mermaid
+from baton_ops.commands import topology
+
+
+def test_the_diagram_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    topology.main()
+    assert capsys.readouterr().out == mermaid()

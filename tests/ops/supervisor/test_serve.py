@@ -1,0 +1,308 @@
+"""Flags of `baton serve`, what it hands to the services, and what it refuses before starting."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from baton.errors import BatonError, SettingsError
+from baton.settings import SERVICES, Settings, config_classes
+from baton_ops.supervisor.serve import (
+    Address,
+    Serve,
+    Startup,
+    ask,
+    commands,
+    example,
+    group,
+    listening,
+    patience,
+    run_directory,
+    serve_config,
+    spares,
+    variables,
+    workers,
+)
+from baton_ops.supervisor.supervisor import Patience
+
+RUN = Path("/run/baton")
+
+
+def load(*argv: str) -> Serve:
+    return serve_config().load(argv)
+
+
+def test_every_setting_of_every_service_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        load("--help")
+    text = capsys.readouterr().out
+    for service, cls in config_classes().items():
+        for name in set(cls.model_fields) - set(Settings.model_fields):
+            assert f"--{service}.{name.replace('_', '-')}" in text
+    assert "[MODEL]" in text
+
+
+def test_flags_become_variables_of_the_services() -> None:
+    config = load("some/model", "--worker.max-rows", "8", "--no-gateway.metrics", "--port", "0")
+    given = variables(config)
+    assert given == {
+        "BATON_MODEL": "some/model",
+        "BATON_WORKER_MAX_ROWS": "8",
+        "BATON_GATEWAY_METRICS": "False",
+        "BATON_GATEWAY_PORT": "0",
+    }
+
+
+def test_a_short_flag_and_the_one_it_is_short_for_may_not_disagree() -> None:
+    assert variables(load("--port", "1", "--gateway.port", "1"))["BATON_GATEWAY_PORT"] == "1"
+    with pytest.raises(SettingsError, match=r"--port 0 is short for --gateway\.port, which is 9:"):
+        variables(load("--port", "0", "--gateway.port", "9"))
+
+
+@pytest.mark.parametrize("flag", ["--tensor-parallel", "--tensor-parallel-size"])
+def test_ranks_have_a_short_flag_and_the_one_of_vllm(flag: str) -> None:
+    config = serve_config().load(["m.gguf", flag, "2"])
+    assert variables(config)["BATON_WORKER_TENSOR_PARALLEL"] == "2"
+    assert "BATON_WORKER_TENSOR_PARALLEL" not in variables(serve_config().load(["m.gguf"]))
+
+
+@pytest.mark.row("F14.10")
+@pytest.mark.parametrize("flag", ["--decode-context-parallel", "--decode-context-parallel-size"])
+def test_ranks_that_share_keys_have_a_short_flag_and_the_one_of_vllm(flag: str) -> None:
+    config = serve_config().load(["m.gguf", "--tensor-parallel", "2", flag, "2"])
+    assert variables(config)["BATON_WORKER_DECODE_CONTEXT_PARALLEL"] == "2"
+    given = variables(serve_config().load(["m.gguf"]))
+    assert "BATON_WORKER_DECODE_CONTEXT_PARALLEL" not in given
+
+
+def test_a_service_reads_back_what_was_handed_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = variables(load("--mm-preprocess.bind", "tcp://127.0.0.1:1", "--no-gateway.metrics"))
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    classes = config_classes()
+    assert getattr(classes["mm-preprocess"].load(), "bind") == "tcp://127.0.0.1:1"  # noqa: B009
+    assert getattr(classes["gateway"].load(), "metrics") is False  # noqa: B009
+
+
+def test_the_environment_reaches_the_services_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATON_WORKER_MAX_ROWS", "16")
+    monkeypatch.setenv("BATON_LOG_LEVEL", "debug")
+    assert variables(load()) == {"BATON_LOG_LEVEL": "debug"}
+
+
+def test_a_bad_value_of_a_service_is_refused_by_its_flag() -> None:
+    with pytest.raises(SettingsError, match=r"--worker\.max-rows: .*greater than or equal to 1"):
+        load("--worker.max-rows", "0")
+
+
+def test_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATON_WORKER_MAX_ROW", "16")
+    with pytest.raises(SettingsError, match="Did you mean BATON_WORKER_MAX_ROWS"):
+        load()
+
+
+def test_a_port_in_use_is_refused_before_anything_starts() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"Cannot listen on 127.0.0.1 port {port}"):
+            listening({"BATON_GATEWAY_PORT": str(port)})
+
+
+def test_port_zero_becomes_a_fixed_port() -> None:
+    address = listening({"BATON_GATEWAY_PORT": "0"})
+    assert address.host == "127.0.0.1" and address.port > 0
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::", "http://[::1]:80"),
+    ],
+)
+def test_the_url_can_be_opened_on_this_machine(host: str, url: str) -> None:
+    assert Address(host, 80).url() == url
+
+
+def test_a_key_is_used_and_not_shown() -> None:
+    address = listening({"BATON_GATEWAY_PORT": "0", "BATON_GATEWAY_API_KEYS": "secret, other"})
+    assert address.key == "secret"
+    assert "secret" not in example(load(), address)
+    assert "Bearer YOUR_KEY" in example(load(), address)
+    assert "/v1/embeddings" in example(load(), address, "embed")
+
+
+@pytest.mark.parametrize("port", ["eighty", "-1", "99999"])
+def test_a_port_that_is_none_is_refused(port: str) -> None:
+    with pytest.raises(SettingsError):
+        listening({"BATON_GATEWAY_PORT": port})
+
+
+def test_the_run_directory_is_private_short_and_removed() -> None:
+    with run_directory(load()) as one, run_directory(load()) as other:
+        assert one != other
+        assert stat.S_IMODE(one.stat().st_mode) == 0o700
+    assert not one.exists()
+
+
+def test_a_given_run_directory_stays(tmp_path: Path) -> None:
+    with run_directory(load("--run-dir", str(tmp_path / "run"))) as folder:
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert folder.is_dir()
+
+
+def test_one_command_per_service() -> None:
+    assert set(commands(load(), RUN)) == set(SERVICES)
+
+
+def test_each_of_several_gateways_and_tokenizers_has_a_spare_that_starts_as_it_does() -> None:
+    config = load("--gateways", "2", "--tokenizers", "2")
+    started, kept = commands(config, RUN), spares(config, RUN)
+    several = {"gateway-1", "gateway-2", "tokenizer-1", "tokenizer-2"}
+    assert several | {"scheduler"} == set(kept) < set(started)
+    for name, command in kept.items():
+        assert [part for part in command if part != "--spare"] == started[name]
+    assert set(spares(load(), RUN)) == {"gateway", "tokenizer", "scheduler"}
+    assert spares(load("--no-spares"), RUN) == {}
+
+
+def test_only_workers_may_do_nothing_for_ever() -> None:
+    config = load("--gateways", "2", "--stopped-seconds", "0.7", "--hung-seconds", "20")
+    patient = patience(config)
+    assert set(patient) == set(commands(config, RUN)) - {"worker"}
+    assert set(patient.values()) == {Patience(stopped=0.7, hung=20.0)}
+    unasked = patience(load("--stopped-seconds", "0", "--hung-seconds", "0"))
+    assert set(unasked.values()) == {Patience()}
+
+
+@pytest.mark.parametrize("flag", ["--data-parallel", "--data-parallel-size", "--workers"])
+def test_replicas_are_workers(flag: str) -> None:
+    assert list(workers(load(flag, "3"))) == ["worker-1", "worker-2", "worker-3"]
+
+
+def test_one_number_has_one_name() -> None:
+    with pytest.raises(SettingsError, match="--workers and --data-parallel"):
+        workers(load("--workers", "2", "--data-parallel", "2"))
+
+
+@pytest.mark.parametrize("flag", ["--enable-expert-parallel", "--worker.enable-expert-parallel"])
+def test_workers_that_share_experts_know_their_ranks(flag: str) -> None:
+    config = load("--data-parallel", "2", flag)
+    assert group(config) == 2
+    assert variables(config)["BATON_WORKER_ENABLE_EXPERT_PARALLEL"] == "True"
+    for rank in range(2):
+        command = commands(config, RUN)[f"worker-{rank + 1}"]
+        assert command[-4:] == ["--data-parallel", "2", "--data-parallel-rank", str(rank)]
+    with pytest.raises(SettingsError, match="one group of all workers: leave out --prefill"):
+        commands(load("--data-parallel", "2", "--prefill", "1", flag), RUN)
+
+
+@pytest.mark.parametrize("flags", [("--workers", "2"), ("--data-parallel", "1"), ()])
+def test_other_workers_have_no_group(flags: tuple[str, ...]) -> None:
+    config = load("--tensor-parallel", "2", "--enable-expert-parallel", *flags)
+    assert group(config) == 1
+    assert not [c for c in commands(config, RUN).values() if "--data-parallel-rank" in c]
+
+
+def test_workers_of_roles_share_the_machine() -> None:
+    started = commands(load("--prefill", "1", "--decode", "2"), RUN)
+    crew = {name: command for name, command in started.items() if "worker" in command}
+    assert set(crew) == {"prefill-1", "decode-1", "decode-2"}
+    assert crew["decode-2"][4:8] == ["--name", "decode-2", "--role", "decode"]
+    assert crew["prefill-1"][-4::2] == ["--threads", "--memory-share"]
+
+
+def test_what_is_given_is_not_shared_out() -> None:
+    given = ("--worker.threads", "3", "--worker.memory-share", "0.2")
+    for name, command in commands(load("--workers", "2", *given), RUN).items():
+        assert "--threads" not in command and "--memory-share" not in command, name
+
+
+def test_no_worker_at_all_is_refused() -> None:
+    with pytest.raises(SettingsError, match="--workers 1"):
+        commands(load("--workers", "0"), RUN)
+
+
+class Page(BaseHTTPRequestHandler):
+    """A gateway that becomes ready at the third question."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        ready = self.path == "/fleet" or type(self).asked > 2
+        workers = [
+            {
+                "role": "both",
+                "device": "cpu",
+                "dtype": "bfloat16",
+                "weight_bytes": 2**20,
+                "kv_bytes": 2**21,
+            }
+        ]
+        body = json.dumps({"reasons": ["no worker"], "workers": workers}).encode()
+        self.send_response(200 if ready else 503)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep the test output clean."""
+
+
+@pytest.fixture
+def gateway() -> Iterator[int]:
+    Page.asked = 0
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_a_gateway_that_does_not_answer_is_status_zero() -> None:
+    assert ask(listening({"BATON_GATEWAY_PORT": "0"}), "/health") == (0, {})
+
+
+def test_startup_waits_until_the_gateway_is_ready(
+    gateway: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton_ops.supervisor.serve._PROBE_SECONDS", 0.0)
+    startup = Startup(load(), Address("127.0.0.1", gateway))
+    assert [startup.tick(0) for _ in range(4)] == [False, False, True, False]
+
+
+def test_startup_gives_up(gateway: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton_ops.supervisor.serve._PROBE_SECONDS", 0.0)
+    with pytest.raises(BatonError, match="not ready"):
+        Startup(load("--start-seconds", "0.000001"), Address("127.0.0.1", gateway)).tick(0)
+    with pytest.raises(BatonError, match="6 restarts"):
+        Startup(load(), Address("127.0.0.1", gateway)).tick(6)
+
+
+def test_the_banner_says_all_that_a_user_needs(gateway: int) -> None:
+    out = StringIO()
+    Startup(load("org/tiny"), Address("127.0.0.1", gateway)).celebrate(Console(file=out, width=60))
+    text = out.getvalue()
+    for part in (
+        f"http://127.0.0.1:{gateway}",
+        "org/tiny",
+        "cpu, bfloat16",
+        "weights 1 MiB",
+        f"curl http://127.0.0.1:{gateway}/v1/chat/completions",
+    ):
+        assert part in text

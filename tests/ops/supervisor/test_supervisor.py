@@ -1,0 +1,277 @@
+"""Supervision of toy processes: death, restart, hopeless exits, drain in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from baton_ops.supervisor.supervisor import (
+    FIRST_DELAY,
+    HEALTHY_SECONDS,
+    LONGEST_DELAY,
+    TICK_SECONDS,
+    Backoff,
+    Patience,
+    Supervisor,
+    describe,
+)
+from tests.fakes.supervisor_loop import tick_until
+
+SLEEP = "import time; time.sleep(600)"
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-S", "-c", code]
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Supervisor]]:
+    made: list[Supervisor] = []
+
+    def build(drain_seconds: float = 5.0, **codes: str) -> Supervisor:
+        commands = {name: python(code) for name, code in codes.items()}
+        made.append(Supervisor(commands, os.environ, drain_seconds))
+        return made[-1]
+
+    yield build
+    for supervisor in made:
+        supervisor.kill()
+
+
+def pid(supervisor: Supervisor, service: str) -> int:
+    process = supervisor.children[service].process
+    return process.pid if process is not None else 0
+
+
+def alive(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_backoff_begins_with_none_doubles_up_to_a_bound_and_forgets_after_good_health() -> None:
+    backoff = Backoff()
+    pauses = [backoff.after(lived=0.1) for _ in range(9)]
+    assert pauses[:4] == [0.0, FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY]
+    assert pauses[-1] == LONGEST_DELAY
+    assert backoff.after(lived=HEALTHY_SECONDS) == 0.0
+
+
+def test_ends_are_described_in_words() -> None:
+    assert describe(-signal.SIGKILL) == "was killed by SIGKILL"
+    assert describe(70) == "ended with exit code 70"
+
+
+def test_a_killed_child_is_reported_in_one_line_and_restarted(
+    make: Callable[..., Supervisor], caplog: pytest.LogCaptureFixture
+) -> None:
+    supervisor = make(gateway=SLEEP, worker=SLEEP)
+    supervisor.start()
+    before, other = pid(supervisor, "worker"), pid(supervisor, "gateway")
+    os.kill(before, signal.SIGKILL)
+    tick_until(supervisor, lambda: pid(supervisor, "worker") not in {0, before})
+    assert pid(supervisor, "gateway") == other
+    assert supervisor.children["worker"].restarts == supervisor.restarts() == 1
+    lines = [r.getMessage() for r in caplog.records]
+    assert lines == [f"worker[{before}] was killed by SIGKILL: restarting at once"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_stopped_child_is_killed_where_nobody_may_wait_and_left_where_one_may(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    commands = {"gateway": python(SLEEP), "worker": python(SLEEP)}
+    patience = {"gateway": Patience(stopped=0.1)}
+    supervisor = Supervisor(commands, os.environ, 5.0, patience=patience)
+    try:
+        supervisor.start()
+        gateway, worker = pid(supervisor, "gateway"), pid(supervisor, "worker")
+        for number in (gateway, worker):
+            os.kill(number, signal.SIGSTOP)
+        tick_until(supervisor, lambda: pid(supervisor, "gateway") not in {0, gateway})
+        assert not alive(gateway)
+        assert pid(supervisor, "worker") == worker
+    finally:
+        supervisor.kill()
+    lines = [r.getMessage() for r in caplog.records]
+    assert lines[0] == f"gateway[{gateway}] is stopped: killing it"
+    assert lines[-1].startswith(f"gateway[{gateway}] was killed by SIGKILL: restarting")
+
+
+BEATING = (
+    "import os, socket, time\n"
+    "from baton.process.watchdog import pulse\n"
+    "pulse.attach(socket.socket(fileno=os.dup(0)))\n"
+    "for _ in range(3): pulse.beat(); time.sleep(0.3)\n"
+)
+"""A service whose loop turns for a second; what it does then follows."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("then", ["while True: pass", "time.sleep(600)"], ids=["loops", "sleeps"])
+def test_a_child_whose_loop_stands_still_is_killed_and_replaced(
+    caplog: pytest.LogCaptureFixture, then: str
+) -> None:
+    commands = {
+        "gateway": [sys.executable, "-c", BEATING + then],
+        "tokenizer": [sys.executable, "-c", BEATING + "while True: pulse.beat(); time.sleep(0.05)"],
+        "scheduler": python(SLEEP),
+    }
+    patience = dict.fromkeys(commands, Patience(hung=1.0))
+    supervisor = Supervisor(commands, os.environ, 5.0, patience=patience)
+    try:
+        supervisor.start()
+        before = {name: pid(supervisor, name) for name in commands}
+        tick_until(supervisor, lambda: pid(supervisor, "gateway") not in {0, before["gateway"]})
+        assert not alive(before["gateway"])
+        assert pid(supervisor, "tokenizer") == before["tokenizer"], "its loop turns"
+        assert pid(supervisor, "scheduler") == before["scheduler"], "it has never begun to turn"
+    finally:
+        supervisor.kill()
+    lines = [r.getMessage() for r in caplog.records]
+    gone = f"gateway[{before['gateway']}]"
+    assert lines[0] == f"{gone} hangs: its main loop does not turn: killing it"
+    assert lines[1].startswith(f"{gone} was killed by SIGKILL: restarting")
+
+
+WAITING = "import sys, time; sys.stdin.buffer.read(1); time.sleep(600)"
+"""A spare that begins when it is called. Of it one can tell: it has read its byte."""
+
+
+@pytest.fixture
+def spared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Supervisor]]:
+    """A supervisor whose one child has a spare that runs some code, as soon as may be."""
+    monkeypatch.setattr("baton_ops.supervisor.supervisor.SPARE_SECONDS", 0.0)
+    monkeypatch.setattr("baton_ops.supervisor.supervisor.FIRST_SPARE_SECONDS", 0.0)
+    made: list[Supervisor] = []
+
+    def build(code: str) -> Supervisor:
+        commands, spares = {"gateway": python(SLEEP)}, {"gateway": python(code)}
+        made.append(Supervisor(commands, os.environ, 5.0, spares))
+        made[-1].start()
+        return made[-1]
+
+    yield build
+    for supervisor in made:
+        supervisor.kill()
+
+
+def children() -> set[int]:
+    """Processes of this one that have not ended."""
+    mine = Path("/proc/self/task").glob("*/children")
+    found = {int(number) for path in mine for number in path.read_text().split()}
+    return {n for n in found if Path(f"/proc/{n}/stat").read_text().split()[2] != "Z"}
+
+
+def test_a_spare_takes_over_and_gets_a_successor(spared: Callable[[str], Supervisor]) -> None:
+    others = children()
+    supervisor = spared(WAITING)
+    first = pid(supervisor, "gateway")
+    tick_until(supervisor, lambda: len(children() - others) == 2)
+    (spare,) = children() - others - {first}
+    os.kill(first, signal.SIGKILL)
+    tick_until(supervisor, lambda: pid(supervisor, "gateway") == spare)
+    assert supervisor.restarts() == 1
+    tick_until(supervisor, lambda: len(children() - others) == 2)
+    supervisor.kill()
+    assert children() <= others
+
+
+def test_a_spare_that_cannot_load_is_no_loss(spared: Callable[[str], Supervisor]) -> None:
+    supervisor = spared("import sys; sys.exit(2)")
+    first = pid(supervisor, "gateway")
+    for _ in range(10):
+        supervisor.tick()
+        time.sleep(TICK_SECONDS)
+    assert supervisor.verdict is None
+    os.kill(first, signal.SIGKILL)
+    tick_until(supervisor, lambda: pid(supervisor, "gateway") not in {0, first})
+    assert alive(pid(supervisor, "gateway"))
+
+
+def test_a_spare_does_not_outlive_a_drain(spared: Callable[[str], Supervisor]) -> None:
+    others = children()
+    supervisor = spared(WAITING)
+    tick_until(supervisor, lambda: len(children() - others) == 2)
+    supervisor.drain()
+    assert children() <= others
+
+
+@pytest.mark.parametrize("code", [2, 3])
+def test_an_exit_that_no_restart_can_help_is_the_verdict(
+    make: Callable[..., Supervisor], code: int
+) -> None:
+    supervisor = make(gateway=SLEEP, worker=f"import sys; sys.exit({code})")
+    supervisor.start()
+    tick_until(supervisor, lambda: supervisor.verdict is not None)
+    assert supervisor.verdict == ("worker", code)
+    supervisor.tick()
+    assert pid(supervisor, "worker") == 0
+
+
+def test_drain_ends_the_gateway_before_the_others(
+    make: Callable[..., Supervisor], tmp_path: Path
+) -> None:
+    log = tmp_path / "order"
+    on_term = (
+        "import signal, sys, time\n"
+        "def leave(*_):\n"
+        f"    open({str(log)!r}, 'a').write(NAME + '\\n'); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, leave)\n"
+        f"open({str(log)!r} + '.' + NAME, 'w')\n"
+        "while True: time.sleep(0.05)"  # A signal just before one long sleep would not end it.
+    )
+    supervisor = make(worker=f"NAME = 'worker'\n{on_term}", gateway=f"NAME = 'gateway'\n{on_term}")
+    supervisor.start()
+    tick_until(supervisor, lambda: len(list(tmp_path.glob("order.*"))) == 2)
+    supervisor.drain()
+    assert log.read_text().split() == ["gateway", "worker"]
+    assert supervisor.restarts() == 0
+
+
+def test_a_worker_that_dies_while_the_gateway_drains_is_restarted(
+    make: Callable[..., Supervisor], tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    slow = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1.5), sys.exit(0)))\n"
+        f"open({str(ready)!r}, 'w')\n"
+        "time.sleep(600)"
+    )
+    dying = f"import os, sys, time\nwhile not os.path.exists({str(ready)!r}): time.sleep(0.01)\n"
+    supervisor = make(gateway=slow, worker=f"{dying}time.sleep(0.3); sys.exit(70)")
+    supervisor.start()
+    while not ready.exists():
+        time.sleep(0.01)
+    supervisor.drain()
+    assert supervisor.children["worker"].restarts >= 1
+
+
+def test_a_child_that_will_not_leave_is_killed(
+    make: Callable[..., Supervisor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton_ops.supervisor.supervisor.LEAVE_SECONDS", 0.3)
+    supervisor = make(drain_seconds=0.1, gateway=STUBBORN)
+    supervisor.start()
+    number = pid(supervisor, "gateway")
+    time.sleep(0.3)
+    supervisor.drain()
+    assert not alive(number)
+
+
+def test_kill_ends_all_at_once(make: Callable[..., Supervisor]) -> None:
+    supervisor = make(gateway=STUBBORN, worker=STUBBORN)
+    supervisor.start()
+    numbers = [pid(supervisor, "gateway"), pid(supervisor, "worker")]
+    supervisor.kill()
+    assert not any(alive(n) for n in numbers)

@@ -1,0 +1,152 @@
+"""The recorded load under another order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from baton.errors import SettingsError
+from baton.protocol import Sampling
+from baton.protocol.token_columns import pack
+from baton_scheduler.options import Limits
+from baton_scheduler.replay import simulator
+from baton_scheduler.replay.recorder import load
+from baton_scheduler.replay.simulator import Simulation, compare, learn
+from tests.fakes.hash_worker import expected_tokens, token, worker_info
+from tests.support.scheduler_world import Recorded
+
+
+def flood(path: Path, **limits: object) -> Recorded:
+    """30 requests of one tenant, then 4 of another, and a loss of the worker in between."""
+    world = Recorded(path, Limits(max_batch_tokens=32, **limits))  # type: ignore[arg-type]
+    world.join("w", worker_info(num_pages=30, page_size=4, max_rows=4)).engine.duration_us = 10_000
+    for number in range(30):
+        stop = token(pack([number] * 8), number, 6)
+        sampling = Sampling(12, seed=number, stop_ids=(stop,) if number % 2 else ())
+        world.submit([number] * 8, sampling, tenant="flood")
+    for number in range(4):
+        world.round()
+        world.submit([number] * 8, Sampling(4, seed=number), tenant="calm")
+    world.lose_worker()
+    world.join("w", worker_info(num_pages=30, page_size=4, max_rows=4)).engine.duration_us = 10_000
+    world.finish()
+    world.recorder.close()
+    return world
+
+
+def test_the_script_is_what_was_answered(tmp_path: Path) -> None:
+    world = flood(tmp_path / "run")
+    script = learn(*load(tmp_path / "run"))
+    requests = list(world.requests.values())
+    assert script.logs == [request.tokens for request in requests]
+    assert script.ended == {n for n, request in enumerate(requests) if request.end == "stop"}
+    assert len(script.ended) == 15
+
+
+@pytest.mark.row("F13.03")
+@pytest.mark.parametrize("order", ["fcfs", "priority", "fair"])
+def test_the_simulation_answers_everything_under_every_order(tmp_path: Path, order: str) -> None:
+    world = flood(tmp_path / "run", order=order)
+    limits, events = load(tmp_path / "run")
+    simulation = Simulation(limits, learn(limits, events))
+    waits = simulation.run()
+    assert len(waits) == len(world.requests) == 34
+    assert simulation._state.idle
+    tokens = sum(len(expected_tokens(r.prompt, r.sampling)[0]) for r in world.requests.values())
+    assert simulation._state.counters.tokens == tokens
+
+
+def test_fair_shares_help_whom_a_flood_holds_up(tmp_path: Path) -> None:
+    flood(tmp_path / "run")
+    found = compare(tmp_path / "run", order="fair")
+    calm, flooding = found.changes
+    assert found.names == ("fcfs, cost", "fair, cost")
+    assert (calm.tenant, calm.requests) == ("calm", 4)
+    assert (flooding.tenant, flooding.requests) == ("flood", 30)
+    assert calm.after < calm.before / 2 and flooding.after > flooding.before
+
+
+def test_the_same_order_changes_nothing(tmp_path: Path) -> None:
+    flood(tmp_path / "run")
+    found = compare(tmp_path / "run")
+    assert all(change.before == change.after > 0 for change in found.changes)
+    assert found.figures[0] == found.figures[1]
+
+
+def turns(path: Path, *workers: tuple[str, str]) -> Recorded:
+    """Six conversations of three turns, of which only the first tokens differ."""
+    world = Recorded(path, Limits(max_batch_tokens=64, local_prefill=0))
+    for name, role in workers:
+        info = worker_info(page_size=4, role=role, pages_address=name)
+        world.join(name, info).engine.duration_us = 10_000
+    prompts = [[number, *range(40)] for number in range(6)]
+    for _ in range(3):
+        requests = [world.submit(prompt, Sampling(6)) for prompt in prompts]
+        world.finish()
+        prompts = [r.prompt + r.tokens + [7, 8, 9] for r in requests]
+    world.recorder.close()
+    return world
+
+
+def test_in_turn_finds_less_than_where_the_prefix_is(tmp_path: Path) -> None:
+    turns(tmp_path / "run", ("a", "both"), ("b", "both"), ("c", "both"), ("d", "both"))
+    found = compare(tmp_path / "run", placement="round-robin")
+    assert found.names == ("fcfs, cost", "fcfs, round-robin")
+    by_cost, in_turn = found.figures
+    assert by_cost.hits > in_turn.hits and by_cost.moved == in_turn.moved == 0
+    assert by_cost.mean <= in_turn.mean and by_cost.p95 >= by_cost.mean
+
+
+def test_keys_take_the_time_that_they_took(tmp_path: Path) -> None:
+    world = turns(tmp_path / "run", ("p", "prefill"), ("d", "decode"))
+    assert world.state.moves.moved_tokens > 6 * 40
+    limits, events = load(tmp_path / "run")
+    script = learn(limits, events)
+    assert script.pull == pytest.approx((1e-6, 0.0))  # Nobody has measured here.
+    slow, quick = replace(script, pull=(5.0, 0.0)), Simulation(limits, script)
+    late = Simulation(limits, slow)
+    quick.run()
+    late.run()
+    assert quick.figures().moved > late.figures().moved > 0
+    assert late._state.now > quick._state.now
+    assert late._state.placement.links.seconds("p", "d", 1) > 0
+
+
+def test_one_that_was_aborted_in_mid_answer_ends_there(tmp_path: Path) -> None:
+    world = Recorded(tmp_path / "run", Limits())
+    world.join("w", worker_info(max_rows=1)).engine.duration_us = 10_000
+    world.submit([1], Sampling(100))
+    world.submit([2], Sampling(100))
+    for _ in range(5):
+        world.round()
+    world.abort("g", 1)
+    world.abort("g", 2)
+    world.recorder.close()
+    limits, events = load(tmp_path / "run")
+    script = learn(limits, events)
+    assert script.ended == {0} and len(script.logs[0]) == 5 and script.logs[1] == []
+    assert set(Simulation(limits, script).run()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("steps", "model"),
+    [
+        ([(10, 1000), (20, 1500), (40, 2500)], (5e-4, 5e-5)),
+        ([(8, 700), (8, 900)], (8e-4, 0.0)),
+        ([(1, 900), (2, 800)], (8.5e-4, 0.0)),
+    ],
+)
+def test_a_step_is_a_constant_and_so_much_per_token(
+    steps: list[tuple[int, int]], model: tuple[float, float]
+) -> None:
+    assert simulator._fit(steps) == pytest.approx(model)
+
+
+def test_without_a_step_there_is_nothing_to_learn_from(tmp_path: Path) -> None:
+    world = Recorded(tmp_path / "run", Limits())
+    world.tick()
+    world.recorder.close()
+    with pytest.raises(SettingsError, match="No step"):
+        compare(tmp_path / "run", order="fair")

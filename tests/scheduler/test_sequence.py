@@ -1,0 +1,81 @@
+"""The life cycle of a sequence."""
+
+from __future__ import annotations
+
+import pytest
+
+from baton.protocol import Sampling, Submit
+from baton.protocol.token_columns import pack, unpack
+from baton_scheduler.queueing.queue import fcfs
+from baton_scheduler.sequence import Sequence, sequence
+
+
+def arrive(sampling: Sampling | None = None, log: bytes = b"", tokens: bytes = b"") -> Sequence:
+    submit = Submit(7, "r", tokens or pack([1, 2, 3]), sampling or Sampling(4), log=log)
+    return sequence("g", submit, "trace", 1, 0.0, fcfs)
+
+
+def test_it_goes_out_and_back_and_ends_once() -> None:
+    one = arrive()
+    one.place("w", 3)
+    assert (one.worker, one.slot) == ("w", 3)
+    one.leave()
+    one.end()
+    with pytest.raises(AssertionError):
+        one.end()
+
+
+def test_it_cannot_be_in_two_places() -> None:
+    one = arrive()
+    one.place("w", 0)
+    with pytest.raises(AssertionError):
+        one.place("v", 0)
+
+
+def test_it_cannot_end_while_a_worker_holds_it() -> None:
+    one = arrive()
+    one.place("w", 0)
+    with pytest.raises(AssertionError):
+        one.end()
+
+
+@pytest.mark.row("F13.05")
+def test_its_entry_carries_prompt_and_log() -> None:
+    one = arrive(log=pack([8, 9]))
+    one.place("w", 5)
+    entry = one.entry()
+    assert unpack(entry.tokens).tolist() == [1, 2, 3, 8, 9]
+    assert (entry.slot, entry.num_prompt, entry.trace) == (5, 3, "trace")
+
+
+def test_a_prompt_is_scored_once() -> None:
+    assert arrive(Sampling(4, prompt_logprobs=2)).entry().sampling.prompt_logprobs == 2
+    continued = arrive(Sampling(4, prompt_logprobs=2), log=pack([8]))
+    assert continued.entry().sampling.prompt_logprobs == -1
+
+
+@pytest.mark.parametrize(
+    ("sampling", "log", "complete"),
+    [
+        (Sampling(2), b"", False),
+        (Sampling(2), pack([1, 2]), True),
+        (Sampling(0), b"", True),
+        (Sampling(0, prompt_logprobs=1), b"", False),
+    ],
+)
+def test_it_knows_when_nothing_is_left_to_compute(
+    sampling: Sampling, log: bytes, complete: bool
+) -> None:
+    assert arrive(sampling, log).complete is complete
+
+
+def test_a_torn_column_is_refused() -> None:
+    with pytest.raises(ValueError, match="multiple"):
+        arrive(tokens=b"12345")
+
+
+@pytest.mark.parametrize(("handle", "max_tokens"), [(-1, 1), (2**32, 1), (1, -1), (1, 2**31)])
+def test_a_number_out_of_range_is_refused(handle: int, max_tokens: int) -> None:
+    submit = Submit(handle, "r", pack([1]), Sampling(max_tokens))
+    with pytest.raises(ValueError, match="out of range"):
+        sequence("g", submit, "", 1, 0.0, fcfs)

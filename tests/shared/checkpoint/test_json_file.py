@@ -1,0 +1,30 @@
+"""JSON files beside a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from baton.checkpoint.json_file import read_json
+from baton.errors import ModelError
+
+
+def test_an_object_is_read(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"a": [1, "\u00e9"]}', encoding="utf-8")
+    assert read_json(tmp_path / "x.json") == {"a": [1, "\u00e9"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"[]", "must hold a JSON object"), (b"{", "cannot be read"), (b"\xff", "cannot be read")],
+)
+def test_anything_else_is_an_error(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(ModelError, match=rf"x\.json {words}"):
+        read_json(tmp_path / "x.json")
+
+
+def test_a_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"x\.json of m cannot be read"):
+        read_json(tmp_path / "x.json", "m")

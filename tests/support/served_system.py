@@ -1,0 +1,102 @@
+"""One `baton serve` as a user runs it, and what can be seen of it from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+PATIENCE = 120.0
+"""Seconds for anything that must happen; a bound on a failure, not a measurement."""
+
+
+def _serves(process: str, command: list[str]) -> bool:
+    """Whether it is no spare, or one that has been called; drops the flag from its command."""
+    if "--spare" not in command:
+        return True
+    command.remove("--spare")
+    service = command[command.index("baton_ops.supervisor.child_main") + 1]
+    return Path(f"/proc/{process}/comm").read_text().strip() == f"baton-{service}"[:15]
+
+
+class Served:
+    """Five real processes under their supervisor, on a port of their own; without spares, unless
+    a flag asks for them: most tests end before one would be there."""
+
+    def __init__(self, folder: Path, model: str | Path | None, *flags: str) -> None:
+        self.log = folder / "log"
+        spares = () if "--spares" in flags else ("--no-spares",)
+        command = [sys.executable, "-m", "baton", "serve", "--port", "0", *spares, *flags]
+        if model is not None:
+            command.insert(4, str(model))
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder
+            )
+        self.banner = ""
+        self.url = ""
+
+    def ready(self) -> Served:
+        """Wait for the banner."""
+        assert self.process.stdout is not None
+        ended = threading.Timer(PATIENCE, self.process.kill)
+        ended.start()
+        for line in self.process.stdout:
+            self.banner += line
+            if line.startswith("  -d"):
+                break
+        ended.cancel()
+        found = re.search(r"http://127\.0\.0\.1:\d+", self.banner)
+        if not found:
+            self.close()
+            raise AssertionError(self.log.read_text())
+        self.url = found[0]
+        return self
+
+    def pids(self) -> dict[str, int]:
+        """Name, which is the service or that of one of several workers, to process id."""
+        number = self.process.pid
+        children = Path(f"/proc/{number}/task/{number}/children").read_text().split()
+        found = {}
+        for child in children:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+                if "baton_ops.supervisor.child_main" in command and _serves(child, command):
+                    name = "--name" if "--name" in command else "baton_ops.supervisor.child_main"
+                    found[command[command.index(name) + 1]] = int(child)
+        return found
+
+    def complete(self, **fields: Any) -> httpx.Response:
+        """POST /v1/completions."""
+        body = {"model": self.fleet()["model"], "max_tokens": 8, "temperature": 0} | fields
+        return httpx.post(f"{self.url}/v1/completions", json=body, timeout=PATIENCE)
+
+    def fleet(self) -> dict[str, Any]:
+        """The live view that the page shows."""
+        found: dict[str, Any] = httpx.get(f"{self.url}/fleet", timeout=PATIENCE).json()
+        return found
+
+    def pages_held(self) -> int:
+        """KV pages in use on all workers."""
+        return sum(w["pages_total"] - w["pages_free"] for w in self.fleet()["workers"])
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for something that must happen."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: this did not happen"
+        time.sleep(0.05)

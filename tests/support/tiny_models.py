@@ -1,0 +1,389 @@
+"""Tiny random models and tokenizers with odd traits switched on: built, never downloaded.
+
+transformers and tokenizers are imported inside the functions, so that importing this file costs
+nothing to the tests of services that have neither.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.support import (
+    delta_net_models,
+    moe_models,
+    state_space_models,
+    vision_language_models,
+)
+
+VOCAB_SIZE = 320
+MAX_LENGTH = 256
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+_COMMON: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": MAX_LENGTH,
+    "initializer_range": 0.3,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": None,
+}
+
+# The odd traits of each architecture; every one has at least two layers.
+TRAITS: dict[str, dict[str, Any]] = {
+    "LlamaForCausalLM": {
+        "attention_bias": True,
+        "mlp_bias": True,
+        "rope_parameters": LLAMA3_ROPE,
+        "tie_word_embeddings": False,
+    },
+    "MistralForCausalLM": {"head_dim": 16, "sliding_window": 12, "tie_word_embeddings": False},
+    "Qwen2ForCausalLM": {
+        "use_sliding_window": True,
+        "sliding_window": 9,
+        "max_window_layers": 2,
+        "tie_word_embeddings": True,
+    },
+    "Qwen3ForCausalLM": {"head_dim": 16, "attention_bias": True, "tie_word_embeddings": True},
+    "ArceeForCausalLM": {"attention_bias": True, "mlp_bias": True},
+    "SeedOssForCausalLM": {
+        "head_dim": 12,
+        "attention_bias": True,
+        "attention_out_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "Ernie4_5ForCausalLM": {"head_dim": 16, "use_bias": True, "tie_word_embeddings": True},
+    "HunYuanDenseV1ForCausalLM": {
+        "head_dim": 16,
+        "attention_bias": True,
+        "rope_parameters": {
+            "rope_type": "dynamic",
+            "alpha": 1000.0,
+            "factor": 1.0,
+            "rope_theta": 10_000.0,
+        },
+    },
+    "GraniteForCausalLM": {
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.6,
+        "attention_multiplier": 0.2,
+        "logits_scaling": 2.5,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "GemmaForCausalLM": {"head_dim": 16, "attention_bias": True},
+    "Gemma2ForCausalLM": {
+        "head_dim": 16,
+        "sliding_window": 9,
+        "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": 3.0,
+        "final_logit_softcapping": 5.0,
+    },
+    "Gemma3ForCausalLM": {
+        "head_dim": 16,
+        "num_hidden_layers": 6,
+        "sliding_window": 9,
+        "query_pre_attn_scalar": 24,
+        "initializer_range": 0.15,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 100_000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1_000.0},
+        },
+    },
+    "PhiForCausalLM": {"qk_layernorm": True, "partial_rotary_factor": 0.5},
+    "Phi3ForCausalLM": {
+        "sliding_window": 30,
+        "original_max_position_embeddings": 1,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10_000.0,
+            "partial_rotary_factor": 0.5,
+            "attention_factor": 1.2,
+            "short_factor": [1.0, 1.5],
+            "long_factor": [2.0, 3.5],
+        },
+    },
+    "OlmoForCausalLM": {"clip_qkv": 1.5, "attention_bias": True},
+    "Olmo2ForCausalLM": {"attention_bias": True},
+    "CohereForCausalLM": {"use_qk_norm": True, "attention_bias": True, "logit_scale": 0.25},
+    "Cohere2ForCausalLM": {
+        "num_hidden_layers": 4,
+        "sliding_window": 9,
+        "attention_bias": True,
+        "logit_scale": 0.25,
+    },
+    "SmolLM3ForCausalLM": {
+        "num_hidden_layers": 4,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "Jais2ForCausalLM": {},
+    "GlmForCausalLM": {"head_dim": 16, "partial_rotary_factor": 0.5, "attention_bias": True},
+    "Glm4ForCausalLM": {"head_dim": 16, "partial_rotary_factor": 0.5, "attention_bias": True},
+    "Exaone4ForCausalLM": {
+        "num_hidden_layers": 4,
+        "num_attention_heads": 10,
+        "num_key_value_heads": 2,
+        "hidden_size": 80,
+        "sliding_window": 9,
+        "sliding_window_pattern": 4,
+    },
+    "GPT2LMHeadModel": {"num_key_value_heads": None, "n_inner": 80},
+    "GPTNeoXForCausalLM": {
+        "num_key_value_heads": None,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10_000.0,
+            "partial_rotary_factor": 0.25,
+        },
+        "hidden_size": 96,
+    },
+    "OPTForCausalLM": {
+        "num_key_value_heads": None,
+        "ffn_dim": 80,
+        "word_embed_proj_dim": 32,
+        "do_layer_norm_before": False,
+        "init_std": 0.3,
+    },
+    "BloomForCausalLM": {
+        "num_key_value_heads": None,
+        "n_layer": 3,
+        "n_head": 6,
+        "apply_residual_connection_post_layernorm": True,
+    },
+    "FalconForCausalLM": {
+        "num_key_value_heads": None,
+        "new_decoder_architecture": True,
+        "num_kv_heads": 2,
+        "bias": True,
+    },
+    "MptForCausalLM": {
+        "num_key_value_heads": None,
+        "d_model": 48,
+        "n_heads": 6,
+        "n_layers": 3,
+        "max_seq_len": MAX_LENGTH,
+        "attn_config": {"clip_qkv": 1.5},
+    },
+    "Starcoder2ForCausalLM": {"sliding_window": 9, "use_bias": True},
+    "PersimmonForCausalLM": {"num_key_value_heads": None, "partial_rotary_factor": 0.5},
+    "StableLmForCausalLM": {
+        "hidden_size": 96,
+        "use_qkv_bias": True,
+        "qk_layernorm": True,
+        "partial_rotary_factor": 0.25,
+    },
+    "NemotronForCausalLM": {
+        "partial_rotary_factor": 0.5,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "head_dim": 8,
+    },
+    "MambaForCausalLM": {
+        "num_hidden_layers": 4,
+        "intermediate_size": 96,
+        "state_size": 6,
+        "time_step_rank": 5,
+        "conv_kernel": 3,
+        "use_bias": True,
+        "tie_word_embeddings": False,
+    },
+    "FalconMambaForCausalLM": {"intermediate_size": 96, "mixer_rms_eps": 1e-3},
+}
+
+# Architectures without a spec, which run in the code of transformers.
+UNLISTED: dict[str, dict[str, Any]] = {
+    "ApertusForCausalLM": {"rope_parameters": None},
+    "BitNetForCausalLM": {},
+    "DiffLlamaForCausalLM": {},
+    "GPTBigCodeForCausalLM": {},
+    "HeliumForCausalLM": {"head_dim": 8},
+    "HyperCLOVAXForCausalLM": {"attention_multiplier": 0.2, "residual_multiplier": 0.6},
+    "MinistralForCausalLM": {
+        "head_dim": 8,
+        "sliding_window": 9,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "NanoChatForCausalLM": {},
+    "Olmo3ForCausalLM": {
+        "sliding_window": 9,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "VaultGemmaForCausalLM": {
+        "head_dim": 8,
+        "sliding_window": 9,
+        "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": 3.0,
+        "final_logit_softcapping": 5.0,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "YoutuForCausalLM": {
+        "num_key_value_heads": 6,
+        "kv_lora_rank": 16,
+        "q_lora_rank": 24,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 12,
+        "initializer_range": 0.15,
+    },
+}
+
+# Other spellings of architectures above, by the class of transformers that they mean.
+SPELLINGS = {
+    "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
+    "MPTForCausalLM": "MptForCausalLM",
+    "RWForCausalLM": "FalconForCausalLM",
+    "StableLMEpochForCausalLM": "StableLmForCausalLM",
+}
+
+# Second forms of an architecture, where one configuration cannot show all of its traits.
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "LlamaForCausalLM": [
+        {"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": True},
+    ],
+    "FalconForCausalLM": [
+        {"new_decoder_architecture": False, "multi_query": True, "bias": False},
+        {"new_decoder_architecture": False, "multi_query": True, "alibi": True},
+        {
+            "new_decoder_architecture": False,
+            "multi_query": False,
+            "num_kv_heads": None,
+            "parallel_attn": False,
+        },
+    ],
+    "MistralForCausalLM": [{"sliding_window": None, "head_dim": None}],
+    "Exaone4ForCausalLM": [{"sliding_window": None, "layer_types": ["full_attention"] * 4}],
+    "OPTForCausalLM": [{"do_layer_norm_before": True, "word_embed_proj_dim": 48}],
+    "BloomForCausalLM": [{"apply_residual_connection_post_layernorm": False}],
+    "GPTNeoXForCausalLM": [{"use_parallel_residual": False, "attention_bias": False}],
+    "StableLmForCausalLM": [{"use_parallel_residual": True, "qk_layernorm": False}],
+    "CohereForCausalLM": [{"use_qk_norm": False}],
+    "SmolLM3ForCausalLM": [
+        {"use_sliding_window": True, "sliding_window": 9, "no_rope_layers": [1, 0, 0, 1]}
+    ],
+    "Phi3ForCausalLM": [{"rope_parameters": None, "sliding_window": None}],
+    "MambaForCausalLM": [{"time_step_rank": "auto", "conv_kernel": 4, "use_conv_bias": False}],
+}
+
+
+TRAITS |= (
+    moe_models.TRAITS
+    | state_space_models.TRAITS
+    | vision_language_models.TRAITS
+    | delta_net_models.TRAITS
+)
+SPELLINGS |= moe_models.SPELLINGS | vision_language_models.SPELLINGS
+VARIANTS |= moe_models.VARIANTS | state_space_models.VARIANTS | delta_net_models.VARIANTS
+
+
+def tiny_config(architecture: str, **changes: Any) -> Any:
+    """A transformers config of a three-layer model of this architecture."""
+    import transformers
+
+    name = SPELLINGS.get(architecture, architecture)
+    model = getattr(transformers, name)
+    fields = _COMMON | (TRAITS | UNLISTED)[name] | changes
+    if "vision_config" in fields:
+        fields = vision_language_models.nested(fields)
+    return model.config_class(**fields, architectures=[architecture])
+
+
+def tiny_model(architecture: str, *, seed: int = 0, **changes: Any) -> Any:
+    """A random float32 transformers model; biases and norms are random too, so none is skipped."""
+    import torch
+    import transformers
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        config = tiny_config(architecture, **changes)
+        name = SPELLINGS.get(architecture, architecture)
+        model = getattr(transformers, name)(config).eval()
+        for name, parameter in model.named_parameters():
+            if name.endswith(
+                delta_net_models.FORGETS
+            ):  # as its class has it, all is forgotten at once
+                parameter.data.uniform_(-5.0, 0.0)
+            elif name.endswith("A_log"):  # slow enough that whole pages are remembered
+                parameter.data.normal_(-2.0, 0.5)
+            elif parameter.ndim == 1 or "norm" in name.split(".")[-2] or "correction" in name:
+                centre = 0.0 if name.endswith("bias") else 1.0
+                parameter.data.normal_(centre, 0.2)
+            elif not parameter.any():  # a router that its class fills with zeros
+                parameter.data.normal_(0.0, 0.2)
+        for name, buffer in model.named_buffers():
+            if name.endswith(("correction_bias", "expert_bias")):
+                buffer.normal_(0.0, 0.2)
+    return model
+
+
+def save_checkpoint(folder: Path, architecture: str, *, seed: int = 0, **changes: Any) -> Any:
+    """Save a tiny model as config.json and safetensors; returns the transformers model."""
+    model = tiny_model(architecture, seed=seed, **changes)
+    model.save_pretrained(folder)
+    if architecture in SPELLINGS:
+        config = folder / "config.json"
+        config.write_text(config.read_text().replace(SPELLINGS[architecture], architecture))
+    return model
+
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+SPECIAL_TOKENS = ("<|bos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
+
+
+def save_tokenizer(folder: Path) -> Path:
+    """Save a byte-level BPE tokenizer with a chat template: any text round-trips.
+
+    Ids 0.. are `SPECIAL_TOKENS` (bos 0, end 1, as the tiny models have it), then the 256 bytes
+    and a few merges; all ids are below `VOCAB_SIZE`.
+    """
+    import json
+
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(["the relay runner hands the baton to the next runner"], trainer)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": SPECIAL_TOKENS[0],
+        "eos_token": SPECIAL_TOKENS[1],
+        "model_max_length": MAX_LENGTH,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
+    return folder
+
+
+def save_model(folder: Path, architecture: str = "LlamaForCausalLM", **changes: Any) -> Path:
+    """A whole servable folder: checkpoint and tokenizer."""
+    save_checkpoint(folder, architecture, **changes)
+    return save_tokenizer(folder)

@@ -1,0 +1,92 @@
+"""The attention function that transformers calls."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from baton.errors import ModelError
+from baton_worker.attention import AttentionBatch
+from baton_worker.attention.transformers_hook import (
+    Paged,
+    Survey,
+    attend,
+    taking,
+)
+
+CPU = torch.device("cpu")
+LAYER = nn.Identity()
+
+
+def heads(num_heads: int, length: int, dim: int, seed: int) -> Tensor:
+    return torch.randn(1, num_heads, length, dim, generator=torch.Generator().manual_seed(seed))
+
+
+def problem(length: int = 6, value_dim: int = 8) -> tuple[Tensor, Tensor, Tensor]:
+    return heads(4, length, 8, 0), heads(2, length, 8, 1), heads(2, length, value_dim, 2)
+
+
+def dense(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    key, value = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
+    attended = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+    return attended.transpose(1, 2)
+
+
+def test_a_survey_writes_down_every_call() -> None:
+    survey, (query, key, value) = Survey(), problem()
+    with taking(survey):
+        attend(LAYER, query, key, value, None, scaling=0.5, sliding_window=3)
+        out, nothing = attend(LAYER, query, key, value, None, softcap=2.0)
+    assert out.shape == (1, 6, 4, 8) and nothing is None
+    first, second = survey.calls
+    assert (first.num_heads, first.num_kv_heads, first.head_dim) == (4, 2, 8)
+    assert (first.scale, first.window, first.softcap) == (0.5, 3, None)
+    assert (second.scale, second.window, second.softcap) == (8**-0.5, None, 2.0)
+
+
+@pytest.mark.parametrize("value_dim", [8, 5])
+def test_pages_answer_as_dense_attention_does(value_dim: int) -> None:
+    query, key, value = problem(value_dim=value_dim)
+    survey = Survey()
+    with taking(survey):
+        attend(LAYER, query, key, value, None, scaling=0.3)
+    pages, answers = torch.zeros(3, 4, 2, 2, 8), list[Tensor]()
+    for start, end in ((0, 4), (4, 6)):
+        batch = AttentionBatch.build([end - start], [start], [[2, 0]], 4, CPU)
+        with taking(Paged(batch, survey.calls, [pages], [0])):
+            part = (x[:, :, start:end] for x in (query, key, value))
+            answers.append(attend(LAYER, *part, None, scaling=0.3)[0])
+    expected = dense(query, key, value, 0.3)
+    torch.testing.assert_close(torch.cat(answers, dim=1), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mask", "others", "module", "named"),
+    [
+        (torch.zeros(1), {}, LAYER, "a mask of its own"),
+        (None, {"position_bias": torch.zeros(1)}, LAYER, "position_bias"),
+        (None, {"s_aux": torch.zeros(4)}, LAYER, "s_aux"),
+        (None, {"is_causal": False}, LAYER, "attention to later tokens"),
+        (None, {}, SimpleNamespace(is_causal=False), "attention to later tokens"),
+    ],
+)
+def test_what_pages_cannot_do_is_refused(
+    mask: Tensor | None, others: dict[str, Any], module: Any, named: str
+) -> None:
+    with pytest.raises(ModelError, match=named), taking(Survey()):
+        attend(module, *problem(), mask, **others)
+
+
+def test_harmless_arguments_pass() -> None:
+    with taking(Survey()):
+        attend(LAYER, *problem(), None, position_ids=torch.zeros(1), use_cache=False, other=None)
+
+
+def test_values_wider_than_keys_are_refused() -> None:
+    with pytest.raises(ModelError, match="values have more channels"), taking(Survey()):
+        attend(LAYER, *problem(value_dim=9), None)

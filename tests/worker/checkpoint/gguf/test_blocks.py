@@ -1,0 +1,33 @@
+"""Blocks of GGUF against the reference reader, which dequantises them."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+from baton_worker.checkpoint.gguf.blocks import BLOCK_TYPES, open_blocks
+
+HALVES = {"Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q4_K": (0, 2), "Q6_K": (208,)}
+"""Where a block holds half-precision numbers: random bytes there could be no number."""
+
+
+def test_the_list_is_complete() -> None:
+    assert {gguf.GGMLQuantizationType(kind).name for kind in BLOCK_TYPES} == set(HALVES)
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_equals_the_reference(name: str) -> None:
+    kind = gguf.GGMLQuantizationType[name]
+    size, count = gguf.GGML_QUANT_SIZES[kind]
+    random = np.random.default_rng(0)
+    blocks = random.integers(0, 256, (6, 512 // size, count), np.uint8)
+    for first in HALVES[name]:
+        numbers = random.normal(size=(*blocks.shape[:2], 1)).astype(np.float16)
+        blocks[..., first : first + 2] = numbers.view(np.uint8)
+    rows = blocks.reshape(6, -1)
+    expected = torch.from_numpy(gguf.quants.dequantize(rows, kind))
+    opened = open_blocks(kind, rows)
+    assert opened.shape == expected.shape == (6, 512)
+    torch.testing.assert_close(opened.dequantise(), expected, rtol=1e-6, atol=1e-6)

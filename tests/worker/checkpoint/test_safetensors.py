@@ -1,0 +1,61 @@
+"""Folders of safetensors: what is read in which order, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from baton.errors import ModelError
+from baton_worker.checkpoint.safetensors import SafetensorsFolder
+from baton_worker.models.resolve import resolve
+from tests.support import tiny_models
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tiny_models.save_checkpoint(tmp_path, "Qwen2ForCausalLM")
+    return tmp_path
+
+
+def refusal(path: Path) -> str:
+    folder = SafetensorsFolder(path)
+    with pytest.raises(ModelError) as error:
+        list(folder.tensors(resolve(folder.config)))
+    return error.value.message
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_larger_layer_that_packs_comes_first(tmp_path: Path, tied: bool) -> None:
+    """An embedding table that is the head too is in the first shard, a head of its own the last."""
+    tiny_models.save_checkpoint(tmp_path, "Qwen2ForCausalLM", tie_word_embeddings=tied)
+    (tmp_path / "model.safetensors").unlink()
+    names = {f"part-{number}": f"part-{number}.safetensors" for number in range(3)}
+    for name, file in names.items():
+        save_file({name: torch.zeros(1)}, tmp_path / file)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": names}))
+    folder = SafetensorsFolder(tmp_path)
+    found = [name for name, _ in folder.tensors(resolve(folder.config))]
+    assert found == sorted(names, reverse=not tied)
+
+
+def test_an_index_cannot_leave_its_folder(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "../other/model.safetensors"}}))
+    assert "outside its folder" in refusal(folder)
+
+
+def test_a_truncated_file_is_refused(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert "cannot be read" in refusal(folder)
+
+
+def test_other_weight_formats_are_refused(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert "safetensors and GGUF only" in refusal(folder)

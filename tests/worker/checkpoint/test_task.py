@@ -1,0 +1,111 @@
+"""What each kind of checkpoint is served as."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from baton.errors import ModelError, SettingsError
+from baton_worker.checkpoint.task import ENCODERS, Serving, serving
+from baton_worker.models.resolve import ARCHITECTURES
+from baton_worker.pooling.resolve import Task
+from baton_worker.spec import Encoder
+from baton_worker.spec.hf_config import read_config
+from tests.support import tiny_encoders, tiny_models
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("llama")
+    tiny_models.save_checkpoint(folder, "LlamaForCausalLM")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bert")
+    tiny_encoders.save(folder, "BertModel")
+    return folder
+
+
+def served(folder: Path, task: Task = "auto", **fields: Any) -> Serving:
+    config = SimpleNamespace(**vars(read_config(folder)) | fields)
+    return serving(config, folder, task)
+
+
+def test_a_decoder_generates(llama: Path) -> None:
+    what = served(llama)
+    assert what.generates and what.recipe is None
+    assert what.max_length == tiny_models.MAX_LENGTH
+
+
+def test_a_decoder_embeds_when_it_is_told_to(llama: Path) -> None:
+    what = served(llama, "embed")
+    assert not what.generates and what.recipe is not None
+    assert (what.recipe.task, what.recipe.take) == ("embed", "last")
+    # The language head would only take memory.
+    assert what.spec.head.tied and "lm_head." in what.spec.unused
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task", "take"),
+    [
+        ("LlamaModel", "embed", "last"),
+        ("LlamaForSequenceClassification", "classify", "last"),
+    ],
+)
+def test_other_things_stand_on_a_decoder(
+    llama: Path, architecture: str, task: str, take: str
+) -> None:
+    recipe = served(llama, architectures=[architecture]).recipe
+    assert recipe is not None and (recipe.task, recipe.take) == (task, take)
+
+
+def test_extra_files_make_an_embedder(tmp_path: Path) -> None:
+    tiny_models.save_checkpoint(tmp_path, "LlamaForCausalLM")
+    tiny_encoders.save_sentence_files(tmp_path, "lasttoken", max_length=30)
+    what = served(tmp_path)
+    assert not what.generates and what.max_length == 30
+    assert served(tmp_path, "generate").generates
+
+
+def test_an_encoder_embeds_or_judges(bert: Path) -> None:
+    what = served(bert)
+    assert isinstance(what.spec, Encoder) and what.recipe is not None
+    assert (what.recipe.task, what.recipe.reach) == ("embed", "whole")
+    name = "BertForSequenceClassification"
+    judge = served(bert, architectures=[name]).recipe
+    assert judge is not None and judge.task == "classify"
+    reward = served(bert, "reward", architectures=[name]).recipe
+    assert reward is not None and reward.finish == "identity"
+    plain = served(bert, "embed", architectures=[name]).recipe
+    assert plain is not None and plain.task == "embed" and not plain.head
+
+
+@pytest.mark.parametrize("task", ["generate", "classify", "score", "reward"])
+def test_what_an_encoder_without_a_head_cannot_do(bert: Path, task: Task) -> None:
+    with pytest.raises(SettingsError, match=f"--task {task}"):
+        served(bert, task)
+
+
+def test_what_a_generator_cannot_do(llama: Path) -> None:
+    with pytest.raises(SettingsError, match="Use --task embed"):
+        served(llama, "classify")
+
+
+def test_unknown_architectures_name_the_nearest() -> None:
+    config = SimpleNamespace(architectures=["BertForPreTraining"])
+    with pytest.raises(ModelError, match="closest supported architecture is Bert"):
+        serving(config, Path("/nowhere"))
+
+
+def test_a_config_that_cannot_be_read(bert: Path) -> None:
+    with pytest.raises(ModelError, match="relative_key"):
+        served(bert, position_embedding_type="relative_key")
+
+
+def test_no_name_is_both() -> None:
+    assert not set(ENCODERS.names()) & set(ARCHITECTURES.names())

@@ -1,0 +1,104 @@
+"""Which texts of a step are complete, and what is said of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from baton.protocol import NewSequence, Plan, Pooling, Sampling
+from baton.protocol.token_columns import pack
+from baton_worker.engine.input_batch import Batch, PlanError
+from baton_worker.engine.pooling_step import Pools
+from baton_worker.layers.layer import Site
+from baton_worker.pooling.pooler import Pooler
+from baton_worker.pooling.recipe import Recipe
+
+SITE = Site(torch.device("cpu"), torch.float32, lambda role: role)
+
+
+def batch() -> Batch:
+    return Batch(max_rows=4, max_length=16, page_size=4, num_pages=16, vocab_size=50)
+
+
+def pools(**fields: object) -> Pools:
+    given = {"task": "embed", "take": "mean", "finish": "identity", "width": 2}
+    return Pools(Pooler(Recipe(**given | fields), SITE))  # type: ignore[arg-type]
+
+
+def plan(
+    step: int, rows: dict[int, tuple[int, int]], *new: NewSequence, release: bytes = b""
+) -> Plan:
+    """Rows are slot -> (start, count); new ones get two pages each."""
+    slots = [one.slot for one in new]
+    return Plan(
+        1,
+        step,
+        rows=pack(rows, "I"),
+        starts=pack((start for start, _ in rows.values()), "I"),
+        counts=pack((count for _, count in rows.values()), "I"),
+        samples=bytes(len(rows)),
+        enter=new,
+        release=release,
+        page_rows=pack(slots, "I"),
+        page_counts=pack([2] * len(slots), "I"),
+        pages=pack((2 * slot + i for slot in slots for i in range(2)), "I"),
+    )
+
+
+def text(slot: int, length: int, **fields: object) -> NewSequence:
+    pooling = Pooling(reach="every", **fields)  # type: ignore[arg-type]
+    return NewSequence(slot, pack([3] * length), length, Sampling(0), pooling=pooling)
+
+
+def test_a_text_is_complete_with_its_last_chunk() -> None:
+    held, some = batch(), pools()
+    first = plan(1, {0: (0, 3), 1: (0, 2)}, text(0, 5), text(1, 2))
+    states = torch.arange(10, dtype=torch.float32).view(5, 2)
+    rows, _ = held.apply(first)
+    some.enter(first)
+    vectors = some.step(held, rows, states)
+    held.advance(rows)
+    assert set(vectors) == {1} and vectors[1].tolist() == [7.0, 8.0]
+    second = plan(2, {0: (3, 2)})
+    rows, _ = held.apply(second)
+    some.enter(second)
+    vectors = some.step(held, rows, torch.full((2, 2), 10.0))
+    assert vectors[0] == pytest.approx(np.array([26 / 5, 29 / 5]))
+
+
+def test_a_model_that_pools_itself_gives_one_state_per_text() -> None:
+    held, some = batch(), pools(take="first")
+    first = plan(1, {0: (0, 3), 1: (0, 2)}, text(0, 3), text(1, 2))
+    rows, _ = held.apply(first)
+    some.enter(first)
+    vectors = some.step(held, rows, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert {slot: v.tolist() for slot, v in vectors.items()} == {0: [1.0, 2.0], 1: [3.0, 4.0]}
+
+
+def test_a_sequence_that_left_leaves_nothing_behind() -> None:
+    held, some = batch(), pools()
+    first = plan(1, {0: (0, 3)}, text(0, 5))
+    rows, _ = held.apply(first)
+    some.enter(first)
+    some.step(held, rows, torch.ones(3, 2))
+    held.advance(rows)
+    again = plan(2, {0: (0, 2)}, text(0, 2), release=pack([0], "I"))
+    rows, _ = held.apply(again)
+    some.enter(again)
+    assert some.step(held, rows, torch.full((2, 2), 5.0))[0].tolist() == [5.0, 5.0]
+
+
+def test_steps_of_a_text_are_rows() -> None:
+    held, some = batch(), pools(take="steps", step_id=3)
+    first = plan(1, {0: (0, 2)}, text(0, 2))
+    rows, _ = held.apply(first)
+    some.enter(first)
+    vectors = some.step(held, rows, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert vectors[0].tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_generator_is_not_asked_for_vectors() -> None:
+    with pytest.raises(PlanError, match="text only"):
+        Pools(None).enter(plan(1, {}, text(0, 2)))
+    Pools(None).enter(plan(1, {}, NewSequence(0, pack([3]), 1, Sampling(1))))

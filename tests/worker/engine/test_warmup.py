@@ -1,0 +1,141 @@
+"""Warm-up plans fit whatever the engine is, and leave it empty."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from baton.protocol.token_columns import unpack
+from baton_worker.engine import warmup
+from baton_worker.engine.engine_config import Placement, Resolved
+from baton_worker.engine.input_batch import Batch
+from baton_worker.kv_cache import LayerGroups
+
+ROOT = Path(__file__).parents[3]
+
+LARGE = Resolved(
+    placement=Placement(torch.device("cpu"), torch.float32, 1),
+    num_pages=1000,
+    page_size=16,
+    page_bytes=1,
+    max_rows=64,
+    max_batch_tokens=2048,
+    max_length=4096,
+    vocab_size=100,
+    weight_bytes=0,
+    eos_ids=(),
+)
+
+
+def run(resolved: Resolved) -> tuple[Batch, list[int]]:
+    """Apply the plans without a model; the batch and the rows of each step."""
+    batch = Batch(
+        max_rows=resolved.max_rows,
+        max_length=resolved.max_length,
+        page_size=resolved.page_size,
+        num_pages=resolved.num_pages,
+        vocab_size=resolved.vocab_size,
+        windows=resolved.groups.windows,
+    )
+    sizes = []
+    for plan in warmup.plans(resolved):
+        assert sum(unpack(plan.counts, "I")) <= resolved.max_batch_tokens
+        rows, refused = batch.apply(plan)
+        assert not refused
+        batch.advance(rows)
+        if len(rows):
+            batch.accept(rows.slots, rows.slots.astype("int32"))
+        sizes.append(len(rows))
+    return batch, sizes
+
+
+@pytest.mark.parametrize("windows", [(0,), (0, 30, 30)])
+def test_a_large_engine_meets_every_size(windows: tuple[int, ...]) -> None:
+    batch, sizes = run(replace(LARGE, groups=LayerGroups(windows, (), ())))
+    assert len(batch) == 0
+    assert sizes == [n for rows in (1, 2, 4, 8, 16, 32) for n in (rows, rows, 0)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_pages": 1, "max_length": 16},
+        {"num_pages": 1, "page_size": 1, "max_length": 1},
+        {"num_pages": 3, "page_size": 4, "max_length": 12},
+        {"max_rows": 3},
+        {"max_batch_tokens": 5},
+        {"max_length": 2},
+    ],
+)
+def test_a_small_engine_is_not_overrun(changes: dict[str, Any]) -> None:
+    batch, _ = run(replace(LARGE, **changes))
+    assert len(batch) == 0
+
+
+FIRST = """
+import json, os, sys
+from pathlib import Path
+from baton.protocol import Grammar, Sampling
+from baton_worker.config import Config
+from baton_worker.engine.engine import Engine
+from tests.fakes.scheduler_planner import Planner, Sequence
+
+folder, warm = sys.argv[1:]
+if warm == "cold":
+    Engine.warm_up = lambda engine: None
+engine = Engine.build(Config(model=folder, device="cpu", dtype="bfloat16", threads=2))
+planner = Planner(engine, num_pages=256, page_size=engine.resolved.page_size)
+
+
+def state():
+    maps = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+    return set(sys.modules), maps, set(os.listdir("/proc/self/task"))
+
+
+found = []
+for fields in (
+    {"temperature": 0.0},
+    {"temperature": 1.0, "top_p": 0.9, "top_k": 40, "min_p": 0.01, "typical_p": 0.9},
+    {"frequency_penalty": 0.5, "logit_bias": {5: 1.0}, "logprobs": 3, "prompt_logprobs": 2},
+    {"grammar": Grammar("json_schema", '{"type": "array"}')},
+):
+    before = state()
+    planner.add(Sequence([1, 403, 407, 261, 378] * 9, Sampling(max_tokens=20, **fields)))
+    planner.finish()
+    found.append([sorted(new - old) for new, old in zip(state(), before)])
+print(json.dumps(found))
+"""
+"""What requests of each kind bring into a process: modules, libraries, threads."""
+
+
+def first_requests(folder: Path, warm: str) -> list[list[list[str]]]:
+    command = [sys.executable, "-c", FIRST, str(folder), warm]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found: list[list[list[str]]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.row("F13.07")
+def test_the_first_request_finds_everything_in_place(stories: Path) -> None:
+    """It loads, imports and starts nothing: its work is that of any later request."""
+    *plain, constrained = first_requests(stories, "warm")
+    assert plain == [[[], [], []]] * 3
+    # One thread looks at grammars, from the first sequence on that has one.
+    modules, libraries, threads = constrained
+    assert (modules, libraries, len(threads)) == ([], [], 1)
+
+
+@pytest.mark.slow
+def test_without_warm_up_the_first_request_pays(stories: Path) -> None:
+    """The test above would see it."""
+    (_, libraries, _), *_ = first_requests(stories, "cold")
+    assert libraries

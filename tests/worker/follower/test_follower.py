@@ -1,0 +1,119 @@
+"""A follower does what it is told, and knows nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+import torch
+
+from baton.process.lifecycle import EXIT_SETTINGS
+from baton_worker.attention import AttentionBatch
+from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.config import Config
+from baton_worker.distributed.communicator import Alone
+from baton_worker.executor.commands import (
+    Begin,
+    Clear,
+    Copy,
+    Forward,
+    Load,
+    Logits,
+    Order,
+    Pipe,
+    Reader,
+    Store,
+)
+from baton_worker.follower.follower import Follower
+from baton_worker.kv_cache import KVCache
+from baton_worker.kv_cache.host_pages import HostPages
+
+CPU = torch.device("cpu")
+
+
+class Given(Alone):
+    """A leader's hidden states come from nowhere; counts how often."""
+
+    broadcasts = 0
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> None:
+        assert source == 0 and tensor.shape == (2, 64)
+        self.broadcasts += 1
+        tensor.fill_(0.5)
+
+
+@pytest.fixture(scope="module")
+def loaded(stories: Path) -> LoadedModel:
+    return load_model(stories, device=CPU, dtype=torch.float32)
+
+
+def pages(loaded: LoadedModel) -> KVCache:
+    made = KVCache(loaded.spec, 8, 4, dtype=torch.float32, device=CPU)
+    for layer in made.layers:
+        layer.copy_(torch.randn(layer.shape, generator=torch.Generator().manual_seed(0)))
+    return made
+
+
+def obey(loaded: LoadedModel, cache: KVCache, *orders: Order, host: HostPages | None = None) -> Any:
+    """Let a follower carry out some orders and end."""
+    model: Any = loaded.model
+    reading, writing = os.pipe()
+    ranks = Given()
+    with os.fdopen(reading, "rb") as read:
+        with os.fdopen(writing, "wb") as write:
+            for order in orders:
+                Pipe([write]).send(order)
+        Follower(model, cache, host, ranks).run(Reader(read))
+    return ranks
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_it_runs_the_same_forward_pass(loaded: LoadedModel, whole: bool) -> None:
+    tokens, positions = torch.tensor([1, 403, 407, 5]), torch.tensor([0, 1, 2, 0])
+    batch = AttentionBatch.build([3, 1], [0, 0], [[2], [5]], 4, CPU)
+    told, direct = pages(loaded), pages(loaded)
+    ranks = obey(loaded, told, Forward(tokens, positions, batch, False), Logits((2, 64)))
+    model: Any = loaded.model
+    model.forward(tokens, positions, batch, direct)
+    assert all(torch.equal(a, b) for a, b in zip(told.layers, direct.layers, strict=True))
+    assert not torch.equal(told.layers[-1], pages(loaded).layers[-1])
+    assert ranks.broadcasts == 1
+
+
+def test_it_moves_pages_as_it_is_told(loaded: LoadedModel) -> None:
+    told, before = pages(loaded), pages(loaded)
+    orders = (Copy([1], [2]), Store([3], [0]), Clear(3, 0), Clear(4, 1), Load([0], [5]))
+    obey(loaded, told, *orders, host=HostPages(told, 1))
+    for layer, old in zip(told.layers, before.layers, strict=True):
+        assert torch.equal(layer[2], old[1]) and torch.equal(layer[5], old[3])
+        assert not layer[3].any() and not layer[4, 1:].any()
+        assert torch.equal(layer[4, 0], old[4, 0]) and torch.equal(layer[0], old[0])
+
+
+def test_it_refuses_what_it_cannot_do(loaded: LoadedModel) -> None:
+    with pytest.raises(AssertionError, match="has host pages and this follower has none"):
+        obey(loaded, pages(loaded), Store([1], [0]))
+    with pytest.raises(AssertionError, match="Begin is no order for a running follower"):
+        obey(loaded, pages(loaded), Begin(1, 2, "", {}))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_its_exit_code_says_whether_a_restart_can_help(tmp_path: Path) -> None:
+    settings = Config(device="cuda", tensor_parallel=2, run_dir=tmp_path).model_dump(mode="json")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "baton_worker.distributed"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None and process.stderr is not None
+    pipe: BinaryIO = process.stdin  # type: ignore[assignment]
+    Pipe([pipe]).send(Begin(1, 2, str(tmp_path / "meeting"), settings))
+    assert (
+        b"baton worker, rank 1: --device cuda: PyTorch sees no GPU here." in process.stderr.read()
+    )
+    assert process.wait() == EXIT_SETTINGS
+    process.communicate()

@@ -1,0 +1,140 @@
+"""Which steps are captured, and what is said where none are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from baton_worker.attention import prefer
+from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.config import Config
+from baton_worker.engine.engine_config import Placement, resolve
+from baton_worker.graphs import Sizes, refuses
+from tests.support import tiny_models
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture(scope="module")
+def loaded(stories: Path) -> LoadedModel:
+    return load_model(stories, device=CPU, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"),
+    [
+        (1, (1,)),
+        (3, (1, 2, 3)),
+        (8, (1, 2, 4, 8)),
+        (33, (1, 2, 4, 8, 16, 24, 32, 33)),
+    ],
+)
+def test_sizes(rows: int, sizes: tuple[int, ...]) -> None:
+    assert Sizes.up_to(rows, 100) == Sizes(sizes, 100)
+
+
+def test_large_sizes_are_further_apart() -> None:
+    rows = Sizes.up_to(512, 100).rows
+    assert len(rows) == 3 + 32 + 8 and rows[-9:-6] == (256, 288, 320) and rows[-1] == 512
+
+
+def test_the_least_size_that_fits() -> None:
+    sizes = Sizes((1, 2, 4, 8), 100)
+    assert [sizes.fitting(rows, 100) for rows in (1, 2, 3, 8, 9)] == [1, 2, 4, 8, None]
+    assert sizes.fitting(1, 101) is None
+
+
+def test_one_phrase_for_the_log() -> None:
+    assert str(Sizes.up_to(4, 9)) == "graphs of 1, 2, 4 rows of at most 9 tokens"
+    assert "1, 2, 4, 8, 16, 24 to 256 rows" in str(Sizes.up_to(256, 9))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cuda_graphs": False}, "--no-cuda-graphs"),
+        ({"expert_window": 5}, "--expert-window counts the visits"),
+        ({"runtime_stats": True}, "--runtime-stats times layer by layer"),
+        ({"data_parallel": 2}, "its group agree on every step"),
+    ],
+)
+def test_settings_that_need_every_kernel(
+    loaded: LoadedModel, changes: dict[str, Any], said: str
+) -> None:
+    assert refuses(Config(), GPU, loaded, 1) is None
+    assert said in str(refuses(Config(**changes), GPU, loaded, 1))
+
+
+def test_what_has_no_decode_steps_of_its_own(loaded: LoadedModel) -> None:
+    assert refuses(Config(replay_rows=0), CPU, loaded, 1) == "--replay-rows 0"
+    assert "2 followers" in str(refuses(Config(), GPU, loaded, 3))
+    assert refuses(Config(), GPU, replace(loaded, generates=False), 1) == "the model has none"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "said"),
+    [
+        ("DeepseekV32ForCausalLM", "the host waits for the keys that an index chooses"),
+        ("Lfm2ForCausalLM", "a convolution looks its earlier tokens up on the host"),
+        ("MiniMaxForCausalLM", "a layer with a state looks on the host"),
+        ("MambaForCausalLM", "a scan looks on the host"),
+        ("Qwen3_5ForCausalLM", "a layer with a state looks on the host"),
+        ("Qwen3MoeForCausalLM", "the host waits for the number of tokens that each expert gets"),
+        ("ApertusForCausalLM", "transformers' own code"),
+    ],
+)
+def test_models_that_are_not_captured_say_what_of_them(
+    tmp_path: Path, architecture: str, said: str
+) -> None:
+    tiny_models.save_checkpoint(tmp_path, architecture)
+    model = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    assert said in str(refuses(Config(), GPU, model, 1))
+
+
+@pytest.mark.parametrize(
+    ("backend", "said"),
+    [("grouped", "sorts the rows of each step"), ("reference", "from row to row on the host")],
+)
+def test_attention_in_plain_torch_is_not_captured(stories: Path, backend: str, said: str) -> None:
+    prefer(backend)
+    try:
+        loaded = load_model(stories, device=CPU, dtype=torch.float32)
+    finally:
+        prefer("auto")
+    assert said in str(refuses(Config(), GPU, loaded, 1))
+
+
+def test_the_choice_is_a_part_of_the_line_at_the_start(loaded: LoadedModel) -> None:
+    config = Config(num_pages=100, page_size=8, max_rows=12, replay_rows=0)
+    on_cpu = resolve(config, Placement(CPU, torch.float32, 1), loaded)
+    assert on_cpu.graphs is None
+    assert str(on_cpu).endswith("; decode steps run kernel by kernel: --replay-rows 0")
+    taped = replace(on_cpu, graphs=Sizes((12,), 512, 400))
+    assert str(taped).endswith("; steps of at most 12 rows and 400 tokens replayed")
+    captured = replace(taped, placement=Placement(GPU, torch.float32, 1), graphs=Sizes((1, 2), 64))
+    assert str(captured).endswith(
+        "; decode steps replayed as graphs of 1, 2 rows of at most 64 tokens"
+    )
+
+
+def test_sizes_are_bounded_by_settings_and_batch(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton_worker.engine.engine_config.refuses", lambda *_: None)
+    monkeypatch.setattr("baton_worker.engine.engine_config.free_for_all", lambda *_: 1 << 30)
+    for device, changes, rows, length, tokens in (
+        (GPU, {"max_rows": 12, "cuda_graph_length": 64}, (1, 2, 4, 8, 12), 64, 0),
+        (GPU, {"max_rows": 12, "cuda_graph_rows": 2}, (1, 2), 512, 0),
+        (CPU, {"max_rows": 12, "cuda_graph_length": 64}, (12,), 512, 512),
+        (CPU, {"max_rows": 12, "replay_rows": 2}, (2,), 512, 512),
+        (CPU, {"max_rows": 12, "max_batch_tokens": 40}, (12,), 512, 40),
+        (CPU, {"max_rows": 12, "max_length": 20}, (12,), 20, 240),
+    ):
+        place = Placement(device, torch.float32, 1)
+        monkeypatch.setattr("baton_worker.engine.engine_config.numbers", lambda *_: [1])
+        resolved = resolve(Config(num_pages=1000, page_size=8, **changes), place, loaded)
+        assert resolved.graphs == Sizes(rows, length, tokens)

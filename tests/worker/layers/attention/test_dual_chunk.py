@@ -1,0 +1,67 @@
+"""Rows are cut where a chunk ends; what chunks cannot be combined with is refused. The attention
+itself is compared with a plain one in tests/worker/models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from baton.errors import ModelError
+from baton_worker.attention import AttentionBatch
+from baton_worker.layers.attention.dual_chunk import DualChunk, by_chunk
+from baton_worker.layers.layer import Site
+from baton_worker.spec import DualChunkAttention, Norm, Rope
+
+CPU = torch.device("cpu")
+SETTINGS = DualChunkAttention(
+    2, 1, 8, 0.3, Rope(8, 100.0, 64), chunk_size=6, local_size=2, trained=5
+)
+
+
+def batch(counts: list[int], starts: list[int]) -> AttentionBatch:
+    tables = [list(range(row * 8, row * 8 + 8)) for row in range(len(counts))]
+    return AttentionBatch.build(counts, starts, tables, 2, CPU)
+
+
+def test_rows_end_where_a_chunk_does() -> None:
+    whole = batch([1, 9, 2], [3, 2, 6])
+    cut = by_chunk(whole, 4)
+    assert cut.counts == (1, 2, 4, 3, 2) and cut.starts == (3, 2, 4, 8, 6)
+    assert cut.query_starts.tolist() == [0, 1, 3, 7, 10, 12]
+    assert cut.lengths.tolist() == [4, 4, 8, 11, 8]
+    assert cut.page_table[:, 0].tolist() == [0, 8, 8, 8, 16]
+    assert torch.equal(cut.slots, whole.slots) and cut.query_starts.dtype is torch.int32
+
+
+def test_rows_within_one_chunk_are_left_alone() -> None:
+    whole = batch([1, 3], [7, 4])
+    assert by_chunk(whole, 4) is whole
+
+
+def test_a_step_attends_to_no_more_parts_than_it_has(site: Site) -> None:
+    layer = DualChunk(SETTINGS, 16, site)
+    plans = [layer.backend.plan(batch([1], [start]), layer.call) for start in (3, 4, 8, 12)]
+    assert [len(plan.parts) for plan in plans] == [1, 2, 3, 3]
+    assert [plan.stretch is None for plan in plans] == [True, True, False, False]
+    [stretch] = plans[-1].stretch.flatten().tolist()
+    assert stretch == pytest.approx((0.1 * torch.tensor(13 / 5).log().item() + 1) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"window": 4}, "a window"),
+        ({"sinks": True}, "sinks"),
+        ({"rope": None}, "no rope"),
+        ({"qk_norm": Norm(1e-5), "qk_norm_after_rope": True}, "norms after the rope"),
+        ({"local_size": 6}, "chunk_size of 6 and a local_size of 6"),
+    ],
+)
+def test_combinations_that_mean_nothing_are_refused(
+    site: Site, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        DualChunk(replace(SETTINGS, **changes), 16, site)

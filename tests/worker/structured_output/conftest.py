@@ -1,0 +1,21 @@
+"""The smallest real model and its vocabulary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.structured_output.vocabulary import Vocabulary
+
+
+@pytest.fixture(scope="module")
+def loaded(stories: Path) -> LoadedModel:
+    return load_model(stories, device=torch.device("cpu"), dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(stories: Path, loaded: LoadedModel) -> Vocabulary:
+    return Vocabulary.read(stories, loaded.vocab_size)

@@ -1,0 +1,264 @@
+"""What grammars force is run in one step: fewer steps, and not another token."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baton.protocol import Grammar, Sampling, Tokens
+from baton.protocol.token_columns import unpack
+from baton_scheduler.options import Limits
+from baton_tokenizer.vocabulary.load import load
+from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.config import Config
+from baton_worker.engine.engine import Engine
+from baton_worker.structured_output.jump_forward import Spelling, encoder
+from baton_worker.structured_output.llguidance import Guidance
+from baton_worker.structured_output.manager import Constraints
+from baton_worker.structured_output.vocabulary import Vocabulary
+from tests.fakes.scheduler_planner import (
+    Planner,
+    Sequence,
+    entries,
+    run_all,
+)
+from tests.worker.engine.test_scheduled import STORY, House
+
+EOS = 2
+EVERY = tuple(range(512))
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "the_name_of_the_little_girl": {"enum": ["Lily", "Mia"]},
+        "was_she_happy_on_that_day": {"type": "boolean"},
+        "age": {"type": "integer", "minimum": 3, "maximum": 12},
+    },
+    "required": ["the_name_of_the_little_girl", "was_she_happy_on_that_day", "age"],
+    "additionalProperties": False,
+}
+REGEX = r"Once upon a time there was a (girl|boy) who had (one|two|many) friends?\. The end\."
+CHOICES = ["the quick brown fox", "the quick brown dog", "a slow one"]
+ONLY = "exactly this, and no other text, whatever it costs"
+GRAMMARS = [
+    Grammar("json_schema", json.dumps(SCHEMA), compact=True),
+    Grammar("regex", REGEX),
+    Grammar("choice", json.dumps(CHOICES)),
+    Grammar("choice", json.dumps([ONLY])),
+]
+
+
+class Jumping(House):
+    """A house whose rows may bring several tokens, and that keeps what is told of each."""
+
+    def __init__(
+        self, loaded: LoadedModel, like: Constraints, limits: Limits | None = None, pages: int = 200
+    ) -> None:
+        super().__init__(loaded, limits, num_pages=pages)
+        self.runner.batch._constraints = like.fresh()
+        self.logprobs: dict[int, list[Any]] = {}
+
+    def _hear(self, message: Tokens) -> None:
+        counts, first = unpack(message.counts, "B"), unpack(message.first, "I")
+        handles = unpack(message.handles, "I").tolist()
+        assert all(counts) and [len(self.logs[h]) for h in handles] == first.tolist()
+        owners = np.repeat(handles, counts).tolist() if handles else []
+        for owner, token in zip(owners, unpack(message.tokens), strict=True):
+            self.logs[owner].append(token)
+        if message.logprobs is not None:
+            for row, *told in sorted(entries(message.logprobs)):
+                self.logprobs.setdefault(owners[row], []).append(told)
+
+
+def constraints(path: Path, vocabulary: Vocabulary, *, jump_ahead: bool) -> Constraints:
+    spelling = Spelling(vocabulary, encoder(path, vocabulary))
+    size = len(vocabulary.pieces)
+    return Constraints(Guidance(vocabulary), size, spelling, jump_ahead=jump_ahead)
+
+
+@pytest.fixture(scope="module")
+def jumping(stories: Path, vocabulary: Vocabulary) -> Constraints:
+    return constraints(stories, vocabulary, jump_ahead=True)
+
+
+@pytest.fixture(scope="module")
+def stepping(stories: Path, vocabulary: Vocabulary) -> Constraints:
+    return constraints(stories, vocabulary, jump_ahead=False)
+
+
+def samplings(**fields: Any) -> list[Sampling]:
+    fields = {"max_tokens": 90, "stop_ids": (EOS,), "logprobs": 2} | fields
+    every = [Sampling(seed=1, grammar=g, **fields) for g in GRAMMARS]
+    # A free one beside them, one that ends in the middle of what is forced, one of many spaces.
+    cut = Sampling(7, grammar=GRAMMARS[3], stop_ids=(EOS,))
+    spaced = Sampling(60, seed=3, grammar=Grammar("json_schema", json.dumps(SCHEMA)))
+    return [*every, Sampling(30, seed=9), cut, spaced]
+
+
+def logs(one: House, asked: list[Sampling]) -> list[list[int]]:
+    for number, sampling in enumerate(asked):
+        one.submit(STORY[: 3 + number % 4], sampling)
+    return list(one.finish().values())
+
+
+def text(vocabulary: Vocabulary, log: list[int]) -> str:
+    return b"".join(vocabulary.pieces[token] for token in log if token != EOS).decode()
+
+
+PLAIN = Limits(depth=1, max_steps=1)
+
+
+@pytest.fixture(scope="module")
+def expected(loaded: LoadedModel, stepping: Constraints) -> list[list[int]]:
+    """Token by token, a plan for every step, and each after the result of the one before."""
+    return logs(Jumping(loaded, stepping, PLAIN), samplings())
+
+
+@pytest.mark.row("F10.01", "F10.02", "F10.03")
+def test_the_outputs_are_whole(expected: list[list[int]], vocabulary: Vocabulary) -> None:
+    texts = [text(vocabulary, log) for log in expected]
+    assert 3 <= json.loads(texts[0])["age"] <= 12
+    assert texts[1].endswith("The end.") and texts[2] in CHOICES and texts[3] == ONLY
+    assert len(expected[5]) == 7 and ONLY.startswith(texts[5])
+
+
+@pytest.mark.parametrize(
+    ("depth", "max_steps", "pages"), [(1, 1, 200), (2, 1, 200), (4, 8, 200), (2, 8, 24)]
+)
+def test_jumping_ahead_changes_no_token(
+    loaded: LoadedModel,
+    jumping: Constraints,
+    expected: list[list[int]],
+    depth: int,
+    max_steps: int,
+    pages: int,
+) -> None:
+    one = Jumping(loaded, jumping, Limits(depth=depth, max_steps=max_steps), pages)
+    assert logs(one, samplings()) == expected
+    assert any(max(result.counts, default=0) > 3 for result in one.results)
+    assert pages == 200 or one.state.counters.preemptions > 0
+
+
+def test_a_row_that_has_run_to_the_end_of_its_pages_waits(
+    loaded: LoadedModel, jumping: Constraints, expected: list[list[int]]
+) -> None:
+    one = Jumping(loaded, jumping, Limits(depth=4, max_steps=8), pages=20)
+    assert logs(one, samplings()[3:4])[0] == expected[3]
+    assert any(0 in result.counts for result in one.results)
+
+
+def test_fewer_steps(loaded: LoadedModel, jumping: Constraints, stepping: Constraints) -> None:
+    steps = []
+    for like in (jumping, stepping):
+        one = Jumping(loaded, like, Limits(max_steps=1))
+        logs(one, samplings()[:1])
+        steps.append(len(one.results))
+    assert steps[0] < 0.7 * steps[1]
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_log_is_continued_at_any_index(
+    loaded: LoadedModel,
+    jumping: Constraints,
+    stepping: Constraints,
+    expected: list[list[int]],
+    number: int,
+) -> None:
+    log, sampling = expected[number], samplings()[number]
+    for like in (jumping, stepping):
+        one = Jumping(loaded, like, pages=400)
+        for cut in range(number, len(log), 5):
+            one.submit(STORY[: 3 + number % 4], sampling, log=log[:cut])
+        assert all(found == log for found in one.finish().values())
+
+
+def test_logprobs_of_forced_tokens(
+    loaded: LoadedModel, jumping: Constraints, stepping: Constraints
+) -> None:
+    told = []
+    for like in (jumping, stepping):
+        one = Jumping(loaded, like)
+        found = logs(one, samplings()[:4])
+        assert [len(one.logprobs[handle]) for handle in range(4)] == [len(log) for log in found]
+        told.append(one.logprobs)
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    "said", [{"logit_bias": {300: 1.0}}, {"bad_words": ((300, 301),)}, {"allowed_ids": EVERY}]
+)
+def test_who_has_a_say_in_tokens_may_spell_as_it_likes(
+    loaded: LoadedModel, jumping: Constraints, stepping: Constraints, said: dict[str, Any]
+) -> None:
+    asked = samplings(max_tokens=20, **said)[1:4]
+    one = Jumping(loaded, jumping)
+    assert logs(one, asked) == logs(Jumping(loaded, stepping), asked)
+    assert all(set(result.counts) <= {1} for result in one.results)
+
+
+def test_a_stop_id_is_never_forced(
+    loaded: LoadedModel, jumping: Constraints, stepping: Constraints, expected: list[list[int]]
+) -> None:
+    """The spelling of a text has tokens that end the output: others are found."""
+    inner = tuple(expected[3][2:6])
+    asked = samplings(stop_ids=(EOS, *inner))[3:4]
+    [log] = logs(Jumping(loaded, jumping), asked)
+    assert [log] == logs(Jumping(loaded, stepping), asked)
+    assert not set(inner) & set(log) and log != expected[3]
+
+
+INVOICE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "vendor_name": {"type": "string", "maxLength": 20},
+        "vendor_address": {
+            "type": "object",
+            "properties": {
+                "street_address": {"type": "string", "maxLength": 25},
+                "city": {"type": "string", "maxLength": 15},
+            },
+            "required": ["street_address", "city"],
+            "additionalProperties": False,
+        },
+        "customer_name": {"type": "string", "maxLength": 20},
+        "total_amount": {"type": "integer", "minimum": 0, "maximum": 99999},
+        "currency_code": {"enum": ["USD", "EUR", "GBP"]},
+        "invoice_date": {"type": "string", "format": "date"},
+        "payment_status": {"enum": ["paid", "unpaid", "overdue"]},
+        "is_recurring_invoice": {"type": "boolean"},
+    },
+    "additionalProperties": False,
+}
+INVOICE["required"] = list(INVOICE["properties"])
+ASK = (
+    "<|im_start|>user\nExtract the invoice as JSON: ACME Ltd of 12 Main Street, Springfield, "
+    "billed Jane Doe 129 dollars on 3 May 2024, unpaid.<|im_end|>\n<|im_start|>assistant\n"
+)
+
+
+@pytest.mark.slow
+def test_a_typical_answer_of_real_weights(smollm2: Path) -> None:
+    """Prints what docs/structured-output.md says: steps and processor time, off and on."""
+    prompt = load(smollm2).tokenizer.encode(ASK, add_special_tokens=False).ids
+    engines = [
+        Engine.build(Config(model=str(smollm2), jump_ahead=jump_ahead, num_pages=64))
+        for jump_ahead in (False, True)
+    ]
+    for compact in (True, False):
+        grammar = Grammar("json_schema", json.dumps(INVOICE), compact)
+        asked = Sampling(200, temperature=0, stop_ids=(2,), grammar=grammar)
+        ran = []
+        for engine in engines:
+            engine.reset()
+            planner, sequence = Planner(engine, num_pages=64), Sequence(prompt, asked)
+            began = time.process_time()
+            [log] = run_all(planner, [sequence])
+            ran.append((log, planner.steps, time.process_time() - began))
+        (log, steps, seconds), (jumped, fewer, less) = ran
+        assert jumped == log and sequence.finish == "stop"
+        assert fewer < (0.55 if compact else 0.8) * steps
+        print(f"compact {compact}: {steps}/{fewer} steps, {seconds / less:.2f} times as fast")
