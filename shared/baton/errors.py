@@ -1,4 +1,4 @@
-"""Errors with stable codes. The gateway maps them to HTTP; other services send `Refused`."""
+"""Errors with stable codes. The gateway maps them to HTTP; other services send `RequestError`."""
 
 from __future__ import annotations
 

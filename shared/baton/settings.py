@@ -1,7 +1,7 @@
 """Settings, declared once: one frozen model per service gives flags, environment and pages.
 
-A field of a service's `Config` is a flag `--max-batch-tokens`, a variable
-`BATON_SCHEDULER_MAX_BATCH_TOKENS`, a line of `ops/env.example` and a row of
+A field of a service's `Config` is a flag `--max-num-batched-tokens`, a variable
+`BATON_SCHEDULER_MAX_NUM_BATCHED_TOKENS`, a line of `ops/env.example` and a row of
 `ops/SETTINGS.md`. The fields of `Settings` itself are common to all services: `--model`,
 `BATON_MODEL`. Precedence: flag, environment, default.
 """
@@ -73,7 +73,7 @@ class Settings(BaseSettings):
     """The same for media preprocessors."""
     redis_url: str = ""
     """Find services through leases in this Redis instead of static addresses."""
-    keys_dir: Path | None = None
+    curve_keys_dir: Path | None = None
     """Encrypt every link with the CURVE keys of this directory; see `baton keys`."""
     trusted_network: bool = False
     """Allow unencrypted tcp:// beyond loopback: only Baton itself can reach that network."""
@@ -85,7 +85,7 @@ class Settings(BaseSettings):
     """Least severe message that is logged."""
     otlp_endpoint: str = ""
     """OTLP/HTTP collector for traces, like http://collector:4318; empty means no tracing."""
-    drain_seconds: float = Field(default=30.0, ge=0)
+    shutdown_timeout: float = Field(default=30.0, ge=0)
     """On SIGTERM, how long running requests may take to finish."""
 
     def __init_subclass__(cls, prefix: str = "", **kwargs: Any) -> None:

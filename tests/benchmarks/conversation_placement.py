@@ -27,8 +27,8 @@ from baton.protocol import Sampling, Submit
 from baton.protocol.token_columns import pack
 from baton.settings import Settings
 from baton_scheduler.events import Arrived, Event, WorkerJoined
-from baton_scheduler.options import Limits
-from baton_scheduler.replay.simulator import Figures, Script, Simulation
+from baton_scheduler.options import SchedulerOptions
+from baton_scheduler.replay.simulator import Script, SimulatedLatency, Simulation
 from tests.fakes.hash_worker import VOCAB, worker_info
 
 STEP = (0.008, 5e-5)
@@ -43,9 +43,9 @@ FLEETS = {
     "4 both": ("both",) * 4,
 }
 WAYS = {
-    "round-robin": Limits(placement="round-robin", local_prefill=0),
-    "least-loaded": Limits(placement="least-loaded", local_prefill=0),
-    "cost": Limits(),
+    "round-robin": SchedulerOptions(placement_policy="round-robin", local_prefill_max_tokens=0),
+    "least-loaded": SchedulerOptions(placement_policy="least-loaded", local_prefill_max_tokens=0),
+    "cost": SchedulerOptions(),
 }
 
 
@@ -105,8 +105,8 @@ def _joins(roles: Sequence[str]) -> Iterator[Event]:
     for number, role in enumerate(roles):
         name = f"{role}-{number}"
         info = worker_info(
-            num_pages=PAGES, max_rows=128, max_batch_tokens=2048, max_length=16_384, role=role,
-            pages_address=name,
+            num_pages=PAGES, max_num_seqs=128, max_num_batched_tokens=2048, max_model_len=16_384,
+            role=role, pages_address=name,
         )  # fmt: skip
         info = structs.replace(info, kv_bytes=PAGES * info.page_size * TOKEN_BYTES)
         yield WorkerJoined(name, number + 1, info)
@@ -117,7 +117,7 @@ class Row(NamedTuple):
 
     fleet: str
     way: str
-    figures: Figures
+    figures: SimulatedLatency
 
 
 def measure(options: Bench) -> Iterator[Row]:
@@ -128,10 +128,10 @@ def measure(options: Bench) -> Iterator[Row]:
             runs = [_figures(limits, script(each, roles)) for each in loads]
             columns = zip(*runs, strict=True)
             hits, mean, p95, moved = (fmean(column) for column in columns)
-            yield Row(fleet, way, Figures(hits, mean, p95, round(moved)))
+            yield Row(fleet, way, SimulatedLatency(hits, mean, p95, round(moved)))
 
 
-def _figures(limits: Limits, script: Script) -> Figures:
+def _figures(limits: SchedulerOptions, script: Script) -> SimulatedLatency:
     simulation = Simulation(limits, script)
     waits = simulation.run()
     assert len(waits) == len(script.logs), "a turn was not answered"

@@ -39,7 +39,7 @@ from baton.net.discovery import socket_path
 from baton.net.handshake import Greeting, incarnation
 from baton.net.sockets import Client, Server, wait
 from baton.net.topology import FLEET, FRONTEND
-from baton.protocol import Cut, Hello, Plan, Result, Sampling, Submit, Tokens, WorkerInfo
+from baton.protocol import Hello, Plan, Result, Sampling, Submit, Tokens, TruncatePlan, WorkerInfo
 from baton.protocol.token_columns import pack
 from baton.settings import Settings
 from baton_ops.bench import machine
@@ -47,7 +47,7 @@ from baton_ops.bench.knee import Curve
 from baton_ops.bench.plot import bends
 from baton_scheduler.config import Config
 from baton_scheduler.service import Service
-from baton_worker.engine.plan_queue import Plans
+from baton_worker.engine.plan_queue import PlanQueue
 
 _LENGTH = 200
 """Tokens of every answer, give or take half."""
@@ -60,8 +60,8 @@ class Worker:
         self.client = client
         hello = Hello("worker", name, incarnation(), __version__, worker=info)
         self.greeting = Greeting(hello)
-        self.plans = Plans()
-        self.lengths = np.zeros(info.max_rows, np.int64)
+        self.plans = PlanQueue()
+        self.lengths = np.zeros(info.max_num_seqs, np.int64)
 
     def hear(self) -> None:
         """Take in what has come."""
@@ -69,7 +69,7 @@ class Worker:
             message = received.message
             if isinstance(message, Plan):
                 self.plans.add(message)
-            elif isinstance(message, Cut):
+            elif isinstance(message, TruncatePlan):
                 self.plans.cut(message.step)
             else:
                 self.greeting.heard(message, 0.0)
@@ -85,8 +85,12 @@ class Worker:
             return False
         plan, turn = self.plans.first
         if not turn:
-            self.lengths[[new.slot for new in plan.enter]] = 0
-        turns = np.frombuffer(plan.turns, "<u4") if plan.turns else np.ones(len(plan.samples))
+            self.lengths[[new.slot for new in plan.new_sequences]] = 0
+        turns = (
+            np.frombuffer(plan.steps_per_row, "<u4")
+            if plan.steps_per_row
+            else np.ones(len(plan.samples))
+        )
         going = (np.frombuffer(plan.samples, np.uint8) > 0) & (turns > turn)
         rows = np.frombuffer(plan.rows, "<u4")[going]
         first, count = self.lengths[rows].astype("<u4"), len(rows)
@@ -145,7 +149,7 @@ def measure(workers: int, rows: int, steps: int, max_steps: int, step_seconds: f
     """Run `steps` steps of each of so many full workers."""
     with tempfile.TemporaryDirectory(prefix="cap") as folder, ExitStack() as stack:
         run_dir = Path(folder)
-        config = Config(run_dir=run_dir, max_steps=max_steps, max_waiting=100_000)
+        config = Config(run_dir=run_dir, max_steps_per_plan=max_steps, max_num_queued_reqs=100_000)
         paths = (socket_path(run_dir, FRONTEND), socket_path(run_dir, FLEET))
         frontend = stack.enter_context(Server(FRONTEND, paths[0]))
         fleet = stack.enter_context(Server(FLEET, paths[1]))

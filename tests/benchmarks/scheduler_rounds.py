@@ -37,7 +37,7 @@ from baton_scheduler.events import (
     Tick,
     WorkerJoined,
 )
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from tests.benchmarks.scheduler_capacity import Worker
 
@@ -71,7 +71,9 @@ class Rounds:
     """One full worker, and a state that is timed."""
 
     def __init__(self, rows: int, max_steps: int, *, steady: bool) -> None:
-        self.state = State(Limits(max_steps=max_steps, max_waiting=100_000))
+        self.state = State(
+            SchedulerOptions(max_steps_per_plan=max_steps, max_num_queued_reqs=100_000)
+        )
         self.wire = Wire()
         length = 2 * _LONG if steady else 4096
         pages = rows * (400 if steady else 32)

@@ -43,7 +43,7 @@ from rich.table import Table
 from baton.net.discovery import StaticDirectory
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET
-from baton.process.lifecycle import Heart
+from baton.process.lifecycle import Heartbeat
 from baton.protocol import WorkerInfo
 from baton.settings import SERVICES, Settings, environment
 from baton_ops.supervisor.supervisor import TICK_SECONDS, Supervisor
@@ -98,7 +98,7 @@ def work(run_dir: str, number: int, step_ms: float, rows: int) -> None:
         worker = TimedWorker(client, name, info)
         _join(worker)
         hello, steps = worker.greeting.hello, count()
-        Heart(FLEET, where, hello, lambda: (next(steps), bool(worker.plans))).start()
+        Heartbeat(FLEET, where, hello, lambda: (next(steps), bool(worker.plans))).start()
         due = time.monotonic()
         while os.getppid() == parent:
             if (left := due - time.monotonic()) > 0:

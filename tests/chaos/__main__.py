@@ -1,7 +1,7 @@
 """`make chaos`: break processes and links at random under load, and compare every token.
 
 make chaos SECONDS=600 STREAMS=64 EVERY=5
-make chaos SECONDS=120 STREAMS=8 EVERY=5 ARGS="--real --prefill 1 --decode 2"
+make chaos SECONDS=120 STREAMS=8 EVERY=5 ARGS="--real --prefill-workers 1 --decode-workers 2"
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from baton.settings import SERVICES, environment
 from baton_ops.supervisor import replicas
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
-from baton_ops.supervisor.serve import LEASH, SPARED
+from baton_ops.supervisor.serve import CHILD_MAIN, WITH_SPARE
 from baton_ops.supervisor.supervisor import TICK_SECONDS, Patience, Supervisor
 from tests.chaos.faults import Fault, Kind, draw
 from tests.chaos.wires import Wires, free_port
@@ -71,12 +71,19 @@ class Crew:
     def command(self, name: str, role: str) -> list[str]:
         """How a worker is started."""
         if self.real:
-            exact = ["--dtype", "float32", "--threads", str(self.ranks), "--num-pages", "512"]
-            exact += ["--transports", self.transports, "--tensor-parallel", str(self.ranks)]
-            return [*LEASH, "worker", "--name", name, "--role", role, *exact]
+            exact = [
+                "--dtype",
+                "float32",
+                "--threads",
+                str(self.ranks),
+                "--num-gpu-blocks-override",
+                "512",
+            ]
+            exact += ["--kv-transports", self.transports, "--tensor-parallel-size", str(self.ranks)]
+            return [*CHILD_MAIN, "worker", "--name", name, "--role", role, *exact]
         fake = [sys.executable, "-m", "tests.fakes.hash_worker", "--model-name", "chaos"]
         fake += ["--vocab-size", str(self.vocab), "--step-ms", str(self.step_ms)]
-        return [*fake, "--max-rows", "128", "--name", name]
+        return [*fake, "--max-num-seqs", "128", "--name", name]
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ class Front:
 
     def kept(self, started: Mapping[str, list[str]]) -> dict[str, list[str]]:
         """How spares are started, by what follows the leash of each process."""
-        spared = {n: own for n, own in started.items() if self.spares and own[0] in SPARED}
+        spared = {n: own for n, own in started.items() if self.spares and own[0] in WITH_SPARE}
         return {name: [*_LEASH, "--spare", *own] for name, own in spared.items()}
 
     def patience(self) -> dict[str, Patience]:
@@ -134,8 +141,8 @@ class System:
             "BATON_SERVED_MODEL_NAME": "chaos",
             "BATON_RUN_DIR": str(self._run),
             "BATON_GATEWAY_PORT": str(port),
-            "BATON_SCHEDULER_MAX_LOSSES": "1000",
-            "BATON_SCHEDULER_LOCAL_PREFILL": "0",
+            "BATON_SCHEDULER_MAX_WORKER_LOSSES": "1000",
+            "BATON_SCHEDULER_LOCAL_PREFILL_MAX_TOKENS": "0",
             **replicas.variables(self._run, counts),
         }
         self._supervisor = Supervisor(
@@ -180,8 +187,8 @@ class System:
         if not self._crew.real:
             return command
         wires = [f"pages#{name}/{rank}" for rank in range(self._crew.ranks)]
-        command += ["--bind-pages", ",".join(self._ends[wire] for wire in wires)]
-        return [*command, "--advertise-pages", ",".join(map(self._wires.address, wires))]
+        command += ["--bind-kv", ",".join(self._ends[wire] for wire in wires)]
+        return [*command, "--advertise-kv", ",".join(map(self._wires.address, wires))]
 
     def __enter__(self) -> Self:
         self._wires.__enter__()

@@ -9,14 +9,14 @@ from typing import Any
 from baton.protocol import Sampling
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
-from baton_gateway.generation.output import Delta
-from baton_gateway.generation.request import Generation, TextPrompt
+from baton_gateway.generation.output import OutputDelta
+from baton_gateway.generation.request import GenerationRequest, TextPrompt
 from tests.fakes.gateway_engine import FakeEngine
 
 REPLY = "Hello from Baton."
 
 
-def generation(**fields: Any) -> Generation:
+def generation(**fields: Any) -> GenerationRequest:
     given = {
         "id": "r1",
         "prompts": (TextPrompt("hi"),),
@@ -24,13 +24,13 @@ def generation(**fields: Any) -> Generation:
         "seed": 7,
         "param": "prompt",
     }
-    return Generation(**(given | fields))
+    return GenerationRequest(**(given | fields))
 
 
-async def text_of(engine: Engine, request: Generation) -> dict[int, str]:
+async def text_of(engine: Engine, request: GenerationRequest) -> dict[int, str]:
     texts: dict[int, str] = {}
     async for event in engine.generate(request):
-        if isinstance(event, Delta):
+        if isinstance(event, OutputDelta):
             texts[event.choice] = texts.get(event.choice, "") + event.text
     return texts
 
@@ -39,7 +39,7 @@ def run(test: Callable[[FakeEngine], Awaitable[None]], **settings: Any) -> None:
     """Run a test inside an event loop."""
 
     async def main() -> None:
-        engine = FakeEngine(Config(patience=0.3, **settings))
+        engine = FakeEngine(Config(service_wait_seconds=0.3, **settings))
         await engine.start()
         try:
             await test(engine)

@@ -67,7 +67,7 @@ class Site:
 
 @contextmanager
 def site(**settings: Any) -> Iterator[Site]:
-    """An open `Site`."""
+    """An open `BuildContext`."""
     here = Site(**settings)
     here.open()
     try:

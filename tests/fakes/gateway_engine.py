@@ -24,6 +24,7 @@ from baton.protocol import (
     Beat,
     CacheReset,
     Decode,
+    DecodedText,
     DecodeOpen,
     Detokenize,
     Detokenized,
@@ -33,21 +34,20 @@ from baton.protocol import (
     Envelope,
     Failed,
     Hello,
+    HelloRequest,
     Logprobs,
     Message,
-    Note,
-    Pieces,
+    PhaseTimes,
     PromptLogprobs,
-    Refused,
+    QueueEstimate,
+    RequestError,
     ResetCache,
     Stats,
     Submit,
-    Text,
-    Times,
     TokenizerInfo,
     Tokens,
     Vocabulary,
-    Who,
+    VocabularyBytes,
     WorkerStats,
 )
 from baton.protocol.token_columns import pack, unpack
@@ -99,7 +99,7 @@ class FakeServer:
             self.push(self.hello())
             self.greeted()
         elif isinstance(message, Beat):
-            self.push(Beat(self.service, 1) if self.known else Who(self.incarnation))
+            self.push(Beat(self.service, 1) if self.known else HelloRequest(self.incarnation))
         else:
             self.seen.append(message)
             self.traces.append(envelope.trace)
@@ -130,7 +130,7 @@ class FakeTokenizer(FakeServer):
         self.states: dict[int, _State] = {}
         self.forget_next = False
         """Answer the next Decode as if its states were unknown."""
-        self.refuse: Refused | None = None
+        self.refuse: RequestError | None = None
 
     def hello(self) -> Hello:
         info = TokenizerInfo(
@@ -147,7 +147,7 @@ class FakeTokenizer(FakeServer):
         if isinstance(message, Decode):
             self.push(self._decode(message))
         elif self.refuse is not None and isinstance(message, EncodeChat):
-            self.push(Refused(message.id, self.refuse.code, self.refuse.message, status=400))
+            self.push(RequestError(message.id, self.refuse.code, self.refuse.message, status=400))
         elif isinstance(message, EncodeText):
             special = [BOS] if message.add_special and message.text else []
             self.push(self._encoded(message.id, special, message.text, message.limit))
@@ -159,14 +159,14 @@ class FakeTokenizer(FakeServer):
             self.push(Detokenized(message.id, text_of(ids, message.skip_special)))
         elif isinstance(message, Vocabulary):
             pieces = (*(bytes([i]) for i in range(256)), b"<s>", b"</s>", b"<pad>", b"")
-            self.push(Pieces(message.id, pieces))
+            self.push(VocabularyBytes(message.id, pieces))
 
     def _encoded(self, id: int, special: list[int], text: str, limit: int) -> Encoded:
         # As much as could matter is read: one more than the limit.
         ids = special + list(text[: limit + 1].encode())[: limit + 1]
         return Encoded(id, pack(ids), truncated=len(ids) > limit)
 
-    def _decode(self, message: Decode) -> Text:
+    def _decode(self, message: Decode) -> DecodedText:
         for opening in message.open:
             self.states[opening.handle] = _State(opening, list(unpack(opening.log)))
             state = self.states[opening.handle]
@@ -178,7 +178,7 @@ class FakeTokenizer(FakeServer):
             self.states.pop(handle, None)
         return self._text(message)
 
-    def _text(self, message: Decode) -> Text:
+    def _text(self, message: Decode) -> DecodedText:
         handles, nexts, texts, unknown, ends = [], [], [], [], []
         stopped: dict[int, str] = {}
         tokens, at = unpack(message.tokens), 0
@@ -202,7 +202,7 @@ class FakeTokenizer(FakeServer):
             ends.append((len(final),) * count)
             if stop is not None:
                 stopped[handle] = stop
-        return Text(
+        return DecodedText(
             pack(handles, "I"), pack(nexts, "I"), tuple(texts), stopped, pack(unknown, "I"),
             tuple(ends),
         )  # fmt: skip
@@ -254,9 +254,9 @@ class FakeScheduler(FakeServer):
     workers: tuple[WorkerStats, ...] = ()
     cached: int = 0
     """Prompt tokens of every sequence that came from the prefix cache."""
-    note: Note | None = None
+    note: QueueEstimate | None = None
     """What is told of every sequence."""
-    times: Times | None = None
+    times: PhaseTimes | None = None
     """Where the time of every sequence is said to have gone."""
     live: dict[int, _Run] = field(default_factory=dict)
     aborted: list[int] = field(default_factory=list)
@@ -298,7 +298,7 @@ class FakeScheduler(FakeServer):
             for handle in unpack(message.handles, "I"):
                 self.aborted.append(handle)
                 if self.live.pop(handle, None) is not None and self.times is not None:
-                    self.push(Tokens(b"", b"", b"", b"", times={handle: self.times}))
+                    self.push(Tokens(b"", b"", b"", b"", phase_times={handle: self.times}))
 
         elif isinstance(message, ResetCache):
             self.push(CacheReset(message.id, 7))
@@ -316,7 +316,7 @@ class FakeScheduler(FakeServer):
         for handle in failing:
             assert self.fail is not None
             del self.live[handle]
-            self.push(msgspec.structs.replace(self.fail, handle=handle, times=self.times))
+            self.push(msgspec.structs.replace(self.fail, handle=handle, phase_times=self.times))
         handles, first, tokens, finished, new = [], [], [], {}, []
         entries: list[tuple[int, int]] = []
         prompts: list[PromptLogprobs] = []
@@ -352,8 +352,8 @@ class FakeScheduler(FakeServer):
                     columns(entries, tokens),
                     tuple(prompts),
                     dict.fromkeys(new, self.cached) if self.cached else {},
-                    notes=dict.fromkeys(new, self.note) if self.note else {},
-                    times=dict.fromkeys(finished, self.times) if self.times else {},
+                    estimates=dict.fromkeys(new, self.note) if self.note else {},
+                    phase_times=dict.fromkeys(finished, self.times) if self.times else {},
                 )
             )
 

@@ -22,7 +22,7 @@ class Site:
     """The application over the fake engine, served from a thread."""
 
     def __init__(self, **settings: Any) -> None:
-        config = Config(patience=0.2, **settings)
+        config = Config(service_wait_seconds=0.2, **settings)
         self.engine = FakeEngine(config)
         app = create_app(config, self.engine)
         self._server = uvicorn.Server(

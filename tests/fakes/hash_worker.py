@@ -25,28 +25,28 @@ from typing import Self
 import msgspec
 
 from baton import __version__
-from baton.kv.page_hashes import Held
+from baton.kv.page_hashes import PageHashTable
 from baton.net.discovery import StaticDirectory
 from baton.net.handshake import Greeting, incarnation
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET
-from baton.process.lifecycle import Heart
+from baton.process.lifecycle import Heartbeat
 from baton.protocol import (
-    Assign,
-    Cut,
     Hello,
-    Kept,
     Message,
     NewSequence,
+    PageHashes,
     Plan,
     Result,
     Sampling,
+    SetRole,
+    TruncatePlan,
     WorkerInfo,
 )
 from baton.protocol.token_columns import pack, unpack
 from baton.protocol.vector_columns import join
 from baton.settings import Settings
-from baton_worker.engine.plan_queue import Plans
+from baton_worker.engine.plan_queue import PlanQueue
 
 VOCAB = 32_000
 
@@ -55,9 +55,9 @@ def worker_info(
     *,
     num_pages: int = 256,
     page_size: int = 16,
-    max_rows: int = 32,
-    max_batch_tokens: int = 256,
-    max_length: int = 2048,
+    max_num_seqs: int = 32,
+    max_num_batched_tokens: int = 256,
+    max_model_len: int = 2048,
     model: str = "fake",
     vocab_size: int = VOCAB,
     role: str = "both",
@@ -71,12 +71,12 @@ def worker_info(
         model,
         num_pages,
         page_size,
-        max_rows,
-        max_batch_tokens,
-        max_length,
+        max_num_seqs,
+        max_num_batched_tokens,
+        max_model_len,
         vocab_size,
         role=role,
-        pages_address=pages_address,
+        kv_address=pages_address,
         host_pages=host_pages,
         window=window,
         windows=windows,
@@ -182,25 +182,25 @@ class FakeEngine:
             return self._run(plan, turn)
         for slot in unpack(plan.release, "I"):
             del self.slots[slot]
-        for new in plan.enter:
+        for new in plan.new_sequences:
             self._enter(new)
         self._append(plan)
         self._swap(plan)
         self._copy(plan)
-        for new in plan.enter:
+        for new in plan.new_sequences:
             self._read(self.slots[new.slot])
         return self._run(plan)
 
     def _enter(self, new: NewSequence) -> None:
-        assert 0 <= new.slot < self.info.max_rows and new.slot not in self.slots
+        assert 0 <= new.slot < self.info.max_num_seqs and new.slot not in self.slots
         length = len(new.tokens) // 4
-        assert 0 < new.num_prompt <= length < self.info.max_length + 1
+        assert 0 < new.num_prompt <= length < self.info.max_model_len + 1
         prompt = new.tokens[: 4 * new.num_prompt]
         log = unpack(new.tokens[4 * new.num_prompt :]).tolist()
         seed, vocab = new.sampling.seed, self.info.vocab_size
         assert log == [token(prompt, seed, i, vocab) for i in range(len(log))], "a foreign log"
-        assert 0 <= new.computed < length, "nothing is left to run"
-        slot = _Slot(new, prompt, unpack(new.tokens).tolist(), new.computed)
+        assert 0 <= new.num_computed < length, "nothing is left to run"
+        slot = _Slot(new, prompt, unpack(new.tokens).tolist(), new.num_computed)
         slot.pages, slot.dropped = [[] for _ in self.windows], [0] * len(self.windows)
         self.slots[new.slot] = slot
 
@@ -261,17 +261,17 @@ class FakeEngine:
             content[position % size] = slot.key(position) + bytes((group,))
 
     def _run(self, plan: Plan, turn: int = 0) -> Result:
-        rows, counts = unpack(plan.rows, "I"), unpack(plan.counts, "I")
-        turns = unpack(plan.turns, "I").tolist() or [1] * len(rows)
-        assert plan.steps <= max(turns, default=1), "a plan has a step without rows"
+        rows, counts = unpack(plan.rows, "I"), unpack(plan.num_scheduled, "I")
+        turns = unpack(plan.steps_per_row, "I").tolist() or [1] * len(rows)
+        assert plan.num_steps <= max(turns, default=1), "a plan has a step without rows"
         assert len(set(rows)) == len(rows), "a slot runs twice"
-        assert sum(counts) <= self.info.max_batch_tokens, "over the token budget"
+        assert sum(counts) <= self.info.max_num_batched_tokens, "over the token budget"
         out: list[tuple[int, int, int]] = []
         finished: dict[int, str] = {}
         failed: dict[int, str] = {}
         vectors: dict[int, bytes] = {}
         for row, start, count, samples, number in zip(
-            rows, unpack(plan.starts, "I"), counts, plan.samples, turns, strict=True
+            rows, unpack(plan.num_computed, "I"), counts, plan.samples, turns, strict=True
         ):
             assert number == 1 or (count, samples) == (1, 1), "more than a decode row is repeated"
             slot = self.slots[row]
@@ -322,7 +322,7 @@ class FakeEngine:
     def _sample(self, row: int, slot: _Slot) -> tuple[int, int, int]:
         assert slot.computed == slot.length, "sampled before the last token"
         index, sampling = slot.length - slot.new.num_prompt, slot.new.sampling
-        assert index < sampling.max_tokens and slot.length < self.info.max_length
+        assert index < sampling.max_tokens and slot.length < self.info.max_model_len
         value = token(slot.prompt, sampling.seed, index, self.info.vocab_size)
         slot.tokens.append(value)
         slot.done = _stops(value, index, sampling)
@@ -354,8 +354,8 @@ class FakeWorker:
         self.steps = 0
         self.error: Exception | None = None
         self._settings = settings
-        self._plans = Plans()
-        self._held = Held()
+        self._plans = PlanQueue()
+        self._held = PageHashTable()
         self._cache: dict[int, list[bytes]] = {}
         """What the pages hold outlives an epoch."""
         self._stopped = threading.Event()
@@ -392,10 +392,10 @@ class FakeWorker:
 
     def _epoch(self, client: Client, where: StaticDirectory) -> None:
         who = ("worker", self.name, incarnation(), __version__)
-        hello = Hello(*who, worker=self.info, held=self._held.names())
+        hello = Hello(*who, worker=self.info, held=self._held.held())
         greeting, engine = Greeting(hello), FakeEngine(self.info, fail_on=self.fail_on)
         engine.cache = self._cache
-        heart = Heart(FLEET, where, hello, lambda: (self.steps, bool(self._plans)))
+        heart = Heartbeat(FLEET, where, hello, lambda: (self.steps, bool(self._plans)))
         self._plans.clear()
         try:
             while not self._stopped.is_set():
@@ -414,7 +414,7 @@ class FakeWorker:
                         self.joined.set()
                     else:
                         self._take(received.message, hello.incarnation)
-                        if isinstance(received.message, Assign):
+                        if isinstance(received.message, SetRole):
                             self.info = msgspec.structs.replace(
                                 self.info, role=received.message.role
                             )
@@ -434,10 +434,10 @@ class FakeWorker:
     def _take(self, message: Message, epoch: int) -> None:
         if isinstance(message, Plan) and message.epoch == epoch:
             self._plans.add(message)
-        elif isinstance(message, Cut) and message.epoch == epoch:
+        elif isinstance(message, TruncatePlan) and message.epoch == epoch:
             self._plans.cut(message.step)
-        elif isinstance(message, Kept) and message.epoch == epoch:
-            self._held.take(message)
+        elif isinstance(message, PageHashes) and message.epoch == epoch:
+            self._held.update(message)
 
     def _execute(self, client: Client, engine: FakeEngine) -> None:
         if self.step_ms:
@@ -462,11 +462,11 @@ class Fake(Settings, prefix="fake"):
     """KV pages."""
     page_size: int = 16
     """Tokens per page."""
-    max_rows: int = 64
+    max_num_seqs: int = 64
     """Most sequences."""
-    max_batch_tokens: int = 512
+    max_num_batched_tokens: int = 512
     """Most new tokens in one step."""
-    max_length: int = 4096
+    max_model_len: int = 4096
     """Longest sequence."""
     model_name: str = "fake"
     """Name of the model that it says it serves."""
@@ -481,9 +481,9 @@ def main(argv: Sequence[str]) -> None:
     info = worker_info(
         num_pages=settings.num_pages,
         page_size=settings.page_size,
-        max_rows=settings.max_rows,
-        max_batch_tokens=settings.max_batch_tokens,
-        max_length=settings.max_length,
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        max_model_len=settings.max_model_len,
         model=settings.model_name,
         vocab_size=settings.vocab_size,
     )

@@ -6,7 +6,7 @@ import torch
 
 from baton.protocol import Grant
 from baton.protocol.token_columns import pack
-from baton_worker.kernels.kv_pages import Codes
+from baton_worker.kernels.kv_pages import KVCodes
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import KVCache
 from baton_worker.spec import (
@@ -31,7 +31,7 @@ def spec(*heads: int) -> Decoder:
 def cache(
     page_size: int,
     dtype: torch.dtype = torch.bfloat16,
-    codes: Codes | None = None,
+    codes: KVCodes | None = None,
     layout: Layout = Layout.NHD,
 ) -> KVCache:
     """Two layers of different widths, 64 tokens."""
@@ -46,7 +46,7 @@ def cache(
     )
 
 
-def filled(page_size: int, codes: Codes | None = None, layout: Layout = Layout.NHD) -> KVCache:
+def filled(page_size: int, codes: KVCodes | None = None, layout: Layout = Layout.NHD) -> KVCache:
     made = cache(page_size, codes=codes, layout=layout)
     generator = torch.Generator().manual_seed(0)
     for layer in made.layers:

@@ -14,5 +14,5 @@ def fill(layer: nn.Module) -> dict[str, Tensor]:
         name: rows.copy_(0.4 * torch.randn(rows.shape)).clone()
         for part in layer.modules()
         if isinstance(part, Layer)
-        for name, rows in part.destinations()
+        for name, rows in part.weight_targets()
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from baton_worker.engine.model_runner import Runner
+from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.graphs import GraphedModel, Recorder, Repeater, Sizes
 from baton_worker.graphs.capture import Recording, Run
 from baton_worker.kernels.cpu.call_recorder import Extent
@@ -34,7 +34,7 @@ class _Counted:
 
 
 def replaying(
-    runner: Runner, model: object, rows: Iterable[int] = (1, 2, 4, 8), length: int = 256
+    runner: ModelRunner, model: object, rows: Iterable[int] = (1, 2, 4, 8), length: int = 256
 ) -> Counting:
     """From now on a runner, whose cache has a spare page, replays its decode steps."""
     assert isinstance(model, Model)

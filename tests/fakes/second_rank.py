@@ -14,7 +14,7 @@ import torch
 from baton_worker.distributed.process_groups import Gloo
 from baton_worker.executor.commands import Begin, Reader
 from baton_worker.follower.follower import Follower
-from baton_worker.follower.parent_death import hold_on_to
+from baton_worker.follower.parent_death import die_with_parent
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.models.decoder import Model
@@ -22,7 +22,7 @@ from tests.fakes.two_ranks import Given
 
 
 def main() -> None:
-    hold_on_to(sys.stdin.buffer)
+    die_with_parent(sys.stdin.buffer)
     torch.set_num_threads(1)
     ranks, orders = Gloo(Path(sys.argv[1]), 1, 2), Reader(sys.stdin.buffer)
     while isinstance(begin := orders.next(), Begin):

@@ -11,11 +11,11 @@ from torch import Tensor
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.forward_context import Step
+from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.mixer import Carrying
 
 
-def empty(settings: spec.Bounded, num_pages: int, page_size: int) -> Snapshots:
+def empty(settings: spec.Recurrent, num_pages: int, page_size: int) -> Snapshots:
     """Pages of nothing."""
     assert settings.state is not None
     tokens = torch.zeros(num_pages, page_size, *settings.row)
@@ -29,14 +29,16 @@ def run(
     counts = [len(text) for text in texts]
     device = pages.tokens.device
     batch = AttentionBatch.build(counts, starts, tables, pages.tokens.shape[1], device)
-    step = Step(batch.slots, {}, {layer.call: layer.backend.plan(batch, layer.call)})
+    step = ForwardContext(
+        batch.slot_mapping, {}, {layer.call: layer.backend.plan(batch, layer.call)}
+    )
     with torch.inference_mode():
         out: Tensor = layer(torch.cat(texts), step, pages, None)
     return out.split(counts)
 
 
 def in_chunks(
-    layer: Carrying, settings: spec.Bounded, x: Tensor, chunk: int, page_size: int
+    layer: Carrying, settings: spec.Recurrent, x: Tensor, chunk: int, page_size: int
 ) -> Tensor:
     """One text [T, hidden], so many tokens at a time, over pages in reverse."""
     num_pages = -(-len(x) // page_size)
@@ -47,7 +49,7 @@ def in_chunks(
 
 def ragged(
     layer: Carrying,
-    settings: spec.Bounded,
+    settings: spec.Recurrent,
     texts: list[Tensor],
     cuts: Sequence[int],
     page_size: int = 4,

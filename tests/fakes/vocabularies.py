@@ -7,7 +7,7 @@ from typing import Any
 from baton_tokenizer.vocabulary.pretokenizers import byte_level, pre_tokenizer
 from baton_tokenizer.vocabulary.sentencepiece_model import scored_merges
 from baton_tokenizer.vocabulary.token_bytes import ALPHABET
-from baton_tokenizer.vocabulary.vocabulary import Source, Vocab, build
+from baton_tokenizer.vocabulary.vocabulary import Source, TokenizerVocabulary, build
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -78,7 +78,7 @@ def sentence_spec() -> dict[str, Any]:
     }
 
 
-def byte_vocab(template: str | None = CHATML, **named: str) -> Vocab:
+def byte_vocab(template: str | None = CHATML, **named: str) -> TokenizerVocabulary:
     """The byte-level vocabulary, ready to use."""
     spec = byte_spec()
     eos = next(t["id"] for t in spec["added_tokens"] if t["content"] == "<|im_end|>")
@@ -86,7 +86,7 @@ def byte_vocab(template: str | None = CHATML, **named: str) -> Vocab:
     return build(Source(spec, templates, {"eos_token": "<|im_end|>", **named}, eos_ids=(eos,)))
 
 
-def sentence_vocab() -> Vocab:
+def sentence_vocab() -> TokenizerVocabulary:
     """The SentencePiece vocabulary, ready to use."""
     named = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     return build(Source(sentence_spec(), {}, named, eos_ids=(2,)))

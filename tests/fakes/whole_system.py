@@ -25,6 +25,7 @@ from baton.net.topology import (
 from baton.protocol import (
     Abort,
     Decode,
+    DecodedText,
     Envelope,
     Hello,
     MediaInfo,
@@ -32,7 +33,6 @@ from baton.protocol import (
     Prepare,
     Stats,
     Submit,
-    Text,
     TokenizerInfo,
     WorkerInfo,
 )
@@ -57,10 +57,10 @@ from baton_scheduler.events import (
     WorkerJoined,
 )
 from baton_scheduler.observability.stats import stats
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
-from baton_tokenizer.decode_states import Sequences
-from baton_tokenizer.service import Desk
+from baton_tokenizer.decode_states import DecodeStates
+from baton_tokenizer.service import RequestHandler
 from baton_tokenizer.vocabulary.load import load
 from baton_worker.config import Config as WorkerConfig
 from baton_worker.engine.engine import Engine as WorkerEngine
@@ -79,14 +79,14 @@ class RealTokenizer(FakeServer):
         super().__init__()
         vocab = load(path)
         self._info: TokenizerInfo = vocab.info(path.name)
-        self._desk = Desk(vocab, 4096)
-        self._sequences = Sequences(self._desk.alphabet, 256)
+        self._desk = RequestHandler(vocab, 4096)
+        self._sequences = DecodeStates(self._desk.alphabet, 256)
 
     def hello(self) -> Hello:
         return Hello("tokenizer", "tokenizer-1", self.incarnation, "0", tokenizer=self._info)
 
     def serve(self, message: Message) -> None:
-        answer: Message | Text
+        answer: Message | DecodedText
         if isinstance(message, Decode):
             answer = self._sequences.decode(b"gateway", message)
         else:
@@ -125,7 +125,7 @@ class RealScheduler(FakeServer):
 
     service = "scheduler"
 
-    def __init__(self, worker: WorkerEngine, name: str, limits: Limits) -> None:
+    def __init__(self, worker: WorkerEngine, name: str, limits: SchedulerOptions) -> None:
         super().__init__()
         self.worker = worker
         self._name, self._limits = name, limits
@@ -189,7 +189,7 @@ class RealScheduler(FakeServer):
             if not self.plans:
                 break
             plan = self.plans.pop(0).message
-            for turn in range(plan.steps):
+            for turn in range(plan.num_steps):
                 result = self.worker.step(plan, turn)
                 self._apply(Clock(time.monotonic()))
                 self._apply(Settled(WORKER, result))
@@ -202,9 +202,9 @@ def info_of(worker: WorkerEngine, name: str) -> WorkerInfo:
         name,
         resolved.num_pages,
         resolved.page_size,
-        resolved.max_rows,
-        resolved.max_batch_tokens,
-        resolved.max_length,
+        resolved.max_num_seqs,
+        resolved.max_num_batched_tokens,
+        resolved.max_model_len,
         resolved.vocab_size,
         eos_ids=resolved.eos_ids,
         pooling=resolved.pooling,
@@ -215,7 +215,9 @@ def info_of(worker: WorkerEngine, name: str) -> WorkerInfo:
 class WholeEngine(Engine):
     """The gateway's engine, connected to both."""
 
-    def __init__(self, config: Config, path: Path, worker: WorkerEngine, limits: Limits) -> None:
+    def __init__(
+        self, config: Config, path: Path, worker: WorkerEngine, limits: SchedulerOptions
+    ) -> None:
         self.tokenizer = RealTokenizer(path)
         self.preprocessor = RealPreprocessor(path)
         self.scheduler = RealScheduler(worker, path.name, limits)
@@ -236,12 +238,12 @@ class Whole(Site):
     def __init__(
         self, path: Path, *, worker: dict[str, Any] | None = None, **settings: Any
     ) -> None:
-        given = {"device": "cpu", "dtype": "float32", "threads": 1, "max_rows": 32}
+        given = {"device": "cpu", "dtype": "float32", "threads": 1, "max_num_seqs": 32}
         config = WorkerConfig(model=str(path), **given | (worker or {}))
-        self.config = Config(patience=1.0, **settings)
+        self.config = Config(service_wait_seconds=1.0, **settings)
         self.model = path.name
         self.worker = WorkerEngine.build(config)
-        limits = Limits()
+        limits = SchedulerOptions()
         self.engine = WholeEngine(self.config, path, self.worker, limits)  # type: ignore[assignment]
         self.app = create_app(self.config, self.engine)
         self._runner = asyncio.Runner()

@@ -20,9 +20,8 @@ import torch
 
 from baton.checkpoint.hub import resolve
 from baton.protocol import (
-    Cut,
     Grant,
-    Kept,
+    PageHashes,
     Plan,
     Pull,
     Pulled,
@@ -30,6 +29,7 @@ from baton.protocol import (
     Sampling,
     Submit,
     Tokens,
+    TruncatePlan,
     WorkerInfo,
 )
 from baton.protocol.token_columns import pack, unpack
@@ -46,15 +46,15 @@ from baton_scheduler.events import (
     Transferred,
     WorkerJoined,
 )
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
-from baton_worker.engine.input_batch import Batch
-from baton_worker.engine.model_runner import Runner
-from baton_worker.engine.plan_queue import Plans
+from baton_worker.engine.input_batch import InputBatch
+from baton_worker.engine.model_runner import ModelRunner
+from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.kv_cache import KVCache, page_groups
-from baton_worker.kv_transfer.manager import Relay
+from baton_worker.kv_transfer.manager import KVTransferManager
 
 DEVICE = torch.device("cpu")
 PATIENCE = 200.0
@@ -67,11 +67,11 @@ a sequence would end where it began."""
 class Desk:
     """One worker: its model, its pages, and both halves of its relay."""
 
-    runner: Runner
-    relay: Relay
+    runner: ModelRunner
+    relay: KVTransferManager
     cache: KVCache
-    inbox: deque[Plan | Cut] = field(default_factory=deque)
-    plans: Plans = field(default_factory=Plans)
+    inbox: deque[Plan | TruncatePlan] = field(default_factory=deque)
+    plans: PlanQueue = field(default_factory=PlanQueue)
     pulled: list[Pulled] = field(default_factory=list)
     beside: int = 0
     """Steps since a transfer began to run beside them."""
@@ -98,19 +98,19 @@ class Team:
         transport: str,
         *kinds: tuple[str, int],
         chunk: int = 16,
-        max_length: int = 256,
+        max_model_len: int = 256,
         dtype: torch.dtype = torch.float32,
         most_beside: int | None = MOST_BESIDE,
     ) -> None:
-        self.chunk, self.max_length, self.dtype = chunk, max_length, dtype
+        self.chunk, self.max_length, self.dtype = chunk, max_model_len, dtype
         self.most_beside = most_beside
         self.loaded = loaded
-        self.state = State(Limits(local_prefill=0))
+        self.state = State(SchedulerOptions(local_prefill_max_tokens=0))
         self.desks: dict[str, Desk] = {}
         self.logs: dict[int, list[int]] = {}
         self.cached: Counter[int] = Counter()
         for role, page_size in kinds:
-            self._join(role, page_size, Config(run_dir=run_dir, role=role, transports=transport))  # type: ignore[arg-type]
+            self._join(role, page_size, Config(run_dir=run_dir, role=role, kv_transports=transport))  # type: ignore[arg-type]
 
     def _join(self, role: str, size: int, config: Config) -> None:
         groups, num_pages = (
@@ -119,9 +119,9 @@ class Team:
         )
         kind: dict[str, Any] = {"dtype": self.dtype, "device": DEVICE, "groups": groups}
         cache = KVCache(self.loaded.spec, num_pages, size, **kind, spare=1)
-        batch = Batch(
-            max_rows=8,
-            max_length=self.max_length,
+        batch = InputBatch(
+            max_num_seqs=8,
+            max_model_len=self.max_length,
             page_size=size,
             num_pages=num_pages,
             vocab_size=self.loaded.vocab_size,
@@ -129,13 +129,13 @@ class Team:
         )
         name = f"{role}-{len(self.desks)}"
         # An address that does not depend on the process, which both share.
-        config = config.model_copy(update={"bind_pages": f"ipc://{config.run_dir}/{name}"})
-        relay = Relay(cache, config, name)
+        config = config.model_copy(update={"bind_kv": f"ipc://{config.run_dir}/{name}"})
+        relay = KVTransferManager(cache, config, name)
         relay.start()
-        self.desks[name] = Desk(Runner(self.loaded.model, cache, batch, DEVICE), relay, cache)
+        self.desks[name] = Desk(ModelRunner(self.loaded.model, cache, batch, DEVICE), relay, cache)
         info = WorkerInfo(
             "m", num_pages, size, 8, self.chunk, self.max_length, self.loaded.vocab_size,
-            role=role, pages_address=relay.address, kv_layout=relay.layout, windows=groups.windows,
+            role=role, kv_address=relay.address, kv_layout=relay.layout, windows=groups.windows,
         )  # fmt: skip
         self._take(self.state.apply(WorkerJoined(name, 1, info)))
 
@@ -179,11 +179,11 @@ class Team:
         for decision in decisions:
             if isinstance(decision, Reply):
                 self._hear(decision.message)
-            elif isinstance(decision, Dispatch) or isinstance(decision.message, Cut):
+            elif isinstance(decision, Dispatch) or isinstance(decision.message, TruncatePlan):
                 self.desks[decision.worker].inbox.append(decision.message)  # type: ignore[arg-type]
             else:
                 assert isinstance(decision, Tell)
-                if not isinstance(decision.message, Kept):
+                if not isinstance(decision.message, PageHashes):
                     assert isinstance(decision.message, Grant | Pull | Revoke)
                     self._run_all(decision.worker, decision.message)
 
@@ -238,7 +238,11 @@ def main() -> None:
             prompt = [(n * (number + 3)) % 40_000 + 100 for n in range(given.tokens)]
             with tempfile.TemporaryDirectory() as folder:
                 kinds = (("prefill", 16), ("decode", 16))
-                size: dict[str, Any] = {"chunk": 256, "max_length": 2048, "dtype": torch.bfloat16}
+                size: dict[str, Any] = {
+                    "chunk": 256,
+                    "max_model_len": 2048,
+                    "dtype": torch.bfloat16,
+                }
                 made = Team(loaded, Path(folder), given.transport, *kinds, **size, most_beside=None)
                 before, handoff._LEAST_PART = handoff._LEAST_PART, part
                 found[name].append(handover(made, prompt))

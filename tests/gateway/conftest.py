@@ -19,5 +19,5 @@ def shared_site() -> Iterator[Site]:
 @pytest.fixture
 def own_site() -> Iterator[Site]:
     """For tests that break things."""
-    with site(patience=0.2) as here:
+    with site(service_wait_seconds=0.2) as here:
         yield here

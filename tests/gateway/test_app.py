@@ -17,7 +17,7 @@ def test_the_engine_lives_as_long_as_the_application() -> None:
         app = create_app(config, engine)
         assert engine.tokenizers.info is None
         async with app.router.lifespan_context(app):
-            assert (await engine.facts()).model == "tiny"
+            assert (await engine.model_info()).model == "tiny"
         assert engine.tokenizers.info is None
         assert len(asyncio.all_tasks()) == 1
 

@@ -9,8 +9,8 @@ import pytest
 from baton.errors import InvalidRequest, ServerFault
 from baton.protocol import Abort, Decode, Grammar, Sampling, Submit
 from baton.protocol.token_columns import unpack
-from baton_gateway.generation.output import Delta, TokenLogprob
-from baton_gateway.generation.request import Beams
+from baton_gateway.generation.output import OutputDelta, TokenLogprob
+from baton_gateway.generation.request import BeamSearchOptions
 from tests.fakes.engine_runner import generation, run
 from tests.fakes.gateway_app import (
     Site,
@@ -23,12 +23,12 @@ from tests.fakes.gateway_engine import EOS, FakeEngine
 pytestmark = pytest.mark.row("F09.11")
 
 
-async def outputs(engine: FakeEngine, **fields: object) -> dict[int, Delta]:
+async def outputs(engine: FakeEngine, **fields: object) -> dict[int, OutputDelta]:
     """The whole of each choice."""
-    fields = {"n": 2, "max_tokens": 3, "beams": Beams(2)} | fields
-    found: dict[int, Delta] = {}
+    fields = {"n": 2, "max_tokens": 3, "beams": BeamSearchOptions(2)} | fields
+    found: dict[int, OutputDelta] = {}
     async for event in engine.generate(generation(**fields)):
-        if isinstance(event, Delta):
+        if isinstance(event, OutputDelta):
             before = found.get(event.choice)
             found[event.choice] = before.then(event) if before else event
     return found
@@ -79,11 +79,16 @@ def test_log_probabilities_and_several_prompts() -> None:
 def test_ids_that_end_an_output() -> None:
     async def check(engine: FakeEngine) -> None:
         sampling = Sampling(max_tokens=0, stop_ids=(98,))
-        found = await outputs(engine, sampling=sampling, beams=Beams(2, early_stopping=True))
+        found = await outputs(
+            engine, sampling=sampling, beams=BeamSearchOptions(2, early_stopping=True)
+        )
         assert (found[0].text, found[0].reason, found[0].stop) == ("a", "stop", 98)
         assert (found[1].text, found[1].reason, found[1].stop) == ("", "stop", 98)
         shown = await outputs(
-            engine, sampling=sampling, include_stop=True, beams=Beams(2, early_stopping=True)
+            engine,
+            sampling=sampling,
+            include_stop=True,
+            beams=BeamSearchOptions(2, early_stopping=True),
         )
         assert [d.text for d in shown.values()] == ["ab", "b"]
 
@@ -127,7 +132,7 @@ def test_it_takes_no_longer_than_a_request_may() -> None:
             await outputs(engine)
         assert not engine.scheduler.live
 
-    run(check, request_timeout=0.2)
+    run(check, request_timeout_seconds=0.2)
 
 
 def test_a_grammar_from_elsewhere_is_not_ignored() -> None:
@@ -154,7 +159,7 @@ def test_more_alternatives_than_a_worker_tells() -> None:
     async def check(engine: FakeEngine) -> None:
         sampling = Sampling(max_tokens=0, stop_ids=tuple(range(20)))
         with pytest.raises(InvalidRequest, match="alternatives per step") as caught:
-            await outputs(engine, sampling=sampling, beams=Beams(16))
+            await outputs(engine, sampling=sampling, beams=BeamSearchOptions(16))
         assert caught.value.param == "beam_width"
         assert not [m for m in engine.scheduler.seen if isinstance(m, Submit)]
 

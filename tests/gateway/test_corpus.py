@@ -809,7 +809,7 @@ ALICE, BOB = SECRETS
 
 def test_model_of_another_key(tmp_path: Path) -> None:
     """A09"""
-    with site(api_keys_file=_keys(tmp_path / "keys")) as here:
+    with site(api_key_file=_keys(tmp_path / "keys")) as here:
         assert _ask(here, ALICE).status_code == 200
         for model in (MODEL, "other"):
             error = error_of(response := _ask(here, BOB, model=model))
@@ -842,7 +842,7 @@ def test_limits(
     tmp_path: Path, row: str, limits: Any, fields: Any, after: int, kind: str, code: str
 ) -> None:
     """A chat has 3 prompt and 4 completion tokens here, so the fifth finds 30 of 30 gone."""
-    with site(api_keys_file=_keys(tmp_path / "keys", **limits)) as here:
+    with site(api_key_file=_keys(tmp_path / "keys", **limits)) as here:
         for _ in range(after):
             assert _ask(here, ALICE).status_code == 200
         response = _ask(here, ALICE, **fields)
@@ -860,7 +860,7 @@ def test_limits(
 def test_rate_limit_headers(tmp_path: Path) -> None:
     """I7: monotone, and on errors too."""
     limits = {"requests_per_minute": 5, "tokens_per_minute": 1000}
-    with site(api_keys_file=_keys(tmp_path / "keys", **limits)) as here:
+    with site(api_key_file=_keys(tmp_path / "keys", **limits)) as here:
         left = []
         for fields in ({}, {"stream": True}, {"temperature": 9}, {}):
             headers = _ask(here, ALICE, **fields).headers

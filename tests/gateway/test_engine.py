@@ -16,14 +16,14 @@ from baton.net.topology import FRONTEND, TOKENIZE, Link
 from baton.protocol import (
     Decode,
     EncodeChat,
-    Refused,
+    RequestError,
     Sampling,
     Submit,
 )
 from baton.protocol.token_columns import derive_seed, unpack
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
-from baton_gateway.generation.output import Delta, Started
+from baton_gateway.generation.output import OutputDelta, Started
 from baton_gateway.generation.request import ChatPrompt, TextPrompt
 from tests.fakes.engine_runner import (
     REPLY,
@@ -47,7 +47,7 @@ def test_one_request_in_order() -> None:
         prompt = ChatPrompt(b'[{"role":"user","content":"hi"}]')
         events = [e async for e in engine.generate(generation(prompts=(prompt,), trace=trace))]
         assert isinstance(events[0], Started) and list(events[0].prompts[0]) == [256, 104, 105]
-        deltas = [e for e in events if isinstance(e, Delta)]
+        deltas = [e for e in events if isinstance(e, OutputDelta)]
         assert "".join(d.text for d in deltas) == REPLY
         assert [i for d in deltas for i in d.tokens] == [*REPLY.encode(), EOS]
         assert [d.reason for d in deltas] == [None] * (len(deltas) - 1) + ["stop"]
@@ -89,8 +89,8 @@ def test_client_stop_ids_come_with_the_models() -> None:
         sampling = Sampling(max_tokens=0, stop_ids=(ord("f"),))
         events = [e async for e in engine.generate(generation(sampling=sampling))]
         last = events[-1]
-        assert isinstance(last, Delta) and (last.reason, last.stop) == ("stop", ord("f"))
-        assert "".join(e.text for e in events if isinstance(e, Delta)) == "Hello "
+        assert isinstance(last, OutputDelta) and (last.reason, last.stop) == ("stop", ord("f"))
+        assert "".join(e.text for e in events if isinstance(e, OutputDelta)) == "Hello "
         ignoring = generation(sampling=sampling, ignore_eos=True, include_stop=True)
         assert await text_of(engine, ignoring) == {0: "Hello f"}
         submits = [m for m in engine.scheduler.seen if isinstance(m, Submit)]
@@ -103,9 +103,9 @@ def test_stop_string_ends_the_run() -> None:
     async def check(engine: FakeEngine) -> None:
         engine.scheduler.reply = REPLY * 20
         events = [e async for e in engine.generate(generation(stops=("from", "zz")))]
-        assert "".join(e.text for e in events if isinstance(e, Delta)) == "Hello "
+        assert "".join(e.text for e in events if isinstance(e, OutputDelta)) == "Hello "
         last = events[-1]
-        assert isinstance(last, Delta) and (last.reason, last.stop) == ("stop", "from")
+        assert isinstance(last, OutputDelta) and (last.reason, last.stop) == ("stop", "from")
         assert engine.scheduler.aborted == [1] and not engine.scheduler.live
         shown = await text_of(engine, generation(stops=("from",), include_stop=True))
         assert shown == {0: "Hello from"}
@@ -192,7 +192,7 @@ def test_nobody_there_is_said_soon() -> None:
         await asyncio.sleep(0.3)
         with pytest.raises(Unavailable, match="No worker is ready"):
             await text_of(engine, generation())
-        assert engine.complaints() == ["worker worker-1 is hung"]
+        assert engine.unhealthy_reasons() == ["worker worker-1 is hung"]
 
     run(check)
 
@@ -201,10 +201,10 @@ def test_no_tokenizer_is_said_soon() -> None:
     async def check(engine: FakeEngine) -> None:
         with pytest.raises(Unavailable, match="No tokenizer"):
             await text_of(engine, generation())
-        assert "no tokenizer answers" in engine.complaints()
+        assert "no tokenizer answers" in engine.unhealthy_reasons()
 
     async def main() -> None:
-        engine = FakeEngine(Config(patience=0.1))
+        engine = FakeEngine(Config(service_wait_seconds=0.1))
         engine.tokenizer.silent = True
         await engine.start()
         try:
@@ -223,7 +223,7 @@ def test_deadline() -> None:
         assert (caught.value.status, caught.value.code) == (504, "request_timeout")
         assert engine.scheduler.aborted == [1]
 
-    run(check, request_timeout=0.2)
+    run(check, request_timeout_seconds=0.2)
 
 
 def test_too_many_requests_are_refused() -> None:
@@ -251,7 +251,7 @@ def test_draining_takes_no_new_work() -> None:
 
 def test_what_the_tokenizer_refuses() -> None:
     async def check(engine: FakeEngine) -> None:
-        engine.tokenizer.refuse = Refused(0, "no_chat_template", "This model cannot chat.")
+        engine.tokenizer.refuse = RequestError(0, "no_chat_template", "This model cannot chat.")
         with pytest.raises(InvalidRequest, match="cannot chat") as caught:
             await text_of(engine, generation(prompts=(ChatPrompt(b"[]"),)))
         assert caught.value.code == "no_chat_template"
@@ -285,7 +285,7 @@ class Post:
 
 @asynccontextmanager
 async def real(folder: Path) -> AsyncIterator[tuple[Engine, Post, Post]]:
-    config = Config(run_dir=folder, patience=2.0)
+    config = Config(run_dir=folder, service_wait_seconds=2.0)
     tokenizer = Post(TOKENIZE, FakeTokenizer(), folder)
     scheduler = Post(FRONTEND, FakeScheduler(), folder)
     engine = Engine(config, StaticDirectory(config), AsyncClient)
@@ -324,7 +324,7 @@ def test_over_sockets(run_dir: Path) -> None:
 
 def test_both_servers_come_late(run_dir: Path) -> None:
     async def main() -> None:
-        config = Config(run_dir=run_dir, patience=5.0)
+        config = Config(run_dir=run_dir, service_wait_seconds=5.0)
         engine = Engine(config, StaticDirectory(config), AsyncClient)
         await engine.start()
         texts = asyncio.create_task(text_of(engine, generation()))

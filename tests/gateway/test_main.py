@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from baton.errors import SettingsError
-from baton.process.lifecycle import Life
+from baton.process.lifecycle import Lifecycle
 from baton.protocol import Failed
 from baton_gateway.__main__ import listen, run, server
 from baton_gateway.config import Config
@@ -25,7 +25,7 @@ class Running:
     """A server in a thread."""
 
     def __init__(self) -> None:
-        config = Config(api_keys=KEY, patience=0.3)
+        config = Config(api_key=KEY, service_wait_seconds=0.3)
         self.engine = FakeEngine(config)
         self._socket = listen(config.model_copy(update={"port": 0}))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
@@ -139,8 +139,8 @@ def test_draining(run_dir: object) -> None:
     """The first signal ends the service when nothing runs."""
 
     async def main() -> int:
-        life = Life(drain_seconds=5.0)
-        config = Config(port=0, run_dir=run_dir, drain_seconds=5.0)
+        life = Lifecycle(drain_seconds=5.0)
+        config = Config(port=0, run_dir=run_dir, shutdown_timeout=5.0)
         task = asyncio.create_task(run(config, life))
         await asyncio.sleep(0.3)
         life.stop()

@@ -74,7 +74,7 @@ def fleet(tick: int) -> dict[str, Any]:
     services = [{**row, "name": f"{row['service']}-{i}"} for i, row in enumerate(services)]
     return {
         "model": "SmolLM2-135M-Instruct",
-        "max_length": 8192,
+        "max_model_len": 8192,
         "services": services,
         "workers": workers,
         "waiting": 3,

@@ -17,17 +17,17 @@ from baton.net.discovery import socket_path
 from baton.net.handshake import Greeting
 from baton.net.sockets import Client, Server
 from baton.net.topology import MEDIA
-from baton.process.lifecycle import Life
+from baton.process.lifecycle import Lifecycle
 from baton.protocol import (
     Beat,
     Hello,
+    HelloRequest,
     MediaInfo,
     MediaItem,
     Message,
     Prepare,
     Prepared,
-    Refused,
-    Who,
+    RequestError,
 )
 from baton_mm_preprocess import service
 from baton_mm_preprocess.config import Config
@@ -120,14 +120,14 @@ class Waiting:
 
 @pytest.fixture
 def seeing(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(service, "Children", Waiting)
-    bench = Bench(run_dir, EYES, max_waiting=2, max_items=3)
+    monkeypatch.setattr(service, "ChildPool", Waiting)
+    bench = Bench(run_dir, EYES, max_queued_requests=2, max_items=3)
     yield bench
     bench.close()
 
 
 def test_the_handshake_carries_the_facts(bench: Bench) -> None:
-    assert isinstance(bench.ask(Beat("gateway-1", 1))[0], Who)
+    assert isinstance(bench.ask(Beat("gateway-1", 1))[0], HelloRequest)
     [hello] = bench.ask(HELLO)
     assert isinstance(hello, Hello) and hello.media == MediaInfo("m", ())
     assert isinstance(bench.ask(Beat("gateway-1", 1))[0], Beat)
@@ -139,7 +139,7 @@ def test_a_request_without_media_is_prepared(bench: Bench) -> None:
 
 def test_media_for_a_text_model_is_refused_by_place(bench: Bench) -> None:
     [answer] = bench.ask(Prepare(3, (ITEM,)))
-    assert isinstance(answer, Refused) and answer.id == 3
+    assert isinstance(answer, RequestError) and answer.id == 3
     assert (answer.status, answer.code, answer.param) == (400, "unsupported_value", ITEM.param)
     assert answer.message == "The model m does not take image input. It takes text only."
 
@@ -157,7 +157,7 @@ def test_an_image_becomes_a_tensor(seeing: Bench) -> None:
 
 def test_an_image_that_cannot_be_read_is_named(seeing: Bench) -> None:
     [answer] = seeing.ask(Prepare(5, (seen(GOOD), seen("data:image/png;base64,aGk=", 1))))
-    assert isinstance(answer, Refused) and answer.id == 5
+    assert isinstance(answer, RequestError) and answer.id == 5
     assert (answer.status, answer.code) == (400, "invalid_image_format")
     assert answer.param == "messages[0].content[1]"
 
@@ -169,7 +169,7 @@ def test_a_slow_one_delays_nobody(seeing: Bench) -> None:
     assert [message.id for message in fast if isinstance(message, Prepared)] == [2]
     assert isinstance(seeing.ask(Beat("gateway-1", 1))[0], Beat)
     full = seeing.ask(Prepare(3, (seen("slow " + GOOD),)), Prepare(4, (seen(GOOD),)))
-    assert isinstance(full[0], Refused) and full[0].id == 4 and full[0].status == 503
+    assert isinstance(full[0], RequestError) and full[0].id == 4 and full[0].status == 503
     assert not seeing.preprocessor.idle
     seeing.preprocessor._children.go.set()  # type: ignore[union-attr]
     rest = seeing.ask(count=2)
@@ -178,7 +178,7 @@ def test_a_slow_one_delays_nobody(seeing: Bench) -> None:
 
 def test_too_many_parts_are_refused_before_any_is_looked_at(seeing: Bench) -> None:
     [answer] = seeing.ask(Prepare(1, tuple(seen("bug", i) for i in range(4))))
-    assert isinstance(answer, Refused) and answer.code == "array_above_max_length"
+    assert isinstance(answer, RequestError) and answer.code == "array_above_max_length"
     assert answer.param == "messages[0].content[3]"
 
 
@@ -186,13 +186,13 @@ def test_a_bug_is_one_refusal_and_the_loop_goes_on(
     seeing: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     [answer] = seeing.ask(Prepare(1, (seen("bug"),)))
-    assert isinstance(answer, Refused) and answer.status == 500
+    assert isinstance(answer, RequestError) and answer.status == 500
     assert "secret" not in answer.message and "secret" in caplog.text
     assert isinstance(seeing.ask(Prepare(2, (seen(GOOD),)))[0], Prepared)
 
 
 def test_real_processes_and_the_loop_that_waits(run_dir: Path) -> None:
-    bench = Bench(run_dir, EYES, processes=1)
+    bench = Bench(run_dir, EYES, decode_processes=1)
     try:
         until(lambda: bench.client.send(Prepare(1, (seen(GOOD),))))
         answers: list[Message] = []
@@ -211,19 +211,19 @@ def test_real_processes_and_the_loop_that_waits(run_dir: Path) -> None:
 def test_another_protocol_is_not_greeted(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     old = Hello("gateway", "gateway-1", 1, "0", protocol=0)
     [answer] = bench.ask(old, Beat("gateway-1", 1))
-    assert isinstance(answer, Who) and "upgrade gateway-1" in caplog.text
+    assert isinstance(answer, HelloRequest) and "upgrade gateway-1" in caplog.text
 
 
 def test_a_lost_gateway_is_a_stranger_again(bench: Bench) -> None:
     bench.ask(HELLO)
     for tenth in range(60):
         bench.preprocessor.turn(tenth / 10)
-    assert isinstance(bench.ask(Beat("gateway-1", 1))[0], Who)
+    assert isinstance(bench.ask(Beat("gateway-1", 1))[0], HelloRequest)
 
 
 def test_serve_from_start_to_end(stories: Path, run_dir: Path) -> None:
     config = Config(model=str(stories), run_dir=run_dir)
-    life = Life(5.0)
+    life = Lifecycle(5.0)
     result = SimpleNamespace(code=-1)
 
     def run() -> None:

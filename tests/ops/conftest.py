@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.process.lifecycle import Life
+from baton.process.lifecycle import Lifecycle
 from baton_scheduler.config import Config
 from baton_scheduler.service import serve
 from tests.fakes.openai_server import Completions, Site
@@ -23,7 +23,7 @@ def scheduler(run_dir: Path) -> Iterator[Config]:
 @contextmanager
 def serving(config: Config) -> Iterator[Config]:
     """A real scheduler in a thread."""
-    life = Life(drain_seconds=5.0)
+    life = Lifecycle(drain_seconds=5.0)
     thread = threading.Thread(target=serve, args=(config, life), daemon=True)
     thread.start()
     yield config

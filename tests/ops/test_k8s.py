@@ -79,7 +79,7 @@ def test_every_service_has_probes_keys_and_time_to_drain(name: str) -> None:
     config = next(d for d in ALL if d["metadata"]["name"] == "baton" and d["kind"] == "ConfigMap")[
         "data"
     ]
-    assert pod["terminationGracePeriodSeconds"] > int(config["BATON_DRAIN_SECONDS"])
+    assert pod["terminationGracePeriodSeconds"] > int(config["BATON_SHUTDOWN_TIMEOUT"])
     keys = next(v for v in pod["volumes"] if v["name"] == "keys")["projected"]["sources"]
     assert keys[1]["secret"]["name"] == f"baton-{container['name']}-key"
 

@@ -9,13 +9,19 @@ from baton_scheduler.config import Config
 
 
 def test_flags_are_read() -> None:
-    config = Config.load(["--depth", "3", "--order", "priority", "--no-worker-seconds", "1.5"])
-    assert (config.depth, config.order, config.no_worker_seconds) == (3, "priority", 1.5)
+    config = Config.load(
+        ["--plans-in-flight", "3", "--scheduling-policy", "priority", "--no-worker-seconds", "1.5"]
+    )
+    assert (config.plans_in_flight, config.scheduling_policy, config.no_worker_seconds) == (
+        3,
+        "priority",
+        1.5,
+    )
 
 
 def test_an_unknown_order_names_the_known_ones() -> None:
     with pytest.raises(SettingsError, match="fcfs, priority"):
-        Config.load(["--order", "lifo"])
+        Config.load(["--scheduling-policy", "lifo"])
 
 
 def test_weights_that_cannot_be_read_are_refused() -> None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import msgspec
 
 from baton_scheduler.config import Config
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 
 
 def test_every_limit_is_a_setting() -> None:
-    config = Config(max_waiting=5, order="priority", no_worker_seconds=2.5)
-    limits = Limits.of(config)
-    assert (limits.max_waiting, limits.order, limits.no_worker_seconds) == (5, "priority", 2.5)
+    config = Config(max_num_queued_reqs=5, scheduling_policy="priority", no_worker_seconds=2.5)
+    limits = SchedulerOptions.of(config)
+    assert (limits.max_num_queued_reqs, limits.scheduling_policy, limits.no_worker_seconds) == (
+        5,
+        "priority",
+        2.5,
+    )
 
 
 def test_the_defaults_are_those_of_the_settings() -> None:
-    assert Limits.of(Config()) == Limits()
+    assert SchedulerOptions.of(Config()) == SchedulerOptions()
 
 
 def test_limits_survive_a_recording() -> None:
-    limits = Limits(max_losses=9)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(limits), type=Limits) == limits
+    limits = SchedulerOptions(max_worker_losses=9)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(limits), type=SchedulerOptions) == limits

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from baton.protocol import Sampling, Times
-from baton_scheduler.options import Limits
-from baton_scheduler.phase_times import Ledger, Phase
+from baton.protocol import PhaseTimes, Sampling
+from baton_scheduler.options import SchedulerOptions
+from baton_scheduler.phase_times import Phase, PhaseTimer
 from tests.fakes.hash_worker import worker_info
 from tests.scheduler.disaggregation.test_handoff import split
 from tests.support.scheduler_world import Request, World
@@ -17,17 +17,17 @@ from tests.support.scheduler_world import Request, World
 STEP = 0.5
 
 
-def ended(request: Request) -> Times:
+def ended(request: Request) -> PhaseTimes:
     assert request.end is not None and request.times is not None
     return request.times
 
 
-def seconds(times: Times) -> tuple[float, ...]:
+def seconds(times: PhaseTimes) -> tuple[float, ...]:
     return tuple(
         round(value, 6)
         for value in (
             *(times.queued, times.prefill, times.decode),
-            *(times.preempted, times.lost, times.moved),
+            *(times.preempted, times.worker_loss, times.handover),
         )
     )
 
@@ -41,7 +41,7 @@ def step(world: World, name: str = "w") -> None:
 
 
 def test_queue_prefill_and_decode_of_one_sequence() -> None:
-    world = World(Limits(depth=1, max_batch_tokens=4))
+    world = World(SchedulerOptions(plans_in_flight=1, max_num_batched_tokens=4))
     request = world.submit([1] * 8, Sampling(3))
     world.hear(2.0)
     world.join("w")
@@ -49,11 +49,16 @@ def test_queue_prefill_and_decode_of_one_sequence() -> None:
         step(world)
     times = ended(request)
     assert seconds(times) == (2.0, 2 * STEP, 2 * STEP, 0, 0, 0)
-    assert (times.preemptions, times.losses, times.handovers, times.others) == (0, 0, 0, 0.0)
+    assert (times.preemptions, times.losses, times.handovers, times.batch_neighbours) == (
+        0,
+        0,
+        0,
+        0.0,
+    )
 
 
 def test_the_account_names_the_worker_that_had_it_last() -> None:
-    world = World(Limits(depth=1))
+    world = World(SchedulerOptions(plans_in_flight=1))
     world.join("first")
     request, refused = world.submit([1], Sampling(6)), world.submit([2], Sampling(6))
     world.round()
@@ -66,16 +71,16 @@ def test_the_account_names_the_worker_that_had_it_last() -> None:
 
 
 def test_how_many_others_shared_its_steps() -> None:
-    world = World(Limits(depth=1))
+    world = World(SchedulerOptions(plans_in_flight=1))
     world.join("w")
     requests = [world.submit([n], Sampling(4, seed=n)) for n in range(3)]
     world.finish()
-    assert [ended(request).others for request in requests] == [2.0] * 3
+    assert [ended(request).batch_neighbours for request in requests] == [2.0] * 3
 
 
 def test_what_makes_room_waits_and_computes_again() -> None:
-    world = World(Limits(order="priority", depth=1))
-    world.join("w", worker_info(max_rows=1))
+    world = World(SchedulerOptions(scheduling_policy="priority", plans_in_flight=1))
+    world.join("w", worker_info(max_num_seqs=1))
     low = world.submit([1] * 4, Sampling(9, seed=1), priority=1)
     step(world)
     step(world)
@@ -92,7 +97,7 @@ def test_what_makes_room_waits_and_computes_again() -> None:
 
 
 def test_a_lost_worker_costs_until_the_next_token() -> None:
-    world = World(Limits(depth=1))
+    world = World(SchedulerOptions(plans_in_flight=1))
     world.join("w")
     request = world.submit([1] * 4, Sampling(4))
     step(world)
@@ -107,7 +112,7 @@ def test_a_lost_worker_costs_until_the_next_token() -> None:
 
 
 def test_a_prefill_that_is_lost_is_a_prefill_again() -> None:
-    world = World(Limits(depth=1))
+    world = World(SchedulerOptions(plans_in_flight=1))
     world.join("w")
     request = world.submit([1] * 4, Sampling(1))
     world.tick(0.0)
@@ -126,11 +131,11 @@ def test_a_change_of_worker_costs_until_the_next_token(max_tokens: int) -> None:
     world.finish()
     times = ended(request)
     assert times.handovers == world.state.counters.handoffs == 1
-    assert 0 < times.moved < times.decode
+    assert 0 < times.handover < times.decode
 
 
 def test_a_failure_and_an_abort_say_where_the_time_went() -> None:
-    world = World(Limits(depth=1))
+    world = World(SchedulerOptions(plans_in_flight=1))
     world.join("w", fail_on=7)
     broken, left = world.submit([7] * 3, Sampling(4)), world.submit([1], Sampling(4))
     late = world.submit([2], Sampling(500), deadline_ms=5_000)
@@ -144,15 +149,15 @@ def test_a_failure_and_an_abort_say_where_the_time_went() -> None:
 
 
 def test_a_refusal_has_no_times() -> None:
-    world = World(Limits(max_waiting=0))
+    world = World(SchedulerOptions(max_num_queued_reqs=0))
     refused = world.submit([1], Sampling(1))
     assert refused.end == "failed" and refused.times is None
 
 
 def test_the_account_is_open_until_it_is_read() -> None:
-    ledger = Ledger(1.0)
+    ledger = PhaseTimer(1.0)
     ledger.placed(2.0)
     assert (ledger.phase, ledger.times(4.0).prefill) == (Phase.PREFILL, 2.0)
     ledger.token(5.0)
     ledger.shared(2, 6)
-    assert ledger.times(6.0, steps=2, rows=2) == Times(1.0, 3.0, 1.0, others=1.0)
+    assert ledger.times(6.0, steps=2, rows=2) == PhaseTimes(1.0, 3.0, 1.0, batch_neighbours=1.0)

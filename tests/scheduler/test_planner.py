@@ -7,27 +7,27 @@ import pytest
 
 from baton.protocol import Plan, Sampling, WorkerInfo
 from baton.protocol.token_columns import unpack
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from tests.fakes.hash_worker import expected_tokens, worker_info
 from tests.support.scheduler_world import Request, World
 
 
 def world(info: WorkerInfo, **limits: int) -> World:
-    made = World(Limits(**limits))  # type: ignore[arg-type]
+    made = World(SchedulerOptions(**limits))  # type: ignore[arg-type]
     made.join("w", info)
     return made
 
 
 def rows(plan: Plan) -> dict[int, tuple[int, int, int]]:
     """slot -> (start, count, samples)"""
-    columns = (unpack(plan.starts, "I"), unpack(plan.counts, "I"), plan.samples)
+    columns = (unpack(plan.num_computed, "I"), unpack(plan.num_scheduled, "I"), plan.samples)
     return dict(zip(unpack(plan.rows, "I"), zip(*columns, strict=True), strict=True))
 
 
 @pytest.mark.row("F13.04")
 @pytest.mark.parametrize("budget", [1, 3, 4, 5, 8, 64])
 def test_a_prompt_in_chunks_gives_the_tokens_of_a_whole_one(budget: int) -> None:
-    here = world(worker_info(max_batch_tokens=budget))
+    here = world(worker_info(max_num_batched_tokens=budget))
     request = here.submit(list(range(21)), Sampling(6, seed=3))
     here.finish()
     assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
@@ -38,7 +38,7 @@ def test_a_prompt_in_chunks_gives_the_tokens_of_a_whole_one(budget: int) -> None
 
 @pytest.mark.row("F13.04")
 def test_decode_rows_come_first_and_chunks_take_what_is_left_of_the_budget() -> None:
-    here = world(worker_info(max_batch_tokens=8))
+    here = world(worker_info(max_num_batched_tokens=8))
     here.submit([1, 2], Sampling(20))
     here.round()
     here.submit(list(range(20)), Sampling(2))
@@ -79,7 +79,7 @@ def test_a_plan_goes_out_before_the_result_of_the_one_before() -> None:
 
 
 def test_nothing_is_planned_beyond_the_last_token() -> None:
-    here = world(worker_info(), depth=4)
+    here = world(worker_info(), plans_in_flight=4)
     here.submit([1, 2, 3], Sampling(2))
     here.tick()
     assert [rows(plan) for plan in here.plans] == [{0: (0, 3, 1)}, {0: (3, 1, 1)}]
@@ -99,7 +99,7 @@ def test_a_page_comes_when_a_position_crosses_into_it(page_size: int) -> None:
 
 @pytest.mark.row("F13.05")
 def test_a_preempted_sequence_goes_on_with_the_same_tokens() -> None:
-    here = world(worker_info(num_pages=8, page_size=2, max_rows=4))
+    here = world(worker_info(num_pages=8, page_size=2, max_num_seqs=4))
     requests = [here.submit([n, n, n], Sampling(9, seed=n)) for n in range(4)]
     here.finish()
     assert here.state.counters.preemptions > 0
@@ -109,7 +109,7 @@ def test_a_preempted_sequence_goes_on_with_the_same_tokens() -> None:
 
 @pytest.mark.row("F13.02", "F13.05")
 def test_the_oldest_is_never_preempted() -> None:
-    here = world(worker_info(num_pages=8, page_size=2, max_rows=4))
+    here = world(worker_info(num_pages=8, page_size=2, max_num_seqs=4))
     requests = [here.submit([n, n, n], Sampling(9, seed=n)) for n in range(4)]
     for _ in range(200):
         if here.state.idle:
@@ -124,14 +124,14 @@ def test_the_oldest_is_never_preempted() -> None:
 
 @pytest.mark.row("F13.02")
 def test_nobody_overtakes_the_head_of_the_queue() -> None:
-    here = world(worker_info(num_pages=8, page_size=2, max_rows=8))
+    here = world(worker_info(num_pages=8, page_size=2, max_num_seqs=8))
     for number, length in enumerate((4, 12, 1, 1, 1)):
         here.submit([100 * number + i for i in range(length)], Sampling(4))
     order: list[int] = []
     while not here.state.idle:
         here.round()
         for plan in here.plans:
-            order += [len(new.tokens) // 4 for new in plan.enter]
+            order += [len(new.tokens) // 4 for new in plan.new_sequences]
         here.plans.clear()
     assert order[:3] == [4, 12, 1]
 
@@ -148,7 +148,7 @@ def test_a_worker_with_nothing_to_run_is_still_told_to_release() -> None:
 
 
 def test_scoring_a_prompt_samples_nothing() -> None:
-    here = world(worker_info(max_batch_tokens=4))
+    here = world(worker_info(max_num_batched_tokens=4))
     request = here.submit(list(range(10)), Sampling(0, prompt_logprobs=1))
     here.finish()
     assert (request.tokens, request.end) == ([], "length")
@@ -159,7 +159,7 @@ def test_scoring_a_prompt_samples_nothing() -> None:
 
 
 def several(max_steps: int = 8, info: WorkerInfo | None = None, **limits: int) -> World:
-    made = World(Limits(**limits), max_steps=max_steps)  # type: ignore[arg-type]
+    made = World(SchedulerOptions(**limits), max_steps=max_steps)  # type: ignore[arg-type]
     made.join("w", info or worker_info())
     return made
 
@@ -176,22 +176,22 @@ def decoding(here: World, *lengths: int) -> list[Request]:
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 @pytest.mark.parametrize("max_steps", [2, 3, 8, 64])
 def test_plans_of_several_steps_give_the_same_tokens(max_steps: int, depth: int) -> None:
-    here = several(max_steps, depth=depth)
+    here = several(max_steps, plans_in_flight=depth)
     requests = [here.submit([n], Sampling(5 + 9 * n, seed=n)) for n in range(4)]
     here.finish()
     for request in requests:
         assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
-    assert max(plan.steps for plan in here.plans) == min(max_steps, 31)
+    assert max(plan.num_steps for plan in here.plans) == min(max_steps, 31)
     assert len(here.plans) < 40 and here.cuts == 0
 
 
 def test_a_row_has_turns_up_to_its_last_token() -> None:
     here = several()
     decoding(here, 5, 30, 9)
-    long = next(plan for plan in here.plans if plan.steps > 1)
-    assert long.steps == 8
-    turns = dict(zip(unpack(long.rows, "I"), unpack(long.turns, "I"), strict=True))
-    starts = dict(zip(unpack(long.rows, "I"), unpack(long.starts, "I"), strict=True))
+    long = next(plan for plan in here.plans if plan.num_steps > 1)
+    assert long.num_steps == 8
+    turns = dict(zip(unpack(long.rows, "I"), unpack(long.steps_per_row, "I"), strict=True))
+    starts = dict(zip(unpack(long.rows, "I"), unpack(long.num_computed, "I"), strict=True))
     # The keys of the last token are not needed: 2 + length - 1 positions run.
     assert turns == {slot: min(8, 2 + n - 1 - starts[slot]) for slot, n in enumerate((5, 30, 9))}
     here.finish()
@@ -209,7 +209,7 @@ def test_an_arrival_runs_after_the_step_that_runs_and_the_next() -> None:
     here.deliver()
     here.deliver()
     here.tick()
-    entering = [plan for plan in here.plans if plan.enter][-1]
+    entering = [plan for plan in here.plans if plan.new_sequences][-1]
     assert current is not None and entering.step == current + 3
     assert here.run() and here.peers["w"].plans, "the next step is there already"
     here.finish()
@@ -229,7 +229,7 @@ def test_a_worker_always_has_the_next_step_when_it_ends_one() -> None:
 
 
 def test_nobody_plans_ahead_while_somebody_waits() -> None:
-    here = several(8, worker_info(max_rows=2))
+    here = several(8, worker_info(max_num_seqs=2))
     decoding(here, 30, 30)
     waits = here.submit([5], Sampling(2))
     for _ in range(4):
@@ -237,7 +237,7 @@ def test_nobody_plans_ahead_while_somebody_waits() -> None:
     before = len(here.plans)
     for _ in range(6):
         here.round()
-    assert {plan.steps for plan in here.plans[before:]} == {1} and not waits.tokens
+    assert {plan.num_steps for plan in here.plans[before:]} == {1} and not waits.tokens
     here.finish()
 
 
@@ -257,7 +257,7 @@ def test_an_abort_ends_a_plan_of_several_steps(late: int) -> None:
 
 
 def test_pages_for_all_steps_come_with_the_plan_and_only_free_ones() -> None:
-    here = several(64, worker_info(num_pages=8, page_size=4, max_rows=2))
+    here = several(64, worker_info(num_pages=8, page_size=4, max_num_seqs=2))
     requests = decoding(here, 14, 14)
     worker = here.state.fleet.get("w")
     assert worker is not None and here.state.counters.preemptions == 0
@@ -272,7 +272,7 @@ def test_an_end_that_cannot_be_meant_is_a_bad_result(until: int) -> None:
     [request] = decoding(here, 40)
     here.run()
     peer = here.peers["w"]
-    peer.results.append(msgspec.structs.replace(peer.results.pop(), until=until))
+    peer.results.append(msgspec.structs.replace(peer.results.pop(), truncated_at=until))
     here.deliver()
     assert here.state.counters.stale_results == 1 and here.state.num_running == 0
     here.lose_worker()
@@ -290,23 +290,23 @@ def test_a_prompt_gets_the_pages_of_a_window_chunk_by_chunk(
     """After every result each group holds what the next token sees, and nothing before that."""
     full = sum(window == 0 for window in windows)
     info = worker_info(
-        num_pages=60 * full + 10 * (len(windows) - full), page_size=4, max_batch_tokens=16
+        num_pages=60 * full + 10 * (len(windows) - full), page_size=4, max_num_batched_tokens=16
     )
-    here = world(msgspec.structs.replace(info, windows=windows), depth=depth)
+    here = world(msgspec.structs.replace(info, windows=windows), plans_in_flight=depth)
     request = here.submit([n % 50 for n in range(200)], Sampling(30, seed=3))
     worker = here.state.fleet.get("w")
-    assert worker is not None and worker.max_length >= 231
+    assert worker is not None and worker.max_model_len >= 231
     while not here.state.idle:
         here.round()
         for slot in worker.batch.occupied():
-            length = int(worker.batch.settled[slot])
+            length = int(worker.batch.num_confirmed[slot])
             for group, table in enumerate(worker.batch.tables(slot)):
                 assert table.first <= worker.groups.first(group, length)
         here.tick(0)
         for slot in worker.batch.occupied():
-            length = int(worker.batch.settled[slot])
+            length = int(worker.batch.num_confirmed[slot])
             for group, table in enumerate(worker.batch.tables(slot)):
-                if worker.batch.entered[slot]:
+                if worker.batch.sent[slot]:
                     assert table.first == worker.groups.first(group, length)
     assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
     assert here.state.counters.preemptions == 0
@@ -316,15 +316,15 @@ def test_a_prompt_gets_the_pages_of_a_window_chunk_by_chunk(
 def test_the_longest_sequence_that_fits_comes_to_its_end_alone() -> None:
     """With everything that it needs and nothing more, it waits for its own steps in flight."""
     info = msgspec.structs.replace(
-        worker_info(num_pages=21, page_size=2, max_batch_tokens=4), windows=(0, 5, 5)
+        worker_info(num_pages=21, page_size=2, max_num_batched_tokens=4), windows=(0, 5, 5)
     )
-    here = World(Limits(depth=3), max_steps=8)
+    here = World(SchedulerOptions(plans_in_flight=3), max_steps=8)
     here.join("w", info)
     worker = here.state.fleet.get("w")
     assert worker is not None
     others = [here.submit([9], Sampling(20, seed=n)) for n in range(3)]
     request = here.submit([1], Sampling(100))
     here.finish()
-    assert len(request.tokens) + 1 == worker.max_length == 22
+    assert len(request.tokens) + 1 == worker.max_model_len == 22
     for other in others:
         assert other.tokens == expected_tokens(other.prompt, other.sampling)[0]

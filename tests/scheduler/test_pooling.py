@@ -12,8 +12,8 @@ from baton.protocol import Pooled, Pooling, PoolingInfo, Result, Sampling, Submi
 from baton.protocol.token_columns import pack, unpack
 from baton_scheduler.events import Arrived, Settled
 from baton_scheduler.observability.stats import stats
-from baton_scheduler.options import Limits
-from baton_scheduler.results import settle
+from baton_scheduler.options import SchedulerOptions
+from baton_scheduler.results import apply_result
 from tests.fakes.hash_worker import vector, worker_info
 from tests.support.scheduler_world import Request, World
 
@@ -23,12 +23,12 @@ LAST, EVERY, WHOLE = Pooling("last"), Pooling("every"), Pooling("whole")
 
 def encoder(**fields: int) -> WorkerInfo:
     info = worker_info(**fields)
-    pooling = PoolingInfo("embed", 3, "whole", info.max_length)
+    pooling = PoolingInfo("embed", 3, "whole", info.max_model_len)
     return msgspec.structs.replace(info, pooling=pooling)
 
 
 def world(info: WorkerInfo | None = None, **limits: object) -> World:
-    here = World(Limits(**limits))  # type: ignore[arg-type]
+    here = World(SchedulerOptions(**limits))  # type: ignore[arg-type]
     here.join("w", info or worker_info())
     return here
 
@@ -60,11 +60,15 @@ def test_a_vector_ends_its_sequence_and_frees_its_pages(pooling: Pooling) -> Non
 
 
 def test_a_long_text_runs_in_chunks_unless_it_must_not() -> None:
-    here = world(worker_info(max_batch_tokens=32))
+    here = world(worker_info(max_num_batched_tokens=32))
     here.submit(prompt(80), NONE, pooling=EVERY)
     finish(here)
-    assert [sum(unpack(plan.counts, "I")) for plan in here.plans if plan.rows] == [32, 32, 16]
-    other = world(worker_info(max_batch_tokens=32))
+    assert [sum(unpack(plan.num_scheduled, "I")) for plan in here.plans if plan.rows] == [
+        32,
+        32,
+        16,
+    ]
+    other = world(worker_info(max_num_batched_tokens=32))
     refused = other.submit(prompt(33), NONE, pooling=WHOLE)
     fits = other.submit(prompt(32), NONE, pooling=WHOLE)
     finish(other)
@@ -74,22 +78,22 @@ def test_a_long_text_runs_in_chunks_unless_it_must_not() -> None:
 
 def test_whole_texts_share_a_step_and_wait_for_one_with_room() -> None:
     """Between running sequences too, and in their order."""
-    here = world(worker_info(max_batch_tokens=40))
+    here = world(worker_info(max_num_batched_tokens=40))
     spoken = [here.submit(prompt(3, i), Sampling(30, seed=i)) for i in range(4)]
     here.round()
     texts = [here.submit(prompt(n, n), NONE, pooling=WHOLE) for n in (20, 16, 30, 36)]
     finish(here)
     assert all(map(answered, texts)) and all(len(r.tokens) == 30 for r in spoken)
-    totals = [sum(unpack(plan.counts, "I")) for plan in here.plans]
+    totals = [sum(unpack(plan.num_scheduled, "I")) for plan in here.plans]
     assert max(totals) == 40, "the first two fit beside four decode rows"
 
 
 def test_an_encoder_has_its_own_budget() -> None:
     """Nobody decodes beside it, so the scheduler's bound on a step does not cut its texts."""
-    here = world(encoder(max_batch_tokens=256), max_batch_tokens=64)
+    here = world(encoder(max_num_batched_tokens=256), max_num_batched_tokens=64)
     worker = here.state.fleet.get("w")
     assert worker is not None and worker.budget == 256 and not worker.caching
-    here.state.limits = msgspec.structs.replace(here.state.limits, max_batch_tokens=256)
+    here.state.options = msgspec.structs.replace(here.state.options, max_num_batched_tokens=256)
     text = here.submit(prompt(200), NONE, pooling=WHOLE)
     finish(here)
     assert answered(text)
@@ -101,7 +105,7 @@ def test_only_a_last_state_comes_from_the_cache() -> None:
     for pooling in (LAST, EVERY, WHOLE, LAST):
         here.submit(same, NONE, pooling=pooling)
         finish(here)
-    starts = [unpack(plan.starts, "I")[0] for plan in here.plans if plan.rows]
+    starts = [unpack(plan.num_computed, "I")[0] for plan in here.plans if plan.rows]
     assert starts[0] == starts[1] == starts[2] == 0 and starts[3] >= 48
 
 
@@ -117,12 +121,12 @@ def test_keys_that_have_seen_both_ways_are_nobody_elses() -> None:
 
 @pytest.mark.parametrize("pooling", [EVERY, WHOLE])
 def test_a_lost_worker_is_a_rerun(pooling: Pooling) -> None:
-    here = world(worker_info(max_batch_tokens=64))
+    here = world(worker_info(max_num_batched_tokens=64))
     texts = [here.submit(prompt(60, i), NONE, pooling=pooling) for i in range(3)]
     here.tick()
     here.run()
     here.lose_worker()
-    here.join("v", worker_info(max_batch_tokens=64))
+    here.join("v", worker_info(max_num_batched_tokens=64))
     finish(here)
     assert all(map(answered, texts))
 
@@ -151,7 +155,7 @@ def test_what_fails_alone_costs_nobody_else() -> None:
 
 
 def test_an_abort_ends_it() -> None:
-    here = world(worker_info(max_batch_tokens=16))
+    here = world(worker_info(max_num_batched_tokens=16))
     here.submit(prompt(60), NONE, pooling=EVERY)
     here.round()
     here.abort("g", 1)
@@ -187,14 +191,14 @@ def test_a_damaged_vector_is_refused_with_its_result(pooled: Pooled) -> None:
     worker = here.state.fleet.get("w")
     assert worker is not None
     with pytest.raises(WireError):
-        settle(worker, worker.flights.first, result)
+        apply_result(worker, worker.flights.first, result)
     here.apply(Settled("w", result))
     finish(here)
     assert answered(text)
 
 
 def test_a_vector_of_a_slot_that_has_not_ended_is_dropped() -> None:
-    here = world(worker_info(max_batch_tokens=8))
+    here = world(worker_info(max_num_batched_tokens=8))
     text = here.submit(prompt(12), NONE, pooling=EVERY)
     here.tick()
     here.run()

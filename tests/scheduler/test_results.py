@@ -194,7 +194,7 @@ def test_a_row_brings_what_was_forced_and_its_log_probabilities() -> None:
     assert sent.logprobs is not None and unpack(sent.logprobs.rows, "I").tolist() == [0, 1, 2, 3]
     assert (log(here, 1), log(here, 2)) == ([5, 6, 7], [9])
     batch = here.state.fleet.get("w").batch  # type: ignore[union-attr]
-    assert batch.settled[:2].tolist() == [3, 1]
+    assert batch.num_confirmed[:2].tolist() == [3, 1]
     here.state.check()
 
 
@@ -204,7 +204,7 @@ def test_the_next_step_begins_behind_what_was_forced() -> None:
     worker = here.state.fleet.get("w")
     assert worker is not None
     in_flight = sum(bool(flight.owners[0]) for flight in worker.flights)
-    assert worker.batch.planned[:2].tolist() == [1 + 4 - 1 + in_flight, 1 + in_flight]
+    assert worker.batch.num_scheduled[:2].tolist() == [1 + 4 - 1 + in_flight, 1 + in_flight]
 
 
 def test_no_more_tokens_than_were_asked_for() -> None:

@@ -17,7 +17,7 @@ from baton.net.discovery import StaticDirectory
 from baton.net.handshake import Greeting, incarnation
 from baton.net.sockets import Client, wait
 from baton.net.topology import FRONTEND
-from baton.process.lifecycle import Life
+from baton.process.lifecycle import Lifecycle
 from baton.protocol import (
     Abort,
     CacheReset,
@@ -25,11 +25,11 @@ from baton.protocol import (
     Failed,
     Hello,
     Message,
+    PhaseTimes,
     ResetCache,
     Sampling,
     Stats,
     Submit,
-    Times,
     Tokens,
 )
 from baton.protocol.token_columns import pack, unpack
@@ -60,7 +60,7 @@ class Gateway:
         self.stats: Stats | None = None
         self.cached: dict[int, int] = {}
         self.resets: list[CacheReset] = []
-        self.times: dict[int, Times] = {}
+        self.times: dict[int, PhaseTimes] = {}
 
     def turn(self) -> None:
         """Beat, and take in what has arrived."""
@@ -91,7 +91,7 @@ class Gateway:
                 assert first == len(log) and handle not in self.ends
                 log.append(next(tokens))
             self.ends |= message.finished
-            self.times |= message.times
+            self.times |= message.phase_times
 
     def until(self, condition: Callable[[], object], seconds: float = 20.0) -> None:
         """Take part until the condition holds."""
@@ -111,9 +111,9 @@ class Gateway:
 
 
 @contextmanager
-def scheduler(config: Config) -> Iterator[Life]:
+def scheduler(config: Config) -> Iterator[Lifecycle]:
     """The real service in a thread."""
-    life, codes = Life(drain_seconds=10.0), []
+    life, codes = Lifecycle(drain_seconds=10.0), []
     thread = threading.Thread(target=lambda: codes.append(serve(config, life)), daemon=True)
     thread.start()
     try:
@@ -197,7 +197,7 @@ def test_a_worker_that_dies_is_replaced_and_no_token_differs(run_dir: Path) -> N
         assert not g.ends
         with FakeWorker(config, name="second"):
             g.until(lambda: len(g.ends) == len(wanted))
-            g.until(lambda: g.stats is not None and g.stats.lost_workers == 1)
+            g.until(lambda: g.stats is not None and g.stats.worker_losses == 1)
     for handle, (prompt, sampling) in wanted.items():
         assert (g.tokens[handle], g.ends[handle]) == expected_tokens(prompt, sampling)
 
@@ -206,7 +206,7 @@ def test_a_worker_that_dies_is_replaced_and_no_token_differs(run_dir: Path) -> N
 def test_workers_that_end_together_are_given_up_together(run_dir: Path) -> None:
     """Were one of them still given what the other lost, that would be lost twice, and refused."""
     config = Config(run_dir=run_dir)
-    info = structs.replace(worker_info(), team="experts")
+    info = structs.replace(worker_info(), expert_group="experts")
     wanted = requests(8, max_tokens=60)
     with scheduler(config), gateway(config) as g, FakeWorker(config, info, name="b", step_ms=5.0):
         with FakeWorker(config, info, name="a", step_ms=5.0):
@@ -215,14 +215,14 @@ def test_workers_that_end_together_are_given_up_together(run_dir: Path) -> None:
                 g.submit(handle, prompt, sampling)
             g.until(lambda: len(g.tokens) == len(wanted))
         assert not g.ends
-        g.until(lambda: g.stats is not None and g.stats.lost_workers == 2)
+        g.until(lambda: g.stats is not None and g.stats.worker_losses == 2)
         g.until(lambda: len(g.ends) == len(wanted))  # The other one has begun anew.
     for handle, (prompt, sampling) in wanted.items():
         assert (g.tokens[handle], g.ends[handle]) == expected_tokens(prompt, sampling)
 
 
 def test_a_worker_that_hangs_is_taken_out_and_comes_back(run_dir: Path) -> None:
-    config = Config(run_dir=run_dir, hang_seconds=0.4)
+    config = Config(run_dir=run_dir, worker_hang_seconds=0.4)
     with scheduler(config), gateway(config) as g, FakeWorker(config, step_ms=2.0) as worker:
         g.submit(1, [1], Sampling(400, seed=1))
         g.until(lambda: g.tokens)
@@ -286,8 +286,8 @@ def test_workers_that_can_pass_no_keys_to_each_other_are_named_once(
     ]
     with scheduler(config), gateway(config) as g, ExitStack() as stack:
         for info in crowd:
-            stack.enter_context(FakeWorker(config, info, name=info.pages_address))
-            g.until(lambda name=info.pages_address: name in g.worker_states())
+            stack.enter_context(FakeWorker(config, info, name=info.kv_address))
+            g.until(lambda name=info.kv_address: name in g.worker_states())
     said = [r.getMessage() for r in caplog.records if "no keys pass" in r.getMessage()]
     assert len(said) == 1 and "one (x/2) and three (x/4)" in said[0]
 
@@ -304,7 +304,7 @@ def test_draining_finishes_what_runs_and_refuses_what_comes(run_dir: Path) -> No
 
 
 def test_a_recorded_service_replays_to_the_same_decisions(run_dir: Path) -> None:
-    config = Config(run_dir=run_dir, record=run_dir / "events")
+    config = Config(run_dir=run_dir, event_log=run_dir / "events")
     with scheduler(config), gateway(config) as g, FakeWorker(config):
         for handle, (prompt, sampling) in requests(10).items():
             g.submit(handle, prompt, sampling)

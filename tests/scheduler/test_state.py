@@ -27,7 +27,7 @@ from baton_scheduler.events import (
     WorkerAssigned,
     WorkerDraining,
 )
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from tests.fakes.hash_worker import expected_tokens, token, worker_info
 from tests.support.scheduler_world import World
@@ -39,9 +39,9 @@ INFOS = st.builds(
     worker_info,
     num_pages=st.integers(4, 24),
     page_size=st.sampled_from([1, 3, 4]),
-    max_rows=st.integers(1, 6),
-    max_batch_tokens=st.integers(1, 16),
-    max_length=st.integers(8, 40),
+    max_num_seqs=st.integers(1, 6),
+    max_num_batched_tokens=st.integers(1, 16),
+    max_model_len=st.integers(8, 40),
     host_pages=st.sampled_from([0, 0, 2, 5, 50]),
 )
 
@@ -60,17 +60,17 @@ class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World(
-            Limits(
-                max_batch_tokens=12,
-                max_waiting=12,
-                max_waiting_tokens=200,
-                order=self.order,
-                prefix_caching=self.caching,
+            SchedulerOptions(
+                max_num_batched_tokens=12,
+                max_num_queued_reqs=12,
+                max_num_queued_tokens=200,
+                scheduling_policy=self.order,
+                enable_prefix_caching=self.caching,
                 no_worker_seconds=1.0,
-                max_losses=3,
-                local_prefill=2,
-                depth=self.depth,
-                placement=self.placement,
+                max_worker_losses=3,
+                local_prefill_max_tokens=2,
+                plans_in_flight=self.depth,
+                placement_policy=self.placement,
             ),
             max_steps=self.max_steps,
         )
@@ -154,7 +154,7 @@ class Histories(RuleBasedStateMachine):
     def join(self, name: str, info: WorkerInfo, data: st.DataObject) -> None:
         role = data.draw(st.sampled_from(self.roles))
         windows = data.draw(st.sampled_from(self.windows))
-        self.world.join(name, structs.replace(info, role=role, pages_address=name, windows=windows))
+        self.world.join(name, structs.replace(info, role=role, kv_address=name, windows=windows))
 
     @precondition(lambda self: self.world.peers)
     @rule(data=st.data())
@@ -221,7 +221,7 @@ class Histories(RuleBasedStateMachine):
         """With workers that work, everything comes to its end."""
         for name in list(self.world.peers):
             self.world.lose_worker(name)
-        self.world.join("ideal", worker_info(num_pages=200, page_size=4, max_rows=4))
+        self.world.join("ideal", worker_info(num_pages=200, page_size=4, max_num_seqs=4))
         self.world.finish()
         assert all(request.end is not None for request in self.world.requests.values())
 
@@ -381,7 +381,7 @@ def test_after_a_loss_sequences_go_on_from_their_logs_in_front_of_later_ones() -
     assert [s.arrival for s in world.state.queue] == [1, 2, 3, 4]
     world.join("w")
     world.tick()
-    entered = world.plans[-2].enter
+    entered = world.plans[-2].new_sequences
     assert [len(new.tokens) // 4 - new.num_prompt for new in entered[:3]] == kept
     world.finish()
     for request in first:
@@ -409,8 +409,8 @@ def test_what_a_worker_still_holds_when_it_joins_anew_is_found() -> None:
 
 
 def test_what_a_page_held_before_it_was_written_anew_is_not_found() -> None:
-    world = World(Limits(max_batch_tokens=32))
-    world.join("w", worker_info(num_pages=8, max_length=128, max_batch_tokens=32))
+    world = World(SchedulerOptions(max_num_batched_tokens=32))
+    world.join("w", worker_info(num_pages=8, max_model_len=128, max_num_batched_tokens=32))
     first = list(range(64))
     world.submit(first, Sampling(1, seed=1))
     world.finish()
@@ -438,8 +438,8 @@ def test_a_sequence_that_was_there_at_two_losses_is_quarantined() -> None:
 
 
 def test_a_sequence_that_the_worker_had_not_begun_is_not_blamed() -> None:
-    world = World(Limits(depth=1, max_losses=1))
-    world.join("w", worker_info(max_batch_tokens=50))
+    world = World(SchedulerOptions(plans_in_flight=1, max_worker_losses=1))
+    world.join("w", worker_info(max_num_batched_tokens=50))
     decoding = world.submit([1], Sampling(50))
     world.round()
     prefilling, placed = world.submit([2] * 49, Sampling(5)), world.submit([3], Sampling(5))
@@ -450,7 +450,7 @@ def test_a_sequence_that_the_worker_had_not_begun_is_not_blamed() -> None:
 
 
 def test_the_queue_is_bounded_by_number_and_by_tokens() -> None:
-    world = World(Limits(max_waiting=2, max_waiting_tokens=10))
+    world = World(SchedulerOptions(max_num_queued_reqs=2, max_num_queued_tokens=10))
     assert world.submit([1] * 4, Sampling(1)).end is None
     assert failure(world.submit([1] * 7, Sampling(1))).code == "server_is_overloaded"
     assert world.submit([1] * 6, Sampling(1)).end is None
@@ -460,8 +460,8 @@ def test_the_queue_is_bounded_by_number_and_by_tokens() -> None:
 
 
 def test_retry_after_follows_the_measured_rate() -> None:
-    world = World(Limits(max_waiting=1))
-    world.join("w", worker_info(max_rows=1))
+    world = World(SchedulerOptions(max_num_queued_reqs=1))
+    world.join("w", worker_info(max_num_seqs=1))
     world.submit([1], Sampling(500))
     for _ in range(300):
         world.round()
@@ -473,7 +473,7 @@ def test_retry_after_follows_the_measured_rate() -> None:
 
 
 def test_without_a_worker_requests_wait_and_are_then_refused() -> None:
-    world = World(Limits(no_worker_seconds=2.0))
+    world = World(SchedulerOptions(no_worker_seconds=2.0))
     world.tick()
     early = world.submit([1], Sampling(1))
     world.tick(1.5)
@@ -487,7 +487,7 @@ def test_without_a_worker_requests_wait_and_are_then_refused() -> None:
 
 
 def test_patience_starts_anew_when_the_last_worker_goes() -> None:
-    world = World(Limits(no_worker_seconds=2.0))
+    world = World(SchedulerOptions(no_worker_seconds=2.0))
     world.join("w")
     request = world.submit([1], Sampling(500))
     for _ in range(300):
@@ -502,7 +502,7 @@ def test_patience_starts_anew_when_the_last_worker_goes() -> None:
 
 def test_what_can_never_fit_is_refused_and_holds_nobody_up() -> None:
     world = World()
-    world.join("w", worker_info(num_pages=4, page_size=4, max_length=100))
+    world.join("w", worker_info(num_pages=4, page_size=4, max_model_len=100))
     long, short = world.submit([1] * 16, Sampling(1)), world.submit([1] * 15, Sampling(9))
     world.finish()
     assert (failure(long).status, failure(long).code) == (400, "context_length_exceeded")
@@ -544,14 +544,14 @@ def test_a_live_handle_that_is_submitted_again_goes_on_from_the_given_log() -> N
     ],
 )
 def test_a_broken_submit_is_refused_alone(submit: Submit, code: str) -> None:
-    (decision,) = State(Limits()).apply(Arrived("g", submit))
+    (decision,) = State(SchedulerOptions()).apply(Arrived("g", submit))
     assert isinstance(decision, Reply) and isinstance(decision.message, Failed)
     assert decision.message.code == code
 
 
 def test_a_full_log_needs_no_worker() -> None:
     submit = Submit(5, "r", pack([1]), Sampling(2), log=pack([3, 4]))
-    (decision,) = State(Limits()).apply(Arrived("g", submit))
+    (decision,) = State(SchedulerOptions()).apply(Arrived("g", submit))
     assert isinstance(decision, Reply) and isinstance(decision.message, Tokens)
     assert decision.message.finished == {5: "length"}
 
@@ -568,7 +568,7 @@ def test_draining_finishes_what_is_here_and_refuses_the_rest() -> None:
 
 def test_closing_tells_every_sequence() -> None:
     world = World()
-    world.join("w", worker_info(max_rows=1))
+    world.join("w", worker_info(max_num_seqs=1))
     requests = [world.submit([n], Sampling(9)) for n in range(3)]
     world.round()
     world.apply(Closing())
@@ -619,8 +619,8 @@ def test_equal_histories_have_equal_digests_and_different_ones_do_not() -> None:
 
 @pytest.mark.row("F13.03")
 def test_a_more_urgent_one_takes_the_place_of_one_that_runs() -> None:
-    world = World(Limits(order="priority"))
-    world.join("w", worker_info(max_rows=2))
+    world = World(SchedulerOptions(scheduling_policy="priority"))
+    world.join("w", worker_info(max_num_seqs=2))
     low = [world.submit([n] * 20, Sampling(20, seed=n), priority=n) for n in (1, 2)]
     for _ in range(4):
         world.round()
@@ -641,8 +641,8 @@ def test_a_more_urgent_one_takes_the_place_of_one_that_runs() -> None:
 
 @pytest.mark.row("F13.03")
 def test_nobody_is_preempted_when_that_would_not_be_enough() -> None:
-    world = World(Limits(order="priority"))
-    world.join("w", worker_info(num_pages=8, page_size=4, max_rows=4))
+    world = World(SchedulerOptions(scheduling_policy="priority"))
+    world.join("w", worker_info(num_pages=8, page_size=4, max_num_seqs=4))
     world.submit([1] * 12, Sampling(9, seed=1), priority=0)
     world.submit([2] * 4, Sampling(4, seed=2), priority=5)
     world.round()
@@ -655,7 +655,7 @@ def test_nobody_is_preempted_when_that_would_not_be_enough() -> None:
 
 def test_a_deadline_ends_what_waits_and_what_runs_with_different_errors() -> None:
     world = World()
-    world.join("w", worker_info(max_rows=1))
+    world.join("w", worker_info(max_num_seqs=1))
     runs = world.submit([1], Sampling(500), deadline_ms=200)
     waits = world.submit([2], Sampling(5), deadline_ms=100)
     free = world.submit([3], Sampling(5))
@@ -677,9 +677,9 @@ def test_what_ends_in_time_never_hears_of_its_deadline() -> None:
     assert {request.end for request in requests} == {"length"}
 
 
-@pytest.mark.parametrize("limit", [{"max_waiting": 4}, {"max_waiting_tokens": 12}])
+@pytest.mark.parametrize("limit", [{"max_num_queued_reqs": 4}, {"max_num_queued_tokens": 12}])
 def test_one_tenant_beyond_its_share_is_told_so_and_others_are_not(limit: dict[str, int]) -> None:
-    world = World(Limits(max_tenant_share=0.5, **limit))  # type: ignore[arg-type]
+    world = World(SchedulerOptions(max_tenant_share=0.5, **limit))  # type: ignore[arg-type]
     for _ in range(2):
         assert world.submit([1] * 3, Sampling(1), tenant="a").end is None
     refused = failure(world.submit([1] * 3, Sampling(1), tenant="a"))
@@ -695,21 +695,21 @@ def test_one_tenant_beyond_its_share_is_told_so_and_others_are_not(limit: dict[s
 
 def test_a_note_tells_place_and_estimate() -> None:
     world = World()
-    world.join("w", worker_info(max_rows=2, max_batch_tokens=100))
+    world.join("w", worker_info(max_num_seqs=2, max_num_batched_tokens=100))
     world.peers["w"].engine.duration_us = 20_000
     first = [world.submit([n] * 40, Sampling(30, seed=n)) for n in range(5)]
     world.finish()
     assert [r.note.position for r in first if r.note] == [0, 1, 2, 3, 4]
-    assert {r.note.estimate_ms for r in first if r.note} == {-1}, "nothing was measured yet"
+    assert {r.note.ttft_ms for r in first if r.note} == {-1}, "nothing was measured yet"
     alone = world.submit([9] * 40, Sampling(5, seed=9))
     world.finish()
     assert alone.note is not None and alone.note.position == 0
-    assert 10 <= alone.note.estimate_ms <= 60
+    assert 10 <= alone.note.ttft_ms <= 60
 
 
 def test_an_estimate_grows_with_what_waits() -> None:
     world = World()
-    world.join("w", worker_info(max_rows=2))
+    world.join("w", worker_info(max_num_seqs=2))
     world.peers["w"].engine.duration_us = 10_000
     for _ in range(3):
         world.submit([1] * 20, Sampling(100))
@@ -717,7 +717,7 @@ def test_an_estimate_grows_with_what_waits() -> None:
             world.round()
     line = [world.submit([n] * 20, Sampling(9, seed=n)) for n in range(30)]
     world.finish()
-    estimates = [request.note.estimate_ms for request in line if request.note]
+    estimates = [request.note.ttft_ms for request in line if request.note]
     assert estimates == sorted(estimates) and estimates[-1] > 4 * estimates[0]
 
 
@@ -738,7 +738,7 @@ def most_held(world: World) -> int:
 
 @pytest.mark.parametrize(("caching", "max_steps"), [(True, 1), (True, 6), (False, 1)])
 def test_a_window_bounds_what_a_sequence_holds(caching: bool, max_steps: int) -> None:
-    world = World(Limits(prefix_caching=caching), max_steps=max_steps)
+    world = World(SchedulerOptions(enable_prefix_caching=caching), max_steps=max_steps)
     world.join("w", worker_info(num_pages=30, page_size=4, window=10))
     most = most_held(world)
     assert most <= 3 * ((10 + 2 * max_steps) // 4 + 2)
@@ -790,4 +790,4 @@ def test_what_one_group_has_evicted_is_computed_again_for_all(
     again = world.submit([*first.prompt, *first.tokens, 1], Sampling(3), report=True)
     world.finish()
     assert again.tokens == expected_tokens(again.prompt, again.sampling)[0]
-    assert again.note is not None and (again.cached, again.note.reason) == (cached, reason)
+    assert again.note is not None and (again.cached, again.note.miss_reason) == (cached, reason)

@@ -10,24 +10,24 @@ from pathlib import Path
 
 import msgspec
 
-from baton.kv.page_hashes import Held
+from baton.kv.page_hashes import PageHashTable
 from baton.protocol import (
     CacheReset,
-    Cut,
     Failed,
     Grant,
-    Kept,
-    Note,
+    PageHashes,
+    PhaseTimes,
     Plan,
     Pooling,
     Pull,
     Pulled,
+    QueueEstimate,
     Result,
     Revoke,
     Sampling,
     Submit,
-    Times,
     Tokens,
+    TruncatePlan,
     WorkerInfo,
 )
 from baton.protocol.token_columns import pack, unpack
@@ -49,10 +49,10 @@ from baton_scheduler.events import (
     WorkerLeft,
 )
 from baton_scheduler.kv.block_table import NONE
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.replay.recorder import Recorder
 from baton_scheduler.state import State
-from baton_worker.engine.plan_queue import Plans
+from baton_worker.engine.plan_queue import PlanQueue
 from tests.fakes.hash_worker import (
     FakeEngine,
     expected_tokens,
@@ -74,13 +74,13 @@ class Request:
     failed: Failed | None = None
     cached: int | None = None
     """What was said of the prefix cache."""
-    note: Note | None = None
+    note: QueueEstimate | None = None
     """What came with its first tokens."""
     first_token: float | None = None
     """When its first token came."""
     born: float = 0.0
     """When it arrived."""
-    times: Times | None = None
+    times: PhaseTimes | None = None
     """Where its time went, once it has ended."""
 
     @cached_property
@@ -95,11 +95,11 @@ class Peer:
 
     engine: FakeEngine
     epoch: int
-    inbox: deque[Plan | Cut] = field(default_factory=deque)
-    names: deque[Kept] = field(default_factory=deque)
+    inbox: deque[Plan | TruncatePlan] = field(default_factory=deque)
+    names: deque[PageHashes] = field(default_factory=deque)
     """These too: they arrive with the next of the others, at the latest."""
-    held: Held = field(default_factory=Held)
-    plans: Plans = field(default_factory=Plans)
+    held: PageHashTable = field(default_factory=PageHashTable)
+    plans: PlanQueue = field(default_factory=PlanQueue)
     sent: list[Plan] = field(default_factory=list)
     """Every plan that it was sent."""
     results: deque[Result] = field(default_factory=deque)
@@ -112,8 +112,10 @@ class Peer:
 class World:
     """Drives a state by events and keeps the books of both sides."""
 
-    def __init__(self, limits: Limits | None = None, *, max_steps: int = 1) -> None:
-        self.state = State(msgspec.structs.replace(limits or Limits(), max_steps=max_steps))
+    def __init__(self, limits: SchedulerOptions | None = None, *, max_steps: int = 1) -> None:
+        self.state = State(
+            msgspec.structs.replace(limits or SchedulerOptions(), max_steps_per_plan=max_steps)
+        )
         self.requests: dict[tuple[str, int], Request] = {}
         self.peers: dict[str, Peer] = {}
         self.late: list[Settled] = []
@@ -148,21 +150,23 @@ class World:
     def _dispatch(self, decision: Dispatch) -> None:
         peer, plan = self.peers[decision.worker], decision.message
         assert plan.epoch == peer.epoch
-        budget = min(self.state.limits.max_batch_tokens, peer.engine.info.max_batch_tokens)
-        assert sum(unpack(plan.counts, "I")) <= budget
+        budget = min(
+            self.state.options.max_num_batched_tokens, peer.engine.info.max_num_batched_tokens
+        )
+        assert sum(unpack(plan.num_scheduled, "I")) <= budget
         peer.inbox.append(plan)
         peer.sent.append(plan)
         waiting = sum(isinstance(message, Plan) for message in peer.inbox) + len(peer.plans)
-        if self.state.limits.max_steps == 1:
+        if self.state.options.max_steps_per_plan == 1:
             waiting += len(peer.results)
-        assert waiting <= self.state.limits.depth
+        assert waiting <= self.state.options.plans_in_flight
         self.plans.append(plan)
 
-    def _tell(self, peer: Peer, message: Grant | Revoke | Pull | Cut | Kept) -> None:
+    def _tell(self, peer: Peer, message: Grant | Revoke | Pull | TruncatePlan | PageHashes) -> None:
         assert message.epoch == peer.epoch
-        if isinstance(message, Kept):
+        if isinstance(message, PageHashes):
             peer.names.append(message)
-        elif isinstance(message, Cut):
+        elif isinstance(message, TruncatePlan):
             peer.inbox.append(message)
             self.cuts += 1
         elif isinstance(message, Grant):
@@ -185,38 +189,38 @@ class World:
             expected, _ = request.expected
             assert request.tokens == expected[: len(request.tokens)], "a foreign token"
             request.first_token = self.now if request.first_token is None else request.first_token
-            assert request.note is not None or handle in message.notes
+            assert request.note is not None or handle in message.estimates
         assert next(tokens, None) is None
         for handle, cached in message.cached.items():
             request = self.requests[gateway, handle]
             assert request.cached is None, "the cache is spoken of twice"
             assert 0 < cached <= len(request.prompt)
             request.cached = cached
-        for handle, note in message.notes.items():
+        for handle, note in message.estimates.items():
             assert self.requests[gateway, handle].note is None, "a note comes twice"
             self.requests[gateway, handle].note = note
         for handle, values in split(message.pooled).items():
             assert self.requests[gateway, handle].vector is None, "a second vector"
             self.requests[gateway, handle].vector = values
-        for handle, times in message.times.items():
+        for handle, times in message.phase_times.items():
             self._account(self.requests[gateway, handle], times)
         for handle, reason in message.finished.items():
             self._finish(self.requests[gateway, handle], reason)
-            assert handle in message.times, "nothing is said of where its time went"
+            assert handle in message.phase_times, "nothing is said of where its time went"
 
-    def _account(self, request: Request, times: Times) -> None:
+    def _account(self, request: Request, times: PhaseTimes) -> None:
         """Every moment of its life is in exactly one of the six."""
         assert request.times is None, "its time is accounted for twice"
         request.times = times
         seconds = (
             *(times.queued, times.prefill, times.decode),
-            *(times.preempted, times.lost, times.moved),
+            *(times.preempted, times.worker_loss, times.handover),
         )
         assert min(seconds) >= 0
         assert abs(sum(seconds) - (self.now - request.born)) < 1e-9
         assert times.preempted == 0 or times.preemptions
-        assert times.lost == 0 or times.losses
-        assert times.moved == 0 or times.handovers
+        assert times.worker_loss == 0 or times.losses
+        assert times.handover == 0 or times.handovers
 
     def _finish(self, request: Request, reason: str) -> None:
         assert request.end is None, "a second end"
@@ -229,15 +233,15 @@ class World:
             assert reason == why
         else:  # The context was full before the answer was.
             assert reason == "length"
-            lengths = [worker.max_length for worker in self.state.fleet]
+            lengths = [worker.max_model_len for worker in self.state.fleet]
             assert len(request.prompt) + len(request.tokens) in lengths
 
     def _fail(self, gateway: str, failed: Failed) -> None:
         request = self.requests[gateway, failed.handle]
         assert request.end is None, "a second end"
         request.end, request.failed = "failed", failed
-        if failed.times is not None:
-            self._account(request, failed.times)
+        if failed.phase_times is not None:
+            self._account(request, failed.phase_times)
 
     # What happens.
 
@@ -267,7 +271,7 @@ class World:
             tenant=tenant,
             salt=salt,
             priority=priority,
-            report=report,
+            explain=report,
             pooling=pooling,
         )
         self.apply(Arrived(gateway, submit, deadline_ms=deadline_ms))
@@ -326,7 +330,7 @@ class World:
         engine = FakeEngine(old.engine.info, fail_on=old.engine.fail_on)
         engine.cache = old.engine.cache
         peer = self.peers[name] = Peer(engine, self._epochs, held=old.held)
-        self.apply(WorkerJoined(name, peer.epoch, engine.info, peer.held.names()))
+        self.apply(WorkerJoined(name, peer.epoch, engine.info, peer.held.held()))
         return peer
 
     def lose_worker(self, name: str = "w", tell: bool = True) -> None:
@@ -438,14 +442,14 @@ def _arrive(peer: Peer, late: int) -> None:
 
 def _learn(peer: Peer) -> None:
     while peer.names:
-        peer.held.take(peer.names.popleft())
+        peer.held.update(peer.names.popleft())
 
 
 class Recorded(World):
     """A world whose every event is recorded."""
 
-    def __init__(self, path: Path, limits: Limits, max_bytes: int = 10**8) -> None:
-        super().__init__(limits, max_steps=limits.max_steps)
+    def __init__(self, path: Path, limits: SchedulerOptions, max_bytes: int = 10**8) -> None:
+        super().__init__(limits, max_steps=limits.max_steps_per_plan)
         self.recorder = Recorder(path, limits, max_bytes)
 
     def apply(self, event: Event) -> list[Decision]:

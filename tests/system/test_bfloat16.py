@@ -25,7 +25,7 @@ CASES = [{"temperature": 0}, {"temperature": 0.9, "seed": 11}]
 def served(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Iterator[Served]:
     if cpu.library("linear") is None:
         pytest.skip("no C++ compiler: without the CPU kernels only float32 is exact")
-    flags = ("--worker.dtype", "bfloat16", "--scheduler.max-losses", "100")
+    flags = ("--worker.dtype", "bfloat16", "--scheduler.max-worker-losses", "100")
     served = Served(tmp_path_factory.mktemp("served"), smollm2, *flags).ready()
     yield served
     served.close()

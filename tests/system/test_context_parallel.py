@@ -1,5 +1,5 @@
-"""`--decode-context-parallel 2`: two processes with half of the tokens of each text answer as one
-with all of them, whoever is killed and whoever takes over."""
+"""`--decode-context-parallel-size 2`: two processes with half of the tokens of each text answer as
+one with all of them, whoever is killed and whoever takes over."""
 
 from __future__ import annotations
 
@@ -22,9 +22,25 @@ pytestmark = [
     pytest.mark.row("F14.09", "F14.10"),
     pytest.mark.skipif(sys.platform != "linux", reason="reads the process table in /proc"),
 ]
-FLAGS = ("--worker.threads", "2", "--worker.dtype", "float32", "--worker.page-size", "8")
-SHARED = ("--tensor-parallel", "2", "--decode-context-parallel-size", "2", "--no-spares", *FLAGS)
-SPLIT = ("--prefill", "1", "--decode", "1", "--scheduler.local-prefill", "0", "--run-dir", "run")
+FLAGS = ("--worker.threads", "2", "--worker.dtype", "float32", "--worker.block-size", "8")
+SHARED = (
+    "--tensor-parallel-size",
+    "2",
+    "--decode-context-parallel-size",
+    "2",
+    "--no-spares",
+    *FLAGS,
+)
+SPLIT = (
+    "--prefill-workers",
+    "1",
+    "--decode-workers",
+    "1",
+    "--scheduler.local-prefill-max-tokens",
+    "0",
+    "--run-dir",
+    "run",
+)
 LONG = [(7 * n) % 250 + 10 for n in range(121)]
 CASES: list[dict[str, Any]] = [
     {"prompt": LONG},
@@ -74,7 +90,7 @@ def test_a_killed_rank_is_a_pause(alone: Served, shared: Served2) -> None:
 
 
 def test_each_passes_its_tokens_on_to_its_like(alone: Served, model: Path, run_dir: Path) -> None:
-    served = Served2(run_dir, model, *SHARED, *SPLIT, "--worker.transports", "shm")
+    served = Served2(run_dir, model, *SHARED, *SPLIT, "--worker.kv-transports", "shm")
     try:
         served.ready()
         until(lambda: len(served.fleet()["workers"]) == 2, "both are there")

@@ -1,4 +1,4 @@
-"""`baton serve MODEL --data-parallel 2 --enable-expert-parallel`: two workers, one model."""
+"""`baton serve MODEL --data-parallel-size 2 --enable-expert-parallel`: two workers, one model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def alone(model: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    group = ("--data-parallel", "2", "--enable-expert-parallel", "--run-dir", "run")
+    group = ("--data-parallel-size", "2", "--enable-expert-parallel", "--run-dir", "run")
     server = Served(tmp_path_factory.mktemp("two"), model, *group, *FLAGS)
     try:
         server.ready()

@@ -21,7 +21,7 @@ LONG = 200
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
     """Pages for one and a half long answers."""
     folder = save_model(tmp_path_factory.mktemp("narrow"))
-    with whole(folder, worker={"num_pages": 20, "page_size": 16}) as here:
+    with whole(folder, worker={"num_gpu_blocks_override": 20, "block_size": 16}) as here:
         yield here
 
 

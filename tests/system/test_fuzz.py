@@ -24,14 +24,14 @@ from baton.net.topology import (
     TOKENIZE,
 )
 from baton.protocol import (
-    Assign,
     Beat,
+    DrainWorker,
     Hello,
     MediaInfo,
     Plan,
     Result,
-    Retire,
     Sampling,
+    SetRole,
     Submit,
     TokenizerInfo,
     Tokens,
@@ -44,15 +44,22 @@ from baton_mm_preprocess.service import Preprocessor
 from baton_scheduler.config import Config as SchedulerConfig
 from baton_scheduler.service import Service
 from baton_tokenizer.config import Config as TokenizerConfig
-from baton_tokenizer.service import Desk, Tokenizer
+from baton_tokenizer.service import RequestHandler, Tokenizer
 from baton_tokenizer.vocabulary.load import load
-from baton_tokenizer.vocabulary.vocabulary import Vocab
+from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 from tests.fakes.hash_worker import FakeEngine, expected_tokens
 from tests.fakes.random_messages import Inbox, of_struct, requests
 
 PEERS = st.sampled_from([b"a", b"b", b"stranger"])
-INFO = WorkerInfo("m", num_pages=32, page_size=4, max_rows=4, max_batch_tokens=16, max_length=64,
-                  vocab_size=300)  # fmt: skip
+INFO = WorkerInfo(
+    "m",
+    num_pages=32,
+    page_size=4,
+    max_num_seqs=4,
+    max_num_batched_tokens=16,
+    max_model_len=64,
+    vocab_size=300,
+)
 
 
 class Scheduler:
@@ -81,7 +88,7 @@ class Scheduler:
         self.service.state.check()
 
 
-OPEN = (Beat, Retire, Assign)
+OPEN = (Beat, DrainWorker, SetRole)
 """What the scheduler hears from anybody, an operator for one, and answers or does."""
 FRAMES = st.lists(
     st.one_of(
@@ -199,16 +206,18 @@ def test_what_comes_twice_late_or_from_nobody_is_dropped_and_counted(actions: li
 
 
 @pytest.fixture(scope="module")
-def vocab(stories: Path) -> Vocab:
+def vocab(stories: Path) -> TokenizerVocabulary:
     return load(stories)
 
 
 @given(frames=st.lists(st.tuples(PEERS, requests(TOKENIZE)), max_size=8))
 @settings(max_examples=100, deadline=None)
-def test_the_tokenizer_takes_anything(vocab: Vocab, frames: list[tuple[bytes, Any]]) -> None:
+def test_the_tokenizer_takes_anything(
+    vocab: TokenizerVocabulary, frames: list[tuple[bytes, Any]]
+) -> None:
     inbox = Inbox()
     hello = Hello("tokenizer", "t", incarnation(), __version__, tokenizer=TokenizerInfo("m", 300))
-    desk = Desk(vocab, 100)
+    desk = RequestHandler(vocab, 100)
     tokenizer = Tokenizer(desk, hello, TokenizerConfig(), cast(Server, inbox))
     for number, (peer, message) in enumerate(frames):
         inbox.put(peer, message)

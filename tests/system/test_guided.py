@@ -16,7 +16,7 @@ import pytest
 from tests.support.served_system import Served
 
 pytestmark = pytest.mark.slow
-EXACT = ("--worker.dtype", "float32", "--worker.threads", "1", "--worker.page-size", "8")
+EXACT = ("--worker.dtype", "float32", "--worker.threads", "1", "--worker.block-size", "8")
 PROMPT = "Once upon a time there was a little girl who loved to run with her friends. " * 3
 SCHEMA = {
     "type": "object",
@@ -28,18 +28,26 @@ SCHEMA = {
     "required": ["name_of_the_girl", "friends", "happy_in_the_end"],
     "additionalProperties": False,
 }
-PLAIN = ("--scheduler.depth", "1", "--scheduler.max-steps", "1", "--no-worker.jump-ahead")
+PLAIN = (
+    "--scheduler.plans-in-flight",
+    "1",
+    "--scheduler.max-steps-per-plan",
+    "1",
+    "--no-worker.jump-forward",
+)
 SERVERS = {
-    "overlap": ("--scheduler.depth", "4", "--scheduler.max-steps", "1"),
-    "overlap, no jumps": ("--scheduler.max-steps", "1", "--no-worker.jump-ahead"),
-    "multi-step": ("--scheduler.depth", "2", "--scheduler.max-steps", "16"),
-    "no overlap": ("--scheduler.depth", "1", "--scheduler.max-steps", "1"),
+    "overlap": ("--scheduler.plans-in-flight", "4", "--scheduler.max-steps-per-plan", "1"),
+    "overlap, no jumps": ("--scheduler.max-steps-per-plan", "1", "--no-worker.jump-forward"),
+    "multi-step": ("--scheduler.plans-in-flight", "2", "--scheduler.max-steps-per-plan", "16"),
+    "no overlap": ("--scheduler.plans-in-flight", "1", "--scheduler.max-steps-per-plan", "1"),
     "disaggregated": (
-        "--prefill", "1", "--decode", "1", "--scheduler.local-prefill", "0",
-        "--scheduler.max-steps", "8",
+        "--prefill-workers", "1", "--decode-workers", "1",
+        "--scheduler.local-prefill-max-tokens", "0",
+        "--scheduler.max-steps-per-plan", "8",
     ),
     "disaggregated, no overlap": (
-        "--prefill", "1", "--decode", "1", "--scheduler.local-prefill", "0", *PLAIN[:4],
+        "--prefill-workers", "1", "--decode-workers", "1",
+        "--scheduler.local-prefill-max-tokens", "0", *PLAIN[:4],
     ),
 }  # fmt: skip
 ASKED: list[dict[str, Any]] = [

@@ -19,7 +19,14 @@ from tests.support import tiny_models
 from tests.support.served_system import PATIENCE, Served, until
 
 pytestmark = pytest.mark.slow
-EXACT = ("--worker.dtype", "float32", "--worker.threads", "1", "--scheduler.local-prefill", "0")
+EXACT = (
+    "--worker.dtype",
+    "float32",
+    "--worker.threads",
+    "1",
+    "--scheduler.local-prefill-max-tokens",
+    "0",
+)
 PROMPT = "Once upon a time there was a little girl who loved to run with her friends. " * 6
 CASES: list[dict[str, Any]] = [
     {},
@@ -46,8 +53,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory, stories: Path) -> Iterator[S
 @pytest.fixture(scope="module")
 def split(tmp_path_factory: pytest.TempPathFactory, stories: Path) -> Iterator[Served]:
     served = start(
-        tmp_path_factory.mktemp("split"), stories, "--prefill", "1", "--decode", "2",
-        "--worker.page-size", "8", "--run-dir", "run",
+        tmp_path_factory.mktemp("split"), stories, "--prefill-workers", "1",
+        "--decode-workers", "2", "--worker.block-size", "8", "--run-dir", "run",
     )  # fmt: skip
     until(lambda: len(ready(served)) == 3, "everybody is there")
     yield served
@@ -134,7 +141,8 @@ def test_vllm_s_configuration_splits_a_model_and_says_over_what(
     cases: list[dict[str, Any]] = [{}, {"temperature": 0.9, "seed": 7}]
     texts: list[list[Any]] = []
     split_up = (
-        "--prefill", "1", "--decode", "1", "--scheduler.max-batch-tokens", "64",
+        "--prefill-workers", "1", "--decode-workers", "1",
+        "--scheduler.max-num-batched-tokens", "64",
         "--worker.kv-transfer-config", json.dumps({"kv_connector": connector}),
     )  # fmt: skip
     for flags in ((), split_up):

@@ -87,7 +87,7 @@ def pictures() -> list[Image.Image]:
 def test_texts_and_images_are_embedded(tmp_path: Path, architecture: str) -> None:
     """Equal to the reference; together as alone; longer texts than the rest beside images."""
     reference = Reference(tmp_path, tiny_dual_encoders.save(tmp_path, architecture))
-    with whole(tmp_path, worker={"page_size": 4}) as here:
+    with whole(tmp_path, worker={"block_size": 4}) as here:
         together = [torch.tensor(e["embedding"]) for e in here.embed(TEXTS).json()["data"]]
         for text, ours in zip(TEXTS, together, strict=True):
             assert near(ours, F.normalize(reference.text(text), dim=0)), text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from baton.errors import Unavailable
-from baton.net.curve import Keys
+from baton.net.curve import CurveKeys
 from baton.net.topology import (
     CONTROL,
     FLEET,
@@ -35,7 +35,12 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, stories: Path, keys: Path) -> Iterator[Served]:
     served = Served(
-        tmp_path_factory.mktemp("served"), stories, "--run-dir", "run", "--keys-dir", str(keys)
+        tmp_path_factory.mktemp("served"),
+        stories,
+        "--run-dir",
+        "run",
+        "--curve-keys-dir",
+        str(keys),
     )
     yield served.ready()
     served.close()
@@ -59,7 +64,7 @@ def test_a_stranger_hears_nothing(served: Served, link: Link) -> None:
 
 
 def test_a_worker_may_ask_for_its_own_health_and_not_submit(served: Served, keys: Path) -> None:
-    worker = Keys.load(keys, "worker")
+    worker = CurveKeys.load(keys, "worker")
     assert listed(socket(served, FLEET.name), "worker-", keys=worker).state == "ready"
     for link in (FRONTEND, TOKENIZE):
         with pytest.raises(Unavailable):

@@ -70,7 +70,12 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 def test_a_decoder_embeds(qwen: tuple[Path, Any], budget: int, pooling: str) -> None:
     """In one piece or in chunks, and with pages that an earlier text has left."""
     folder, oracle = qwen
-    worker = {"task": "embed", "pooling": pooling, "max_batch_tokens": budget, "page_size": 4}
+    worker = {
+        "task": "embed",
+        "pooling_type": pooling,
+        "max_num_batched_tokens": budget,
+        "block_size": 4,
+    }
     with whole(folder, worker=worker) as here:
         for _ in range(2):
             for text, ours in zip(TEXTS, vectors(here), strict=True):
@@ -204,7 +209,7 @@ def test_a_lost_scheduler_is_a_pause(tmp_path: Path) -> None:
 
 def test_a_client_that_leaves_ends_its_texts(tmp_path: Path) -> None:
     tiny_encoders.save(tmp_path, "BertModel")
-    with whole(tmp_path, request_timeout=0.3) as here:
+    with whole(tmp_path, request_timeout_seconds=0.3) as here:
         here.engine.scheduler.hold = True
         answer = here.embed(TEXTS)
         assert answer.status_code == 504

@@ -321,7 +321,7 @@ def test_a_reward_is_that_of_the_last_token(tmp_path: Path, budget: int) -> None
     """Whole or in chunks: only the last state counts."""
     body, score = save_reward_model(tmp_path, "Qwen2ForRewardModel", 1)
     reference = Reference(tmp_path, body)
-    with whole(tmp_path, worker={"max_batch_tokens": budget}) as here:
+    with whole(tmp_path, worker={"max_num_batched_tokens": budget}) as here:
         answer = here.post("/pooling", {"input": TEXTS}).json()["data"]
         for text, entry in zip(TEXTS, answer, strict=True):
             with torch.inference_mode():
@@ -343,7 +343,7 @@ def test_every_step_has_a_reward(tmp_path: Path, budget: int) -> None:
         "no step at all",
         f"a{STEP}{STEP}b",
     ]
-    with whole(tmp_path, worker={"max_batch_tokens": budget}) as here:
+    with whole(tmp_path, worker={"max_num_batched_tokens": budget}) as here:
         answer = here.post("/pooling", {"input": solutions}).json()["data"]
         for text, entry in zip(solutions, answer, strict=True):
             ids = reference.inputs(text)["input_ids"][0]

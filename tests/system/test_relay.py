@@ -70,7 +70,7 @@ def served(
     stories: Path, collector: Collector, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     # Whoever is stopped here comes back: where nobody supervises, nobody replaces it either.
-    flags = (*EXACT, "--otlp-endpoint", collector.url, "--stopped-seconds", "0")
+    flags = (*EXACT, "--otlp-endpoint", collector.url, "--stopped-process-seconds", "0")
     system = Served(tmp_path_factory.mktemp("relay"), stories, *flags)
     try:
         yield system.ready()

@@ -1,4 +1,5 @@
-"""`baton serve MODEL --tensor-parallel 2`: one worker of two processes, killed in every way."""
+"""`baton serve MODEL --tensor-parallel-size 2`: one worker of two processes, killed in every
+way."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ def alone(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def served(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served2]:
     folder = tmp_path_factory.mktemp("two")
-    server = Served2(folder, stories, "--tensor-parallel", "2", *FLAGS)
+    server = Served2(folder, stories, "--tensor-parallel-size", "2", *FLAGS)
     try:
         server.ready()
         yield server
@@ -121,8 +122,9 @@ def test_prefill_and_decode_of_two_ranks_each_pass_keys_rank_to_rank(
     stories: Path, tmp_path: Path, alone: str
 ) -> None:
     server = Served2(
-        tmp_path, stories, "--tensor-parallel", "2", "--prefill", "1", "--decode", "1",
-        "--scheduler.local-prefill", "0", "--worker.transports", "shm", *FLAGS,
+        tmp_path, stories, "--tensor-parallel-size", "2", "--prefill-workers", "1",
+        "--decode-workers", "1", "--scheduler.local-prefill-max-tokens", "0",
+        "--worker.kv-transports", "shm", *FLAGS,
     )  # fmt: skip
     try:
         server.ready()
@@ -146,4 +148,4 @@ def test_a_number_of_ranks_that_cannot_be_is_refused_at_once(stories: Path, tmp_
         check=False,
     )
     assert done.returncode == EXIT_SETTINGS
-    assert "--tensor-parallel 3: 8 query heads cannot be dealt out evenly" in done.stderr
+    assert "--tensor-parallel-size 3: 8 query heads cannot be dealt out evenly" in done.stderr

@@ -10,11 +10,11 @@ import pytest
 from baton.errors import InvalidRequest, ModelError
 from baton.protocol import EncodeChat
 from baton_tokenizer import chat_template as module
-from baton_tokenizer.chat_template import Chat, Rendered, Template
-from baton_tokenizer.special_tokens import Literal
+from baton_tokenizer.chat_template import ChatTemplates, CompiledTemplate, Rendered
+from baton_tokenizer.special_tokens import SpecialTokens
 from tests.fakes.vocabularies import CHATML, SPECIALS, byte_spec
 
-LITERAL = Literal(byte_spec(), SPECIALS)
+LITERAL = SpecialTokens(byte_spec(), SPECIALS)
 USER = {"role": "user", "content": "hi"}
 PARTS = "{% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}"
 
@@ -28,7 +28,7 @@ def render(
     **flags: bool,
 ) -> Rendered:
     templates = {"default": template} if isinstance(template, str) else template
-    chat = Chat(templates, {"bos_token": "<s>", "eos_token": "</s>"}, LITERAL)
+    chat = ChatTemplates(templates, {"bos_token": "<s>", "eos_token": "</s>"}, LITERAL)
     flags = {"add_generation_prompt": False} | flags
     request = EncodeChat(
         1,
@@ -90,7 +90,7 @@ def test_a_template_that_runs_away_is_stopped(monkeypatch: pytest.MonkeyPatch) -
 
 def test_invalid_jinja_stops_the_start() -> None:
     with pytest.raises(ModelError, match="BATON_TOKENIZER_CHAT_TEMPLATE"):
-        Template("{% for %}", {})
+        CompiledTemplate("{% for %}", {})
 
 
 def test_no_template() -> None:
@@ -204,7 +204,7 @@ def test_extra_variables() -> None:
 )
 def test_malformed_json_is_refused(field: str, data: bytes) -> None:
     fields = {"messages": b"[]", field: data}
-    chat = Chat({"default": "x"}, {}, LITERAL)
+    chat = ChatTemplates({"default": "x"}, {}, LITERAL)
     with pytest.raises(InvalidRequest, match=r"malformed|nested"):
         chat.render(EncodeChat(1, **fields), 1000)
 

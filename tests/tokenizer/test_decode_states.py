@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.errors import WireError
-from baton.protocol import Decode, DecodeOpen, Text
+from baton.protocol import Decode, DecodedText, DecodeOpen
 from baton.protocol.token_columns import pack, unpack
-from baton_tokenizer.decode_states import Sequences
+from baton_tokenizer.decode_states import DecodeStates
 from baton_tokenizer.detokenize import Alphabet
 from tests.fakes.vocabularies import byte_vocab
 
@@ -36,15 +36,15 @@ def message(
     )
 
 
-def columns(text: Text) -> tuple[list[int], list[int], list[int]]:
+def columns(text: DecodedText) -> tuple[list[int], list[int], list[int]]:
     kinds = (text.handles, text.next, text.unknown)
     return tuple(list(unpack(c, "I")) for c in kinds)  # type: ignore[return-value]
 
 
 def test_rows_of_one_step() -> None:
-    sequences = Sequences(ALPHABET, 10)
+    sequences = DecodeStates(ALPHABET, 10)
     opened = message([], DecodeOpen(1), DecodeOpen(2))
-    assert sequences.decode(PEER, opened) == Text(b"", b"", ())
+    assert sequences.decode(PEER, opened) == DecodedText(b"", b"", ())
     text = sequences.decode(PEER, message([(2, 0, b"a\xc3", False), (1, 0, b"xy", False)]))
     assert columns(text) == ([2, 1], [2, 2], [])
     assert text.texts == ("a", "xy") and text.ends == ((1, 1), (1, 2))
@@ -53,7 +53,7 @@ def test_rows_of_one_step() -> None:
 
 
 def test_tokens_that_are_known_are_skipped() -> None:
-    sequences = Sequences(ALPHABET, 10)
+    sequences = DecodeStates(ALPHABET, 10)
     sequences.decode(PEER, message([(1, 0, b"abc", False)], DecodeOpen(1)))
     text = sequences.decode(PEER, message([(1, 1, b"bcd", False)]))
     assert text.texts == ("d",) and text.ends == ((4,),)
@@ -62,21 +62,21 @@ def test_tokens_that_are_known_are_skipped() -> None:
 
 
 def test_a_gap_loses_the_state() -> None:
-    sequences = Sequences(ALPHABET, 10)
+    sequences = DecodeStates(ALPHABET, 10)
     sequences.decode(PEER, message([(1, 0, b"a", False)], DecodeOpen(1)))
     assert columns(sequences.decode(PEER, message([(1, 2, b"c", False)]))) == ([], [], [1])
     assert columns(sequences.decode(PEER, message([(1, 1, b"b", False)]))) == ([], [], [1])
 
 
 def test_the_last_row_flushes_and_forgets() -> None:
-    sequences = Sequences(ALPHABET, 10)
+    sequences = DecodeStates(ALPHABET, 10)
     rows = [(1, 0, b"a\xc3", True)]
     text = sequences.decode(PEER, message(rows, DecodeOpen(1, stops=("ab",))))
     assert text.texts == ("a\ufffd",) and text.ends == ((0, 2),) and len(sequences) == 0
 
 
 def test_a_last_row_may_be_empty() -> None:
-    sequences = Sequences(ALPHABET, 10)
+    sequences = DecodeStates(ALPHABET, 10)
     sequences.decode(PEER, message([(1, 0, b"a", False)], DecodeOpen(1, stops=("ab",))))
     text = sequences.decode(PEER, message([(1, 1, b"", True)]))
     assert text.texts == ("a",) and text.ends == ((),) and len(sequences) == 0
@@ -84,7 +84,7 @@ def test_a_last_row_may_be_empty() -> None:
 
 @pytest.mark.parametrize(("include", "expected"), [(False, "go "), (True, "go STOP")])
 def test_a_stop_string_ends_a_sequence(include: bool, expected: str) -> None:
-    sequences = Sequences(ALPHABET, 10)
+    sequences = DecodeStates(ALPHABET, 10)
     opening = DecodeOpen(1, stops=("STOP",), include_stop=include)
     first = sequences.decode(PEER, message([(1, 0, b"go ST", False)], opening))
     assert first.texts == ("go ",) and first.ends == ((1, 2, 3, 3, 3),)
@@ -95,14 +95,14 @@ def test_a_stop_string_ends_a_sequence(include: bool, expected: str) -> None:
 
 
 def test_closing_forgets() -> None:
-    sequences = Sequences(ALPHABET, 10)
+    sequences = DecodeStates(ALPHABET, 10)
     sequences.decode(PEER, message([], DecodeOpen(1), DecodeOpen(2)))
     sequences.decode(PEER, message(close=(1, 7)))
     assert len(sequences) == 1
 
 
 def test_gateways_do_not_share_handles() -> None:
-    sequences = Sequences(ALPHABET, 10)
+    sequences = DecodeStates(ALPHABET, 10)
     sequences.decode(b"a", message([], DecodeOpen(1)))
     sequences.decode(b"b", message([(1, 0, b"xy", False)], DecodeOpen(1)))
     assert sequences.decode(b"a", message([(1, 0, b"z", False)])).texts == ("z",)
@@ -112,7 +112,7 @@ def test_gateways_do_not_share_handles() -> None:
 
 
 def test_the_longest_unused_is_forgotten() -> None:
-    sequences = Sequences(ALPHABET, 2)
+    sequences = DecodeStates(ALPHABET, 2)
     sequences.decode(PEER, message([], DecodeOpen(1), DecodeOpen(2)))
     sequences.decode(PEER, message([(1, 0, b"a", False)]))
     sequences.decode(PEER, message([], DecodeOpen(3)))
@@ -132,7 +132,7 @@ def test_the_longest_unused_is_forgotten() -> None:
     ],
 )
 def test_columns_that_do_not_fit_are_refused(change: dict[str, Any]) -> None:
-    sequences = Sequences(ALPHABET, 10)
+    sequences = DecodeStates(ALPHABET, 10)
     good = message([(1, 0, b"a", False)], DecodeOpen(1))
     fields = {name: getattr(good, name) for name in good.__struct_fields__}
     with pytest.raises(WireError, match="Decode"):
@@ -152,20 +152,22 @@ def test_another_tokenizer_takes_over_at_any_token(
     """The invariant that makes a lost tokenizer a pause: text is a function of the log."""
     opening = {"stops": tuple(stops), "include_stop": include}
 
-    def one(sequences: Sequences, first: int, tokens: list[int], *open: DecodeOpen) -> Text:
+    def one(
+        sequences: DecodeStates, first: int, tokens: list[int], *open: DecodeOpen
+    ) -> DecodedText:
         n, column = len(tokens), pack(tokens)
         end = pack([first + n == len(data)], "B")
         row = Decode(pack([1], "I"), pack([first], "I"), bytes([n]), column, end, open=open)
         return sequences.decode(PEER, row)
 
-    whole = one(Sequences(ALPHABET, 1), 0, data, DecodeOpen(1, **opening))
+    whole = one(DecodeStates(ALPHABET, 1), 0, data, DecodeOpen(1, **opening))
     cut = min(cut, len(data))
-    before = one(Sequences(ALPHABET, 1), 0, data[:cut], DecodeOpen(1, **opening))
+    before = one(DecodeStates(ALPHABET, 1), 0, data[:cut], DecodeOpen(1, **opening))
     if before.stopped or cut == len(data):
         assert (before.texts, before.stopped) == (whole.texts, whole.stopped)
         return
     log = DecodeOpen(1, log=pack(data[:cut]), **opening)
-    after = one(Sequences(ALPHABET, 1), cut, data[cut:], log)
+    after = one(DecodeStates(ALPHABET, 1), cut, data[cut:], log)
     assert before.texts[0] + after.texts[0] == whole.texts[0]
     assert before.ends[0] + after.ends[0] == whole.ends[0]
     assert (after.next, after.stopped) == (whole.next, whole.stopped)
@@ -174,7 +176,7 @@ def test_another_tokenizer_takes_over_at_any_token(
 @given(st.binary(max_size=40), st.booleans())
 def test_token_by_token_or_all_at_once(data: bytes, skip_special: bool) -> None:
     opening = DecodeOpen(1, skip_special=skip_special)
-    slow, fast = Sequences(ALPHABET, 10), Sequences(ALPHABET, 10)
+    slow, fast = DecodeStates(ALPHABET, 10), DecodeStates(ALPHABET, 10)
     whole = slow.decode(PEER, message([(1, 0, data, False)], opening))
     fast.decode(PEER, message([], opening))
     parts = [

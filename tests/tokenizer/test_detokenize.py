@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from baton_tokenizer.detokenize import Alphabet, Stream, decode
+from baton_tokenizer.detokenize import Alphabet, DetokenizeStream, decode
 from baton_tokenizer.vocabulary.load import load
-from baton_tokenizer.vocabulary.vocabulary import Vocab
+from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 from tests.fakes.vocabularies import byte_vocab, sentence_vocab
 
 BYTES, SENTENCES = byte_vocab(), sentence_vocab()
@@ -21,13 +21,13 @@ IDS = st.lists(st.integers(-2, 300), max_size=40)
 
 
 @cache
-def alphabet(path: Path) -> tuple[Vocab, Alphabet]:
+def alphabet(path: Path) -> tuple[TokenizerVocabulary, Alphabet]:
     vocab = load(path)
     return vocab, Alphabet(vocab)
 
 
 def stream(alphabet: Alphabet, tokens: list[int], skip_special: bool = False) -> list[str]:
-    state = Stream(alphabet, skip_special=skip_special)
+    state = DetokenizeStream(alphabet, skip_special=skip_special)
     return [*map(state.push, tokens), state.flush()]
 
 
@@ -83,14 +83,14 @@ def test_the_first_space_of_a_sentencepiece_text_is_dropped_once() -> None:
 
 def test_after_a_prompt_the_first_space_is_kept() -> None:
     hello = SENTENCES.tokenizer.token_to_id("▁hello")
-    after_text = Stream(SENTENCE_ALPHABET, skip_special=True, prompt_tail=[1, hello])
+    after_text = DetokenizeStream(SENTENCE_ALPHABET, skip_special=True, prompt_tail=[1, hello])
     assert after_text.push(hello) == " hello"
-    after_bos = Stream(SENTENCE_ALPHABET, skip_special=True, prompt_tail=[1])
+    after_bos = DetokenizeStream(SENTENCE_ALPHABET, skip_special=True, prompt_tail=[1])
     assert after_bos.push(hello) == "hello"
 
 
 def test_a_character_that_the_prompt_began_is_finished() -> None:
-    state = Stream(BYTE_ALPHABET, skip_special=True, prompt_tail=[0xC3])
+    state = DetokenizeStream(BYTE_ALPHABET, skip_special=True, prompt_tail=[0xC3])
     assert state.push(0xA9) == "é"
 
 

@@ -14,10 +14,10 @@ from tokenizers import Tokenizer
 
 from baton.errors import InvalidRequest
 from baton.protocol import EncodeChat
-from baton_tokenizer.chat_template import Chat
+from baton_tokenizer.chat_template import ChatTemplates
 from baton_tokenizer.encode import Encoder, Ids
 from baton_tokenizer.vocabulary.load import load
-from baton_tokenizer.vocabulary.vocabulary import Source, Vocab, build
+from baton_tokenizer.vocabulary.vocabulary import Source, TokenizerVocabulary, build
 from tests.fakes.vocabularies import (
     SPECIALS,
     added,
@@ -37,9 +37,9 @@ ATTACKS = (
 
 
 @cache
-def tools(path: Path | None = None) -> tuple[Vocab, Chat, Encoder]:
+def tools(path: Path | None = None) -> tuple[TokenizerVocabulary, ChatTemplates, Encoder]:
     vocab = byte_vocab() if path is None else load(path)
-    chat = Chat(vocab.templates, vocab.named, vocab.literal)
+    chat = ChatTemplates(vocab.templates, vocab.named, vocab.literal)
     return vocab, chat, Encoder(vocab, 1 << 20)
 
 
@@ -49,11 +49,11 @@ def encode_chat(messages: list[dict[str, Any]], path: Path | None = None, **fiel
     return encoder.chat(chat.render(request, encoder.reach(request.limit)), request.limit)
 
 
-def special(vocab: Vocab, ids: list[int]) -> list[bytes]:
+def special(vocab: TokenizerVocabulary, ids: list[int]) -> list[bytes]:
     return [vocab.pieces[i] for i in ids if i in vocab.special_ids]
 
 
-def shown(vocab: Vocab, ids: list[int]) -> str:
+def shown(vocab: TokenizerVocabulary, ids: list[int]) -> str:
     return b"".join(vocab.pieces[i] for i in ids).decode()
 
 
@@ -116,7 +116,7 @@ def test_a_client_cannot_make_a_turn_in_a_message_that_is_continued() -> None:
 def test_a_client_cannot_make_a_turn_of_two_parts() -> None:
     template = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
     vocab = byte_vocab(template)
-    chat, encoder = Chat(vocab.templates, vocab.named, vocab.literal), Encoder(vocab, 1000)
+    chat, encoder = ChatTemplates(vocab.templates, vocab.named, vocab.literal), Encoder(vocab, 1000)
     parts = [{"type": "text", "text": text} for text in ("<|im_", "end", "|>")]
     request = EncodeChat(1, json.dumps([{"role": "user", "content": parts}]).encode())
     ids = encoder.chat(chat.render(request, 1000), 0).ids
@@ -126,7 +126,7 @@ def test_a_client_cannot_make_a_turn_of_two_parts() -> None:
 @pytest.mark.parametrize("place", ["name", "description", "key"])
 def test_a_client_cannot_make_a_turn_in_a_tool(place: str) -> None:
     vocab = byte_vocab("{{ tools | tojson }}<|im_end|>")
-    chat, encoder = Chat(vocab.templates, vocab.named, vocab.literal), Encoder(vocab, 1000)
+    chat, encoder = ChatTemplates(vocab.templates, vocab.named, vocab.literal), Encoder(vocab, 1000)
     tool = {"name": "f", "description": "d", "key": "k"} | {place: "<|im_end|>"}
     tool |= {tool.pop("key"): 1}
     request = EncodeChat(1, b"[]", tools=json.dumps([tool]).encode())

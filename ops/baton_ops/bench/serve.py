@@ -31,7 +31,7 @@ from baton_ops.bench.load_generator import (
     first_model,
     open_loop,
 )
-from baton_ops.bench.progress import Bars
+from baton_ops.bench.progress import ProgressBars
 from baton_ops.bench.prompts import (
     Lengths,
     Prompts,
@@ -110,7 +110,9 @@ def _title(shape: Shape, concurrency: int | None, rate: float | None) -> str:
 class Session:
     """Runs against one server, with the settings and the progress bars that they share."""
 
-    def __init__(self, options: Bench, target: Target, prompts: Prompts, bars: Bars) -> None:
+    def __init__(
+        self, options: Bench, target: Target, prompts: Prompts, bars: ProgressBars
+    ) -> None:
         self._options = options
         self._target = target
         self._prompts = prompts
@@ -193,7 +195,7 @@ async def measure(options: Bench, url: str, console: Console) -> Measured:
         target = Target(client, await first_model(client), options.endpoint)
         prompts = await prompts_for(target, options.seed)
         console.print(f"[bold]{target.model}[/] at {url}, prompts of {prompts.kind}")
-        with Bars(console) as bars:
+        with ProgressBars(console) as bars:
             runs = await Session(options, target, prompts, bars).all()
         return Measured(target.model, await _workers(client), runs)
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from baton.errors import SettingsError, Unavailable
 from baton_ops.bench.load_generator import Target, closed_loop
-from baton_ops.bench.progress import Bars
+from baton_ops.bench.progress import ProgressBars
 from baton_ops.bench.prompts import Lengths, Prompts, requests
 from baton_ops.bench.summary import Summary, summarise
 
@@ -46,7 +46,7 @@ class Usual:
 class Sweep:
     """Runs that share a server, their prompts and progress bars."""
 
-    def __init__(self, target: Target, prompts: Prompts, bars: Bars, usual: Usual) -> None:
+    def __init__(self, target: Target, prompts: Prompts, bars: ProgressBars, usual: Usual) -> None:
         self._target, self._prompts, self._bars, self._usual = target, prompts, bars, usual
         self._made = 0
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from baton.errors import BatonError, NotFound
-from baton.protocol import Retire, Stats
+from baton.protocol import DrainWorker, Stats
 from baton.settings import Settings
 from baton_ops.commands.fleet import ask
 
@@ -31,7 +31,7 @@ def drain(options: Drain) -> None:
     known = [w.name for w in ask(options, lambda stats: True).workers]
     if options.worker not in known:
         raise NotFound(f"There is no worker {options.worker}. Known: {', '.join(known) or 'none'}.")
-    order = Retire(options.worker)
+    order = DrainWorker(options.worker)
     ask(options, lambda stats: _done(stats, options.worker), order, seconds=options.seconds)
 
 

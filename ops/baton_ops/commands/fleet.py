@@ -20,7 +20,7 @@ from rich.table import Table
 
 from baton import __version__
 from baton.errors import BatonError, Unavailable
-from baton.net.curve import Keys
+from baton.net.curve import CurveKeys
 from baton.net.discovery import directory
 from baton.net.handshake import BEAT_SECONDS, incarnation
 from baton.net.sockets import Client, wait
@@ -43,7 +43,11 @@ def ask(
 
     Raises `Unavailable` when it does not become so.
     """
-    keys = None if settings.keys_dir is None else Keys.load(settings.keys_dir, "worker")
+    keys = (
+        None
+        if settings.curve_keys_dir is None
+        else CurveKeys.load(settings.curve_keys_dir, "worker")
+    )
     me = Hello("health", f"operator-{incarnation()}", incarnation(), __version__)
     waiting, heard = list(also), False
     deadline = time.monotonic() + seconds
@@ -92,7 +96,7 @@ def workers(stats: Stats) -> Table:
 
 def roles(stats: Stats) -> Table:
     """One line per role: how many there are, how many there should be, and why."""
-    made = Table(title=f"{stats.handoffs} passed on, {stats.moved_tokens} tokens moved")
+    made = Table(title=f"{stats.handoffs} passed on, {stats.transferred_tokens} tokens moved")
     made.add_column("role")
     for name in ("ready", "wanted", "queue", "first token", "next token"):
         made.add_column(name, justify="right")

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 
 from baton import __version__
 from baton.errors import BatonError, SettingsError, Unavailable
-from baton.net.curve import Keys, own_keys
+from baton.net.curve import CurveKeys, own_keys
 from baton.net.discovery import bind_address, directory
 from baton.net.handshake import BEAT_SECONDS, incarnation
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET, LINKS, Link
-from baton.protocol import Beat, Hello, Message, Stats, Who, WorkerStats
+from baton.protocol import Beat, Hello, HelloRequest, Message, Stats, WorkerStats
 from baton.settings import SERVICES, Settings, config_classes
 
 SECONDS = 3.0
@@ -35,18 +35,20 @@ def own_address(settings: Settings, link: Link) -> str:
     return bind_address(settings, link, given).replace("tcp://*:", "tcp://127.0.0.1:")
 
 
-def answers(link: Link, address: str, seconds: float = SECONDS, keys: Keys | None = None) -> None:
+def answers(
+    link: Link, address: str, seconds: float = SECONDS, keys: CurveKeys | None = None
+) -> None:
     """Send a heartbeat as a stranger. Raises `Unavailable` when the server's loop stays silent."""
     number = incarnation()
     with Client(link, address, f"health-{number}".encode(), keys) as client:
         beat = Beat(f"health-{number}", number)
-        if any(isinstance(message, Who) for message in _exchange(client, beat, seconds)):
+        if any(isinstance(message, HelloRequest) for message in _exchange(client, beat, seconds)):
             return
     raise Unavailable(f"The {link.server} does not answer on link {link.name}.")
 
 
 def listed(
-    address: str, prefix: str, seconds: float = SECONDS, keys: Keys | None = None
+    address: str, prefix: str, seconds: float = SECONDS, keys: CurveKeys | None = None
 ) -> WorkerStats:
     """The worker whose name starts with `prefix`, as the scheduler sees it.
 

@@ -50,7 +50,7 @@ def main() -> None:
     except BatonError as error:
         sys.exit(error.message)
     print(f"{options.folder}: made {', '.join(made) if made else 'nothing, all pairs exist'}.")
-    print(f"Every service reads them with BATON_KEYS_DIR={options.folder}")
+    print(f"Every service reads them with BATON_CURVE_KEYS_DIR={options.folder}")
 
 
 if __name__ == "__main__":

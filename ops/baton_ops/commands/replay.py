@@ -20,21 +20,21 @@ _RECORDER, _WHATIF = "baton_scheduler.replay.recorder", "baton_scheduler.replay.
 class Replay(BaseModel, use_attribute_docstrings=True):
     """Apply a recording's events to a new scheduler and compare every decision.
 
-    With `--order` or `--placement`, simulate the recorded load as it was and in the other way, and
-    show what that changes: times to first tokens, prefix hits, keys moved.
+    With `--scheduling-policy` or `--placement-policy`, simulate the recorded load as it was and in
+    the other way, and show what that changes: times to first tokens, prefix hits, keys moved.
     """
 
     file: CliPositionalArg[Path]
     """What `baton scheduler --record FILE` wrote."""
-    order: str = ""
+    scheduling_policy: str = ""
     """fcfs, priority or fair: rerun under this order instead of comparing decisions."""
-    placement: str = ""
+    placement_policy: str = ""
     """cost, round-robin, least-loaded or modulo: the same with workers chosen in this way."""
 
     def cli_cmd(self) -> None:
         """Print the verdict. Exits with 1 at the first difference, 2 when there is no recording."""
         try:
-            other = {"order": self.order, "placement": self.placement}
+            other = {"order": self.scheduling_policy, "placement": self.placement_policy}
             sys.exit(rerun(self.file, **other) if any(other.values()) else report(self.file))
         except BatonError as error:
             print(f"baton replay: {error.message}", file=sys.stderr)
@@ -49,7 +49,7 @@ def _scheduler(module: str) -> Any:
 
 def rerun(path: Path, order: str = "", placement: str = "") -> int:
     """Simulate one file in two ways and print what changes. Returns 0."""
-    found = _scheduler(_WHATIF).compare(path, order=order, placement=placement)
+    found = _scheduler(_WHATIF).compare(path, scheduling_policy=order, placement_policy=placement)
     table = Table(title="mean time to first token, simulated, in seconds")
     for name in ("tenant", "requests", *found.names, "change"):
         table.add_column(name, justify="left" if name == "tenant" else "right")

@@ -13,7 +13,7 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from baton.errors import BatonError, NotFound, SettingsError, Unavailable
-from baton.protocol import Assign, Role, Stats
+from baton.protocol import Role, SetRole, Stats
 from baton.settings import Settings
 from baton_ops.commands.fleet import ask
 from baton_ops.supervisor.control_socket import order, supervised
@@ -38,7 +38,7 @@ def assign(options: Options) -> str:
     known = [w.name for w in ask(options, lambda stats: True).workers]
     if options.worker not in known:
         raise NotFound(f"There is no worker {options.worker}. Known: {', '.join(known) or 'none'}.")
-    message = Assign(options.worker, options.role)
+    message = SetRole(options.worker, options.role)
     ask(options, lambda stats: _shown(stats, message), message, seconds=options.seconds)
     if not supervised(options.run_dir):
         return ""
@@ -49,7 +49,7 @@ def assign(options: Options) -> str:
     return ""
 
 
-def _shown(stats: Stats, order: Assign) -> bool:
+def _shown(stats: Stats, order: SetRole) -> bool:
     return any(w.name == order.name and w.role == order.role for w in stats.workers)
 
 

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 
-class Leashed(subprocess.Popen[bytes]):
+class ChildProcess(subprocess.Popen[bytes]):
     """Life cycle: it runs from the beginning; `close` once it is dead or dying."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:

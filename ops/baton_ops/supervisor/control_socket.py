@@ -17,17 +17,17 @@ from baton.net.discovery import socket_path
 from baton.net.handshake import BEAT_SECONDS, incarnation
 from baton.net.sockets import Client, Server, wait
 from baton.net.topology import CONTROL
-from baton.protocol import Arranged, Assign, Message, Resize
-from baton_ops.supervisor.worker_pool import Crew
+from baton.protocol import Message, Resize, ResizeDone, SetRole
+from baton_ops.supervisor.worker_pool import WorkerPool
 
 _SECONDS = 5.0
 """How long a supervisor may take to answer."""
 
 
-class Control(AbstractContextManager["Control"]):
+class ControlSocket(AbstractContextManager["ControlSocket"]):
     """The supervisor's side. Life cycle: `turn` often, within its context."""
 
-    def __init__(self, crew: Crew, run_dir: Path) -> None:
+    def __init__(self, crew: WorkerPool, run_dir: Path) -> None:
         self._crew = crew
         self._server = Server(CONTROL, socket_path(run_dir, CONTROL))
 
@@ -44,16 +44,16 @@ class Control(AbstractContextManager["Control"]):
         for received in self._server.drain():
             self._server.send(received.peer, self._done(received.message))
 
-    def _done(self, message: Message) -> Arranged:
+    def _done(self, message: Message) -> ResizeDone:
         reason = ""
         try:
             if isinstance(message, Resize):
                 self._crew.resize(message.counts)
-            elif isinstance(message, Assign):
+            elif isinstance(message, SetRole):
                 self._crew.assign(message.name, message.role)
         except SettingsError as error:
             reason = error.message
-        return Arranged(dict(self._crew.workers), reason)
+        return ResizeDone(dict(self._crew.workers), reason)
 
 
 def supervised(run_dir: Path) -> bool:
@@ -61,7 +61,7 @@ def supervised(run_dir: Path) -> bool:
     return Path(socket_path(run_dir, CONTROL).removeprefix("ipc://")).exists()
 
 
-def order(run_dir: Path, message: Resize | Assign, seconds: float = _SECONDS) -> dict[str, str]:
+def order(run_dir: Path, message: Resize | SetRole, seconds: float = _SECONDS) -> dict[str, str]:
     """Have a supervisor do something. Returns the roles of its workers by their names.
 
     Raises `SettingsError` with its reason when it will not, `Unavailable` when none answers.
@@ -73,7 +73,7 @@ def order(run_dir: Path, message: Resize | Assign, seconds: float = _SECONDS) ->
             sent = sent or client.send(message)
             wait((client,), BEAT_SECONDS)
             for received in client.drain():
-                if isinstance(received.message, Arranged):
+                if isinstance(received.message, ResizeDone):
                     if received.message.reason:
                         raise SettingsError(received.message.reason)
                     return received.message.workers

@@ -26,7 +26,7 @@ HUNG_SECONDS = 10.0
 longest turn of a healthy one takes, and a third of what requests wait for the next scheduler."""
 
 
-class Look(NamedTuple):
+class LivenessProbe(NamedTuple):
     """What the main thread of a process does at a moment."""
 
     state: str
@@ -35,17 +35,17 @@ class Look(NamedTuple):
     """Processor time that it has had so far."""
 
 
-def look(pid: int) -> Look | None:
+def probe(pid: int) -> LivenessProbe | None:
     """None when the process is gone, or the system does not tell."""
     try:
         found = Path(f"/proc/{pid}/task/{pid}/stat").read_text()
     except OSError:
         return None
     fields = found.rpartition(") ")[2].split()
-    return Look(fields[0], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
+    return LivenessProbe(fields[0], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
 
 
-class Standstill:
+class HangDetector:
     """For how long the loop of a process could have turned and has not.
 
     Judges only who has turned before: whoever starts may take as long as it takes.
@@ -54,11 +54,11 @@ class Standstill:
     def __init__(self, patience: float) -> None:
         """`patience`: seconds; infinite for one that is never given up."""
         self._patience = patience
-        self._seen: Look | None = None
+        self._seen: LivenessProbe | None = None
         self._looked = self._lost = 0.0
         self._begun = False
 
-    def over(self, told: bool, seen: Look | None, now: float) -> bool:
+    def over(self, told: bool, seen: LivenessProbe | None, now: float) -> bool:
         """Whether it stands still for so long that nobody should wait for it. `told`: it has given
         a sign since the last call."""
         missed = 0.0 if seen is None or self._seen is None else self._missed(seen, now)
@@ -67,7 +67,7 @@ class Standstill:
         self._lost = 0.0 if told else self._lost + missed
         return self._begun and self._lost >= self._patience
 
-    def _missed(self, seen: Look, now: float) -> float:
+    def _missed(self, seen: LivenessProbe, now: float) -> float:
         """What counts of the time since the last look: only while somebody looks."""
         assert self._seen is not None
         if seen.state == "R":

@@ -13,7 +13,7 @@ STOPPED_SECONDS = 0.4
 """How long a process may be stopped before it is given up, by default: it was no accident."""
 
 
-def stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """Whether a process is stopped now; False where it is gone, or the system does not tell."""
     try:
         found = Path(f"/proc/{pid}/stat").read_text()
@@ -22,7 +22,7 @@ def stopped(pid: int) -> bool:
     return found.rpartition(") ")[2].startswith("T")
 
 
-class Stillness:
+class StopDetector:
     """For how long a process has been stopped, whenever it was looked at."""
 
     def __init__(self, patience: float) -> None:
@@ -31,7 +31,7 @@ class Stillness:
 
     def over(self, pid: int, now: float) -> bool:
         """Whether it has been stopped for so long that nobody should wait for it."""
-        if self._patience == float("inf") or not stopped(pid):
+        if self._patience == float("inf") or not is_stopped(pid):
             self._since = float("inf")
             return False
         self._since = min(self._since, now)

@@ -1,7 +1,7 @@
 """`baton serve [MODEL]`: the whole system on this machine, as supervised processes.
 
 Every setting of every service is a flag here with the service in front
-(`--worker.max-rows 8`), beside the ones that all share (`--log-level debug`). What is not given
+(`--worker.max-num-seqs 8`), beside the ones that all share (`--log-level debug`). What is not given
 as a flag comes from the environment of each service, as if it had been started alone.
 """
 
@@ -34,7 +34,7 @@ from baton.process.lifecycle import (
     EXIT_FAULT,
     EXIT_MODEL,
     EXIT_SETTINGS,
-    Life,
+    Lifecycle,
 )
 from baton.settings import (
     DEFAULT_MODEL,
@@ -45,24 +45,24 @@ from baton.settings import (
     environment,
 )
 from baton_ops.supervisor import replicas as copies
-from baton_ops.supervisor.control_socket import Control
+from baton_ops.supervisor.control_socket import ControlSocket
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from baton_ops.supervisor.supervisor import TICK_SECONDS, Patience, Supervisor
-from baton_ops.supervisor.worker_pool import Crew
+from baton_ops.supervisor.worker_pool import WorkerPool
 
 _PROBE_SECONDS = 0.2
 _LINE_SECONDS = 5.0
-LEASH = (sys.executable, "-m", "baton_ops.supervisor.child_main")
+CHILD_MAIN = (sys.executable, "-m", "baton_ops.supervisor.child_main")
 """How a service is run so that it ends with its supervisor."""
-SPARED = ("gateway", "tokenizer", "scheduler")
+WITH_SPARE = ("gateway", "tokenizer", "scheduler")
 """Services that have a spare: all streams need them, and they have no model in memory."""
 _SHORT = {
     "host": "gateway",
     "port": "gateway",
     "task": "worker",
-    "tensor_parallel": "worker",
-    "decode_context_parallel": "worker",
+    "tensor_parallel_size": "worker",
+    "decode_context_parallel_size": "worker",
     "enable_expert_parallel": "worker",
 }
 """Flags that say without its name what one service is told."""
@@ -86,34 +86,34 @@ class Serve(Settings):
     """Short for --gateway.port; 0 picks a free one."""
     task: Literal["", "auto", "generate", "embed", "classify", "score", "reward"] = ""
     """Short for --worker.task: what the model is served for."""
-    tensor_parallel: int | None = Field(
+    tensor_parallel_size: int | None = Field(
         default=None,
         ge=1,
         validation_alias=AliasChoices("tensor-parallel", "tensor-parallel-size"),
     )
-    """Short for --worker.tensor-parallel: processes that share one model, per worker."""
-    decode_context_parallel: int | None = Field(
+    """Short for --worker.tensor-parallel-size: processes that share one model, per worker."""
+    decode_context_parallel_size: int | None = Field(
         default=None,
         ge=1,
         validation_alias=AliasChoices("decode-context-parallel", "decode-context-parallel-size"),
     )
-    """Short for --worker.decode-context-parallel: so many of these processes, where they have the
-    same key heads, keep a part of the tokens each."""
+    """Short for --worker.decode-context-parallel-size: so many of these processes, where they have
+    the same key heads, keep a part of the tokens each."""
     enable_expert_parallel: bool = False
     """Short for --worker.enable-expert-parallel: experts are dealt out whole, to these processes
-    or, with --data-parallel, to the workers, which then take every step together."""
+    or, with --data-parallel-size, to the workers, which then take every step together."""
     workers: int | None = Field(default=None, ge=0)
     """Workers that prefill and decode; 1, or 0 when the next two are given."""
-    data_parallel: int | None = Field(
+    data_parallel_size: int | None = Field(
         default=None,
         ge=1,
         validation_alias=AliasChoices("data-parallel", "data-parallel-size"),
     )
     """The same by vLLM's name: so many workers, each with the whole model. With
-    `--scheduler.placement modulo` each request belongs to one of them from the beginning."""
-    prefill: int = Field(default=0, ge=0)
+    `--scheduler.placement-policy modulo` each request belongs to one of them from the beginning."""
+    prefill_workers: int = Field(default=0, ge=0)
     """Workers that prefill and pass on what they have begun."""
-    decode: int = Field(default=0, ge=0)
+    decode_workers: int = Field(default=0, ge=0)
     """Workers that decode what prefill workers pass on."""
     spares: bool = True
     """Keep a second process of every gateway, tokenizer and scheduler loaded, to take over when it
@@ -123,13 +123,13 @@ class Serve(Settings):
     another at once."""
     tokenizers: int = Field(default=1, ge=1, le=16)
     """Tokenizers that share the work: when one is lost or cut off, its streams move."""
-    stopped_seconds: float = Field(default=STOPPED_SECONDS, ge=0)
+    stopped_process_seconds: float = Field(default=STOPPED_SECONDS, ge=0)
     """A service, other than a worker, that was stopped for so long (SIGSTOP) is killed and started
     again; 0 waits for as long as it takes."""
-    hung_seconds: float = Field(default=HUNG_SECONDS, ge=0)
+    hung_process_seconds: float = Field(default=HUNG_SECONDS, ge=0)
     """The same of one that hangs: its main loop stands still, in a deadlock or without end. Time in
     which it waits for a processor or the disk does not count."""
-    start_seconds: float = Field(default=900.0, gt=0)
+    startup_timeout: float = Field(default=900.0, gt=0)
     """How long loading the model may take before `baton serve` gives up."""
 
 
@@ -210,7 +210,7 @@ def listening(given: dict[str, str]) -> Address:
     whole = {**environment(), **given}
     host = whole.get("BATON_GATEWAY_HOST", "127.0.0.1")
     text = whole.get("BATON_GATEWAY_PORT", "8000")
-    key = whole.get("BATON_GATEWAY_API_KEYS", "").partition(",")[0].strip()
+    key = whole.get("BATON_GATEWAY_API_KEY", "").partition(",")[0].strip()
     if not text.isdigit():
         raise SettingsError(f"BATON_GATEWAY_PORT must be a number (got '{text}').")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -278,10 +278,10 @@ class Startup:
         return self._ready
 
     def _complain(self, waited: float, restarts: int, body: dict[str, Any]) -> None:
-        if waited > self._config.start_seconds or restarts > _START_RESTARTS:
+        if waited > self._config.startup_timeout or restarts > _START_RESTARTS:
             raise BatonError(
                 f"The system was not ready after {waited:.0f} s and {restarts} restarts; the lines "
-                "above say why. --start-seconds gives it longer."
+                "above say why. --startup-timeout gives it longer."
             )
         if time.monotonic() >= self._last_line + _LINE_SECONDS:
             self._last_line = time.monotonic()
@@ -306,7 +306,7 @@ def counts(config: Serve) -> dict[str, int]:
 def commands(config: Serve, run_dir: Path) -> dict[str, list[str]]:
     """How each process is started, by its name: with this Python, on a leash."""
     flags = copies.flags(run_dir, counts(config))
-    started = {name: [*LEASH, *own] for name, own in flags.items()}
+    started = {name: [*CHILD_MAIN, *own] for name, own in flags.items()}
     crew = workers(config)
     if not crew:
         raise SettingsError("Without a worker nothing is served: --workers 1.")
@@ -318,7 +318,7 @@ def commands(config: Serve, run_dir: Path) -> dict[str, list[str]]:
 def worker_command(config: Serve, name: str, role: str, count: int) -> list[str]:
     """How one of so many workers is started. A single one has the name of its host and process."""
     named = ["--name", name, "--role", role] if count > 1 else []
-    return [*LEASH, "worker", *named, *_shares(config, count), *_rank(config, name)]
+    return [*CHILD_MAIN, "worker", *named, *_shares(config, count), *_rank(config, name)]
 
 
 def group(config: Serve) -> int:
@@ -328,13 +328,13 @@ def group(config: Serve) -> int:
         SettingsError: there are others beside them.
     """
     given = {**environment(), **variables(config)}.get(_EXPERT_PARALLEL, "")
-    size = config.data_parallel or 1
+    size = config.data_parallel_size or 1
     if size == 1 or given.lower() not in _TRUE:
         return 1
-    if config.prefill or config.decode:
+    if config.prefill_workers or config.decode_workers:
         raise SettingsError(
-            "--data-parallel with --enable-expert-parallel makes one group of all workers: leave "
-            "out --prefill and --decode."
+            "--data-parallel-size with --enable-expert-parallel makes one group of all workers: "
+            "leave out --prefill-workers and --decode-workers."
         )
     return size
 
@@ -343,32 +343,40 @@ def _rank(config: Serve, name: str) -> list[str]:
     """Flags of one worker of such a group."""
     size = group(config)
     number = int(name.rpartition("-")[2]) - 1 if size > 1 else 0
-    return ["--data-parallel", str(size), "--data-parallel-rank", str(number)] if size > 1 else []
+    return (
+        ["--data-parallel-size", str(size), "--data-parallel-rank", str(number)] if size > 1 else []
+    )
 
 
 def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
     """How the spares are started. Each of several of one kind has its own: while one of them starts
     from nothing, nobody could take over from the others."""
     started = copies.flags(run_dir, counts(config)) if config.spares else {}
-    return {name: [*LEASH, "--spare", *own] for name, own in started.items() if own[0] in SPARED}
+    return {
+        name: [*CHILD_MAIN, "--spare", *own]
+        for name, own in started.items()
+        if own[0] in WITH_SPARE
+    }
 
 
 def patience(config: Serve) -> dict[str, Patience]:
     """How long each process may do nothing. A worker may for ever: others take its streams, and its
     weights take long to load."""
-    longest = Patience(config.stopped_seconds or math.inf, config.hung_seconds or math.inf)
+    longest = Patience(
+        config.stopped_process_seconds or math.inf, config.hung_process_seconds or math.inf
+    )
     every = [name for s, count in counts(config).items() for name in copies.names(s, count)]
     return dict.fromkeys(every, longest)
 
 
 def workers(config: Serve) -> dict[str, str]:
     """Roles of the workers by their names."""
-    parted = bool(config.prefill or config.decode)
+    parted = bool(config.prefill_workers or config.decode_workers)
     replicas = _replicas(config)
     both = int(not parted) if replicas is None else replicas
     if both == 1 and not parted:
         return {"worker": "both"}
-    counts = {"both": both, "prefill": config.prefill, "decode": config.decode}
+    counts = {"both": both, "prefill": config.prefill_workers, "decode": config.decode_workers}
     names = {"both": "worker", "prefill": "prefill", "decode": "decode"}
     return {
         f"{names[role]}-{number}": role
@@ -379,9 +387,11 @@ def workers(config: Serve) -> dict[str, str]:
 
 def _replicas(config: Serve) -> int | None:
     """Workers that prefill and decode, if a number was given."""
-    if config.workers is not None and config.data_parallel is not None:
-        raise SettingsError("--workers and --data-parallel are the same number: give one of them.")
-    return config.workers if config.data_parallel is None else config.data_parallel
+    if config.workers is not None and config.data_parallel_size is not None:
+        raise SettingsError(
+            "--workers and --data-parallel-size are the same number: give one of them."
+        )
+    return config.workers if config.data_parallel_size is None else config.data_parallel_size
 
 
 def _shares(config: Serve, count: int) -> list[str]:
@@ -390,9 +400,9 @@ def _shares(config: Serve, count: int) -> list[str]:
     flags: list[str] = []
     if count > 1 and "BATON_WORKER_THREADS" not in whole:
         flags += ["--threads", str(max(1, len(os.sched_getaffinity(0)) // count))]
-    if count > 1 and "BATON_WORKER_MEMORY_SHARE" not in whole:
-        share = config_classes()["worker"].model_fields["memory_share"].default
-        flags += ["--memory-share", str(round(share / count, 3))]
+    if count > 1 and "BATON_WORKER_GPU_MEMORY_UTILIZATION" not in whole:
+        share = config_classes()["worker"].model_fields["gpu_memory_utilization"].default
+        flags += ["--gpu-memory-utilization", str(round(share / count, 3))]
     return flags
 
 
@@ -441,7 +451,11 @@ def _memory(worker: dict[str, Any]) -> str:
 
 
 def supervise(
-    supervisor: Supervisor, life: Life, startup: Startup, control: Control, console: Console
+    supervisor: Supervisor,
+    life: Lifecycle,
+    startup: Startup,
+    control: ControlSocket,
+    console: Console,
 ) -> int:
     """Look after the services until someone says stop. Returns the exit code."""
     supervisor.start()
@@ -465,7 +479,7 @@ def run(config: Serve) -> int:
     address = listening(given)
     given["BATON_SERVED_MODEL_NAME"] = served_name(config)
     given["BATON_MODEL"] = str(resolve(config))
-    life = Life(config.drain_seconds)
+    life = Lifecycle(config.shutdown_timeout)
     life.watch()
     signal.signal(signal.SIGHUP, lambda number, frame: life.stop())
     with run_directory(config) as folder:
@@ -475,14 +489,16 @@ def run(config: Serve) -> int:
         supervisor = Supervisor(
             commands(config, folder),
             whole,
-            config.drain_seconds,
+            config.shutdown_timeout,
             spares(config, folder),
             patience(config),
         )
-        crew = Crew(supervisor, workers(config), partial(worker_command, config), group(config) > 1)
+        crew = WorkerPool(
+            supervisor, workers(config), partial(worker_command, config), group(config) > 1
+        )
         startup, console = Startup(config, address), Console(highlight=False)
         try:
-            with Control(crew, folder) as control:
+            with ControlSocket(crew, folder) as control:
                 return supervise(supervisor, life, startup, control, console)
         finally:
             supervisor.kill()

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 
 from baton.logs import logger
 from baton.process.lifecycle import EXIT_MODEL, EXIT_SETTINGS
-from baton_ops.supervisor.child_process import Leashed
-from baton_ops.supervisor.liveness import Standstill, look
-from baton_ops.supervisor.process_state import Stillness
+from baton_ops.supervisor.child_process import ChildProcess
+from baton_ops.supervisor.liveness import HangDetector, probe
+from baton_ops.supervisor.process_state import StopDetector
 
 TICK_SECONDS = 0.05
 """How often the children are looked at: a death is noticed within this time."""
@@ -79,7 +79,7 @@ class Spare:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
         self._command, self._environment = list(command), dict(environment)
-        self._process: Leashed | None = None
+        self._process: ChildProcess | None = None
         self._due = 0.0
 
     def prepare(self, now: float) -> None:
@@ -88,9 +88,9 @@ class Spare:
             self._process.close()
             self._process, self._due = None, now + LONGEST_DELAY
         if self._process is None and now >= self._due:
-            self._process = Leashed(self._command, self._environment)
+            self._process = ChildProcess(self._command, self._environment)
 
-    def call(self) -> Leashed | None:
+    def call(self) -> ChildProcess | None:
         """Let it begin, and hand it over. None when it is not there."""
         process, self._process = self._process, None
         if process is None or process.call():
@@ -130,14 +130,14 @@ class Child:
         """Without `patience` it may do nothing for ever."""
         self.service = service
         self.restarts = 0
-        self.process: Leashed | None = None
+        self.process: ChildProcess | None = None
         """The running process; None while it waits for its restart."""
         self.command, self._environment = list(command), dict(environment)
         """What the next start runs."""
         self._spare = spare
         patience = patience or Patience()
-        self._stillness = Stillness(patience.stopped)
-        self._standstill = Standstill(patience.hung)
+        self._stillness = StopDetector(patience.stopped)
+        self._standstill = HangDetector(patience.hung)
         self._backoff = Backoff()
         self._started = 0.0
         self._due = 0.0
@@ -145,7 +145,7 @@ class Child:
     def start(self, now: float) -> None:
         """Let the spare take its place, or start a process from nothing."""
         called = self._spare.call() if self._spare is not None else None
-        self.process = called or Leashed(self.command, self._environment)
+        self.process = called or ChildProcess(self.command, self._environment)
         self._started = now
 
     def tick(self, now: float) -> int | None:
@@ -167,7 +167,7 @@ class Child:
         pid, why = self.process.pid, ""
         if self._stillness.over(pid, now):
             why = "is stopped"
-        elif self._standstill.over(self.process.told(), look(pid), now):
+        elif self._standstill.over(self.process.told(), probe(pid), now):
             why = "hangs: its main loop does not turn"
         if why:
             log.warning("%s[%d] %s: killing it", self.service, pid, why)

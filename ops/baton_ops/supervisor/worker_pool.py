@@ -20,7 +20,7 @@ MOST = 64
 log = logger(__name__)
 
 
-class Crew:
+class WorkerPool:
     """Which workers there are, and what each was asked to be."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Crew:
         if self._fixed:
             raise SettingsError(
                 "These workers share their experts: end the system, and start it with another "
-                "--data-parallel."
+                "--data-parallel-size."
             )
         unknown = counts.keys() - NAMES.keys()
         if unknown:

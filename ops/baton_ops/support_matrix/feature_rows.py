@@ -32,7 +32,7 @@ class Result(msgspec.Struct, frozen=True):
     kind: Literal["works", "refuses"]
 
 
-class Ledger(msgspec.Struct, frozen=True):
+class RowLedger(msgspec.Struct, frozen=True):
     """What a test run says about the rows. Unknown keys are of no interest here."""
 
     rows: dict[str, list[Result]]

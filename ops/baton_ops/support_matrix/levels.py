@@ -17,8 +17,8 @@ from rich.table import Table
 
 from baton_ops.support_matrix.feature_rows import (
     Features,
-    Ledger,
     Result,
+    RowLedger,
     status,
 )
 
@@ -43,7 +43,7 @@ class Levels(NamedTuple):
         return self[2:]
 
 
-def levels(features: Features, ledger: Ledger) -> Iterator[Levels]:
+def levels(features: Features, ledger: RowLedger) -> Iterator[Levels]:
     """Every architecture that has a row, in the order of the rows."""
     rows = {row: title for group in features.groups for row, title in group.rows.items()}
     for row, title in rows.items():
@@ -51,7 +51,7 @@ def levels(features: Features, ledger: Ledger) -> Iterator[Levels]:
             yield _levels(row, title, ledger, ledger.rows.get(row, []))
 
 
-def _levels(row: str, title: str, ledger: Ledger, results: Sequence[Result]) -> Levels:
+def _levels(row: str, title: str, ledger: RowLedger, results: Sequence[Result]) -> Levels:
     media = row.startswith(_MEDIA)
     registered = title in ledger.registered
     return Levels(

@@ -20,8 +20,8 @@ from baton.settings import Settings
 from baton_ops.support_matrix.feature_rows import (
     STATUSES,
     Features,
-    Ledger,
     Result,
+    RowLedger,
     Status,
     status,
 )
@@ -69,7 +69,7 @@ def _read(path: Path, kind: type[T], advice: str) -> T:
         raise BatonError(f"{path} cannot be read ({error}). {advice}") from error
 
 
-def check(ledger: Ledger, features: Features) -> None:
+def check(ledger: RowLedger, features: Features) -> None:
     """Refuse results that prove less than they seem to. Raises `BatonError`."""
     if ledger.selected != "full":
         raise BatonError("The last test run was only a part of the tests. Run: make test")
@@ -98,7 +98,7 @@ def _counted(title: str, counts: Counter[Status]) -> str:
     return f"| {title} | {' | '.join(cells)} | {counts.total()} |"
 
 
-def page(features: Features, ledger: Ledger) -> str:
+def page(features: Features, ledger: RowLedger) -> str:
     """SUPPORT.md: counts first, then one table per group. The same for the same results."""
     results = {row: ledger.rows.get(row, []) for group in features.groups for row in group.rows}
     statuses = {row: status(found) for row, found in results.items()}
@@ -117,7 +117,7 @@ def page(features: Features, ledger: Ledger) -> str:
 def run(options: Matrix, console: Console) -> None:
     """Read, check, write."""
     features = _read(options.features, Features, "Run this in the root of the repository.")
-    ledger = _read(options.rows, Ledger, "Make it with: make test")
+    ledger = _read(options.rows, RowLedger, "Make it with: make test")
     check(ledger, features)
     options.out.write_text(page(features, ledger))
     found = Counter(status(ledger.rows.get(row, [])) for g in features.groups for row in g.rows)

@@ -18,7 +18,7 @@ from baton.net.curve import own_keys
 from baton.net.discovery import directory
 from baton.net.sockets import AsyncClient
 from baton.process import gc_tuning, standby
-from baton.process.lifecycle import EXIT_FAULT, Life, main
+from baton.process.lifecycle import EXIT_FAULT, Lifecycle, main
 from baton.process.watchdog import pulse
 from baton_gateway.app import create_app
 from baton_gateway.config import Config
@@ -33,7 +33,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Signals are `baton.process.lifecycle.Life`'s business."""
+        """Signals are `baton.process.lifecycle.Lifecycle`'s business."""
         yield
 
 
@@ -51,7 +51,7 @@ def server(config: Config, engine: Engine) -> Server:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=int(config.drain_seconds) + 1,
+            timeout_graceful_shutdown=int(config.shutdown_timeout) + 1,
         )
     )
 
@@ -87,7 +87,7 @@ def _bound(family: socket.AddressFamily, address: tuple[str, int]) -> socket.soc
     return made
 
 
-async def run(config: Config, life: Life) -> int:
+async def run(config: Config, life: Lifecycle) -> int:
     """Serve until `life` ends. Requests in flight get `drain_seconds` to finish."""
     known = directory(config)
     engine = Engine(config, known, partial(AsyncClient, keys=own_keys(config)))
@@ -106,7 +106,7 @@ async def run(config: Config, life: Life) -> int:
     return 0 if http.started else EXIT_FAULT
 
 
-def serve(config: Config, life: Life) -> int:
+def serve(config: Config, life: Lifecycle) -> int:
     """Run the gateway in this process."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run(config, life))

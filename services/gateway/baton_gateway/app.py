@@ -14,16 +14,16 @@ from starlette.responses import Response
 from baton.errors import BatonError, InvalidRequest, NotFound
 from baton.logs import logger
 from baton_gateway import page
-from baton_gateway.access.api_keys import Keys
-from baton_gateway.access.rate_limits import Limiter
+from baton_gateway.access.api_keys import ApiKeys
+from baton_gateway.access.rate_limits import RateLimiter
 from baton_gateway.api import ROUTERS
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import open_journal
-from baton_gateway.durable.streams import Streams
+from baton_gateway.durable.streams import DurableStreams
 from baton_gateway.engine import Engine
-from baton_gateway.http.allowed_hosts import Hosts
+from baton_gateway.http.allowed_hosts import AllowedHosts
 from baton_gateway.http.errors import respond
-from baton_gateway.http.middleware import Gate
+from baton_gateway.http.middleware import RequestMiddleware
 
 if TYPE_CHECKING:
     from redis.asyncio import ConnectionPool
@@ -33,9 +33,11 @@ log = logger(__name__)
 
 def create_app(config: Config, engine: Engine) -> FastAPI:
     """The ASGI application. Its lifespan starts and closes the engine."""
-    keys, hosts = Keys(config), Hosts(config.allowed_hosts, config.host)
-    streams = Streams(open_journal(config), config.grace_seconds, lambda: engine.cut_off)
-    limiter = Limiter(_redis(config.redis_url) if config.redis_url else None)
+    keys, hosts = ApiKeys(config), AllowedHosts(config.allowed_hosts, config.host)
+    streams = DurableStreams(
+        open_journal(config), config.unread_stream_seconds, lambda: engine.partitioned
+    )
+    limiter = RateLimiter(_redis(config.redis_url) if config.redis_url else None)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -63,12 +65,12 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
     if config.playground:
         app.include_router(page.router)
     app.add_middleware(
-        Gate,
+        RequestMiddleware,
         hosts=hosts,
         keys=keys,
         limiter=limiter,
         metrics=engine.metrics,
-        ledger=engine.ledger,
+        ledger=engine.timelines,
     )
     return app
 

@@ -13,14 +13,14 @@ from dataclasses import fields
 from itertools import count
 
 from baton.protocol import Sampling
-from baton_gateway.clients.scheduler import Scheduler
-from baton_gateway.generation.beam_search import Search
-from baton_gateway.generation.output import Delta, TokenLogprob
-from baton_gateway.generation.output_queue import Stream
+from baton_gateway.clients.scheduler import SchedulerClient
+from baton_gateway.generation.beam_search import BeamSearch
+from baton_gateway.generation.output import OutputDelta, TokenLogprob
+from baton_gateway.generation.output_queue import OutputQueue
 from baton_gateway.generation.sequence import Sequence
 
 
-class Probe(Sequence):
+class BeamStep(Sequence):
     """A sequence of one token, of which only the log-probabilities are wanted: it has no text."""
 
     __slots__ = ()
@@ -30,24 +30,24 @@ class Probe(Sequence):
         known = len(self.logprobs)
         Sequence.extend(self, first, tokens, logprobs)
         if len(self.logprobs) > known:
-            self.stream.put(Delta(self.choice, "", tokens, reason="length"))
+            self.stream.put(OutputDelta(self.choice, "", tokens, reason="length"))
 
 
-class Prober:
+class BeamRunner:
     """Asks what may follow the beams of a request."""
 
-    def __init__(self, scheduler: Scheduler, handle: Callable[[], int]) -> None:
+    def __init__(self, scheduler: SchedulerClient, handle: Callable[[], int]) -> None:
         self._scheduler, self._handle = scheduler, handle
         self._numbers = count()
 
-    async def run(self, searches: Items[Search], template: Items[Sequence]) -> None:
+    async def run(self, searches: Items[BeamSearch], template: Items[Sequence]) -> None:
         """Advance the searches until all are over. Raises `BatonError`.
 
         Args:
             template: one sequence per search, whose prompt, payer and priority its beams have.
         """
-        while active := [(s, t) for s, t in zip(searches, template, strict=True) if not s.over]:
-            stream = Stream(sum(len(search.running) for search, _ in active))
+        while active := [(s, t) for s, t in zip(searches, template, strict=True) if not s.finished]:
+            stream = OutputQueue(sum(len(search.running) for search, _ in active))
             probes = [
                 [self._probe(like, beam.tokens, search.alternatives, stream)
                  for beam in search.running]
@@ -58,7 +58,7 @@ class Prober:
                 like.cached = like.cached or group[0].cached
                 search.advance([probe.logprobs[0] for probe in group])
 
-    async def _ask(self, probes: list[Probe], stream: Stream) -> None:
+    async def _ask(self, probes: list[BeamStep], stream: OutputQueue) -> None:
         try:
             await self._scheduler.submit(probes)
             async for _ in stream:
@@ -68,8 +68,8 @@ class Prober:
             await self._scheduler.abort(probes)
 
     def _probe(
-        self, like: Sequence, tokens: tuple[int, ...], alternatives: int, stream: Stream
-    ) -> Probe:
+        self, like: Sequence, tokens: tuple[int, ...], alternatives: int, stream: OutputQueue
+    ) -> BeamStep:
         sampling = Sampling(
             max_tokens=len(tokens) + 1, temperature=0.0, logprobs=alternatives, seed=0
         )
@@ -86,4 +86,4 @@ class Prober:
             "prompt_logprobs": {},
             "mute": True,
         }
-        return Probe(**given | changed)
+        return BeamStep(**given | changed)

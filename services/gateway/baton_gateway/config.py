@@ -26,9 +26,9 @@ class Config(Settings, prefix="gateway"):
     allowed_hosts: str = ""
     """Host names that requests may carry, separated by commas, or *; empty means any, or, when
     HTTP listens on a loopback address, only names of this machine."""
-    api_keys: str = Field(default="", repr=False)
+    api_key: str = Field(default="", repr=False)
     """Keys that clients must send as a bearer token, separated by commas; empty means open."""
-    api_keys_file: Path | None = None
+    api_key_file: Path | None = None
     """File of API keys with their tenants, models and limits, in TOML; see docs/reliability.md.
     It is read again when it changes."""
     requests_per_minute: int = Field(default=0, ge=0)
@@ -46,19 +46,19 @@ class Config(Settings, prefix="gateway"):
     """Requests in flight; more are refused with 503 and Retry-After."""
     max_choices: int = Field(default=128, ge=1, le=128)
     """Largest `n` times number of prompts of one request."""
-    request_timeout: float = Field(default=600.0, gt=0)
+    request_timeout_seconds: float = Field(default=600.0, gt=0)
     """Seconds that one request may take."""
     deadline_ms: int = Field(default=0, ge=0, le=86_400_000)
     """Milliseconds that a request has if it sends no X-Deadline-Ms; 0 means no deadline."""
-    patience: float = Field(default=2.0, ge=0)
+    service_wait_seconds: float = Field(default=2.0, ge=0)
     """Seconds that a request waits for a missing tokenizer, scheduler or worker before a 503."""
-    resume_seconds: float = Field(default=30.0, ge=0)
+    failover_wait_seconds: float = Field(default=30.0, ge=0)
     """Seconds that requests in flight wait for the next scheduler when theirs is lost."""
-    stall_seconds: float = Field(default=30.0, gt=0)
+    slow_client_seconds: float = Field(default=30.0, gt=0)
     """A client that reads nothing of its stream for this long is cut off."""
     keep_alive_seconds: float = Field(default=15.0, gt=0)
     """A stream with nothing to say sends a comment this often, so that proxies keep it open."""
-    grammar: Annotated[str, TRIALS] = "llguidance"
+    grammar_backend: Annotated[str, TRIALS] = "llguidance"
     """Engine that tries grammars before they are admitted: the one that the workers have. xgrammar
     is an extra, and brings torch into a child of the gateway; llguidance does without."""
     journal: Annotated[str, AfterValidator(check_journal)] = ""
@@ -70,9 +70,9 @@ class Config(Settings, prefix="gateway"):
     """Most bytes that the SQLite journal holds; old streams make room for new ones."""
     journal_seconds: float = Field(default=600.0, gt=0)
     """A durable stream can be resumed for this long after its last event."""
-    grace_seconds: float = Field(default=30.0, ge=0)
+    unread_stream_seconds: float = Field(default=30.0, ge=0)
     """A durable stream goes on for this long with nobody reading it, then it pauses."""
-    hang_seconds: float = Field(default=5.0, gt=0)
+    worker_hang_seconds: float = Field(default=5.0, gt=0)
     """A worker that is busy without progress for this long makes /health false."""
     explained_requests: int = Field(default=1000, ge=0, le=1_000_000)
     """Latest requests of which /v1/requests/{id}/explain can tell where their time went."""
@@ -80,11 +80,11 @@ class Config(Settings, prefix="gateway"):
     """Serve Prometheus text at /metrics."""
     playground: bool = True
     """Serve the chat page and the fleet view at /."""
-    processors: Annotated[str, AfterValidator(check_setting)] = ""
+    logits_processors: Annotated[str, AfterValidator(check_setting)] = ""
     """Logits processors that clients may name in `processors`, separated by commas."""
     strict_fields: bool = False
     """Refuse unknown request fields instead of ignoring them."""
-    max_pooled_texts: int = Field(default=2048, ge=1, le=65536)
+    max_pooling_inputs: int = Field(default=2048, ge=1, le=65536)
     """Most texts that one request may have embedded, scored or classified."""
-    max_pooled_tokens: int = Field(default=300_000, ge=1)
+    max_pooling_tokens: int = Field(default=300_000, ge=1)
     """Most tokens of all these texts together."""

@@ -28,58 +28,58 @@ from baton.net.handshake import BEAT_SECONDS, incarnation
 from baton.net.topology import FRONTEND, MEDIA, TOKENIZE
 from baton.process.lifecycle import default_name
 from baton.protocol import (
+    DecodedText,
     Detokenized,
     Encoded,
     Hello,
     MediaItem,
     Message,
-    Pieces,
     Prepared,
-    Refused,
-    Text,
+    RequestError,
+    VocabularyBytes,
 )
 from baton.telemetry import start, traceparent
-from baton_gateway.beam_runner import Prober
+from baton_gateway.beam_runner import BeamRunner
 from baton_gateway.clients.connection import (
     Connect,
     Connection,
     Pool,
-    until,
+    wait_until,
 )
-from baton_gateway.clients.detokenizer import Decoding
-from baton_gateway.clients.fleet_view import Fleet, snapshot
-from baton_gateway.clients.mm_preprocess import Preprocessors
-from baton_gateway.clients.scheduler import Scheduler
-from baton_gateway.clients.tokenizer import Tokenizers
+from baton_gateway.clients.detokenizer import DetokenizerClient
+from baton_gateway.clients.fleet_view import FleetView, snapshot
+from baton_gateway.clients.mm_preprocess import MediaClient
+from baton_gateway.clients.scheduler import SchedulerClient
+from baton_gateway.clients.tokenizer import TokenizerClient
 from baton_gateway.config import Config
 from baton_gateway.generation.admission import (
-    Facts,
+    ModelInfo,
     check_beams,
     check_ids,
+    check_task,
     check_total,
-    fit,
+    clamp_max_tokens,
     sampling_of,
-    suited,
     too_long,
 )
-from baton_gateway.generation.bad_words import encode as encode_words
-from baton_gateway.generation.beam_search import Search
+from baton_gateway.generation.bad_words import encode_bad_words as encode_words
+from baton_gateway.generation.beam_search import BeamSearch
 from baton_gateway.generation.logprobs import Vocabulary
-from baton_gateway.generation.output import Delta, Event, Started
-from baton_gateway.generation.output_queue import Stream
+from baton_gateway.generation.output import Event, OutputDelta, Started
+from baton_gateway.generation.output_queue import OutputQueue
 from baton_gateway.generation.request import (
-    Beams,
-    Encoding,
-    Generation,
+    BeamSearchOptions,
+    EncodedPrompt,
+    GenerationRequest,
     Prompt,
 )
 from baton_gateway.generation.sequence import Sequence
-from baton_gateway.http.disconnect import stop
-from baton_gateway.http.errors import CutOff
-from baton_gateway.http.write_batch import Burst
-from baton_gateway.observability.latency import Ledger
+from baton_gateway.http.disconnect import cancel_tasks
+from baton_gateway.http.errors import GatewayPartitioned
+from baton_gateway.http.write_batch import WriteBatch
+from baton_gateway.observability.latency import TimelineStore
 from baton_gateway.observability.metrics import Metrics, SystemCollector, Timing
-from baton_gateway.structured_output.validator import Compiler
+from baton_gateway.structured_output.validator import GrammarValidator
 
 _ENCODED_AT_ONCE = 16
 """Prompts of one request that wait for tokenizers together, so that none is idle meanwhile."""
@@ -98,29 +98,29 @@ class Engine:
         self.metrics = Metrics()
         self.draining = False
         """Set when this process has been asked to stop: new work is refused."""
-        self.ledger = Ledger(config.explained_requests)
+        self.timelines = TimelineStore(config.explained_requests)
         hello = Hello("gateway", default_name("gateway"), incarnation(), __version__)
         self._name = hello.name
         self._directory = directory
-        self._fleet = Fleet(config.hang_seconds)
+        self._fleet = FleetView(config.worker_hang_seconds)
         SystemCollector(self.metrics, lambda: self._fleet.stats)
         self._tokenize = Pool(TOKENIZE, hello, connect, _TokenizerListener(self))
         self._media = Pool(MEDIA, hello, connect, _MediaListener(self))
-        self._scheduler = Scheduler(
+        self._scheduler = SchedulerClient(
             hello,
             connect,
             self._fleet,
-            self.ledger,
-            lambda s: self.decoding.feed(s),
-            config.resume_seconds,
+            self.timelines,
+            lambda s: self.decoding.add(s),
+            config.failover_wait_seconds,
         )
-        self.tokenizers = Tokenizers(self._tokenize, config.patience)
-        self.preprocessors = Preprocessors(self._media, config.patience)
-        self._burst = Burst()
-        self.decoding = Decoding(
+        self.tokenizers = TokenizerClient(self._tokenize, config.service_wait_seconds)
+        self.preprocessors = MediaClient(self._media, config.service_wait_seconds)
+        self._burst = WriteBatch()
+        self.decoding = DetokenizerClient(
             self._scheduler.live, self._tokenize.pick, self._scheduler.abort, self._burst
         )
-        self._compiler = Compiler(config.grammar)
+        self._compiler = GrammarValidator(config.grammar_backend)
         self._handles = count(1)
         self._running = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -136,50 +136,52 @@ class Engine:
         """Where others serve on the same port, wait until this gateway can, too, or it is time to
         say why it cannot."""
         if self.config.shared_port:
-            await until(lambda: not self.complaints(), _SETTLE_SECONDS)
+            await wait_until(lambda: not self.unhealthy_reasons(), _SETTLE_SECONDS)
 
     async def close(self) -> None:
         """Abort what runs and close every connection."""
-        await stop(*self._tasks)
+        await cancel_tasks(*self._tasks)
         await self._scheduler.abort(list(self._scheduler.live.values()))
         await self._compiler.close()
         for pool in (self._tokenize, self._media, self._scheduler.pool):
             await pool.close()
 
-    async def generate(self, request: Generation) -> AsyncGenerator[Event, None]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Yield `Started`, then the deltas of all choices as they come.
 
         Raises `BatonError`; before `Started` it concerns the request, after it the run.
         """
-        account = request.account
+        account = request.timeline
         account.enter("admission")
         span = start("generate", request.trace, {"baton.request": request.id})
         trace = traceparent(span) or request.trace
         began, timing = time.monotonic(), Timing(self.metrics)
-        request.outlet.burst = self._burst
-        running = len(request.prompts) * request.n - sum(past.ended for past in request.past)
+        request.direct_sink.write_batch = self._burst
+        running = len(request.prompts) * request.n - sum(
+            past.ended for past in request.prior_outputs
+        )
 
-        def write(delta: Delta) -> bool:
-            written = request.outlet.write(delta)
+        def write(delta: OutputDelta) -> bool:
+            written = request.direct_sink.write(delta)
             if written:
                 timing.tokens(delta.choice, len(delta.tokens))
             return written
 
-        stream = Stream(running, write)
+        stream = OutputQueue(running, write)
         timer = asyncio.get_running_loop().call_later(
-            self.config.request_timeout, stream.fail, _timed_out()
+            self.config.request_timeout_seconds, stream.fail, _timed_out()
         )
         sequences: list[Sequence] = []
         self._running += 1
         try:
-            request.budget.enter(running)
+            request.quota.acquire(running)
             sequences = await self._prepare(replace(request, trace=trace), stream, began)
             prompts = tuple(s.prompt for s in sequences[:: request.n])
-            if not request.past:
-                await request.budget.spend(sum(map(len, prompts)))
+            if not request.prior_outputs:
+                await request.quota.charge_prompt(sum(map(len, prompts)))
             if request.beams is None:
                 choices = {s.handle: s.choice for s in sequences if not s.ended}
-                self.ledger.submitted(account, choices)
+                self.timelines.submitted(account, choices)
                 await self._scheduler.submit(s for s in sequences if not s.ended)
             timing.started(sum(map(len, prompts)))
             yield Started(prompts)
@@ -198,25 +200,25 @@ class Engine:
             self._running -= 1
             timing.ended(complete=bool(sequences) and all(s.ended for s in sequences))
             await self._release(sequences)
-            request.budget.leave()
-            await request.budget.settle(sum(len(s.log) - s.inherited for s in sequences))
+            request.quota.release()
+            await request.quota.charge_completion(sum(len(s.log) - s.inherited for s in sequences))
             span.end()
 
-    async def admit(self, patience: float | None = None) -> Facts:
+    async def check_admission(self, patience: float | None = None) -> ModelInfo:
         """The served model, once somebody can run it. Raises `Unavailable` when nobody can within
         `patience` seconds, by default those of the settings."""
-        patience = self.config.patience if patience is None else patience
+        patience = self.config.service_wait_seconds if patience is None else patience
         if self.draining:
             raise Unavailable(
                 "This server is shutting down. Send the request again.",
                 code="shutting_down",
                 retry_after=1,
             )
-        if self.cut_off:
-            raise CutOff
+        if self.partitioned:
+            raise GatewayPartitioned
         if self._running > self.config.max_concurrent_requests:
             raise Unavailable("Too many requests are in flight. Try again later.", retry_after=1)
-        able = await until(lambda: self._fleet.able(time.monotonic()), patience)
+        able = await wait_until(lambda: self._fleet.has_ready_worker(time.monotonic()), patience)
         if not self._scheduler.pool.ready():
             raise Unavailable("The scheduler is not connected. Try again later.", retry_after=2)
         if not able:
@@ -225,19 +227,19 @@ class Engine:
                 code="no_worker",
                 retry_after=2,
             )
-        return await self.facts(patience)
+        return await self.model_info(patience)
 
-    async def facts(self, patience: float | None = None) -> Facts:
+    async def model_info(self, patience: float | None = None) -> ModelInfo:
         """The served model. Waits a moment for a tokenizer that is away; `Unavailable` then."""
-        patience = self.config.patience if patience is None else patience
-        await until(lambda: self.tokenizers.info is not None, patience)
+        patience = self.config.service_wait_seconds if patience is None else patience
+        await wait_until(lambda: self.tokenizers.info is not None, patience)
         info, stats = self.tokenizers.info, self._fleet.stats
         if info is None:
             raise Unavailable("No tokenizer is connected. Try again later.", retry_after=2)
         sizes = [info.vocab_size, *([stats.vocab_size] if stats and stats.vocab_size else [])]
-        return Facts(
+        return ModelInfo(
             model=(stats.model if stats else "") or info.model,
-            max_length=stats.max_length if stats else 0,
+            max_model_len=stats.max_model_len if stats else 0,
             vocab_size=min(sizes),
             eos_ids=tuple(sorted({*info.eos_ids, *(stats.eos_ids if stats else ())})),
             media_ids=frozenset(info.media_ids),
@@ -251,19 +253,19 @@ class Engine:
 
     async def reset_cache(self) -> int:
         """Empty the prefix cache. Returns how many pages it held. Raises `Unavailable`."""
-        return await self._scheduler.reset_cache(max(1.0, self.config.patience))
+        return await self._scheduler.reset_cache(max(1.0, self.config.service_wait_seconds))
 
     @property
-    def cut_off(self) -> bool:
+    def partitioned(self) -> bool:
         """The scheduler says nothing to this gateway, and perhaps to others that share its port."""
         return self.config.shared_port and self._scheduler.pool.silent()
 
-    def complaints(self) -> list[str]:
+    def unhealthy_reasons(self) -> list[str]:
         """Why this gateway cannot serve; empty when it can."""
-        if not self._scheduler.pool.ready() or self.cut_off:
+        if not self._scheduler.pool.ready() or self.partitioned:
             reasons = ["the scheduler does not answer"]
         else:
-            reasons = self._fleet.complaints(time.monotonic())
+            reasons = self._fleet.unhealthy_reasons(time.monotonic())
         if self.tokenizers.info is None:
             reasons.append("no tokenizer answers")
         if self.draining:
@@ -286,34 +288,42 @@ class Engine:
         }
         return {
             "model": (stats.model if stats else "") or (info.model if info else ""),
-            "max_length": stats.max_length if stats else 0,
+            "max_model_len": stats.max_model_len if stats else 0,
             "task": stats.pooling.task if stats and stats.pooling else "generate",
             **snapshot(self._fleet, pools, me),
         }
 
-    async def _prepare(self, request: Generation, stream: Stream, began: float) -> list[Sequence]:
+    async def _prepare(
+        self, request: GenerationRequest, stream: OutputQueue, began: float
+    ) -> list[Sequence]:
         """Everything that precedes the scheduler. Raises `BatonError` for what may not run."""
         # A stream that goes on waits as long as one that had not been interrupted here.
-        patience = self.config.resume_seconds if request.past else self.config.patience
-        facts = suited(request, await self.admit(patience))
+        patience = (
+            self.config.failover_wait_seconds
+            if request.prior_outputs
+            else self.config.service_wait_seconds
+        )
+        facts = check_task(request, await self.check_admission(patience))
         check_ids(request, facts)
         check_beams(request, facts)
         await self._try_grammar(request)
-        request.account.enter("encode")
+        request.timeline.enter("encode")
         encoded = await self._encode(request, facts, request.trace)
         total = sum(len(one.ids) for one in encoded)
-        check_total(request, total, self.config.max_pooled_tokens)
+        check_total(request, total, self.config.max_pooling_tokens)
         request = await self._encode_words(request)
-        request.account.enter("admission")
+        request.timeline.enter("admission")
         _check_deadline(request, began)
         return self._sequences(request, encoded, facts, stream, began)
 
-    async def _encode(self, request: Generation, facts: Facts, trace: str) -> list[Encoding]:
+    async def _encode(
+        self, request: GenerationRequest, facts: ModelInfo, trace: str
+    ) -> list[EncodedPrompt]:
         """Every prompt as the scheduler is given it. The time for it is part of the time for the
         request."""
         try:
-            async with asyncio.timeout(self.config.request_timeout):
-                found: list[Encoding] = []
+            async with asyncio.timeout(self.config.request_timeout_seconds):
+                found: list[EncodedPrompt] = []
                 for first in range(0, len(request.prompts), _ENCODED_AT_ONCE):
                     some = request.prompts[first : first + _ENCODED_AT_ONCE]
                     work = (self._encode_one(request, prompt, facts, trace) for prompt in some)
@@ -323,34 +333,34 @@ class Engine:
             raise _timed_out() from error
 
     async def _encode_one(
-        self, request: Generation, prompt: Prompt, facts: Facts, trace: str
-    ) -> Encoding:
+        self, request: GenerationRequest, prompt: Prompt, facts: ModelInfo, trace: str
+    ) -> EncodedPrompt:
         if isinstance(prompt, tuple):
-            return Encoding(array("i", prompt))
+            return EncodedPrompt(array("i", prompt))
         if isinstance(prompt, MediaItem):
             return await self.preprocessors.encode(prompt, trace)
         try:
-            ids, second = await self.tokenizers.encode_pair(prompt, facts.max_length, trace)
+            ids, second = await self.tokenizers.encode_pair(prompt, facts.max_model_len, trace)
         except InvalidRequest as error:
             if request.pooling is None:
                 raise
             raise InvalidRequest(error.message, code=error.code, param=request.param) from error
-        if len(ids) > facts.max_length:
+        if len(ids) > facts.max_model_len:
             raise too_long(request, len(ids), facts)
-        return Encoding(ids, second)
+        return EncodedPrompt(ids, second)
 
-    async def _try_grammar(self, request: Generation) -> None:
+    async def _try_grammar(self, request: GenerationRequest) -> None:
         """The time for it is part of the time for the request, as that for its prompts."""
         if request.constraint is None:
             return
-        request.account.enter("grammar")
+        request.timeline.enter("grammar")
         try:
-            async with asyncio.timeout(self.config.request_timeout):
+            async with asyncio.timeout(self.config.request_timeout_seconds):
                 await self._compiler.check(request.constraint)
         except TimeoutError as error:
             raise _timed_out() from error
 
-    async def _encode_words(self, request: Generation) -> Generation:
+    async def _encode_words(self, request: GenerationRequest) -> GenerationRequest:
         if not request.bad_words:
             return request
         words = await encode_words(request.bad_words, self.tokenizers)
@@ -358,14 +368,14 @@ class Engine:
 
     def _sequences(
         self,
-        request: Generation,
-        prompts: list[Encoding],
-        facts: Facts,
-        stream: Stream,
+        request: GenerationRequest,
+        prompts: list[EncodedPrompt],
+        facts: ModelInfo,
+        stream: OutputQueue,
         began: float,
     ) -> list[Sequence]:
         # The longest text says nothing of images, which are all of one size.
-        rooms = [0 if one.media else fit(request, one.ids, facts) for one in prompts]
+        rooms = [0 if one.media else clamp_max_tokens(request, one.ids, facts) for one in prompts]
         limit = request.deadline_ms / 1000
         sequences = [
             Sequence(
@@ -378,45 +388,51 @@ class Engine:
                 priority=request.priority,
                 tenant=request.tenant,
                 salt=request.salt,
-                notes=request.notes,
+                notes=request.admission_notes,
                 stops=request.stops,
                 stop_token_ids=request.sampling.stop_ids,
                 include_stop=request.include_stop,
                 skip_special=request.skip_special,
                 trace=request.trace,
                 deadline=began + limit if limit else None,
-                account=request.account,
+                account=request.timeline,
                 pooling=request.pooling and structs.replace(request.pooling, second=one.second),
                 media=one.media,
             )
             for number, (one, room) in enumerate(zip(prompts, rooms, strict=True))
             for choice in range(request.n)
         ]
-        for sequence, past in zip(sequences, request.past, strict=False):
+        for sequence, past in zip(sequences, request.prior_outputs, strict=False):
             sequence.follow(past)
         return sequences
 
     async def _search(
-        self, request: Generation, beams: Beams, sequences: list[Sequence], began: float
+        self,
+        request: GenerationRequest,
+        beams: BeamSearchOptions,
+        sequences: list[Sequence],
+        began: float,
     ) -> None:
         """Write the logs of all choices by beam search, and have them decoded."""
         firsts = sequences[:: request.n]
-        request.account.submitted({s.handle: s.choice for s in sequences}, "beam_search")
+        request.timeline.submitted({s.handle: s.choice for s in sequences}, "beam_search")
         searches = [
-            Search(beams, frozenset(s.sampling.stop_ids), s.sampling.max_tokens) for s in firsts
+            BeamSearch(beams, frozenset(s.sampling.stop_ids), s.sampling.max_tokens) for s in firsts
         ]
         try:
-            async with asyncio.timeout(self.config.request_timeout + began - time.monotonic()):
-                await Prober(self._scheduler, self._handle).run(searches, firsts)
+            async with asyncio.timeout(
+                self.config.request_timeout_seconds + began - time.monotonic()
+            ):
+                await BeamRunner(self._scheduler, self._handle).run(searches, firsts)
         except TimeoutError as error:
             raise _timed_out() from error
-        request.account.enter("detokenise")
+        request.timeline.enter("detokenise")
         for search, first in zip(searches, range(0, len(sequences), request.n), strict=True):
             choices = sequences[first : first + request.n]
             for sequence, beam in zip(choices, search.best(request.n), strict=True):
                 sequence.write(beam.tokens, beam.logprobs, beam.reason)
                 self._scheduler.live[sequence.handle] = sequence
-        await self.decoding.feed(sequences)
+        await self.decoding.add(sequences)
 
     def _handle(self) -> int:
         while (handle := next(self._handles) & 0xFFFFFFFF) in self._scheduler.live:
@@ -447,7 +463,7 @@ class Engine:
     async def _guard(self) -> None:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
-            if self.cut_off:
+            if self.partitioned:
                 self._scheduler.leave()
 
 
@@ -464,10 +480,10 @@ class _TokenizerListener:
         await self._engine.decoding.lost(connection)
 
     async def received(self, connection: Connection, message: Message) -> None:
-        if isinstance(message, Text):
-            await self._engine.decoding.apply(message, connection)
-        elif isinstance(message, (Encoded, Detokenized, Pieces, Refused)):
-            self._engine.tokenizers.answer(message)
+        if isinstance(message, DecodedText):
+            await self._engine.decoding.receive(message, connection)
+        elif isinstance(message, (Encoded, Detokenized, VocabularyBytes, RequestError)):
+            self._engine.tokenizers.receive(message)
 
 
 class _MediaListener:
@@ -482,11 +498,11 @@ class _MediaListener:
         self._engine.preprocessors.lost(connection)
 
     async def received(self, connection: Connection, message: Message) -> None:
-        if isinstance(message, (Prepared, Refused)):
-            self._engine.preprocessors.answer(message)
+        if isinstance(message, (Prepared, RequestError)):
+            self._engine.preprocessors.receive(message)
 
 
-def _check_deadline(request: Generation, began: float) -> None:
+def _check_deadline(request: GenerationRequest, began: float) -> None:
     """Raise `Unavailable` when the deadline has passed before there is anything to run."""
     if request.deadline_ms and (time.monotonic() - began) * 1000 >= request.deadline_ms:
         raise Unavailable(

@@ -14,9 +14,9 @@ class Config(Settings, prefix="mm-preprocess"):
     """Address to bind; empty means a socket in the run directory."""
     advertise: str = ""
     """Address announced to Redis; empty means the bound one."""
-    processes: int = Field(default=2, ge=1, le=256)
+    decode_processes: int = Field(default=2, ge=1, le=256)
     """Media that are decoded at one time, each in a process of its own."""
-    max_waiting: int = Field(default=256, ge=1)
+    max_queued_requests: int = Field(default=256, ge=1)
     """Requests that wait for one of these; more are refused with 503 and Retry-After."""
     max_items: int = Field(default=16, ge=1)
     """Media parts of one request."""

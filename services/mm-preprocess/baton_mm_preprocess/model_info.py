@@ -26,7 +26,7 @@ _FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Squares:
+class VisionSizes:
     """A model that cuts images of one size into squares."""
 
     kind: str
@@ -38,8 +38,8 @@ class Squares:
 
 
 SQUARES = {
-    "CLIPModel": Squares("CLIPImageProcessor", 32, extra=1),
-    "SiglipModel": Squares("SiglipImageProcessor", 16),
+    "CLIPModel": VisionSizes("CLIPImageProcessor", 32, extra=1),
+    "SiglipModel": VisionSizes("SiglipImageProcessor", 16),
 }
 """Architectures whose images are prepared here."""
 
@@ -115,7 +115,7 @@ def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _images(path: Path, name: str, config: Mapping[str, Any], squares: Squares) -> Images:
+def _images(path: Path, name: str, config: Mapping[str, Any], squares: VisionSizes) -> Images:
     """Raises `ModelError`, with half a sentence, where files are missing or contradict."""
     processor = read_processor(_processing(path, name), squares.kind)
     said = (config.get("vision_config"), config.get("vision_config_dict"))

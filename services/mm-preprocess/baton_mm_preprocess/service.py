@@ -20,13 +20,13 @@ from baton.net.handshake import QUIET_SECONDS, Roster, incarnation
 from baton.net.sockets import Received, Server, wait
 from baton.net.topology import MEDIA
 from baton.process import standby
-from baton.process.lifecycle import Life, default_name
+from baton.process.lifecycle import Lifecycle, default_name
 from baton.process.watchdog import pulse
-from baton.protocol import Beat, Hello, MediaInfo, Message, Prepare, Prepared, Refused
+from baton.protocol import Beat, Hello, MediaInfo, Message, Prepare, Prepared, RequestError
 from baton.telemetry import span
 from baton_mm_preprocess.config import Config
 from baton_mm_preprocess.model_info import Images, Model, read_model
-from baton_mm_preprocess.sandbox.pool import Children
+from baton_mm_preprocess.sandbox.pool import ChildPool
 from baton_mm_preprocess.sandbox.process import (
     Outcome,
     Problem,
@@ -66,11 +66,11 @@ class Preprocessor:
     def __init__(self, model: Model, hello: Hello, server: Server, config: Config) -> None:
         self._model, self._server, self._config = model, server, config
         self._roster = Roster(hello)
-        self._children: Children | None = None
+        self._children: ChildPool | None = None
         self._pending: dict[Future[Prepared], tuple[Received, Prepare]] = {}
         if model.images is not None:
             setup = setup_of(model.images, config)
-            self._children = Children(setup, config.processes, config.media_seconds)
+            self._children = ChildPool(setup, config.decode_processes, config.media_seconds)
             self._children.start()
 
     @property
@@ -137,10 +137,10 @@ class Preprocessor:
                 code="array_above_max_length",
                 param=request.items[most].param,
             )
-        if len(self._pending) >= self._config.max_waiting:
+        if len(self._pending) >= self._config.max_queued_requests:
             raise Unavailable("Too many media wait to be prepared. Try again later.")
 
-    def _traced(self, received: Received, request: Prepare, children: Children) -> Prepared:
+    def _traced(self, received: Received, request: Prepare, children: ChildPool) -> Prepared:
         with span("prepare", received.envelope.trace):
             return prepare(self._model, request, children.prepare)
 
@@ -170,12 +170,12 @@ def setup_of(images: Images, config: Config) -> Setup:
     )
 
 
-def refusal(request: Prepare, error: BatonError) -> Refused:
+def refusal(request: Prepare, error: BatonError) -> RequestError:
     """An error on the wire."""
-    return Refused(request.id, error.code, error.message, error.param, error.status)
+    return RequestError(request.id, error.code, error.message, error.param, error.status)
 
 
-def serve(config: Config, life: Life) -> int:
+def serve(config: Config, life: Lifecycle) -> int:
     """Read the model's configuration and serve until the end. Returns the exit code."""
     model = read_model(resolve(config), served_name(config))
     me = default_name("mm-preprocess")

@@ -29,20 +29,20 @@ class Config(Settings, prefix="scheduler"):
     """Address for gateways; empty means a socket in the run directory."""
     bind_fleet: str = ""
     """Address for workers; empty means a socket in the run directory."""
-    max_batch_tokens: int = Field(default=2048, ge=1)
+    max_num_batched_tokens: int = Field(default=2048, ge=1)
     """Most new tokens in one step of one worker."""
-    max_waiting: int = Field(default=4096, ge=1)
+    max_num_queued_reqs: int = Field(default=4096, ge=1)
     """Sequences that may wait; more are refused with 503 and Retry-After."""
-    max_waiting_tokens: int = Field(default=8_000_000, ge=1)
+    max_num_queued_tokens: int = Field(default=8_000_000, ge=1)
     """Prompt tokens that may wait."""
     max_tenant_share: float = Field(default=1.0, gt=0, le=1)
     """Share of both that one tenant may take up; more of it is refused with 429 and Retry-After."""
-    depth: int = Field(default=2, ge=1, le=4)
+    plans_in_flight: int = Field(default=2, ge=1, le=4)
     """Plans in flight per worker: 2 means one runs while the next waits for it."""
-    max_steps: int = Field(default=8, ge=1, le=64)
+    max_steps_per_plan: int = Field(default=8, ge=1, le=64)
     """Most steps that one plan covers while a worker only decodes and nobody waits; 1 makes a plan
     for every step. An arrival ends such a plan after the step that runs and the next one."""
-    order: Annotated[str, ORDERS] = "fcfs"
+    scheduling_policy: Annotated[str, ORDERS] = "fcfs"
     """Who runs first: fcfs by arrival; priority by the lower priority value, which also takes the
     place of a running one with a higher value; fair by the tokens that a tenant was served."""
     tenant_weights: Annotated[str, AfterValidator(_check_weights)] = ""
@@ -50,26 +50,26 @@ class Config(Settings, prefix="scheduler"):
     no_worker_seconds: float = Field(default=300.0, gt=0)
     """How long sequences that were taken wait for a worker to come (back) before they are refused
     with 503: some take minutes to load. New requests are refused at once meanwhile."""
-    prefix_caching: bool = True
+    enable_prefix_caching: bool = True
     """Keep the pages of what was computed, for sequences that begin in the same way."""
-    placement: Annotated[str, PLACEMENTS] = "cost"
+    placement_policy: Annotated[str, PLACEMENTS] = "cost"
     """Who takes a sequence: cost by estimated seconds, of which what is cached there, its load, its
     pages and the transfer of keys are part; round-robin in turn; least-loaded by free rows; modulo
     by the request: it belongs to one worker, and waits for it."""
     placement_weights: Annotated[str, AfterValidator(_check_scores)] = ""
     """Weights of the scores of cost, as "disturb=0.5,room=0": wait, prefill, disturb, decode, room,
     transfer."""
-    local_prefill: int = Field(default=512, ge=0)
+    local_prefill_max_tokens: int = Field(default=512, ge=0)
     """A decode worker may compute a prompt itself if no more than so many of its tokens are new."""
-    max_losses: int = Field(default=2, ge=1)
+    max_worker_losses: int = Field(default=2, ge=1)
     """A sequence that was running at this many worker losses is refused instead of tried again."""
-    hang_seconds: float = Field(default=5.0, gt=0)
+    worker_hang_seconds: float = Field(default=5.0, gt=0)
     """A worker that is busy without progress for this long is taken out and its work restarted."""
     target_ttft_ms: float = Field(default=2000.0, gt=0)
     """Time to first token that `baton_scale_desired_workers` aims at."""
     target_itl_ms: float = Field(default=100.0, gt=0)
     """Time between two tokens of a sequence that it aims at."""
-    record: Path | None = None
+    event_log: Path | None = None
     """Write every event to this file; `baton replay` reproduces each decision from it."""
-    record_bytes: int = Field(default=1024**3, ge=1024)
+    event_log_max_bytes: int = Field(default=1024**3, ge=1024)
     """Recording stops when the file has this many bytes."""

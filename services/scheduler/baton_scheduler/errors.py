@@ -59,10 +59,10 @@ def no_worker(handle: int, seconds: float) -> Failed:
     return Failed(handle, "no_worker", message, 503, wait)
 
 
-def too_long(handle: int, num_tokens: int, max_length: int) -> Failed:
+def too_long(handle: int, num_tokens: int, max_model_len: int) -> Failed:
     """It can never run on any worker that is here."""
     message = (
-        f"The prompt has {num_tokens} tokens, but a worker holds at most {max_length} tokens of "
+        f"The prompt has {num_tokens} tokens, but a worker holds at most {max_model_len} tokens of "
         "one sequence, prompt and output together. Shorten the prompt."
     )
     return Failed(handle, "context_length_exceeded", message, 400)

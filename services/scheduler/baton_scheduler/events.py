@@ -8,11 +8,10 @@ import msgspec
 
 from baton.protocol import (
     CacheReset,
-    Cut,
     Failed,
     Grant,
-    Kept,
-    PageNames,
+    HeldPages,
+    PageHashes,
     Plan,
     Pull,
     Pulled,
@@ -21,6 +20,7 @@ from baton.protocol import (
     Role,
     Submit,
     Tokens,
+    TruncatePlan,
     WorkerInfo,
 )
 
@@ -35,7 +35,7 @@ class WorkerJoined(_Event, frozen=True, tag="worker_joined"):
     name: str
     epoch: int
     info: WorkerInfo
-    held: PageNames | None = None
+    held: HeldPages | None = None
     """What its pages hold of an earlier epoch; well formed, see `baton.kv.page_hashes`."""
 
 
@@ -159,7 +159,7 @@ class Tell(NamedTuple):
     """Tell a worker what concerns the keys that it has, passes on or gets, or the end of a plan."""
 
     worker: str
-    message: Grant | Revoke | Pull | Cut | Kept
+    message: Grant | Revoke | Pull | TruncatePlan | PageHashes
 
 
 Decision: TypeAlias = Reply | Dispatch | Tell

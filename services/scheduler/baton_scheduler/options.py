@@ -9,22 +9,22 @@ import msgspec
 from baton_scheduler.config import Config
 
 
-class Limits(msgspec.Struct, frozen=True):
+class SchedulerOptions(msgspec.Struct, frozen=True):
     """Bounds of the state machine. Two machines with equal limits and events decide alike."""
 
-    max_batch_tokens: int = 2048
-    max_waiting: int = 4096
-    max_waiting_tokens: int = 8_000_000
-    depth: int = 2
-    order: str = "fcfs"
+    max_num_batched_tokens: int = 2048
+    max_num_queued_reqs: int = 4096
+    max_num_queued_tokens: int = 8_000_000
+    plans_in_flight: int = 2
+    scheduling_policy: str = "fcfs"
     no_worker_seconds: float = 300.0
-    max_losses: int = 2
-    prefix_caching: bool = True
+    max_worker_losses: int = 2
+    enable_prefix_caching: bool = True
     tenant_weights: str = ""
     max_tenant_share: float = 1.0
-    max_steps: int = 8
-    local_prefill: int = 512
-    placement: str = "cost"
+    max_steps_per_plan: int = 8
+    local_prefill_max_tokens: int = 512
+    placement_policy: str = "cost"
     placement_weights: str = ""
 
     @classmethod

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from baton.protocol import Times
+from baton.protocol import PhaseTimes
 
 
 class Phase(IntEnum):
-    """What a sequence is doing, or what keeps it from it. In the order of `Times`."""
+    """What a sequence is doing, or what keeps it from it. In the order of `PhaseTimes`."""
 
     QUEUED = 0
     PREFILL = 1
@@ -29,7 +29,7 @@ class Phase(IntEnum):
     MOVED = 5
 
 
-class Ledger:
+class PhaseTimer:
     """The account of one sequence. It is touched when the sequence changes its place or begins to
     give tokens, never by a step."""
 
@@ -82,23 +82,23 @@ class Ledger:
         self.steps += steps
         self.rows += rows
 
-    def times(self, now: float, steps: int = 0, rows: int = 0) -> Times:
+    def times(self, now: float, steps: int = 0, rows: int = 0) -> PhaseTimes:
         """The account as of now; `steps` and `rows` are those of the worker that still has it."""
         seconds = list(self._seconds)
         seconds[self._phase] += now - self._since
         queued, prefill, decode, preempted, lost, moved = seconds
         steps, rows = self.steps + steps, self.rows + rows
-        return Times(
+        return PhaseTimes(
             queued=queued,
             prefill=prefill,
             decode=decode,
             preempted=preempted,
-            lost=lost,
-            moved=moved,
+            worker_loss=lost,
+            handover=moved,
             preemptions=self.leaves[Phase.PREEMPTED],
             losses=self.leaves[Phase.LOST],
             handovers=self.leaves[Phase.MOVED],
-            others=max(0.0, rows / steps - 1) if steps else 0.0,
+            batch_neighbours=max(0.0, rows / steps - 1) if steps else 0.0,
             worker=self.worker,
         )
 

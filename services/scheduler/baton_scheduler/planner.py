@@ -16,15 +16,15 @@ import numpy as np
 from baton.protocol import NewSequence, Plan
 from baton.protocol.token_columns import pack
 from baton_scheduler.sequence import Sequence
-from baton_scheduler.slot_table import Batch, Ints
-from baton_scheduler.workers.in_flight import Flight
+from baton_scheduler.slot_table import Ints, SlotTable
+from baton_scheduler.workers.in_flight import InFlightStep
 from baton_scheduler.workers.worker import Worker
 
 _ONE = b"\x01\0\0\0"
 """The count of a decode row on the wire."""
 
 
-class Rows(NamedTuple):
+class ScheduledRows(NamedTuple):
     """What runs in a step: slots and how many tokens of each, decode rows first."""
 
     slots: Ints
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
     """There are no others."""
 
 
-class Pages(NamedTuple):
+class NewPages(NamedTuple):
     """Page numbers to append, per slot and group that gets any."""
 
     slots: list[int]
@@ -59,7 +59,7 @@ class Pages(NamedTuple):
         self.numbers.extend(numbers)
 
 
-class Drops(NamedTuple):
+class DroppedPages(NamedTuple):
     """How many blocks slots begin without, by group."""
 
     slots: list[int]
@@ -67,7 +67,7 @@ class Drops(NamedTuple):
     counts: list[int]
 
 
-class Moves(NamedTuple):
+class PageCopies(NamedTuple):
     """Pages whose content goes elsewhere before the rows run."""
 
     swap_out: list[int]
@@ -89,18 +89,18 @@ def plan(worker: Worker, now: float, most: int = 1) -> tuple[Plan | None, list[S
     worker.shed()
     pages, preempted, decode = _make_room(worker)
     rows = _choose(worker, decode)
-    if not len(rows.slots) and (worker.flights or not worker.batch.leaving):
+    if not len(rows.slots) and (worker.flights or not worker.batch.pending_release):
         return None, preempted
     turns = _repeat(worker, rows, pages, most)
     # From here on no page is taken for this plan: all that had to make room is known.
     fresh = _fresh(worker.batch, rows)
-    moves = Moves(*worker.starts.swaps_for(fresh), *worker.starts.copies(fresh))
+    moves = PageCopies(*worker.starts.swaps_for(fresh), *worker.starts.copies(fresh))
     enter = _enter(worker, fresh, pages)
     message = _message(worker, rows, turns, enter, pages, moves, now)
     return message, preempted
 
 
-def _make_room(worker: Worker) -> tuple[Pages, list[Sequence], Ints]:
+def _make_room(worker: Worker) -> tuple[NewPages, list[Sequence], Ints]:
     """A page in every group for each decode row that has filled its last ones; and where a group
     sees a window, for the next chunks of prompts. Returns the decode rows, too.
 
@@ -109,10 +109,10 @@ def _make_room(worker: Worker) -> tuple[Pages, list[Sequence], Ints]:
     """
     batch = worker.batch
     decode = batch.decoding()
-    short = decode[batch.planned.take(decode) >= batch.capacity.take(decode)].tolist()
+    short = decode[batch.num_scheduled.take(decode) >= batch.capacity.take(decode)].tolist()
     plain = worker.groups.plain
     chunks = {} if plain else _chunks(worker, len(decode))
-    grown, preempted = Pages([], [], [], []), list[Sequence]()
+    grown, preempted = NewPages([], [], [], []), list[Sequence]()
     turn = sorted((*short, *chunks), key=lambda slot: batch.at(slot).key)
     if plain and len(turn) <= worker.pool.num_free:
         grown.add_each(turn, worker.keys.grow_each(turn))
@@ -126,13 +126,13 @@ def _grow(
     worker: Worker,
     slots: list[int],
     chunks: dict[int, int],
-    grown: Pages,
+    grown: NewPages,
     preempted: list[Sequence],
 ) -> None:
     """Pages for slots in turn, as far as they go."""
     batch = worker.batch
     for slot in slots:
-        if batch.grant[slot] and _yield_to(worker, slot, preempted):
+        if batch.lease_id[slot] and _yield_to(worker, slot, preempted):
             _extend(worker, slot, chunks.get(slot, 1), grown)
 
 
@@ -141,7 +141,7 @@ def _chunks(worker: Worker, left: int) -> dict[int, int]:
     beside them."""
     batch, chunks, left = worker.batch, dict[int, int](), worker.budget - left
     for slot in batch.prefilling():
-        chunk = min(left, int(batch.known[slot] - batch.planned[slot]))
+        chunk = min(left, int(batch.num_known[slot] - batch.num_scheduled[slot]))
         if chunk <= 0:
             break
         chunks[slot] = chunk
@@ -154,21 +154,21 @@ def _yield_to(worker: Worker, slot: int, preempted: list[Sequence]) -> bool:
     even so: then it has stopped too, or it waits for what its own steps in flight let go."""
     batch, pool, windowed = worker.batch, worker.pool, bool(worker.groups.windowed)
     keys = worker.keys
-    needed = sum(keys.lacking(slot, keys.num_blocks(int(batch.planned[slot]) + 1)))
+    needed = sum(keys.lacking(slot, keys.num_blocks(int(batch.num_scheduled[slot]) + 1)))
     if windowed and needed > pool.num_free:
         worker.shed(slack=False)
-    while batch.grant[slot] and needed > pool.num_free:
+    while batch.lease_id[slot] and needed > pool.num_free:
         last = batch.last()
-        if last == slot and windowed and worker.flights.run(slot, int(batch.grant[slot])):
+        if last == slot and windowed and worker.flights.run(slot, int(batch.lease_id[slot])):
             return False
         preempted.append(worker.evict(last))
-    return bool(batch.grant[slot])
+    return bool(batch.lease_id[slot])
 
 
-def _extend(worker: Worker, slot: int, count: int, grown: Pages) -> None:
+def _extend(worker: Worker, slot: int, count: int, grown: NewPages) -> None:
     """Pages for the next token of a sequence, and as far as all others keep one each, for so many.
     What the worker has not seen yet is told of them as it enters."""
-    batch, keys, planned = worker.batch, worker.keys, int(worker.batch.planned[slot])
+    batch, keys, planned = worker.batch, worker.keys, int(worker.batch.num_scheduled[slot])
     least, blocks = keys.num_blocks(planned + 1), keys.num_blocks(planned + count)
     spare = worker.pool.num_free - (len(batch) - 1) * len(worker.groups)
     lacking = keys.lacking(slot, blocks)
@@ -176,65 +176,69 @@ def _extend(worker: Worker, slot: int, count: int, grown: Pages) -> None:
         blocks -= 1
         lacking = keys.lacking(slot, blocks)
     pages = keys.grow(slot, lacking)
-    if batch.entered[slot]:
+    if batch.sent[slot]:
         grown.add(slot, pages)
 
 
-def _spare(worker: Worker, decode: Ints, grown: Pages) -> None:
+def _spare(worker: Worker, decode: Ints, grown: NewPages) -> None:
     """A page in hand for rows that may leap, while every running sequence could have one."""
     batch, size = worker.batch, worker.info.page_size
-    if not batch.num_leaping:
+    if not batch.num_variable_tokens:
         return
-    near = batch.leaps & (batch.planned + size > batch.capacity) & (batch.capacity <= batch.limit)
+    near = (
+        batch.variable_tokens
+        & (batch.num_scheduled + size > batch.capacity)
+        & (batch.capacity <= batch.max_computed)
+    )
     for slot in decode[near[decode]].tolist():
-        if batch.grant[slot] and worker.pool.num_free > len(batch) * len(worker.groups):
+        if batch.lease_id[slot] and worker.pool.num_free > len(batch) * len(worker.groups):
             grown.add(slot, worker.keys.grow(slot, [1] * len(worker.groups)))
 
 
-def _choose(worker: Worker, decode: Ints) -> Rows:
+def _choose(worker: Worker, decode: Ints) -> ScheduledRows:
     """All decode rows, then chunks of prompts in the order of service while the budget lasts."""
     batch = worker.batch
     if worker.groups.windowed:  # Those that wait for pages do without a turn.
-        decode = decode[batch.planned[decode] < batch.capacity[decode]]
+        decode = decode[batch.num_scheduled[decode] < batch.capacity[decode]]
     ones = np.ones(len(decode), np.int64)
-    if not batch.backlog:
-        return Rows(decode, ones, decode=True)
+    if not batch.pending_prefill_tokens:
+        return ScheduledRows(decode, ones, decode=True)
     left = worker.budget - len(decode)
     slots, counts = [], []
     for slot in batch.prefilling():
         if left <= 0:
             break
-        rest = int(batch.known[slot] - batch.planned[slot])
+        rest = int(batch.num_known[slot] - batch.num_scheduled[slot])
         if rest > left and batch.at(slot).whole:
             break  # It is the first of the next steps, which have room for it.
-        chunk = min(left, rest, int(batch.capacity[slot] - batch.planned[slot]))
+        chunk = min(left, rest, int(batch.capacity[slot] - batch.num_scheduled[slot]))
         if not chunk:
             continue
         slots.append(slot)
         counts.append(chunk)
         left -= chunk
-    batch.backlog -= sum(counts)
-    return Rows(
+    batch.pending_prefill_tokens -= sum(counts)
+    return ScheduledRows(
         np.concatenate((decode, np.array(slots, np.int64))),
         np.concatenate((ones, np.array(counts, np.int64))),
         decode=not slots,
     )
 
 
-def _fresh(batch: Batch, rows: Rows) -> list[int]:
+def _fresh(batch: SlotTable, rows: ScheduledRows) -> list[int]:
     """Of the rows, the slots that the worker has not been told of."""
-    return rows.slots[~batch.entered[rows.slots]].tolist() if batch.num_outside else []
+    return rows.slots[~batch.sent[rows.slots]].tolist() if batch.num_unsent else []
 
 
-def _repeat(worker: Worker, rows: Rows, pages: Pages, most: int) -> Ints:
+def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> Ints:
     """In how many steps each row runs: once, or as often as its limit and free pages allow."""
     batch, slots = worker.batch, rows.slots
-    if most == 1 or batch.backlog or not len(slots) or not rows.decode:
+    if most == 1 or batch.pending_prefill_tokens or not len(slots) or not rows.decode:
         return np.ones(len(slots), np.int64)
-    left = batch.limit[slots] - batch.planned[slots]
+    left = batch.max_computed[slots] - batch.num_scheduled[slots]
     while True:
         turns: Ints = np.minimum(left, most)
-        beyond = batch.planned[slots] + turns - batch.capacity[slots]
+        beyond = batch.num_scheduled[slots] + turns - batch.capacity[slots]
         needed = np.maximum(-(-beyond // worker.info.page_size), 0)
         if needed.sum() * len(worker.groups) <= worker.pool.num_free:
             break
@@ -249,29 +253,29 @@ def _repeat(worker: Worker, rows: Rows, pages: Pages, most: int) -> Ints:
     return turns
 
 
-def _enter(worker: Worker, fresh: list[int], pages: Pages) -> tuple[NewSequence, ...]:
+def _enter(worker: Worker, fresh: list[int], pages: NewPages) -> tuple[NewSequence, ...]:
     """Announce the rows that the worker has not seen, with all their pages."""
     batch = worker.batch
     for slot in fresh:
         pages.add(slot, batch.pages[slot])
         batch.enter(slot)
-    return tuple(batch.at(slot).entry(int(batch.hit[slot])) for slot in fresh)
+    return tuple(batch.at(slot).entry(int(batch.num_cached_tokens[slot])) for slot in fresh)
 
 
 def _message(
     worker: Worker,
-    rows: Rows,
+    rows: ScheduledRows,
     turns: Ints,
     enter: tuple[NewSequence, ...],
-    pages: Pages,
-    moves: Moves,
+    pages: NewPages,
+    moves: PageCopies,
     now: float,
 ) -> Plan:
     batch, slots, flights = worker.batch, rows.slots, worker.flights
-    starts = batch.planned.take(slots)
+    starts = batch.num_scheduled.take(slots)
     ends = starts + rows.counts
     steps, several = int(turns.max(initial=1)), len(worker.groups) > 1
-    batch.planned[slots] = ends if steps == 1 else ends + turns - 1
+    batch.num_scheduled[slots] = ends if steps == 1 else ends + turns - 1
     batch.steps += steps
     batch.rows += int(turns.sum()) if steps > 1 else len(slots)
     sampling, scoring, samples = _samples(batch, rows, ends)
@@ -280,11 +284,11 @@ def _message(
         epoch=worker.epoch,
         step=flights.next_step,
         rows=wire,
-        starts=starts.astype("<u4").tobytes(),
-        counts=_ONE * len(slots) if rows.decode else rows.counts.astype("<u4").tobytes(),
+        num_computed=starts.astype("<u4").tobytes(),
+        num_scheduled=_ONE * len(slots) if rows.decode else rows.counts.astype("<u4").tobytes(),
         samples=samples,
-        release=pack(batch.leaving, "I"),
-        enter=enter,
+        release=pack(batch.pending_release, "I"),
+        new_sequences=enter,
         page_rows=pack(pages.slots, "I"),
         page_counts=pack(pages.counts, "I"),
         pages=pack(pages.numbers, "I"),
@@ -292,8 +296,8 @@ def _message(
         copy_to=pack(moves.targets, "I"),
         swap_out=pack(moves.swap_out, "I"),
         swap_in=pack(moves.swap_in, "I"),
-        steps=steps,
-        turns=turns.astype("<u4").tobytes() if steps > 1 else b"",
+        num_steps=steps,
+        steps_per_row=turns.astype("<u4").tobytes() if steps > 1 else b"",
         drop_rows=pack(drops.slots, "I"),
         drop_counts=pack(drops.counts, "I"),
         page_groups=bytes(pages.groups) if several else b"",
@@ -302,31 +306,31 @@ def _message(
     first = _record(worker, rows, ends, sampling, scoring, wire, now)
     first.num_swapped = (len(moves.swap_out) + len(moves.swap_in)) // 2
     flights.add([first, *(_again(first, turns, turn) for turn in range(1, steps))])
-    batch.leaving.clear()
-    batch.dropping.clear()
+    batch.pending_release.clear()
+    batch.unsent_drops.clear()
     return plan
 
 
-def _samples(batch: Batch, rows: Rows, ends: Ints) -> tuple[Ints, Ints, bytes]:
+def _samples(batch: SlotTable, rows: ScheduledRows, ends: Ints) -> tuple[Ints, Ints, bytes]:
     """Slots that sample a token, those that end without, and the former as a column of the plan."""
     slots = rows.slots
     if rows.decode:
         return slots, slots[:0], b"\x01" * len(slots)
-    whole, asked = ends >= batch.known[slots], batch.quota[slots] > 0
+    whole, asked = ends >= batch.num_known[slots], batch.max_output_tokens[slots] > 0
     samples = whole & asked
     if samples.all():
         return slots, slots[:0], b"\x01" * len(slots)
     return slots[samples], slots[whole & ~asked], samples.astype(np.uint8).tobytes()
 
 
-def _drops(batch: Batch) -> Drops:
+def _drops(batch: SlotTable) -> DroppedPages:
     """What the worker is still to be told."""
-    rows = sorted(batch.dropping)
+    rows = sorted(batch.unsent_drops)
     counts = [int(batch.dropped[group, slot]) for slot, group in rows]
-    return Drops([slot for slot, _ in rows], [group for _, group in rows], counts)
+    return DroppedPages([slot for slot, _ in rows], [group for _, group in rows], counts)
 
 
-def _again(first: Flight, turns: Ints, turn: int) -> Flight:
+def _again(first: InFlightStep, turns: Ints, turn: int) -> InFlightStep:
     """The record of a later step of a plan: rows that have turns left, one position further."""
     going = turns > turn
     if going.all():
@@ -337,20 +341,20 @@ def _again(first: Flight, turns: Ints, turn: int) -> Flight:
         owners[rows] = first.owners[rows]
         wire = rows.astype("<u4").tobytes()
     step, nobody = first.step + turn, first.scoring[:0]
-    return Flight(step, first.sent, owners, rows, ends, rows, nobody, wire, len(rows))
+    return InFlightStep(step, first.sent, owners, rows, ends, rows, nobody, wire, len(rows))
 
 
 def _record(
     worker: Worker,
-    rows: Rows,
+    rows: ScheduledRows,
     ends: Ints,
     sampling: Ints,
     scoring: Ints,
     wire: bytes,
     now: float,
-) -> Flight:
+) -> InFlightStep:
     owners = np.zeros(worker.batch.num_slots, np.int64)
-    owners[rows.slots] = worker.batch.grant.take(rows.slots)
+    owners[rows.slots] = worker.batch.lease_id.take(rows.slots)
     num_tokens = len(rows.slots) if rows.decode else int(rows.counts.sum())
     step = worker.flights.next_step
-    return Flight(step, now, owners, rows.slots, ends, sampling, scoring, wire, num_tokens)
+    return InFlightStep(step, now, owners, rows.slots, ends, sampling, scoring, wire, num_tokens)

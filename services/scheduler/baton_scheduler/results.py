@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baton.errors import WireError
-from baton.protocol import Note, PromptLogprobs, Result, Times, Tokens
+from baton.protocol import PhaseTimes, PromptLogprobs, QueueEstimate, Result, Tokens
 from baton.protocol.vector_columns import join, split
 from baton_scheduler.logprobs import check, select
 from baton_scheduler.sequence import Sequence
-from baton_scheduler.slot_table import Batch, Ints
-from baton_scheduler.workers.in_flight import Flight
+from baton_scheduler.slot_table import Ints, SlotTable
+from baton_scheduler.workers.in_flight import InFlightStep
 from baton_scheduler.workers.worker import Worker
 
 
-class Columns(NamedTuple):
+class ResultColumns(NamedTuple):
     """A result's rows. All but the slots are as on the wire."""
 
     slots: Ints
@@ -48,7 +48,7 @@ class Columns(NamedTuple):
 
     def take(
         self, kept: NDArray[np.bool_], most: NDArray[np.integer]
-    ) -> tuple[Columns, Ints | None]:
+    ) -> tuple[ResultColumns, Ints | None]:
         """Some of the rows, in their order, with no more than so many tokens each, and where those
         tokens stood: None when nothing is left out."""
         if kept.all() and (self.counts <= most).all():
@@ -58,12 +58,14 @@ class Columns(NamedTuple):
         starts, begins = (np.cumsum(before) - before)[rows], np.cumsum(counts) - counts
         index = np.arange(counts.sum()) + np.repeat(starts - begins, counts)
         tokens, single = self.tokens[index], bool((counts == 1).all())
-        some = Columns(self.slots[rows], self.first[rows], counts.astype("u1"), tokens, single)
+        some = ResultColumns(
+            self.slots[rows], self.first[rows], counts.astype("u1"), tokens, single
+        )
         return some, index
 
 
 @dataclass(slots=True)
-class Outcome:
+class StepOutcome:
     """What follows from one result. All sequences in it have left the worker."""
 
     tokens: list[tuple[int, Tokens]] = field(default_factory=list)
@@ -72,11 +74,11 @@ class Outcome:
     failed: list[tuple[Sequence, str]] = field(default_factory=list)
     missing: list[Sequence] = field(default_factory=list)
     """Sequences whose token or vector did not come, or came with a gap: they must run again."""
-    payers: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    tenants: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Per token that was sampled, the account of its sequence."""
 
 
-def columns(result: Result, num_slots: int, flight: Flight | None = None) -> Columns:
+def columns(result: Result, num_slots: int, flight: InFlightStep | None = None) -> ResultColumns:
     """Unpack a result. Raises `WireError` for anything that no correct worker sends.
 
     Where the rows are those of its flight, as most are, they are not looked at again.
@@ -98,7 +100,7 @@ def columns(result: Result, num_slots: int, flight: Flight | None = None) -> Col
     named = [*result.finished, *result.failed, *(p.slot for p in result.prompt_logprobs)]
     if any(not 0 <= slot < num_slots for slot in named):
         raise WireError("a result names a slot that does not exist")
-    return Columns(slots, first, counts, tokens, single)
+    return ResultColumns(slots, first, counts, tokens, single)
 
 
 def _slots(column: bytes, num_slots: int) -> Ints:
@@ -110,21 +112,23 @@ def _slots(column: bytes, num_slots: int) -> Ints:
     return slots
 
 
-def settle(worker: Worker, flight: Flight, result: Result, now: float = 0.0) -> Outcome:
+def apply_result(
+    worker: Worker, flight: InFlightStep, result: Result, now: float = 0.0
+) -> StepOutcome:
     """Apply one result, which came at `now`, to the worker's batch. A bad one raises `WireError`
     and changes nothing."""
     batch = worker.batch
     rows = columns(result, batch.num_slots, flight)
     vectors = _vectors(result, batch.num_slots)
-    out = Outcome()
-    current = (flight.owners != 0) & (flight.owners == batch.grant)
+    out = StepOutcome()
+    current = (flight.owners != 0) & (flight.owners == batch.lease_id)
     failed = [slot for slot in result.failed if current[slot]]
     for slot in failed:
         current[slot] = False
     here, generated = current.take(rows.slots), batch.generated.take(rows.slots)
-    if not rows.single and ((rows.counts != 1) & here & ~batch.leaps[rows.slots]).any():
+    if not rows.single and ((rows.counts != 1) & here & ~batch.variable_tokens[rows.slots]).any():
         raise WireError("a row that follows no grammar must carry exactly one token")
-    left = batch.quota.take(rows.slots) - generated
+    left = batch.max_output_tokens.take(rows.slots) - generated
     rows, index = rows.take(here & (rows.first == generated), left)
     settled, slots = rows.slots, rows.giving
     _append(batch, rows)
@@ -139,7 +143,7 @@ def settle(worker: Worker, flight: Flight, result: Result, now: float = 0.0) -> 
     _learn(worker, flight, slots, current, whole)
     reasons = _reasons(batch, flight, slots, current, result)
     reasons |= dict.fromkeys(vectors, "stop")
-    out.payers = batch.payer.take(rows.owners)
+    out.tenants = batch.tenant_number.take(rows.owners)
     out.tokens = _messages(batch, result, rows, index, current, reasons, vectors, now)
     out.ended = [worker.evict(slot) for slot in reasons]
     out.failed = [(worker.evict(slot, broken=True), result.failed[slot]) for slot in failed]
@@ -159,29 +163,29 @@ def _vectors(result: Result, num_slots: int) -> dict[int, bytes]:
     return vectors
 
 
-def abandon(worker: Worker, flight: Flight) -> list[Sequence]:
+def abort_step(worker: Worker, flight: InFlightStep) -> list[Sequence]:
     """Give up a plan whose result is lost or bad: its sequences must run again."""
     return _missing(worker, flight, np.zeros(0, np.int64), everything=True)
 
 
-def _whole(flight: Flight, settled: Ints) -> bool:
+def _whole(flight: InFlightStep, settled: Ints) -> bool:
     """Every row of the step had to sample a token, and these have, in the same order."""
     rows = flight.rows
     return rows is flight.sampling and len(rows) == len(settled) and bool((rows == settled).all())
 
 
-def _append(batch: Batch, rows: Columns) -> None:
+def _append(batch: SlotTable, rows: ResultColumns) -> None:
     batch.generated[rows.slots] += rows.counts
     sequences = batch.sequences
     for slot, token in zip(rows.owners.tolist(), rows.tokens.tolist(), strict=True):
         sequences[slot].log.append(token)
 
 
-def _leap(worker: Worker, flight: Flight, rows: Columns) -> None:
+def _leap(worker: Worker, flight: InFlightStep, rows: ResultColumns) -> None:
     """Follow the rows that have taken more tokens than one, or none: those wait for a page."""
-    if not worker.batch.num_leaping:
+    if not worker.batch.num_variable_tokens:
         return
-    leaping = worker.batch.leaps[rows.slots]
+    leaping = worker.batch.variable_tokens[rows.slots]
     if leaping.any():
         worker.recount(rows.slots[leaping])
         worker.flights.wasteful |= bool((rows.counts == 0).any())
@@ -193,12 +197,12 @@ def _begin(worker: Worker, slots: Ints, now: float) -> None:
     for slot in worker.batch.speak(slots):
         sequence = worker.batch.at(slot)
         if sequence.fresh:
-            worker.pulse.began(now - sequence.since)
-        sequence.ledger.token(now)
+            worker.pulse.first_token(now - sequence.since)
+        sequence.phase_timer.token(now)
 
 
 def _learn(
-    worker: Worker, flight: Flight, settled: Ints, current: NDArray[np.bool_], whole: bool
+    worker: Worker, flight: InFlightStep, settled: Ints, current: NDArray[np.bool_], whole: bool
 ) -> None:
     """Tell the worker's books which keys are in pages now: not those of rows that owe a token."""
     if whole:
@@ -215,10 +219,10 @@ def _learn(
 
 
 def _reasons(
-    batch: Batch, flight: Flight, slots: Ints, current: NDArray[np.bool_], result: Result
+    batch: SlotTable, flight: InFlightStep, slots: Ints, current: NDArray[np.bool_], result: Result
 ) -> dict[int, str]:
     """Slots that end now and why. A stop id that is also the last token allowed is a stop."""
-    full = slots[batch.generated.take(slots) >= batch.quota.take(slots)]
+    full = slots[batch.generated.take(slots) >= batch.max_output_tokens.take(slots)]
     reasons = dict.fromkeys(full.tolist(), "length")
     reasons |= dict.fromkeys((s for s in flight.scoring.tolist() if current[s]), "length")
     settled = set(slots.tolist()) if result.finished else set()
@@ -226,9 +230,9 @@ def _reasons(
 
 
 def _messages(
-    batch: Batch,
+    batch: SlotTable,
     result: Result,
-    rows: Columns,
+    rows: ResultColumns,
     index: Ints | None,
     current: NDArray[np.bool_],
     reasons: dict[int, str],
@@ -252,7 +256,7 @@ def _messages(
     return messages
 
 
-def _owners(batch: Batch, rows: Columns) -> set[int]:
+def _owners(batch: SlotTable, rows: ResultColumns) -> set[int]:
     """Gateways that get a token."""
     if len(batch.gateways) == 1:
         return set(batch.gateways) if len(rows.tokens) else set()
@@ -260,8 +264,8 @@ def _owners(batch: Batch, rows: Columns) -> set[int]:
 
 
 def _of(
-    batch: Batch, rows: Columns, index: Ints | None, gateway: int
-) -> tuple[Columns, Ints | None]:
+    batch: SlotTable, rows: ResultColumns, index: Ints | None, gateway: int
+) -> tuple[ResultColumns, Ints | None]:
     """Of rows whose tokens stand at `index`, those with a token for a gateway, and where."""
     if rows.single and len(batch.gateways) == 1:
         return rows, index
@@ -270,14 +274,14 @@ def _of(
     return some, index if at is None else at if index is None else index[at]
 
 
-def _named(batch: Batch, scores: PromptLogprobs) -> PromptLogprobs:
+def _named(batch: SlotTable, scores: PromptLogprobs) -> PromptLogprobs:
     return msgspec.structs.replace(scores, slot=int(batch.handle[scores.slot]))
 
 
 def _message(
-    batch: Batch,
+    batch: SlotTable,
     result: Result,
-    rows: Columns,
+    rows: ResultColumns,
     index: Ints | None,
     ends: dict[int, str],
     scored: tuple[PromptLogprobs, ...],
@@ -297,46 +301,46 @@ def _message(
         logprobs=logprobs,
         prompt_logprobs=scored,
         cached=_cached(batch, rows.slots),
-        notes=_notes(batch, rows.slots),
-        times=_times(batch, ends, now),
+        estimates=_notes(batch, rows.slots),
+        phase_times=_times(batch, ends, now),
     )
 
 
-def _times(batch: Batch, ends: dict[int, str], now: float) -> dict[int, Times]:
+def _times(batch: SlotTable, ends: dict[int, str], now: float) -> dict[int, PhaseTimes]:
     """Where the time of sequences went that end."""
     return {
-        int(batch.handle[slot]): batch.at(slot).ledger.times(now, *batch.shared(slot))
+        int(batch.handle[slot]): batch.at(slot).phase_timer.times(now, *batch.shared(slot))
         for slot in ends
     }
 
 
-def _cached(batch: Batch, slots: Ints) -> dict[int, int]:
+def _cached(batch: SlotTable, slots: Ints) -> dict[int, int]:
     """Prompt tokens that came from the cache, of sequences whose gateway does not know yet."""
-    if not batch.untold:
+    if not batch.unreported:
         return {}
-    fresh = [slot for slot in slots.tolist() if slot in batch.untold]
+    fresh = [slot for slot in slots.tolist() if slot in batch.unreported]
     for slot in fresh:
         batch.at(slot).cached = 0
-    told = {int(batch.handle[slot]): int(batch.cached[slot]) for slot in fresh}
-    batch.cached[fresh] = 0
-    batch.untold.difference_update(fresh)
+    told = {int(batch.handle[slot]): int(batch.unreported_cached_tokens[slot]) for slot in fresh}
+    batch.unreported_cached_tokens[fresh] = 0
+    batch.unreported.difference_update(fresh)
     return told
 
 
-def _notes(batch: Batch, slots: Ints) -> dict[int, Note]:
+def _notes(batch: SlotTable, slots: Ints) -> dict[int, QueueEstimate]:
     """What is told once, of sequences whose gateway hears of them for the first time."""
-    fresh = batch.notes.keys() & slots.tolist() if batch.notes else ()
+    fresh = batch.unsent_estimates.keys() & slots.tolist() if batch.unsent_estimates else ()
     for slot in fresh:
-        batch.at(slot).note = None
-    return {int(batch.handle[slot]): batch.notes.pop(slot) for slot in sorted(fresh)}
+        batch.at(slot).estimate = None
+    return {int(batch.handle[slot]): batch.unsent_estimates.pop(slot) for slot in sorted(fresh)}
 
 
 def _missing(
-    worker: Worker, flight: Flight, settled: Ints, everything: bool = False
+    worker: Worker, flight: InFlightStep, settled: Ints, everything: bool = False
 ) -> list[Sequence]:
     """Evict those that ran, are still there, and whose token has not come."""
     owed = flight.owners != 0 if everything else np.zeros(worker.batch.num_slots, bool)
     owed[flight.sampling] = True
     owed[settled] = False
-    owed &= flight.owners == worker.batch.grant
+    owed &= flight.owners == worker.batch.lease_id
     return [worker.evict(slot) for slot in np.flatnonzero(owed).tolist()]

@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from baton.protocol import NewSequence, Note, Pooling, Sampling, Submit
+from baton.protocol import NewSequence, Pooling, QueueEstimate, Sampling, Submit
 from baton.protocol.token_columns import pack, unpack
-from baton_scheduler.kv.prefix_cache import Chain
-from baton_scheduler.phase_times import Ledger
+from baton_scheduler.kv.prefix_cache import BlockHashes
+from baton_scheduler.phase_times import PhaseTimer
 
 Key: TypeAlias = tuple[int, int]
 """Position in the order of service: lower runs first, equal never happens."""
@@ -38,7 +38,7 @@ class Sequence:
     num_prompt: int
     log: array[int]
     """Tokens produced so far; only ever appended to."""
-    ledger: Ledger
+    phase_timer: PhaseTimer
     """Where its time goes."""
     key: Key = (0, 0)
     losses: int = 0
@@ -51,11 +51,11 @@ class Sequence:
     ended: bool = False
     deadline: float | None = None
     """When it ends in an error, in the state's time."""
-    payer: int = 0
+    billed_tenant: int = 0
     """Number of the account that pays for its tokens, under an order that keeps accounts."""
     cached: int | None = None
     """Prompt tokens that its first placement found in the cache, until its gateway is told."""
-    note: Note | None = None
+    estimate: QueueEstimate | None = None
     """What its gateway is told with its first tokens, until then."""
     leader: Sequence | None = None
     """The first choice of the same request: it computes the prompt for all of them."""
@@ -65,7 +65,7 @@ class Sequence:
     """How many tokens that worker has been told to pull."""
     begun: bool = False
     """The keys of its prompt are in pages that others can share."""
-    _chain: Chain | None = None
+    _chain: BlockHashes | None = None
 
     @property
     def handle(self) -> int:
@@ -106,7 +106,7 @@ class Sequence:
     @property
     def fresh(self) -> bool:
         """No token of it was ever sampled, here or under another scheduler."""
-        return not self.ledger.started and not self.submit.log
+        return not self.phase_timer.started and not self.submit.log
 
     @property
     def complete(self) -> bool:
@@ -125,10 +125,10 @@ class Sequence:
         unscored = self.sampling.prompt_logprobs >= 0 and not self.log
         return 0 if unscored else self.num_tokens - 1
 
-    def chain(self, size: int) -> Chain:
+    def chain(self, size: int) -> BlockHashes:
         """Names of its blocks of `size` tokens."""
         if self._chain is None or self._chain.size != size:
-            self._chain = Chain(self.submit, self.log, size)
+            self._chain = BlockHashes(self.submit, self.log, size)
         return self._chain
 
     def follow(self, other: Sequence) -> None:
@@ -170,7 +170,7 @@ class Sequence:
             sampling=sampling,
             request=self.submit.request,
             trace=self.trace,
-            computed=computed,
+            num_computed=computed,
             pooling=self.pooling,
             media=self.submit.media,
         )
@@ -190,6 +190,6 @@ def sequence(
     if submit.pooling is not None and (submit.sampling.max_tokens or submit.log):
         raise ValueError("a vector was asked for together with tokens")
     num_prompt, log = len(unpack(submit.tokens)), unpack(submit.log)
-    new = Sequence(gateway, submit, trace, arrival, now, num_prompt, log, Ledger(now))
+    new = Sequence(gateway, submit, trace, arrival, now, num_prompt, log, PhaseTimer(now))
     new.key = order(new)
     return new

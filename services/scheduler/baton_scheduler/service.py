@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from baton import __version__
 from baton.errors import WireError
-from baton.kv.page_hashes import split
+from baton.kv.page_hashes import split_hashes
 from baton.logs import logger
 from baton.net.curve import own_keys
 from baton.net.discovery import Directory, bind_address, directory
@@ -25,22 +25,22 @@ from baton.net.handshake import (
 from baton.net.sockets import Received, Server, wait
 from baton.net.topology import FLEET, FRONTEND, Link
 from baton.process import gc_tuning, standby
-from baton.process.lifecycle import Life, default_name
+from baton.process.lifecycle import Lifecycle, default_name
 from baton.process.watchdog import pulse
 from baton.protocol import (
     Abort,
-    Assign,
     Beat,
     Drain,
+    DrainWorker,
+    HeldPages,
     Hello,
-    PageNames,
+    HelloRequest,
     Pulled,
     ResetCache,
     Result,
-    Retire,
+    SetRole,
     Stats,
     Submit,
-    Who,
     WorkerInfo,
 )
 from baton_scheduler.config import Config
@@ -67,7 +67,7 @@ from baton_scheduler.events import (
 from baton_scheduler.observability.autoscaling import Targets
 from baton_scheduler.observability.spans import Spans
 from baton_scheduler.observability.stats import stats
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.replay.recorder import Recorder
 from baton_scheduler.state import State
 
@@ -100,7 +100,7 @@ class Service:
     def __init__(
         self, config: Config, frontend: Server, fleet: Server, clock: Callable[[], float]
     ) -> None:
-        limits = Limits.of(config)
+        limits = SchedulerOptions.of(config)
         self.state = State(limits)
         self._clock, self._config = clock, config
         self._targets = Targets(config.target_ttft_ms / 1000, config.target_itl_ms / 1000)
@@ -115,12 +115,12 @@ class Service:
         """It was said that some workers can pass no keys to each other."""
         self._spans = Spans()
         self._recorder: Recorder | None = None
-        if config.record is not None:
-            self._recorder = Recorder(config.record, limits, config.record_bytes)
+        if config.event_log is not None:
+            self._recorder = Recorder(config.event_log, limits, config.event_log_max_bytes)
         self._started = clock()
         self._next_stats = self._next_look = 0.0
 
-    def run(self, life: Life) -> int:
+    def run(self, life: Lifecycle) -> int:
         """Serve until the process should end. Returns its exit code."""
         while not life.over(self.state.idle):
             pulse.beat()
@@ -161,7 +161,7 @@ class Service:
         """Send, or take the receiver for lost: no gap goes unnoticed."""
         if isinstance(decision, Dispatch | Tell):
             if isinstance(decision, Dispatch):
-                self._spans.started(decision.message.enter)
+                self._spans.started(decision.message.new_sequences)
             worker = self._workers.peers.get(decision.worker)
             if worker is not None and not self._fleet.send(worker.identity, decision.message):
                 self._give_up(worker, "it cannot be reached")
@@ -180,7 +180,7 @@ class Service:
             self._frontend.send(peer, self._gateways.beat(message, self._clock()))
         elif (name := self._senders.get(peer)) is None:
             self._frontend.dropped += 1
-            self._frontend.send(peer, Who(self._gateways.me.incarnation))
+            self._frontend.send(peer, HelloRequest(self._gateways.me.incarnation))
         elif isinstance(message, Submit):
             self._spans.arrived(received.envelope.trace)
             envelope = received.envelope
@@ -223,9 +223,9 @@ class Service:
         message, peer = received.message, received.peer
         if isinstance(message, Hello) and message.service == "health":
             self._fleet.send(peer, self._snapshot(self._clock()))
-        elif isinstance(message, Retire):
+        elif isinstance(message, DrainWorker):
             self._retire(message.name)
-        elif isinstance(message, Assign):
+        elif isinstance(message, SetRole):
             self._assign(message)
         elif isinstance(message, Hello):
             self._greet_worker(peer, message)
@@ -233,7 +233,7 @@ class Service:
             self._beat_worker(peer, message)
         elif (name := self._worker_at(peer)) is None:
             self._fleet.dropped += 1
-            self._fleet.send(peer, Who(self._workers.me.incarnation))
+            self._fleet.send(peer, HelloRequest(self._workers.me.incarnation))
         elif isinstance(message, Result):
             self._apply(Settled(name, message))
         elif isinstance(message, Pulled):
@@ -252,7 +252,7 @@ class Service:
             self._fleet.send(worker.identity, Drain())
             self._apply(WorkerDraining(name))
 
-    def _assign(self, order: Assign) -> None:
+    def _assign(self, order: SetRole) -> None:
         worker = self._workers.peers.get(order.name)
         if worker is not None:
             log.info("worker %s is given the role %s", order.name, order.role)
@@ -278,9 +278,9 @@ class Service:
 
     def _compare(self, name: str, info: WorkerInfo) -> None:
         """Say once that keys do not pass between a worker that joins and another one."""
-        layouts = {w.name: w.info.kv_layout for w in self.state.fleet if w.info.pages_address}
+        layouts = {w.name: w.info.kv_layout for w in self.state.fleet if w.info.kv_address}
         other = next((n for n, layout in layouts.items() if layout != info.kv_layout), None)
-        if self._apart or other is None or not info.pages_address:
+        if self._apart or other is None or not info.kv_address:
             return
         self._apart = True
         log.warning(
@@ -319,10 +319,12 @@ class Service:
 
     def _mates(self, worker: Peer) -> list[Peer]:
         info = worker.hello.worker
-        if info is None or not info.team:
+        if info is None or not info.expert_group:
             return []
         others = (peer for peer in self._workers.peers.values() if peer is not worker)
-        return [o for o in others if o.hello.worker and o.hello.worker.team == info.team]
+        return [
+            o for o in others if o.hello.worker and o.hello.worker.expert_group == info.expert_group
+        ]
 
     def _leave(self, worker: Peer, why: str) -> None:
         name = worker.hello.name
@@ -371,9 +373,9 @@ class Service:
         """Whether a worker owes a result and either does not advance or does not know of it."""
         worker = self.state.fleet.get(peer.hello.name)
         since = worker.waiting_since if worker is not None else None
-        if since is None or now - since <= self._config.hang_seconds:
+        if since is None or now - since <= self._config.worker_hang_seconds:
             return False
-        return not peer.busy or now - peer.progressed > self._config.hang_seconds
+        return not peer.busy or now - peer.progressed > self._config.worker_hang_seconds
 
     def _tell(self, now: float) -> None:
         if now < self._next_stats:
@@ -397,13 +399,13 @@ class Service:
 
 
 def _sensible(info: WorkerInfo) -> bool:
-    sizes = (info.num_pages, info.page_size, info.max_batch_tokens, info.max_length)
-    return all(1 <= size < _MOST_PAGES for size in sizes) and 1 <= info.max_rows <= _MOST_ROWS
+    sizes = (info.num_pages, info.page_size, info.max_num_batched_tokens, info.max_model_len)
+    return all(1 <= size < _MOST_PAGES for size in sizes) and 1 <= info.max_num_seqs <= _MOST_ROWS
 
 
-def _can_hold(info: WorkerInfo, held: PageNames | None) -> bool:
+def _can_hold(info: WorkerInfo, held: HeldPages | None) -> bool:
     try:
-        return held is None or all(page < info.num_pages for page in split(held))
+        return held is None or all(page < info.num_pages for page in split_hashes(held))
     except ValueError:
         return False
 
@@ -416,7 +418,7 @@ def _mismatch(hello: Hello) -> str:
     return ""
 
 
-def serve(config: Config, life: Life) -> int:
+def serve(config: Config, life: Lifecycle) -> int:
     """Bind both sockets, announce them and serve."""
     standby.wait()
     gc_tuning.settle()

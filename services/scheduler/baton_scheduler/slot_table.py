@@ -19,8 +19,8 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from baton.protocol import Note
-from baton_scheduler.kv.block_table import Table, Tables, flat
+from baton.protocol import QueueEstimate
+from baton_scheduler.kv.block_table import BlockTable, Tables, flat
 from baton_scheduler.sequence import Sequence
 
 Ints = NDArray[np.int64]
@@ -30,7 +30,7 @@ def _column(size: int) -> Ints:
     return np.zeros(size, np.int64)
 
 
-class Batch:
+class SlotTable:
     """Slots 0 .. num_slots - 1. The scheduler's copy of what the worker holds."""
 
     def __init__(self, num_slots: int, num_groups: int = 1) -> None:
@@ -40,59 +40,59 @@ class Batch:
         """By slot and group, those that are held: of the first `dropped` blocks there are none."""
         self.dropped = np.zeros((num_groups, num_slots), np.int64)
         """Blocks that lie before every window to come: their pages were given back."""
-        self.dropping: set[tuple[int, int]] = set()
+        self.unsent_drops: set[tuple[int, int]] = set()
         """Slots and groups whose worker is still to be told how many."""
-        self.grant = _column(num_slots)
+        self.lease_id = _column(num_slots)
         """Number of the current tenancy of the slot, 0 when it is free. Never used twice, so a
         result of an earlier tenancy is recognised even when the same sequence is back."""
-        self.planned = _column(num_slots)
-        self.known = _column(num_slots)
-        self.limit = _column(num_slots)
+        self.num_scheduled = _column(num_slots)
+        self.num_known = _column(num_slots)
+        self.max_computed = _column(num_slots)
         self.capacity = _column(num_slots)
         self.generated = _column(num_slots)
         """Length of the log."""
         self.num_prompt = _column(num_slots)
-        self.quota = _column(num_slots)
+        self.max_output_tokens = _column(num_slots)
         """Length of the log at which the sequence ends."""
-        self.named = _column(num_slots)
+        self.num_hashed_blocks = _column(num_slots)
         """How many of its pages are full, settled, and known to the prefix index."""
-        self.settled = _column(num_slots)
+        self.num_confirmed = _column(num_slots)
         """Tokens whose keys are in pages by a result that was settled."""
-        self.hit = _column(num_slots)
+        self.num_cached_tokens = _column(num_slots)
         """Tokens that need not be computed, as of its place: in cached pages, or copied."""
         self.sources: dict[int, list[int]] = {}
         """Of slots that have not entered yet, by group the page that is copied to the first page
         of their own: it holds what `hit` counts beyond whole pages."""
-        self.cached = _column(num_slots)
+        self.unreported_cached_tokens = _column(num_slots)
         """Prompt tokens from the cache that the gateway is to be told of."""
-        self.untold: set[int] = set()
+        self.unreported: set[int] = set()
         """Slots whose gateway is still to be told of them."""
-        self.incoming: dict[int, list[tuple[int, int]]] = {}
+        self.pending_swap_in: dict[int, list[tuple[int, int]]] = {}
         """Of slots that have not entered yet, the pairs (host page, own page) to be swapped in."""
-        self.notes: dict[int, Note] = {}
+        self.unsent_estimates: dict[int, QueueEstimate] = {}
         """By slot, what the gateway is still to be told."""
-        self.leaps = np.zeros(num_slots, bool)
+        self.variable_tokens = np.zeros(num_slots, bool)
         """Its worker may take several tokens in one step, or none: a grammar forces some."""
-        self.num_leaping = 0
-        self.payer = _column(num_slots)
+        self.num_variable_tokens = 0
+        self.tenant_number = _column(num_slots)
         self.gateway = _column(num_slots)
         self.gateways = Counter[int]()
         """How many of the sequences each gateway has."""
         self.handle = np.zeros(num_slots, "<u4")
-        self.silent = np.zeros(num_slots, bool)
+        self.awaiting_first_token = np.zeros(num_slots, bool)
         """No token has come since the sequence was placed."""
-        self.num_silent = 0
+        self.num_awaiting_first_token = 0
         self.steps = self.rows = 0
         """Steps that were planned, and the rows of all of them together."""
         self._before: list[tuple[int, int]] = [(0, 0)] * num_slots
         """Per slot, how many of both there were when it was taken."""
-        self.entered = np.zeros(num_slots, bool)
+        self.sent = np.zeros(num_slots, bool)
         """The worker has been told of the sequence."""
-        self.num_outside = 0
+        self.num_unsent = 0
         """Sequences that it has not been told of."""
-        self.leaving: list[int] = []
+        self.pending_release: list[int] = []
         """Slots that the worker still holds and must release with its next plan."""
-        self.backlog = 0
+        self.pending_prefill_tokens = 0
         """Tokens that are known and not planned yet."""
         self._free = list(range(num_slots))
         self._grants = 0
@@ -102,7 +102,7 @@ class Batch:
 
     def occupied(self) -> list[int]:
         """Slots that hold a sequence, ascending."""
-        return [int(slot) for slot in np.flatnonzero(self.grant)]
+        return [int(slot) for slot in np.flatnonzero(self.lease_id)]
 
     def at(self, slot: int) -> Sequence:
         """The sequence in a slot that is occupied."""
@@ -116,7 +116,7 @@ class Batch:
         gateway: int,
         tables: Tables,
         page_size: int,
-        max_length: int,
+        max_model_len: int,
         hit: int = 0,
         named: int = 0,
     ) -> int:
@@ -128,60 +128,60 @@ class Batch:
         """
         slot = heapq.heappop(self._free)
         self._grants += 1
-        end = min(sequence.num_prompt + sequence.sampling.max_tokens, max_length)
+        end = min(sequence.num_prompt + sequence.sampling.max_tokens, max_model_len)
         pooled = sequence.pooling is not None
         known = end - 1 if sequence.scores_only and not pooled else sequence.num_tokens
         self.sequences[slot] = sequence
         self.pages[slot] = [table.pages for table in tables]
         self.dropped[:, slot] = [table.first for table in tables]
-        self.grant[slot] = self._grants
-        self.planned[slot] = self.hit[slot] = hit
-        self.named[slot] = named
-        self.settled[slot] = named * page_size
-        self.cached[slot] = sequence.cached or 0
+        self.lease_id[slot] = self._grants
+        self.num_scheduled[slot] = self.num_cached_tokens[slot] = hit
+        self.num_hashed_blocks[slot] = named
+        self.num_confirmed[slot] = named * page_size
+        self.unreported_cached_tokens[slot] = sequence.cached or 0
         if sequence.cached:
-            self.untold.add(slot)
-        if sequence.note is not None:
-            self.notes[slot] = sequence.note
-        self.known[slot] = known
-        self.limit[slot] = end if pooled else end - 1
+            self.unreported.add(slot)
+        if sequence.estimate is not None:
+            self.unsent_estimates[slot] = sequence.estimate
+        self.num_known[slot] = known
+        self.max_computed[slot] = end if pooled else end - 1
         self.capacity[slot] = min(table.end for table in tables) * page_size
         self.generated[slot] = len(sequence.log)
         self.num_prompt[slot] = sequence.num_prompt
-        self.quota[slot] = end - sequence.num_prompt
-        self.leaps[slot] = sequence.sampling.grammar is not None
-        self.num_leaping += bool(self.leaps[slot])
-        self.payer[slot] = sequence.payer
+        self.max_output_tokens[slot] = end - sequence.num_prompt
+        self.variable_tokens[slot] = sequence.sampling.grammar is not None
+        self.num_variable_tokens += bool(self.variable_tokens[slot])
+        self.tenant_number[slot] = sequence.billed_tenant
         self.gateway[slot] = gateway
         self.gateways[gateway] += 1
         self.handle[slot] = sequence.handle
-        self.entered[slot] = False
-        self.num_outside += 1
-        self.silent[slot] = True
-        self.num_silent += 1
+        self.sent[slot] = False
+        self.num_unsent += 1
+        self.awaiting_first_token[slot] = True
+        self.num_awaiting_first_token += 1
         self._before[slot] = self.steps, self.rows
-        self.backlog += known - hit
+        self.pending_prefill_tokens += known - hit
         return slot
 
     def remove(self, slot: int) -> tuple[Sequence, list[int]]:
         """Free a slot. Returns its sequence and its pages."""
         sequence, pages = self.at(slot), flat(self.tables(slot))
-        sequence.ledger.shared(*self.shared(slot))
+        sequence.phase_timer.shared(*self.shared(slot))
         self.speak(np.array([slot]))
-        self.backlog -= max(0, int(self.known[slot] - self.planned[slot]))
-        if self.entered[slot]:
-            self.leaving.append(slot)
+        self.pending_prefill_tokens -= max(0, int(self.num_known[slot] - self.num_scheduled[slot]))
+        if self.sent[slot]:
+            self.pending_release.append(slot)
         else:
-            self.num_outside -= 1
+            self.num_unsent -= 1
         self.sequences[slot], self.pages[slot] = None, [[]] * len(self.dropped)
-        self.notes.pop(slot, None)
-        self.untold.discard(slot)
+        self.unsent_estimates.pop(slot, None)
+        self.unreported.discard(slot)
         self._part(int(self.gateway[slot]))
-        self.dropping = {row for row in self.dropping if row[0] != slot}
-        self.grant[slot] = 0
-        self.num_leaping -= bool(self.leaps[slot])
-        self.leaps[slot] = False
-        self.entered[slot] = False
+        self.unsent_drops = {row for row in self.unsent_drops if row[0] != slot}
+        self.lease_id[slot] = 0
+        self.num_variable_tokens -= bool(self.variable_tokens[slot])
+        self.variable_tokens[slot] = False
+        self.sent[slot] = False
         heapq.heappush(self._free, slot)
         return sequence, pages
 
@@ -197,11 +197,11 @@ class Batch:
 
     def speak(self, slots: Ints) -> list[int]:
         """Those of the slots that have been silent so far, and are not any more."""
-        if not self.num_silent:
+        if not self.num_awaiting_first_token:
             return []
-        fresh = slots[self.silent[slots]]
-        self.silent[fresh] = False
-        self.num_silent -= len(fresh)
+        fresh = slots[self.awaiting_first_token[slots]]
+        self.awaiting_first_token[fresh] = False
+        self.num_awaiting_first_token -= len(fresh)
         return [int(slot) for slot in fresh]
 
     def shared(self, slot: int) -> tuple[int, int]:
@@ -211,15 +211,15 @@ class Batch:
 
     def enter(self, slot: int) -> None:
         """The worker is told of a sequence, and of the blocks that it begins without."""
-        self.entered[slot] = True
-        self.num_outside -= 1
+        self.sent[slot] = True
+        self.num_unsent -= 1
         without = np.flatnonzero(self.dropped[:, slot]).tolist()
-        self.dropping.update((slot, group) for group in without)
+        self.unsent_drops.update((slot, group) for group in without)
 
     def tables(self, slot: int) -> Tables:
         """By group, the pages that a slot holds. They share their lists with `pages`."""
         return [
-            Table(first, pages)
+            BlockTable(first, pages)
             for first, pages in zip(self.dropped[:, slot].tolist(), self.pages[slot], strict=True)
         ]
 
@@ -243,19 +243,25 @@ class Batch:
         pages = self.pages[slot][group][:count]
         del self.pages[slot][group][:count]
         self.dropped[group, slot] += count
-        self.dropping.add((slot, group))
+        self.unsent_drops.add((slot, group))
         return pages
 
     def decoding(self) -> Ints:
         """Slots whose next input is a sampled token and that may take one more, ascending."""
-        ready = (self.grant != 0) & (self.planned >= self.known) & (self.planned < self.limit)
+        ready = (
+            (self.lease_id != 0)
+            & (self.num_scheduled >= self.num_known)
+            & (self.num_scheduled < self.max_computed)
+        )
         return np.flatnonzero(ready)
 
     def prefilling(self) -> list[int]:
         """Slots with known tokens that are not planned yet, in the order of service."""
-        if not self.backlog:
+        if not self.pending_prefill_tokens:
             return []
-        slots = np.flatnonzero((self.grant != 0) & (self.planned < self.known)).tolist()
+        slots = np.flatnonzero(
+            (self.lease_id != 0) & (self.num_scheduled < self.num_known)
+        ).tolist()
         return sorted(slots, key=lambda slot: self.at(slot).key)
 
     def last(self) -> int:
@@ -264,28 +270,50 @@ class Batch:
 
     def layout(self) -> bytes:
         """All columns as bytes, for the state's digest."""
-        columns = (self.grant, self.planned, self.known, self.limit, self.capacity, self.generated)
-        incoming = [number for pairs in self.incoming.values() for pair in pairs for number in pair]
+        columns = (
+            self.lease_id,
+            self.num_scheduled,
+            self.num_known,
+            self.max_computed,
+            self.capacity,
+            self.generated,
+        )
+        incoming = [
+            number for pairs in self.pending_swap_in.values() for pair in pairs for number in pair
+        ]
         sources = [*self.sources, *(page for pages in self.sources.values() for page in pages)]
-        dropping = [number for row in sorted(self.dropping) for number in row]
-        lists = np.array([*self.leaving, -1, *sources, -1, *incoming, -1, *dropping], np.int64)
-        more = (self.named, self.settled, self.cached, self.entered, self.dropped, lists)
+        dropping = [number for row in sorted(self.unsent_drops) for number in row]
+        lists = np.array(
+            [*self.pending_release, -1, *sources, -1, *incoming, -1, *dropping], np.int64
+        )
+        more = (
+            self.num_hashed_blocks,
+            self.num_confirmed,
+            self.unreported_cached_tokens,
+            self.sent,
+            self.dropped,
+            lists,
+        )
         return b"".join(column.tobytes() for column in (*columns, *more))
 
     def check(self) -> None:
         """Assert the invariants above."""
-        held = self.grant != 0
+        held = self.lease_id != 0
         assert sorted(self._free) == np.flatnonzero(~held).tolist()
         assert [s is not None for s in self.sequences] == held.tolist()
-        assert not (held & (self.planned > np.minimum(self.limit, self.capacity))).any()
-        assert not (~held & (self.silent | self.leaps | self.entered)).any()
-        assert self.num_silent == np.count_nonzero(self.silent)
-        assert self.num_leaping == np.count_nonzero(self.leaps)
-        assert self.num_outside == np.count_nonzero(held & ~self.entered)
-        assert all(self.entered[slot] for slot, _ in self.dropping)
+        assert not (
+            held & (self.num_scheduled > np.minimum(self.max_computed, self.capacity))
+        ).any()
+        assert not (~held & (self.awaiting_first_token | self.variable_tokens | self.sent)).any()
+        assert self.num_awaiting_first_token == np.count_nonzero(self.awaiting_first_token)
+        assert self.num_variable_tokens == np.count_nonzero(self.variable_tokens)
+        assert self.num_unsent == np.count_nonzero(held & ~self.sent)
+        assert all(self.sent[slot] for slot, _ in self.unsent_drops)
         assert self.gateways == Counter(self.gateway[held].tolist())
-        assert all(self.cached[slot] and held[slot] for slot in self.untold)
-        assert self.backlog == int(np.maximum(self.known - self.planned, 0)[held].sum())
+        assert all(self.unreported_cached_tokens[slot] and held[slot] for slot in self.unreported)
+        assert self.pending_prefill_tokens == int(
+            np.maximum(self.num_known - self.num_scheduled, 0)[held].sum()
+        )
         for slot in self.occupied():
             sequence = self.at(slot)
             assert sequence.slot == slot and len(sequence.log) == self.generated[slot]

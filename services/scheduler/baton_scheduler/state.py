@@ -19,11 +19,19 @@ from typing import assert_never
 import msgspec
 
 from baton.errors import WireError
-from baton.protocol import CacheReset, Cut, Failed, Note, Result, Times, Tokens
+from baton.protocol import (
+    CacheReset,
+    Failed,
+    PhaseTimes,
+    QueueEstimate,
+    Result,
+    Tokens,
+    TruncatePlan,
+)
 from baton.protocol.token_columns import unpack
 from baton_scheduler import errors
 from baton_scheduler.deadlines import Deadlines
-from baton_scheduler.disaggregation.handoff import Moves, Pass
+from baton_scheduler.disaggregation.handoff import Handoffs, ReadyHandoff
 from baton_scheduler.events import (
     Aborted,
     Arrived,
@@ -45,19 +53,19 @@ from baton_scheduler.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.phase_times import Phase
-from baton_scheduler.placement.placement import Placement, able, takers
+from baton_scheduler.placement.placement import Placement, prefill_candidates, with_room
 from baton_scheduler.placement.policies import PLACEMENTS, parse_scores
 from baton_scheduler.planner import plan
 from baton_scheduler.queueing.policies import ORDERS, parse_weights
 from baton_scheduler.queueing.queue import Queue
-from baton_scheduler.results import Outcome, abandon, settle
+from baton_scheduler.results import StepOutcome, abort_step, apply_result
 from baton_scheduler.sequence import Sequence, sequence
 from baton_scheduler.workers.cache_miss import explain
 from baton_scheduler.workers.fleet import Fleet
-from baton_scheduler.workers.in_flight import Flight
-from baton_scheduler.workers.meters import Meter
+from baton_scheduler.workers.in_flight import InFlightStep
+from baton_scheduler.workers.meters import RateMeter
 from baton_scheduler.workers.worker import Worker
 
 
@@ -86,21 +94,23 @@ class Counters:
 class State:
     """Queue, fleet and live sequences. `apply` is the only way to change it."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, limits: SchedulerOptions) -> None:
+        self.options = limits
         self.now = 0.0
         self.draining = False
-        self.queue: Queue = ORDERS.load(limits.order)(parse_weights(limits.tenant_weights))
+        self.queue: Queue = ORDERS.load(limits.scheduling_policy)(
+            parse_weights(limits.tenant_weights)
+        )
         self.fleet = Fleet()
         weights = parse_scores(limits.placement_weights)
-        self.placement: Placement = PLACEMENTS.load(limits.placement)(weights)
-        self.moves = Moves(self.placement)
+        self.placement: Placement = PLACEMENTS.load(limits.placement_policy)(weights)
+        self.handoffs = Handoffs(self.placement)
         self.counters = Counters()
-        self.sampled = Meter()
+        self.sampled = RateMeter()
         """Tokens sampled per second."""
-        self.computed = Meter()
+        self.computed = RateMeter()
         """Tokens run through the model per second, prompts included."""
-        self.begun = Meter()
+        self.begun = RateMeter()
         """Sequences that began to run per second."""
         self._live: dict[tuple[str, int], Sequence] = {}
         self._gateways: dict[int, str] = {}
@@ -177,15 +187,15 @@ class State:
         if refused is not None:
             return [Reply(event.gateway, refused)]
         if new.complete:
-            times = {new.handle: new.ledger.times(self.now)}
-            nothing = Tokens(b"", b"", b"", b"", finished={new.handle: "length"}, times=times)
+            times = {new.handle: new.phase_timer.times(self.now)}
+            nothing = Tokens(b"", b"", b"", b"", finished={new.handle: "length"}, phase_times=times)
             self.counters.finished += 1
             return [Reply(event.gateway, nothing)]
-        new.note = self._note(new)
+        new.estimate = self._note(new)
         self.counters.prompt_tokens += new.num_prompt
         self._live[event.gateway, new.handle] = new
         latest = self._latest.get(event.gateway)
-        if self.limits.prefix_caching and latest is not None and not latest.ended:
+        if self.options.enable_prefix_caching and latest is not None and not latest.ended:
             new.follow(latest)
         self._latest[event.gateway] = new
         if event.deadline_ms > 0:
@@ -198,9 +208,9 @@ class State:
             return errors.shutting_down(new.handle)
         if not new.num_prompt:
             return errors.empty_prompt(new.handle)
-        limits, rate = self.limits, self.computed.rate
+        limits, rate = self.options, self.computed.rate
         number, tokens = self.queue.share(new.submit.tenant)
-        most, most_tokens = limits.max_waiting, limits.max_waiting_tokens
+        most, most_tokens = limits.max_num_queued_reqs, limits.max_num_queued_tokens
         share = limits.max_tenant_share
         if share < 1 and (
             number + 1 > most * share or tokens + new.num_tokens > most_tokens * share
@@ -211,28 +221,30 @@ class State:
             return None
         return errors.overloaded(new.handle, errors.retry_after(waiting, rate))
 
-    def _note(self, new: Sequence) -> Note:
+    def _note(self, new: Sequence) -> QueueEstimate:
         """Where it stands, and when it may have its first token."""
         number, tokens = self.queue.ahead(new)
         fast = [s for w in self.fleet if (s := w.seconds(new.num_tokens)) is not None]
         if not fast:
-            return Note(number, -1)
+            return QueueEstimate(number, -1)
         # What is before it is shared among workers, and each place in the queue must become free.
         seconds = min(fast) + tokens / len(fast) * min(w.pace.line[1] for w in self.fleet)
         if number and self.begun.rate:
             seconds = max(seconds, number / self.begun.rate)
-        return Note(number, round(1000 * seconds))
+        return QueueEstimate(number, round(1000 * seconds))
 
     # A sequence ends.
 
     def _aborted(self, event: Aborted) -> list[Decision]:
-        times: dict[int, Times] = {}
+        times: dict[int, PhaseTimes] = {}
         for handle in unpack(event.handles, "I"):
             live = self._live.get((event.gateway, handle))
             if live is not None:
                 self._drop(live)
-                times[handle] = live.ledger.times(self.now)
-        return [Reply(event.gateway, Tokens(b"", b"", b"", b"", times=times))] if times else []
+                times[handle] = live.phase_timer.times(self.now)
+        return (
+            [Reply(event.gateway, Tokens(b"", b"", b"", b"", phase_times=times))] if times else []
+        )
 
     def _gateway_lost(self, event: GatewayLost) -> list[Decision]:
         for live in self._sequences():
@@ -260,8 +272,8 @@ class State:
 
     def _failed(self, live: Sequence, failed: Failed) -> Decision:
         """The news of a sequence that has ended in an error."""
-        times = live.ledger.times(self.now)
-        return Reply(live.gateway, msgspec.structs.replace(failed, times=times))
+        times = live.phase_timer.times(self.now)
+        return Reply(live.gateway, msgspec.structs.replace(failed, phase_times=times))
 
     def _forget(self, live: Sequence) -> None:
         """A sequence that has left its place ends."""
@@ -272,14 +284,14 @@ class State:
 
     def _worker_joined(self, event: WorkerJoined) -> list[Decision]:
         decisions = self._worker_left(WorkerLeft(event.name)) if event.name in self.fleet else []
-        limits = self.limits
+        limits = self.options
         self.fleet.join(
             event.name,
             event.epoch,
             event.info,
-            limits.max_batch_tokens,
+            limits.max_num_batched_tokens,
             held=event.held,
-            caching=limits.prefix_caching,
+            caching=limits.enable_prefix_caching,
         )
         return decisions
 
@@ -290,7 +302,7 @@ class State:
         return []
 
     def _worker_assigned(self, event: WorkerAssigned) -> list[Decision]:
-        """What runs there and no longer fits is passed on, as `Moves.begin` finds it."""
+        """What runs there and no longer fits is passed on, as `Handoffs.begin` finds it."""
         worker = self.fleet.get(event.name)
         if worker is not None:
             self._requeue(worker.assign(event.role))
@@ -302,9 +314,9 @@ class State:
             return []
         running = worker.batch.occupied()
         self.counters.lost_workers += bool(running) or not worker.draining
-        exposed = [bool(worker.batch.entered[slot]) for slot in running]
+        exposed = [bool(worker.batch.sent[slot]) for slot in running]
         lost = [worker.evict(slot) for slot in running]
-        return self.moves.leave(worker, self.fleet) + self._rerun(lost, exposed)
+        return self.handoffs.leave(worker, self.fleet) + self._rerun(lost, exposed)
 
     def _rerun(self, lost: list[Sequence], exposed: list[bool]) -> list[Decision]:
         """Back to the queue, where their keys put them in front of all later ones.
@@ -314,8 +326,8 @@ class State:
         decisions: list[Decision] = []
         for live, blamed in zip(lost, exposed, strict=True):
             live.losses += blamed
-            live.ledger.left(Phase.LOST, self.now)
-            if live.losses < self.limits.max_losses:
+            live.phase_timer.left(Phase.LOST, self.now)
+            if live.losses < self.options.max_worker_losses:
                 self.queue.push(live)
             else:
                 self._forget(live)
@@ -326,25 +338,25 @@ class State:
     # A sequence changes its worker.
 
     def _passed_on(self) -> list[Decision]:
-        decisions, ready = self.moves.begin(self.fleet)
+        decisions, ready = self.handoffs.begin(self.fleet)
         for passed in ready:
             self._change_over(passed)
         return decisions
 
     def _transferred(self, event: Transferred) -> list[Decision]:
         self.counters.failed_transfers += bool(event.pulled.reason)
-        decisions, passed = self.moves.end(event.worker, event.pulled, self.fleet)
+        decisions, passed = self.handoffs.end(event.worker, event.pulled, self.fleet)
         if passed is not None:
             self._change_over(passed)
         return decisions
 
-    def _change_over(self, passed: Pass) -> None:
+    def _change_over(self, passed: ReadyHandoff) -> None:
         """Go on at the target, unless it has no room any more: then the source just goes on."""
         live, source, target = passed
         if target.has_room(live):
             source.withdraw(live.slot)
             target.place(live, self._number(live.gateway))
-            live.ledger.left(Phase.MOVED, self.now)
+            live.phase_timer.left(Phase.MOVED, self.now)
             self.counters.handoffs += 1
 
     # A step ends.
@@ -362,29 +374,31 @@ class State:
             decisions += self._abandoned(worker, worker.flights.pop())
         flight = worker.flights.pop()
         try:
-            if result.until:
-                worker.shorten(result.until)
-            outcome = settle(worker, flight, result, self.now)
+            if result.truncated_at:
+                worker.shorten(result.truncated_at)
+            outcome = apply_result(worker, flight, result, self.now)
         except WireError:
             self.counters.stale_results += 1
             return decisions + self._abandoned(worker, flight)
         self._count(worker, flight, outcome, result)
         return decisions + self._told(outcome)
 
-    def _abandoned(self, worker: Worker, flight: Flight) -> list[Decision]:
-        lost = abandon(worker, flight)
+    def _abandoned(self, worker: Worker, flight: InFlightStep) -> list[Decision]:
+        lost = abort_step(worker, flight)
         return self._rerun(lost, [True] * len(lost))
 
-    def _count(self, worker: Worker, flight: Flight, outcome: Outcome, result: Result) -> None:
-        num_sampled = len(outcome.payers)
+    def _count(
+        self, worker: Worker, flight: InFlightStep, outcome: StepOutcome, result: Result
+    ) -> None:
+        num_sampled = len(outcome.tenants)
         worker.note(flight, num_sampled, result, self.now)
         self.computed.add(flight.num_tokens)
         self.sampled.add(num_sampled)
-        self.queue.sampled(outcome.payers)
+        self.queue.sampled(outcome.tenants)
         self.counters.tokens += num_sampled
         self.counters.finished += len(outcome.ended)
 
-    def _told(self, outcome: Outcome) -> list[Decision]:
+    def _told(self, outcome: StepOutcome) -> list[Decision]:
         decisions: list[Decision] = [
             Reply(self._gateways[number], tokens) for number, tokens in outcome.tokens
         ]
@@ -432,7 +446,7 @@ class State:
             return []
         if self._alone_since is None:
             self._alone_since = self.now
-        patience = self.limits.no_worker_seconds
+        patience = self.options.no_worker_seconds
         if self.now - self._alone_since <= patience:
             return []
         late = [s for s in self.queue if self.now - max(s.since, self._alone_since) > patience]
@@ -443,10 +457,10 @@ class State:
         decisions: list[Decision] = []
         while self.fleet.open and (head := self.queue.head) is not None:
             if not self.fleet.fits(head):
-                failed = errors.too_long(head.handle, head.num_tokens, self.fleet.max_length)
+                failed = errors.too_long(head.handle, head.num_tokens, self.fleet.max_model_len)
                 decisions.append(self._fail(head, failed))
                 continue
-            free = able(head, self._owners(head))
+            free = with_room(head, self._owners(head))
             worker = self.placement.start(head, free, self.fleet) if free else self._make_way(head)
             if worker is None:
                 break
@@ -456,7 +470,7 @@ class State:
 
     def _owners(self, head: Sequence) -> list[Worker]:
         """Workers that it waits for."""
-        willing = takers(head, self.fleet, self.limits.local_prefill)
+        willing = prefill_candidates(head, self.fleet, self.options.local_prefill_max_tokens)
         return self.placement.owners(head, willing)
 
     def _make_way(self, head: Sequence) -> Worker | None:
@@ -477,21 +491,23 @@ class State:
     def _requeue(self, preempted: list[Sequence]) -> None:
         self.counters.preemptions += len(preempted)
         for live in preempted:
-            live.ledger.left(Phase.PREEMPTED, self.now)
+            live.phase_timer.left(Phase.PREEMPTED, self.now)
             self.queue.push(live)
 
     def _start(self, live: Sequence, worker: Worker) -> None:
-        live.ledger.placed(self.now, worker.name)
+        live.phase_timer.placed(self.now, worker.name)
         if live.cached is not None:
             worker.place(live, self._number(live.gateway))
             return
         self.queue.started(live)
         self.begun.add(1)
         hit = worker.place(live, self._number(live.gateway))
-        if live.submit.report and live.note is not None:
+        if live.submit.explain and live.estimate is not None:
             reason = explain(worker, live, hit)
-            live.note = msgspec.structs.replace(live.note, reason=reason, token=hit)
-            worker.batch.notes[live.slot] = live.note
+            live.estimate = msgspec.structs.replace(
+                live.estimate, miss_reason=reason, miss_position=hit
+            )
+            worker.batch.unsent_estimates[live.slot] = live.estimate
         self.queue.charge(live, live.num_tokens - hit)
         if worker.caching:
             self.counters.prefix_queries += live.num_prompt
@@ -507,14 +523,14 @@ class State:
     def _planned(self, worker: Worker) -> list[Decision]:
         decisions: list[Decision] = []
         flights = worker.flights
-        urgent = flights.wasteful or worker.batch.backlog or len(self.queue)
-        if not urgent and len(flights) >= self.limits.depth:
+        urgent = flights.wasteful or worker.batch.pending_prefill_tokens or len(self.queue)
+        if not urgent and len(flights) >= self.options.plans_in_flight:
             return []
-        if urgent and flights.severable:
-            flights.cut = True
-            decisions.append(Tell(worker.name, Cut(worker.epoch, flights.first_step)))
-        while len(flights) < flights.patience(self.limits.depth):
-            most = 1 if len(self.queue) else self.limits.max_steps
+        if urgent and flights.can_truncate:
+            flights.truncated = True
+            decisions.append(Tell(worker.name, TruncatePlan(worker.epoch, flights.first_step)))
+        while len(flights) < flights.patience(self.options.plans_in_flight):
+            most = 1 if len(self.queue) else self.options.max_steps_per_plan
             message, preempted = plan(worker, self.now, most)
             self._requeue(preempted)
             if message is None:
@@ -539,16 +555,16 @@ class State:
         yield repr((self.now, self.draining, self._alone_since, self._numbers)).encode()
         yield repr(astuple(self.counters)).encode()
         yield self.queue.layout()
-        yield self.moves.layout()
+        yield self.handoffs.layout()
         yield self.placement.layout()
         for s in self._live.values():
             place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
             towards = (s.bound, s.ahead)
-            now = (s.cached, s.deadline, s.begun, s.waits, s.ledger.mark)
+            now = (s.cached, s.deadline, s.begun, s.waits, s.phase_timer.mark)
             yield repr((*place, *towards, *now)).encode()
         for worker in self.fleet:
             f = worker.flights
-            ends = (f.first_step, f.next_step, f.cut, f.wasteful)
+            ends = (f.first_step, f.next_step, f.truncated, f.wasteful)
             flights = [(flight.step, flight.sent) for flight in f]
             yield repr((worker.name, worker.epoch, worker.info.role, *ends, flights)).encode()
             yield worker.batch.layout()
@@ -558,7 +574,7 @@ class State:
         """Assert every invariant of the state and of all its parts."""
         for worker in self.fleet:
             worker.check()
-        self.moves.check(self.fleet)
+        self.handoffs.check(self.fleet)
         places = [
             worker.batch.at(slot) for worker in self.fleet for slot in worker.batch.occupied()
         ]

@@ -22,7 +22,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from baton.errors import InvalidRequest, ModelError
 from baton.protocol import EncodeChat
-from baton_tokenizer.special_tokens import Literal, nonce
+from baton_tokenizer.special_tokens import SpecialTokens, nonce
 
 MAX_RENDERED = 64 * 1024 * 1024
 """Characters. A template that writes more has run away."""
@@ -92,7 +92,7 @@ def _fromjson(text: str) -> object:
         return text
 
 
-class Template:
+class CompiledTemplate:
     """One compiled chat template, and which shapes of content it can read."""
 
     def __init__(self, text: str, variables: Mapping[str, str]) -> None:
@@ -137,13 +137,13 @@ class Template:
         return "".join(out)
 
 
-class Chat:
+class ChatTemplates:
     """The chat templates of a vocabulary."""
 
     def __init__(
-        self, templates: Mapping[str, str], named: Mapping[str, str], literal: Literal
+        self, templates: Mapping[str, str], named: Mapping[str, str], literal: SpecialTokens
     ) -> None:
-        self._templates = {name: Template(text, named) for name, text in templates.items()}
+        self._templates = {name: CompiledTemplate(text, named) for name, text in templates.items()}
         self._reserved = _OWN | named.keys()
         self._literal = literal
 
@@ -173,7 +173,7 @@ class Chat:
             text = _cut_at(text, tag)
         return _collect(text, mark)
 
-    def _choose(self, with_tools: bool) -> Template:
+    def _choose(self, with_tools: bool) -> CompiledTemplate:
         if not self._templates:
             raise InvalidRequest(
                 "This model has no chat template; use /v1/completions or set "
@@ -209,7 +209,7 @@ def _json(data: bytes, kind: Any, param: str) -> Any:
         raise InvalidRequest(f"{param} is malformed: {error}.", param=param) from error
 
 
-def _guard(literal: Literal, mark: str, longest: int) -> Guard:
+def _guard(literal: SpecialTokens, mark: str, longest: int) -> Guard:
     """Cut and guard one text of the client."""
 
     def guard(text: str) -> str:
@@ -231,7 +231,7 @@ def _walk(value: Any, guard: Guard) -> Any:
     return value
 
 
-def _prepare(message: Message, param: str, template: Template) -> Message:
+def _prepare(message: Message, param: str, template: CompiledTemplate) -> Message:
     """One message in the shape that this template reads."""
     prepared = dict(message)
     reasoning = next((message[key] for key in _REASONING if message.get(key) is not None), None)
@@ -247,7 +247,7 @@ def _prepare(message: Message, param: str, template: Template) -> Message:
     return prepared
 
 
-def _shape(content: Any, template: Template, param: str) -> Any:
+def _shape(content: Any, template: CompiledTemplate, param: str) -> Any:
     """Text parts as one string for templates that take strings, and the other way round."""
     if isinstance(content, list):
         texts = [_text(part, f"{param}[{i}]") for i, part in enumerate(content)]

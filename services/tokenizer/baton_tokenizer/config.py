@@ -18,9 +18,9 @@ class Config(Settings, prefix="tokenizer"):
     """Address announced to Redis; empty means the bound one."""
     chat_template: Path | None = None
     """Jinja file that replaces the checkpoint's chat template."""
-    max_sequences: int = Field(default=16384, ge=1)
+    max_decode_states: int = Field(default=16384, ge=1)
     """Sequences with decode state; the longest unused is dropped and rebuilt from its log."""
-    max_tokens: int = Field(default=1_048_576, ge=1)
+    max_encode_tokens: int = Field(default=1_048_576, ge=1)
     """Longest text that is encoded, in tokens, when a request names no limit of its own."""
-    max_pending: int = Field(default=1024, ge=1)
+    max_queued_requests: int = Field(default=1024, ge=1)
     """Encode requests that may wait; more are refused as overload."""

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from baton.errors import WireError
-from baton.protocol import Decode, DecodeOpen, Text
+from baton.protocol import Decode, DecodedText, DecodeOpen
 from baton.protocol.token_columns import pack, unpack
-from baton_tokenizer.detokenize import Alphabet, Stream
+from baton_tokenizer.detokenize import Alphabet, DetokenizeStream
 from baton_tokenizer.stops import Stops
 
 
-class Spoken(NamedTuple):
+class DecodedPart(NamedTuple):
     """What some tokens added to a sequence."""
 
     text: str
@@ -22,7 +22,7 @@ class Spoken(NamedTuple):
     """Per token, the number of characters that are final after it, from the log's beginning."""
 
 
-class Decoding:
+class DecodeState:
     """One sequence on its way from tokens to text."""
 
     __slots__ = ("_stops", "_stream", "consumed", "given")
@@ -30,7 +30,7 @@ class Decoding:
     def __init__(self, alphabet: Alphabet, open: DecodeOpen) -> None:
         """Start after `open.log`, whose text is not given again."""
         tail = unpack(open.prompt_tail)
-        self._stream = Stream(alphabet, skip_special=open.skip_special, prompt_tail=tail)
+        self._stream = DetokenizeStream(alphabet, skip_special=open.skip_special, prompt_tail=tail)
         self._stops = Stops(open.stops, open.include_stop) if open.stops else None
         self.consumed = 0
         """Tokens of the log."""
@@ -43,7 +43,7 @@ class Decoding:
         """The stop string that ended the sequence."""
         return self._stops.matched if self._stops else None
 
-    def push(self, tokens: Sequence[int], *, last: bool) -> Spoken:
+    def push(self, tokens: Sequence[int], *, last: bool) -> DecodedPart:
         """Decode tokens; when they are the `last`, also give what was kept back."""
         if len(tokens) == 1 and not last and self._stops is None:
             return self._one(tokens[0])
@@ -60,15 +60,15 @@ class Decoding:
         if last and not self.stopped:
             self._finish(texts)
             ends[-1:] = [self.given] * len(ends[-1:])
-        return Spoken("".join(texts), tuple(ends))
+        return DecodedPart("".join(texts), tuple(ends))
 
-    def _one(self, token: int) -> Spoken:
+    def _one(self, token: int) -> DecodedPart:
         """What `push` gives for what nearly every row is: one more token of a sequence without stop
         strings."""
         text = self._stream.push(token)
         self.consumed += 1
         self.given += len(text)
-        return Spoken(text, (self.given,))
+        return DecodedPart(text, (self.given,))
 
     def _give(self, text: str, texts: list[str]) -> None:
         if self._stops is not None:
@@ -108,7 +108,7 @@ def _rows(message: Decode) -> Iterator[_Row]:
         at += count
 
 
-class Sequences:
+class DecodeStates:
     """Decode state by gateway and handle, bounded: the longest unused is forgotten.
 
     A forgotten sequence is no loss: its next row is answered with `unknown`, and the gateway
@@ -118,19 +118,19 @@ class Sequences:
     def __init__(self, alphabet: Alphabet, limit: int) -> None:
         self._alphabet = alphabet
         self._limit = limit
-        self._states: OrderedDict[tuple[bytes, int], Decoding] = OrderedDict()
+        self._states: OrderedDict[tuple[bytes, int], DecodeState] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def decode(self, peer: bytes, message: Decode) -> Text:
+    def decode(self, peer: bytes, message: Decode) -> DecodedText:
         """Open, decode and close as the message says. Raises `WireError` for broken columns."""
         rows = list(_rows(message))
         for opening in message.open:
             self._open(peer, opening)
         handles: list[int] = []
         following: list[int] = []
-        spoken: list[Spoken] = []
+        spoken: list[DecodedPart] = []
         stopped: dict[int, str] = {}
         unknown: list[int] = []
         for row in rows:
@@ -147,7 +147,7 @@ class Sequences:
                 del self._states[peer, row.handle]
         for handle in unpack(message.close, "I"):
             self._states.pop((peer, handle), None)
-        return Text(
+        return DecodedText(
             handles=pack(handles, "I"),
             next=pack(following, "I"),
             texts=tuple(s.text for s in spoken),
@@ -162,12 +162,12 @@ class Sequences:
             del self._states[key]
 
     def _open(self, peer: bytes, opening: DecodeOpen) -> None:
-        self._states[peer, opening.handle] = Decoding(self._alphabet, opening)
+        self._states[peer, opening.handle] = DecodeState(self._alphabet, opening)
         self._states.move_to_end((peer, opening.handle))
         if len(self._states) > self._limit:
             self._states.popitem(last=False)
 
-    def _find(self, peer: bytes, row: _Row) -> Decoding | None:
+    def _find(self, peer: bytes, row: _Row) -> DecodeState | None:
         """The state of a row, or None when it is lost or tokens are missing before the row."""
         key = (peer, row.handle)
         state = self._states.get(key)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from codecs import utf_8_decode
 from collections.abc import Iterable
 
-from baton_tokenizer.vocabulary.vocabulary import Vocab
+from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 
 
 class Alphabet:
     """What each token of a vocabulary writes, prepared for decoding."""
 
-    def __init__(self, vocab: Vocab) -> None:
+    def __init__(self, vocab: TokenizerVocabulary) -> None:
         self.pieces = vocab.pieces
         """Bytes of each token."""
         self.drops_space = vocab.spelling.drops_space
@@ -29,7 +29,7 @@ def _whole(piece: bytes) -> str | None:
         return None
 
 
-class Stream:
+class DetokenizeStream:
     """The text of one token sequence. A pure function of its arguments and the tokens.
 
     Bytes that can still become a character are kept back; bytes that cannot are U+FFFD, as in
@@ -74,5 +74,5 @@ class Stream:
 
 def decode(alphabet: Alphabet, tokens: Iterable[int], *, skip_special: bool) -> str:
     """The whole text of a token sequence."""
-    stream = Stream(alphabet, skip_special=skip_special)
+    stream = DetokenizeStream(alphabet, skip_special=skip_special)
     return "".join(map(stream.push, tokens)) + stream.flush()

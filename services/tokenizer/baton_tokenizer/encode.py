@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from baton.errors import InvalidRequest
 from baton_tokenizer.chat_template import Rendered
-from baton_tokenizer.vocabulary.vocabulary import Vocab
+from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 
 _FIRST_GUESS = 4
 """Characters per token that the first attempt at a long text reckons with."""
@@ -34,7 +34,7 @@ class Ids(NamedTuple):
 class Encoder:
     """Encodes text with one vocabulary."""
 
-    def __init__(self, vocab: Vocab, max_tokens: int) -> None:
+    def __init__(self, vocab: TokenizerVocabulary, max_tokens: int) -> None:
         self._vocab = vocab
         self._max_tokens = max_tokens
 

@@ -17,11 +17,12 @@ from baton.net.handshake import QUIET_SECONDS, Roster, incarnation
 from baton.net.sockets import Received, Server, wait
 from baton.net.topology import TOKENIZE
 from baton.process import gc_tuning, standby
-from baton.process.lifecycle import Life, default_name
+from baton.process.lifecycle import Lifecycle, default_name
 from baton.process.watchdog import pulse
 from baton.protocol import (
     Beat,
     Decode,
+    DecodedText,
     Detokenize,
     Detokenized,
     EncodeChat,
@@ -30,20 +31,19 @@ from baton.protocol import (
     Envelope,
     Hello,
     Message,
-    Pieces,
-    Refused,
-    Text,
+    RequestError,
     Vocabulary,
+    VocabularyBytes,
 )
 from baton.protocol.token_columns import pack, unpack
 from baton.telemetry import span
-from baton_tokenizer.chat_template import Chat
+from baton_tokenizer.chat_template import ChatTemplates
 from baton_tokenizer.config import Config
-from baton_tokenizer.decode_states import Sequences
+from baton_tokenizer.decode_states import DecodeStates
 from baton_tokenizer.detokenize import Alphabet, decode
 from baton_tokenizer.encode import Encoder, Ids
 from baton_tokenizer.vocabulary.load import load
-from baton_tokenizer.vocabulary.vocabulary import Vocab
+from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 
 _IDLE_SECONDS = 0.05
 """How long the loop sleeps when there is nothing to do; gateways are checked that often."""
@@ -57,12 +57,12 @@ Request = EncodeChat | EncodeText | Detokenize | Vocabulary
 log = logger(__name__)
 
 
-class Desk:
+class RequestHandler:
     """Answers the requests that keep no state. Every answer is a function of the request."""
 
-    def __init__(self, vocab: Vocab, max_tokens: int) -> None:
+    def __init__(self, vocab: TokenizerVocabulary, max_tokens: int) -> None:
         self._vocab = vocab
-        self._chat = Chat(vocab.templates, vocab.named, vocab.literal)
+        self._chat = ChatTemplates(vocab.templates, vocab.named, vocab.literal)
         self._encoder = Encoder(vocab, max_tokens)
         self._alphabet = Alphabet(vocab)
 
@@ -72,7 +72,7 @@ class Desk:
         return self._alphabet
 
     def answer(self, request: Request, envelope: Envelope) -> Message:
-        """The answer to a request, `Refused` when it has none."""
+        """The answer to a request, `RequestError` when it has none."""
         try:
             return self._answer(request, envelope)
         except BatonError as error:
@@ -84,7 +84,7 @@ class Desk:
     def _answer(self, request: Request, envelope: Envelope) -> Message:
         match request:
             case Vocabulary():
-                return Pieces(request.id, self._vocab.pieces)
+                return VocabularyBytes(request.id, self._vocab.pieces)
             case Detokenize():
                 return Detokenized(request.id, self._detokenize(request))
             case _:
@@ -119,9 +119,9 @@ class Desk:
         return decode(self._alphabet, tokens, skip_special=request.skip_special)
 
 
-def refusal(request: int, error: BatonError) -> Refused:
+def refusal(request: int, error: BatonError) -> RequestError:
     """An error as the gateway is told it."""
-    return Refused(request, error.code, error.message, error.param, error.status)
+    return RequestError(request, error.code, error.message, error.param, error.status)
 
 
 class Waiting(NamedTuple):
@@ -154,12 +154,12 @@ class Tokenizer:
     answered by a thread, one after the other (the encoder runs outside of Python's lock).
     """
 
-    def __init__(self, desk: Desk, hello: Hello, config: Config, server: Server) -> None:
+    def __init__(self, desk: RequestHandler, hello: Hello, config: Config, server: Server) -> None:
         self._desk = desk
         self._server = server
-        self._max_pending = config.max_pending
+        self._max_pending = config.max_queued_requests
         self._roster = Roster(hello)
-        self._sequences = Sequences(desk.alphabet, config.max_sequences)
+        self._sequences = DecodeStates(desk.alphabet, config.max_decode_states)
         self._short: deque[Waiting] = deque()
         self._long: deque[tuple[Waiting, Future[Message]]] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="encode")
@@ -209,7 +209,7 @@ class Tokenizer:
             case Hello():
                 self._greet(peer, message, now)
 
-    def _decode(self, peer: bytes, message: Decode) -> Text:
+    def _decode(self, peer: bytes, message: Decode) -> DecodedText:
         """Decode; a message that cannot be decoded is answered as if its states were lost."""
         try:
             return self._sequences.decode(peer, message)
@@ -217,7 +217,7 @@ class Tokenizer:
             log.warning("%s", error.message)
         except Exception:
             log.exception("decoding failed")
-        return Text(handles=b"", next=b"", texts=(), unknown=message.handles)
+        return DecodedText(handles=b"", next=b"", texts=(), unknown=message.handles)
 
     def _queue(self, waiting: Waiting) -> None:
         if len(self._short) + len(self._long) >= self._max_pending:
@@ -240,13 +240,13 @@ class Tokenizer:
         self._server.send(peer, self._roster.me)
 
 
-def serve(config: Config, life: Life) -> int:
+def serve(config: Config, life: Lifecycle) -> int:
     """Load the vocabulary and serve until the end. Returns the exit code."""
     vocab = load(resolve(config), config.chat_template)
     me = default_name("tokenizer")
     info = vocab.info(served_name(config))
     hello = Hello("tokenizer", me, incarnation(), __version__, tokenizer=info)
-    desk = Desk(vocab, config.max_tokens)
+    desk = RequestHandler(vocab, config.max_encode_tokens)
     gc_tuning.settle()
     standby.wait()
     address = bind_address(config, TOKENIZE, config.bind)

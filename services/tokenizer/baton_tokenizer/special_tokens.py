@@ -26,7 +26,7 @@ def nonce() -> str:
     return "".join(chr(secrets.choice(_PRIVATE)) for _ in range(4))
 
 
-class Literal:
+class SpecialTokens:
     """The special tokens of a vocabulary, where text mentions them, and how to encode that text."""
 
     def __init__(self, spec: Mapping[str, Any], specials: Collection[str]) -> None:

@@ -10,35 +10,35 @@ import msgspec
 
 from baton import __version__
 from baton.checkpoint.hub import served_name
-from baton.kv.page_hashes import Held
+from baton.kv.page_hashes import PageHashTable
 from baton.logs import logger
 from baton.net.curve import own_keys
 from baton.net.discovery import Directory, directory
 from baton.net.handshake import Greeting, incarnation
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET
-from baton.process.lifecycle import Heart, Life, default_name
+from baton.process.lifecycle import Heartbeat, Lifecycle, default_name
 from baton.protocol import (
-    Assign,
-    Cut,
     Drain,
     Envelope,
     Grant,
     Hello,
-    Kept,
     Message,
+    PageHashes,
     Plan,
     Pull,
     Pulled,
     Revoke,
+    SetRole,
+    TruncatePlan,
     WorkerInfo,
 )
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
 from baton_worker.engine.input_batch import PlanError
-from baton_worker.engine.plan_queue import Plans
-from baton_worker.executor.kv_transfer import LedRelay
-from baton_worker.kv_transfer.manager import Relay
+from baton_worker.engine.plan_queue import PlanQueue
+from baton_worker.executor.kv_transfer import LeaderKVTransfer
+from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.kv_transfer.vllm_config import resolve
 
 _IDLE_SECONDS = 0.05
@@ -61,20 +61,20 @@ class Service:
     Hello. Plans of an older epoch that are still under way are dropped.
     """
 
-    def __init__(self, engine: Engine, config: Config, where: Directory, life: Life) -> None:
+    def __init__(self, engine: Engine, config: Config, where: Directory, life: Lifecycle) -> None:
         self._engine, self._where, self._life = engine, where, life
         self._name = config.name or default_name("worker")
         self._relay = engine.relay(config, self._name)
         self._info = worker_info(engine, served_name(config), config.role, self._relay)
         self._keys = own_keys(config)
         self._client = Client(FLEET, where.first(FLEET), self._name.encode(), self._keys)
-        self._plans = Plans()
+        self._plans = PlanQueue()
         self._pulls: deque[tuple[int, Pull]] = deque()
         """Behind how many plans each of them may begin."""
         self._pulled: deque[Pulled] = deque()
-        self._held = Held()
+        self._held = PageHashTable()
         self._drained = self._forgotten = self._lending = False
-        self._heart: Heart | None = None
+        self._heart: Heartbeat | None = None
         self._greeting = self._new_greeting()
 
     def run(self) -> int:
@@ -121,18 +121,18 @@ class Service:
                 self._forgotten = True
             elif isinstance(message, Plan):
                 self._take(message)
-            elif isinstance(message, Cut):
+            elif isinstance(message, TruncatePlan):
                 self._cut(message)
-            elif isinstance(message, Kept):
+            elif isinstance(message, PageHashes):
                 self._keep(message)
             elif isinstance(message, Grant | Revoke | Pull):
                 self._transfer(message)
-            elif isinstance(message, Assign):
+            elif isinstance(message, SetRole):
                 self._assign(message)
             elif isinstance(message, Drain):
                 self._life.stop()
 
-    def _assign(self, order: Assign) -> None:
+    def _assign(self, order: SetRole) -> None:
         """The scheduler has changed this worker's role: say so at every Hello from now on."""
         log.info("the role is %s now, it was %s", order.role, self._info.role)
         self._info = msgspec.structs.replace(self._info, role=order.role)
@@ -148,15 +148,15 @@ class Service:
             )
         self._plans.add(plan)
 
-    def _cut(self, cut: Cut) -> None:
+    def _cut(self, cut: TruncatePlan) -> None:
         if cut.epoch == self._greeting.hello.incarnation:
             self._plans.cut(cut.step)
 
-    def _keep(self, kept: Kept) -> None:
+    def _keep(self, kept: PageHashes) -> None:
         if kept.epoch != self._greeting.hello.incarnation:
             return
         try:
-            self._held.take(kept)
+            self._held.update(kept)
         except ValueError as error:
             log.warning("the names of the pages are forgotten: %s", error)
 
@@ -189,7 +189,9 @@ class Service:
         """The scheduler has answered this epoch's Hello: from now on, beats tell how it fares."""
         log.info("joined the scheduler as %s", self._name)
         self._stop_heart()
-        self._heart = Heart(FLEET, self._where, self._greeting.hello, self._progress, self._keys)
+        self._heart = Heartbeat(
+            FLEET, self._where, self._greeting.hello, self._progress, self._keys
+        )
         self._heart.start()
 
     def _left(self) -> None:
@@ -225,7 +227,7 @@ class Service:
 
     def _new_greeting(self) -> Greeting:
         who = ("worker", self._name, incarnation(), __version__)
-        return Greeting(Hello(*who, worker=self._info, held=self._held.names()))
+        return Greeting(Hello(*who, worker=self._info, held=self._held.held()))
 
     def _stop_heart(self) -> None:
         if self._heart is not None:
@@ -233,16 +235,18 @@ class Service:
             self._heart = None
 
 
-def worker_info(engine: Engine, model: str, role: str, relay: Relay | LedRelay) -> WorkerInfo:
+def worker_info(
+    engine: Engine, model: str, role: str, relay: KVTransferManager | LeaderKVTransfer
+) -> WorkerInfo:
     """What this worker tells about itself in its Hello."""
     resolved = engine.resolved
     return WorkerInfo(
         model=model,
         num_pages=resolved.num_pages,
         page_size=resolved.page_size,
-        max_rows=resolved.max_rows,
-        max_batch_tokens=resolved.max_batch_tokens,
-        max_length=resolved.max_length,
+        max_num_seqs=resolved.max_num_seqs,
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        max_model_len=resolved.max_model_len,
         vocab_size=resolved.vocab_size,
         device=resolved.placement.device.type,
         dtype=resolved.dtype_name,
@@ -253,13 +257,13 @@ def worker_info(engine: Engine, model: str, role: str, relay: Relay | LedRelay) 
         host_pages=resolved.host_pages,
         windows=resolved.groups.windows,
         role=role,
-        pages_address=relay.address,
+        kv_address=relay.address,
         kv_layout=relay.layout,
-        team=engine.team,
+        expert_group=engine.team,
     )
 
 
-def serve(config: Config, life: Life) -> int:
+def serve(config: Config, life: Lifecycle) -> int:
     """Build the engine, then serve with it."""
     config = resolve(config)
     engine = Engine.build(config)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from baton.protocol import Kept, PageNames
+from baton.protocol import HeldPages, PageHashes
 from baton.protocol.token_columns import pack, unpack
 
 _HASH = 16
@@ -20,21 +20,21 @@ MOST_HELD = 2**15
 """So many names fit into a Hello, which is sent again and again until it is answered."""
 
 
-def join(names: Mapping[int, bytes]) -> PageNames:
+def join_hashes(names: Mapping[int, bytes]) -> HeldPages:
     """Columns of pages and their names."""
-    return PageNames(pack(names, "I"), b"".join(n.ljust(_BYTES, b"\0") for n in names.values()))
+    return HeldPages(pack(names, "I"), b"".join(n.ljust(_BYTES, b"\0") for n in names.values()))
 
 
-def split(held: PageNames) -> dict[int, bytes]:
+def split_hashes(held: HeldPages) -> dict[int, bytes]:
     """Undo `join`.
 
     Raises `ValueError` when the columns contradict each other, or two pages have one name.
     """
     pages = unpack(held.pages, "I").tolist()
-    if len(held.names) != _BYTES * len(pages):
+    if len(held.hashes) != _BYTES * len(pages):
         raise ValueError("there is not one name for each page")
-    ends = range(_BYTES, len(held.names) + 1, _BYTES)
-    names = {p: _name(held.names[end - _BYTES : end]) for p, end in zip(pages, ends, strict=True)}
+    ends = range(_BYTES, len(held.hashes) + 1, _BYTES)
+    names = {p: _name(held.hashes[end - _BYTES : end]) for p, end in zip(pages, ends, strict=True)}
     if not len(pages) == len(names) == len(set(names.values())):
         raise ValueError("a page is named twice, or a name given twice")
     return names
@@ -44,26 +44,26 @@ def _name(padded: bytes) -> bytes:
     return padded if padded[_HASH] else padded[:_HASH]
 
 
-class Held:
+class PageHashTable:
     """The pages of a worker that its scheduler has named. They outlive the scheduler."""
 
     def __init__(self) -> None:
         self._names: dict[int, bytes] = {}
 
-    def take(self, kept: Kept) -> None:
+    def update(self, kept: PageHashes) -> None:
         """What the scheduler has named, and what it has forgotten since.
 
         Raises `ValueError` when the message contradicts itself; then nothing is held.
         """
         names, self._names = self._names, {}
-        for page in unpack(kept.forgotten, "I"):
+        for page in unpack(kept.evicted, "I"):
             names.pop(page, None)
-        for page, name in split(kept.named).items():
+        for page, name in split_hashes(kept.added).items():
             names.pop(page, None)  # The latest is last.
             names[page] = name
         self._names = names
 
-    def names(self) -> PageNames | None:
+    def held(self) -> HeldPages | None:
         """The latest of them, the longest known first; None when there are none."""
         late = islice(self._names.items(), max(0, len(self._names) - MOST_HELD), None)
-        return join(dict(late)) if self._names else None
+        return join_hashes(dict(late)) if self._names else None

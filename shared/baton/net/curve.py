@@ -25,7 +25,7 @@ _KEY_BYTES = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class CurveKeys:
     """The keys that one service works with."""
 
     folder: Path
@@ -34,7 +34,7 @@ class Keys:
     secret: bytes
 
     @classmethod
-    def load(cls, folder: Path, service: str) -> Keys:
+    def load(cls, folder: Path, service: str) -> CurveKeys:
         """Read the pair of `service`.
 
         Raises:
@@ -85,11 +85,11 @@ def _authenticator() -> ThreadAuthenticator:
     return authenticator
 
 
-def own_keys(settings: Settings) -> Keys | None:
+def own_keys(settings: Settings) -> CurveKeys | None:
     """The keys of the service whose settings these are; None when links are not encrypted."""
-    if settings.keys_dir is None:
+    if settings.curve_keys_dir is None:
         return None
-    return Keys.load(settings.keys_dir, settings.prefix)
+    return CurveKeys.load(settings.curve_keys_dir, settings.prefix)
 
 
 def _read(path: Path) -> tuple[bytes, bytes | None]:

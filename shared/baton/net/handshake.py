@@ -20,7 +20,7 @@ from msgspec import structs
 
 from baton import __version__
 from baton.errors import WireError
-from baton.protocol import PROTOCOL, Beat, Hello, Message, Who
+from baton.protocol import PROTOCOL, Beat, Hello, HelloRequest, Message
 
 BEAT_SECONDS = 0.1
 """Interval of heartbeats."""
@@ -79,7 +79,7 @@ class Greeting:
     def heard(self, message: Message, now: float) -> bool:
         """Take note of any message from the server. True when a new incarnation has answered."""
         self._heard = now
-        if isinstance(message, Who):
+        if isinstance(message, HelloRequest):
             self._forgotten(message, now)
             return False
         if not isinstance(message, Hello):
@@ -90,7 +90,7 @@ class Greeting:
         self._greeted = now if fresh else self._greeted
         return fresh
 
-    def _forgotten(self, who: Who, now: float) -> None:
+    def _forgotten(self, who: HelloRequest, now: float) -> None:
         # A beat that crossed our Hello on its way is answered with Who, too: that is no news.
         crossed = self.server is not None and self.server.incarnation == who.incarnation
         if crossed and now - self._greeted < LOST_SECONDS / 2:
@@ -169,7 +169,7 @@ class Roster:
         """Answer a heartbeat: Beat for a known peer, Who for a stranger."""
         peer = self.peers.get(beat.name)
         if peer is None or peer.hello.incarnation != beat.incarnation:
-            return Who(self.me.incarnation)
+            return HelloRequest(self.me.incarnation)
         peer.beat(beat, now)
         return Beat(self.me.name, self.me.incarnation)
 

@@ -18,7 +18,7 @@ import zmq
 from baton.errors import SettingsError, WireError
 from baton.logs import logger
 from baton.net.codec import MAX_FRAME, decode, encode
-from baton.net.curve import Keys
+from baton.net.curve import CurveKeys
 from baton.net.topology import Link
 from baton.protocol import Envelope, Message
 
@@ -64,8 +64,8 @@ def check_bind(address: str, *, protected: bool) -> None:
     else:
         raise SettingsError(
             f"Binding {address} exposes the control plane. Use ipc:// or tcp://127.0.0.1, make "
-            "keys with `baton keys` and set BATON_KEYS_DIR, or set BATON_TRUSTED_NETWORK=true when "
-            "only Baton's own containers can reach that network."
+            "keys with `baton keys` and set BATON_CURVE_KEYS_DIR, or set "
+            "BATON_TRUSTED_NETWORK=true when only Baton's own containers can reach that network."
         )
 
 
@@ -108,7 +108,12 @@ class Server(_Endpoint):
     """The bound side of a link: many peers, told apart by identity."""
 
     def __init__(
-        self, link: Link, address: str, *, trusted_network: bool = False, keys: Keys | None = None
+        self,
+        link: Link,
+        address: str,
+        *,
+        trusted_network: bool = False,
+        keys: CurveKeys | None = None,
     ) -> None:
         check_bind(address, protected=trusted_network or keys is not None)
         super().__init__(zmq.ROUTER, link, link.requests)
@@ -144,7 +149,9 @@ class Server(_Endpoint):
 class Client(_Endpoint):
     """The connecting side of a link: one peer, which may come and go."""
 
-    def __init__(self, link: Link, address: str, identity: bytes, keys: Keys | None = None) -> None:
+    def __init__(
+        self, link: Link, address: str, identity: bytes, keys: CurveKeys | None = None
+    ) -> None:
         super().__init__(zmq.DEALER, link, link.replies)
         if keys is not None:
             keys.connect(self.socket, link)
@@ -210,7 +217,9 @@ class AsyncClient(Client):
     `zmq.asyncio` does the same for any number of tasks, at several times the cost per message.
     """
 
-    def __init__(self, link: Link, address: str, identity: bytes, keys: Keys | None = None) -> None:
+    def __init__(
+        self, link: Link, address: str, identity: bytes, keys: CurveKeys | None = None
+    ) -> None:
         super().__init__(link, address, identity, keys)
         self._descriptor = int(self.socket.getsockopt(zmq.FD))
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -6,17 +6,16 @@ from dataclasses import dataclass
 
 from baton.protocol import (
     Abort,
-    Arranged,
-    Assign,
     Beat,
     Block,
     CacheReset,
     Close,
-    Cut,
     Decode,
+    DecodedText,
     Detokenize,
     Detokenized,
     Drain,
+    DrainWorker,
     EncodeChat,
     Encoded,
     EncodeText,
@@ -24,29 +23,30 @@ from baton.protocol import (
     Fetch,
     Grant,
     Hello,
-    Kept,
+    HelloRequest,
     Message,
     Missing,
     Open,
     Opened,
-    Pieces,
+    PageHashes,
     Plan,
     Prepare,
     Prepared,
     Pull,
     Pulled,
-    Refused,
+    RequestError,
     ResetCache,
     Resize,
+    ResizeDone,
     Result,
-    Retire,
     Revoke,
+    SetRole,
     Stats,
     Submit,
-    Text,
     Tokens,
+    TruncatePlan,
     Vocabulary,
-    Who,
+    VocabularyBytes,
 )
 
 _LIFE: tuple[type[Message], ...] = (Hello, Beat)
@@ -72,28 +72,48 @@ TOKENIZE = Link(
     server="tokenizer",
     client="gateway",
     requests=(*_LIFE, EncodeChat, EncodeText, Decode, Detokenize, Vocabulary),
-    replies=(*_LIFE, Who, Encoded, Text, Detokenized, Pieces, Refused),
+    replies=(
+        *_LIFE,
+        HelloRequest,
+        Encoded,
+        DecodedText,
+        Detokenized,
+        VocabularyBytes,
+        RequestError,
+    ),
 )
 MEDIA = Link(
     "media",
     server="mm-preprocess",
     client="gateway",
     requests=(*_LIFE, Prepare),
-    replies=(*_LIFE, Who, Prepared, Refused),
+    replies=(*_LIFE, HelloRequest, Prepared, RequestError),
 )
 FRONTEND = Link(
     "frontend",
     server="scheduler",
     client="gateway",
     requests=(*_LIFE, Submit, Abort, ResetCache),
-    replies=(*_LIFE, Who, Tokens, Failed, Stats, CacheReset),
+    replies=(*_LIFE, HelloRequest, Tokens, Failed, Stats, CacheReset),
 )
 FLEET = Link(
     "fleet",
     server="scheduler",
     client="worker",
-    requests=(*_LIFE, Result, Pulled, Drain, Retire, Assign),
-    replies=(*_LIFE, Who, Plan, Cut, Kept, Grant, Revoke, Pull, Drain, Assign, Stats),
+    requests=(*_LIFE, Result, Pulled, Drain, DrainWorker, SetRole),
+    replies=(
+        *_LIFE,
+        HelloRequest,
+        Plan,
+        TruncatePlan,
+        PageHashes,
+        Grant,
+        Revoke,
+        Pull,
+        Drain,
+        SetRole,
+        Stats,
+    ),
 )
 
 PAGES = Link(
@@ -108,8 +128,8 @@ CONTROL = Link(
     "control",
     server="supervisor",
     client="operator",
-    requests=(Resize, Assign),
-    replies=(Arranged,),
+    requests=(Resize, SetRole),
+    replies=(ResizeDone,),
 )
 """Of one host only, through its run directory: `baton serve` and whoever started it."""
 
@@ -121,7 +141,7 @@ def mermaid() -> str:
     lines = ["flowchart LR", '    client(["OpenAI client"]) -- "HTTP, SSE" --> gateway']
     for link in LINKS:
         sent = ", ".join(m.__name__ for m in link.requests if m not in _LIFE)
-        back = ", ".join(m.__name__ for m in link.replies if m not in (*_LIFE, Who))
+        back = ", ".join(m.__name__ for m in link.replies if m not in (*_LIFE, HelloRequest))
         lines.append(f'    {link.client} -- "{sent}" --> {link.server}')
         lines.append(f'    {link.server} -. "{back}" .-> {link.client}')
     return "\n".join(lines) + "\n"

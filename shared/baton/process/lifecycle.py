@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from baton.errors import BatonError, SettingsError
 from baton.logs import logger, setup
-from baton.net.curve import Keys
+from baton.net.curve import CurveKeys
 from baton.net.discovery import Directory
 from baton.net.handshake import BEAT_SECONDS
 from baton.net.sockets import Client
 from baton.net.topology import Link
-from baton.protocol import Beat, Hello, Who
+from baton.protocol import Beat, Hello, HelloRequest
 from baton.settings import Settings
 from baton.telemetry import configure
 
@@ -34,7 +34,7 @@ log = logger(__name__)
 C = TypeVar("C", bound=Settings)
 
 
-class Life:
+class Lifecycle:
     """Whether this process should go on. The first SIGTERM or SIGINT drains, the second ends it."""
 
     def __init__(self, drain_seconds: float) -> None:
@@ -73,13 +73,13 @@ def default_name(service: str) -> str:
     return f"{service}-{socket.gethostname()}-{os.getpid()}"
 
 
-def main(service: str, config: type[C], serve: Callable[[C, Life], int]) -> None:
+def main(service: str, config: type[C], serve: Callable[[C, Lifecycle], int]) -> None:
     """Run a service: read settings, set up logs and signals, serve, exit with a telling code."""
     try:
         settings = config.load(sys.argv[1:])
         setup(service, settings.log_level)
         configure(service, settings.otlp_endpoint)
-        life = Life(settings.drain_seconds)
+        life = Lifecycle(settings.shutdown_timeout)
         life.watch()
         code = serve(settings, life)
     except SettingsError as error:
@@ -94,7 +94,7 @@ def main(service: str, config: type[C], serve: Callable[[C, Life], int]) -> None
     sys.exit(code)
 
 
-class Heart(threading.Thread):
+class Heartbeat(threading.Thread):
     """Heartbeats of a process whose main thread computes for longer than a beat.
 
     Uses a connection of its own: ZeroMQ sockets belong to one thread. The main thread says
@@ -107,7 +107,7 @@ class Heart(threading.Thread):
         directory: Directory,
         hello: Hello,
         progress: Callable[[], tuple[int, bool]],
-        keys: Keys | None = None,
+        keys: CurveKeys | None = None,
     ) -> None:
         super().__init__(name="heart", daemon=True)
         self.stranger = threading.Event()
@@ -124,7 +124,7 @@ class Heart(threading.Thread):
                 client.follow(self._directory.first(self._link))
                 progress, busy = self._progress()
                 client.send(Beat(self._hello.name, self._hello.incarnation, progress, busy))
-                if any(isinstance(r.message, Who) for r in client.drain()):
+                if any(isinstance(r.message, HelloRequest) for r in client.drain()):
                     self.stranger.set()
 
     def stop(self) -> None:

@@ -19,7 +19,7 @@ BEAT_SECONDS = 0.25
 """Interval of the signs. Loops must turn as often when they have nothing to do."""
 
 
-class Pulse:
+class Watchdog:
     """Signs on one socket, or on none."""
 
     def __init__(self) -> None:
@@ -40,5 +40,5 @@ class Pulse:
                 self._line.send(b".", socket.MSG_DONTWAIT)
 
 
-pulse = Pulse()
+pulse = Watchdog()
 """That of this process."""

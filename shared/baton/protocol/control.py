@@ -21,11 +21,11 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     num_pages: int
     page_size: int
     """Tokens per page."""
-    max_rows: int
+    max_num_seqs: int
     """Most sequences it holds at once; slots are 0 .. max_rows - 1."""
-    max_batch_tokens: int
+    max_num_batched_tokens: int
     """Most new tokens in one step."""
-    max_length: int
+    max_model_len: int
     """Longest sequence, prompt and output together."""
     vocab_size: int
     role: str = "both"
@@ -36,7 +36,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     eos_ids: tuple[int, ...] = ()
     pooling: PoolingInfo | None = None
     """What it gives in place of text; None when it only generates."""
-    pages_address: str = ""
+    kv_address: str = ""
     """Where other workers can read its pages; empty when they cannot."""
     kv_layout: str = ""
     """What its pages hold of a token, layer by layer: only equal ones pass keys on."""
@@ -48,7 +48,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     windows: tuple[int, ...] = ()
     """The same for each group of layers with block tables of its own; see `baton.kv.page_groups`.
     Empty is one group, which sees `window`."""
-    team: str = ""
+    expert_group: str = ""
     """Workers that say the same end together: they share the experts of one model."""
 
 
@@ -73,12 +73,12 @@ class MediaInfo(msgspec.Struct, frozen=True, array_like=True):
     """Some of "image", "video", "audio"; empty for a text-only model."""
 
 
-class PageNames(msgspec.Struct, frozen=True, array_like=True):
+class HeldPages(msgspec.Struct, frozen=True, array_like=True):
     """Pages of a worker and the names of what they hold; see `baton.kv.page_hashes`."""
 
     pages: bytes = b""
     """uint32"""
-    names: bytes = b""
+    hashes: bytes = b""
     """17 bytes for each page"""
 
 
@@ -94,8 +94,9 @@ class Hello(Message, tag="hello", frozen=True):
     worker: WorkerInfo | None = None
     tokenizer: TokenizerInfo | None = None
     media: MediaInfo | None = None
-    held: PageNames | None = None
-    """What a worker's pages still hold of earlier sequences, by the names that were `Kept`."""
+    held: HeldPages | None = None
+    """What a worker's pages still hold of earlier sequences, by the names that were
+    `PageHashes`."""
 
 
 class Beat(Message, tag="beat", frozen=True):
@@ -109,7 +110,7 @@ class Beat(Message, tag="beat", frozen=True):
     """Work is waiting or running. Busy without progress is a hang."""
 
 
-class Who(Message, tag="who", frozen=True):
+class HelloRequest(Message, tag="hello_request", frozen=True):
     """A server has a message from a peer that it does not know: say Hello (again)."""
 
     incarnation: int
@@ -121,13 +122,13 @@ class Drain(Message, tag="drain", frozen=True):
     seconds: float = 30.0
 
 
-class Retire(Message, tag="retire", frozen=True):
+class DrainWorker(Message, tag="drain_worker", frozen=True):
     """Let a worker drain: what it runs goes on elsewhere. operator -> scheduler"""
 
     name: str
 
 
-class Assign(Message, tag="assign", frozen=True):
+class SetRole(Message, tag="set_role", frozen=True):
     """From now on a worker runs these legs; what does not fit them any more goes on elsewhere.
     operator -> scheduler -> worker, which says so when it joins again. operator -> supervisor: so
     it does after a restart."""
@@ -142,7 +143,7 @@ class Resize(Message, tag="resize", frozen=True):
     counts: dict[str, int]
 
 
-class Arranged(Message, tag="arranged", frozen=True):
+class ResizeDone(Message, tag="resize_done", frozen=True):
     """The workers that a supervisor looks after, once it has done as it was told. supervisor ->
     operator"""
 
@@ -216,7 +217,7 @@ class Stats(Message, tag="stats", frozen=True):
     incarnation: int
     model: str
     """Empty until a worker has joined."""
-    max_length: int
+    max_model_len: int
     vocab_size: int
     waiting: int
     waiting_tokens: int
@@ -229,7 +230,7 @@ class Stats(Message, tag="stats", frozen=True):
     uptime: float
     eos_ids: tuple[int, ...] = ()
     workers: tuple[WorkerStats, ...] = ()
-    lost_workers: int = 0
+    worker_losses: int = 0
     dropped_frames: int = 0
     stale_results: int = 0
     prompt_tokens: int = 0
@@ -242,7 +243,7 @@ class Stats(Message, tag="stats", frozen=True):
     handoffs: int = 0
     """Running sequences that changed their worker, with their keys."""
     failed_transfers: int = 0
-    moved_tokens: int = 0
+    transferred_tokens: int = 0
     """Tokens whose keys were pulled from another worker."""
     roles: tuple[RoleStats, ...] = ()
     transfers: tuple[TransferStats, ...] = ()

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from baton.protocol.base import Message
-from baton.protocol.control import PageNames
+from baton.protocol.control import HeldPages
 from baton.protocol.media import Blob
 from baton.protocol.pooling import Pooled, Pooling
 from baton.protocol.sampling import Sampling
@@ -62,16 +62,16 @@ off      there is no prefix cache
 """
 
 
-class Note(msgspec.Struct, frozen=True, array_like=True):
+class QueueEstimate(msgspec.Struct, frozen=True, array_like=True):
     """What is told of a sequence once, with its first tokens."""
 
     position: int
     """How many sequences were to run before it when it arrived."""
-    estimate_ms: int
+    ttft_ms: int
     """Milliseconds to its first token, as estimated then; -1 when nothing was measured yet."""
-    reason: MissReason = ""
+    miss_reason: MissReason = ""
     """Why no more of the prompt was cached, if the gateway has asked."""
-    token: int = 0
+    miss_position: int = 0
     """Number of the first prompt token that was not cached, if it has asked."""
 
 
@@ -92,7 +92,7 @@ class Submit(Message, tag="submit", frozen=True):
     """Who pays: fairness is between tenants."""
     salt: bytes = b""
     """Root of the prefix cache's hash chain: only sequences of equal salt share pages."""
-    report: bool = False
+    explain: bool = False
     """Tell why no more of the prompt was found in the prefix cache."""
     pooling: Pooling | None = None
     """Not tokens but a vector is wanted: `sampling.max_tokens` is 0 and `log` is empty then."""
@@ -107,7 +107,7 @@ class Abort(Message, tag="abort", frozen=True):
     """uint32"""
 
 
-class Times(msgspec.Struct, frozen=True, array_like=True):
+class PhaseTimes(msgspec.Struct, frozen=True, array_like=True):
     """Where the time of one sequence went, from its arrival at the scheduler to its end there.
 
     In seconds of the scheduler's clock; the first six add up to the sequence's life.
@@ -120,14 +120,14 @@ class Times(msgspec.Struct, frozen=True, array_like=True):
     decode: float = 0.0
     preempted: float = 0.0
     """From each time that it made room for another one to its next token."""
-    lost: float = 0.0
+    worker_loss: float = 0.0
     """From each loss of its worker to its next token."""
-    moved: float = 0.0
+    handover: float = 0.0
     """From each change of its worker to its next token: keys go over while it still runs."""
     preemptions: int = 0
     losses: int = 0
     handovers: int = 0
-    others: float = 0.0
+    batch_neighbours: float = 0.0
     """Mean number of other rows in the steps that its workers ran meanwhile."""
     worker: str = ""
     """The last one that it ran on; empty when none has had it."""
@@ -153,9 +153,9 @@ class Tokens(Message, tag="tokens", frozen=True):
     """handle -> prompt tokens that came from the prefix cache; once, with the first tokens"""
     pooled: Pooled | None = None
     """Vectors of sequences that end with this message."""
-    notes: dict[int, Note] = msgspec.field(default_factory=dict)
+    estimates: dict[int, QueueEstimate] = msgspec.field(default_factory=dict)
     """handle -> what is told once, with the first tokens"""
-    times: dict[int, Times] = msgspec.field(default_factory=dict)
+    phase_times: dict[int, PhaseTimes] = msgspec.field(default_factory=dict)
     """handle -> where its time went, of sequences that have ended here, or were aborted"""
 
 
@@ -181,7 +181,7 @@ class Failed(Message, tag="failed", frozen=True):
     message: str
     status: int = 500
     retry_after: int = 0
-    times: Times | None = None
+    phase_times: PhaseTimes | None = None
     """Where its time went."""
 
 
@@ -196,7 +196,7 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     sampling: Sampling
     request: str = ""
     trace: str = ""
-    computed: int = 0
+    num_computed: int = 0
     """How many of `tokens` have their keys in the given pages already: a prefix cache hit."""
     pooling: Pooling | None = None
     media: tuple[Blob, ...] = ()
@@ -216,17 +216,17 @@ class Plan(Message, tag="plan", frozen=True):
     step: int
     rows: bytes
     """uint32 slots that run in this step"""
-    starts: bytes
+    num_computed: bytes
     """uint32 per row: tokens of the sequence whose keys are already in pages. A guess for a decode
     row that follows a grammar: it goes on where it is"""
-    counts: bytes
+    num_scheduled: bytes
     """uint32 per row: new tokens to run: 1 for decode, a chunk for prefill. A row that samples may
     add what its grammar forces, as far as its pages go"""
     samples: bytes
     """uint8 per row: 1 when a token is sampled after the last of them"""
     release: bytes = b""
     """uint32 slots that leave the batch before anything else"""
-    enter: tuple[NewSequence, ...] = ()
+    new_sequences: tuple[NewSequence, ...] = ()
     page_rows: bytes = b""
     """uint32 slots that get more pages"""
     page_counts: bytes = b""
@@ -241,10 +241,10 @@ class Plan(Message, tag="plan", frozen=True):
     """uint32 pairs (page, host page): content that goes to host memory before all that follows"""
     swap_in: bytes = b""
     """uint32 pairs (host page, page): content that comes back, after that and before copies"""
-    steps: int = 1
+    num_steps: int = 1
     """It is also the plan of the steps that follow, so many together: in each of them the rows
     that still have turns run one position further. Every step has a Result of its own."""
-    turns: bytes = b""
+    steps_per_row: bytes = b""
     """uint32 per row, 1 .. steps: in how many of the steps it runs; empty means in one. A row with
     more than one decodes: its count is 1 and it samples."""
     drop_rows: bytes = b""
@@ -259,7 +259,7 @@ class Plan(Message, tag="plan", frozen=True):
     """uint8 per drop row, alike"""
 
 
-class Cut(Message, tag="cut", frozen=True):
+class TruncatePlan(Message, tag="truncate_plan", frozen=True):
     """End a plan early: scheduler -> worker. The next of its steps that begins is its last; the
     first one runs in any case. The next Result carries `until`, unless the plan is over."""
 
@@ -268,13 +268,13 @@ class Cut(Message, tag="cut", frozen=True):
     """First step of the plan."""
 
 
-class Kept(Message, tag="kept", frozen=True):
+class PageHashes(Message, tag="page_hashes", frozen=True):
     """What pages hold for later sequences: scheduler -> worker, which says it again with its next
     Hello. Comes before every plan or pull that writes to a page which is forgotten in it."""
 
     epoch: int
-    named: PageNames
-    forgotten: bytes = b""
+    added: HeldPages
+    evicted: bytes = b""
     """uint32 pages that have lost the name of which the worker was told"""
 
 
@@ -305,7 +305,7 @@ class Result(Message, tag="result", frozen=True):
     """Wall time of the step on the worker."""
     swap_us: int = 0
     """Of it, the time that swaps took."""
-    until: int = 0
+    truncated_at: int = 0
     """The plan that was last sent has been cut: this is the number of its last step. 0 says
     nothing."""
     gap_us: int = 0

@@ -102,7 +102,7 @@ class Decode(Message, tag="decode", frozen=True):
     """uint32 handles to drop without a last row"""
 
 
-class Text(Message, tag="text", frozen=True):
+class DecodedText(Message, tag="decoded_text", frozen=True):
     """Text of one Decode, row by row. tokenizer -> gateway."""
 
     handles: bytes
@@ -125,14 +125,14 @@ class Vocabulary(Message, tag="vocabulary", frozen=True):
     id: int
 
 
-class Pieces(Message, tag="pieces", frozen=True):
+class VocabularyBytes(Message, tag="vocabulary_bytes", frozen=True):
     """Answer to Vocabulary: entry i is token i as raw bytes."""
 
     id: int
     pieces: tuple[bytes, ...]
 
 
-class Refused(Message, tag="refused", frozen=True):
+class RequestError(Message, tag="request_error", frozen=True):
     """The request with this id cannot be served: a `BatonError` on the wire."""
 
     id: int

@@ -25,7 +25,7 @@ class PoolingInfo(msgspec.Struct, frozen=True, array_like=True):
     width: int
     """Numbers in a vector, or per label, or per step."""
     reach: Reach
-    max_length: int
+    max_model_len: int
     """Longest input in tokens."""
     labels: tuple[str, ...] = ()
     matryoshka: bool = False

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from baton.errors import InvalidRequest, SettingsError
 from baton.protocol import Submit
 from baton_gateway import page
-from baton_gateway.access.api_keys import Key, Keys, Limits
+from baton_gateway.access.api_keys import ApiKey, ApiKeys, KeyLimits
 from baton_gateway.api import ROUTERS
 from baton_gateway.config import Config
 from tests.fakes.gateway_app import (
@@ -30,7 +30,7 @@ PAGES = {"/", "/static/{name}"}
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[Site]:
-    with site(api_keys=f"other, {KEY}") as here:
+    with site(api_key=f"other, {KEY}") as here:
         yield here
 
 
@@ -140,24 +140,24 @@ models = ["other"]
 """
 
 
-def _with(path: Path, **settings: object) -> Keys:
-    return Keys(Config(api_keys_file=path, **settings))  # type: ignore[arg-type]
+def _with(path: Path, **settings: object) -> ApiKeys:
+    return ApiKeys(Config(api_key_file=path, **settings))  # type: ignore[arg-type]
 
 
-def _found(keys: Keys, key: str) -> Key:
+def _found(keys: ApiKeys, key: str) -> ApiKey:
     return keys.check("/v1/models", Headers({"authorization": f"Bearer {key}"}))
 
 
 def test_keys_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     path.write_text(FILE)
-    keys = _with(path, api_keys="first-of-all", requests_per_minute=9, tokens_per_minute=70)
+    keys = _with(path, api_key="first-of-all", requests_per_minute=9, tokens_per_minute=70)
     alice, bob = _found(keys, KEY), _found(keys, "sk-bob-0123456789")
-    assert alice == Key("alice", "team", (), Limits(5, 70))
-    assert bob == Key("bob", "bob", ("other",), Limits(9, 70))
+    assert alice == ApiKey("alice", "team", (), KeyLimits(5, 70))
+    assert bob == ApiKey("bob", "bob", ("other",), KeyLimits(9, 70))
     assert bob.permits("other") and not bob.permits("tiny") and alice.permits("tiny")
     assert _found(keys, "first-of-all").name == "key-1"
-    assert keys.check("/livez", Headers()) == Key()
+    assert keys.check("/livez", Headers()) == ApiKey()
 
 
 def test_a_revoked_key_is_refused_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,5 +211,5 @@ def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path, text: str) -
 def test_a_file_without_keys_lets_nobody_in(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     path.write_text("")
-    with site(api_keys_file=path) as here:
+    with site(api_key_file=path) as here:
         assert here.chat().status_code == 401

@@ -11,23 +11,25 @@ import pytest
 from redis.asyncio import ConnectionPool
 
 from baton.errors import RateLimited
-from baton_gateway.access.api_keys import Key, Limits
+from baton_gateway.access.api_keys import ApiKey, KeyLimits
 from baton_gateway.access.rate_limits import (
-    Budget,
-    Limiter,
-    QuotaSpent,
-    TokensLimited,
+    QuotaExceeded,
+    RateLimiter,
+    RequestQuota,
+    TokenRateExceeded,
     duration,
 )
 
 
-def _key(name: str = "a", **limits: int) -> Key:
-    return Key(name, name, (), Limits(**limits))
+def _key(name: str = "a", **limits: int) -> ApiKey:
+    return ApiKey(name, name, (), KeyLimits(**limits))
 
 
-def run(check: Callable[[Limiter], Awaitable[None]], pool: ConnectionPool | None = None) -> None:
+def run(
+    check: Callable[[RateLimiter], Awaitable[None]], pool: ConnectionPool | None = None
+) -> None:
     async def main() -> None:
-        limiter = Limiter(pool)
+        limiter = RateLimiter(pool)
         await check(limiter)
         await limiter.close()
 
@@ -42,8 +44,8 @@ def pool(request: pytest.FixtureRequest) -> Any:
 
 
 def test_requests_per_minute(pool: Any) -> None:
-    async def check(limiter: Limiter) -> None:
-        budgets = [limiter.budget(_key(requests_per_minute=3)) for _ in range(4)]
+    async def check(limiter: RateLimiter) -> None:
+        budgets = [limiter.quota(_key(requests_per_minute=3)) for _ in range(4)]
         for budget in budgets[:3]:
             await budget.request()
         with pytest.raises(RateLimited) as caught:
@@ -56,8 +58,8 @@ def test_requests_per_minute(pool: Any) -> None:
         assert told == ["2", "1", "0", "0"]
         assert {b.headers["x-ratelimit-limit-requests"] for b in budgets} == {"3"}
         assert budgets[0].headers["x-ratelimit-reset-requests"] in {"1m0s", "60s", "59s"}
-        await limiter.budget(_key("b", requests_per_minute=3)).request()
-        await limiter.budget(_key("a")).request()
+        await limiter.quota(_key("b", requests_per_minute=3)).request()
+        await limiter.quota(_key("a")).request()
 
     run(check, pool)
 
@@ -65,17 +67,17 @@ def test_requests_per_minute(pool: Any) -> None:
 def test_tokens_per_minute_of_prompts_and_answers(pool: Any) -> None:
     """An answer is counted when its length is known, even beyond the limit."""
 
-    async def check(limiter: Limiter) -> None:
+    async def check(limiter: RateLimiter) -> None:
         key = _key(requests_per_minute=100, tokens_per_minute=100)
-        first, second, third = (limiter.budget(key) for _ in range(3))
+        first, second, third = (limiter.quota(key) for _ in range(3))
         await first.request()
-        await first.spend(30)
-        await first.settle(30)
-        await second.spend(40)
+        await first.charge_prompt(30)
+        await first.charge_completion(30)
+        await second.charge_prompt(40)
         assert second.headers["x-ratelimit-remaining-tokens"] == "0"
-        await second.settle(500)
-        with pytest.raises(TokensLimited) as caught:
-            await third.spend(1)
+        await second.charge_completion(500)
+        with pytest.raises(TokenRateExceeded) as caught:
+            await third.charge_prompt(1)
         error = caught.value
         assert (error.status, error.type, error.code) == (429, "tokens", "rate_limit_exceeded")
         assert error.retry_after and "tokens per min (TPM)" in error.message
@@ -84,23 +86,23 @@ def test_tokens_per_minute_of_prompts_and_answers(pool: Any) -> None:
 
 
 def test_a_prompt_that_is_refused_costs_nothing(pool: Any) -> None:
-    async def check(limiter: Limiter) -> None:
+    async def check(limiter: RateLimiter) -> None:
         key = _key(tokens_per_minute=100)
         for _ in range(3):
-            with pytest.raises(TokensLimited):
-                await limiter.budget(key).spend(101)
-        await limiter.budget(key).spend(100)
+            with pytest.raises(TokenRateExceeded):
+                await limiter.quota(key).charge_prompt(101)
+        await limiter.quota(key).charge_prompt(100)
 
     run(check, pool)
 
 
 def test_a_spent_quota_is_not_to_be_tried_again(pool: Any) -> None:
-    async def check(limiter: Limiter) -> None:
-        budget = limiter.budget(_key(tokens_per_month=100))
-        await budget.spend(60)
-        await budget.settle(40)
-        with pytest.raises(QuotaSpent) as caught:
-            await budget.spend(1)
+    async def check(limiter: RateLimiter) -> None:
+        budget = limiter.quota(_key(tokens_per_month=100))
+        await budget.charge_prompt(60)
+        await budget.charge_completion(40)
+        with pytest.raises(QuotaExceeded) as caught:
+            await budget.charge_prompt(1)
         error = caught.value
         assert (error.status, error.type, error.code) == (
             429, "insufficient_quota", "insufficient_quota",
@@ -111,30 +113,30 @@ def test_a_spent_quota_is_not_to_be_tried_again(pool: Any) -> None:
 
 
 def test_choices_in_flight() -> None:
-    async def check(limiter: Limiter) -> None:
-        one, two = (limiter.budget(_key(concurrent_choices=4)) for _ in range(2))
-        one.enter(3)
+    async def check(limiter: RateLimiter) -> None:
+        one, two = (limiter.quota(_key(concurrent_choices=4)) for _ in range(2))
+        one.acquire(3)
         with pytest.raises(RateLimited) as caught:
-            two.enter(2)
+            two.acquire(2)
         assert caught.value.retry_after == 1
-        two.leave()
-        two.enter(1)
-        one.leave()
-        one.leave()
-        limiter.budget(_key("b", concurrent_choices=4)).enter(4)
+        two.release()
+        two.acquire(1)
+        one.release()
+        one.release()
+        limiter.quota(_key("b", concurrent_choices=4)).acquire(4)
         assert limiter.running == {"a": 1, "b": 4}
-        two.leave()
+        two.release()
         assert limiter.running == {"b": 4}
 
     run(check)
 
 
 def test_without_limits_nothing_is_counted() -> None:
-    async def check(limiter: Limiter) -> None:
-        budget = Budget(Key(), limiter)
+    async def check(limiter: RateLimiter) -> None:
+        budget = RequestQuota(ApiKey(), limiter)
         await budget.request()
-        await budget.spend(10**9)
-        await budget.settle(10**9)
+        await budget.charge_prompt(10**9)
+        await budget.charge_completion(10**9)
         assert not budget.headers
 
     run(check)
@@ -148,19 +150,19 @@ def test_two_gateways_count_together_in_redis_and_each_alone_without(
     async def main() -> None:
         server = fakeredis.FakeServer()
 
-        def gateway() -> Limiter:
-            return Limiter(fakeredis.FakeAsyncRedis(server=server).connection_pool)
+        def gateway() -> RateLimiter:
+            return RateLimiter(fakeredis.FakeAsyncRedis(server=server).connection_pool)
 
         one, two = gateway(), gateway()
-        await one.budget(key).request()
-        await two.budget(key).request()
+        await one.quota(key).request()
+        await two.quota(key).request()
         with pytest.raises(RateLimited):
-            await one.budget(key).request()
+            await one.quota(key).request()
         server.connected = False
-        await one.budget(key).request()
-        await one.budget(key).request()
+        await one.quota(key).request()
+        await one.quota(key).request()
         with pytest.raises(RateLimited):
-            await one.budget(key).request()
+            await one.quota(key).request()
         assert "this gateway does" in caplog.text
 
     asyncio.run(main())

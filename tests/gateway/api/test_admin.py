@@ -61,7 +61,7 @@ def test_the_prefix_cache_is_reset(own_site: Site) -> None:
 
 
 def test_a_reset_that_nobody_answers_is_a_503() -> None:
-    with site(patience=0.1) as here:
+    with site(service_wait_seconds=0.1) as here:
         here.chat()
         here.engine.scheduler.silent = True
         response = here.post("/reset_prefix_cache")
@@ -69,7 +69,7 @@ def test_a_reset_that_nobody_answers_is_a_503() -> None:
 
 
 def test_a_reset_needs_the_key() -> None:
-    with site(api_keys="one") as here:
+    with site(api_key="one") as here:
         assert here.post("/reset_prefix_cache").status_code == 401
         headers = {"authorization": "Bearer one"}
         assert here.post("/reset_prefix_cache", headers=headers).status_code == 200

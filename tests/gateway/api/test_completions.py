@@ -11,8 +11,8 @@ from starlette.requests import Request
 from baton.protocol import Submit
 from baton_gateway.api import reply
 from baton_gateway.api.reply import Answer, Choice
-from baton_gateway.generation.output import Delta, Started, TokenLogprob
-from baton_gateway.generation.request import Generation
+from baton_gateway.generation.output import OutputDelta, Started, TokenLogprob
+from baton_gateway.generation.request import GenerationRequest
 from tests.fakes.gateway_app import Site, events_of
 from tests.fakes.gateway_engine import MODEL
 
@@ -120,13 +120,13 @@ def test_token_ids(shared_site: Site) -> None:
 def scripted(scores: dict[int, float]) -> Any:
     """An answer of one-token choices whose log-probabilities are given."""
 
-    async def answer(request: Request, generation: Generation) -> Answer:
+    async def answer(request: Request, generation: GenerationRequest) -> Answer:
         assert generation.sampling.logprobs == 0
         started = Started(tuple(array("i", [1]) for _ in generation.prompts))
         choices = [Choice() for _ in range(len(generation.prompts) * generation.n)]
         for i, choice in enumerate(choices):
             scored = TokenLogprob(65 + i, scores[i], 1, ())
-            choice.add(Delta(i, str(i), array("i", [65 + i]), (1,), (scored,), reason="stop"))
+            choice.add(OutputDelta(i, str(i), array("i", [65 + i]), (1,), (scored,), reason="stop"))
         return started, choices
 
     return answer

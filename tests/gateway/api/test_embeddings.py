@@ -114,7 +114,7 @@ def test_bad_input(embedder: Whole, row: tuple[str, dict[str, Any], str, str]) -
 def test_all_texts_together_have_a_bound(embedder: Whole) -> None:
     """E03"""
     config = embedder.engine.config
-    embedder.engine.config = config.model_copy(update={"max_pooled_tokens": 20})
+    embedder.engine.config = config.model_copy(update={"max_pooling_tokens": 20})
     try:
         error = error_of(embedder.embed(["the baton"] * 20))
         assert (error["code"], error["param"]) == ("context_length_exceeded", "input")

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from baton.protocol import Failed, Times
+from baton.protocol import Failed, PhaseTimes
 from tests.fakes.gateway_app import (
     Site,
     completion,
@@ -18,7 +18,9 @@ from tests.fakes.gateway_app import (
 )
 from tests.fakes.whole_system import Whole
 
-TIMES = Times(0.001, 0.002, 0.003, preempted=0.001, preemptions=1, others=3.0, worker="worker-2")
+TIMES = PhaseTimes(
+    0.001, 0.002, 0.003, preempted=0.001, preemptions=1, batch_neighbours=3.0, worker="worker-2"
+)
 SLACK = 0.02
 """Share of the wall time that may be unaccounted for."""
 
@@ -178,7 +180,7 @@ def test_an_unknown_id(shared_site: Site, name: str) -> None:
 
 
 def test_only_its_owner_reads_it() -> None:
-    with site(api_keys="mine,yours") as here:
+    with site(api_key="mine,yours") as here:
         mine = {"authorization": "Bearer mine"}
         response = here.post("/v1/completions", completion(), headers=mine)
         name = response.headers["x-request-id"]
@@ -194,4 +196,4 @@ def test_old_requests_make_room() -> None:
         names = [here.complete().headers["x-request-id"] for _ in range(3)]
         assert here.get(f"/v1/requests/{names[0]}/explain").status_code == 404
         assert [explained(here, name)["id"] for name in names[1:]] == names[1:]
-        assert here.engine.ledger.owed == 2  # The scripted scheduler has told nothing.
+        assert here.engine.timelines.owed == 2  # The scripted scheduler has told nothing.

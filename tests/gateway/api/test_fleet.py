@@ -13,7 +13,7 @@ from tests.fakes.gateway_app import Site
 def test_snapshot(shared_site: Site) -> None:
     shared_site.run(lambda: asyncio.sleep(0.3))
     body = shared_site.get("/fleet").json()
-    assert (body["model"], body["max_length"]) == ("tiny", 512)
+    assert (body["model"], body["max_model_len"]) == ("tiny", 512)
     assert {s["service"]: s["state"] for s in body["services"]} == {
         "gateway": "ready",
         "tokenizer": "ready",

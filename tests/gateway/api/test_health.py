@@ -28,7 +28,7 @@ def test_healthy(shared_site: Site) -> None:
 @pytest.mark.row("F19.01")
 def test_worker_without_progress() -> None:
     """The worker says that it is ready and beats on, but its steps stand still."""
-    with site(hang_seconds=0.3) as here:
+    with site(worker_hang_seconds=0.3) as here:
         _settle(here)
         assert here.get("/health").status_code == 200
         here.engine.scheduler.workers = (worker(running=1, steps=5),)

@@ -18,7 +18,7 @@ NUMBERS = np.array([0.5, -1.0, 2.0, 4.0], np.float32)
 
 
 def info(**fields: object) -> PoolingInfo:
-    given = {"task": "embed", "width": 64, "reach": "last", "max_length": 9}
+    given = {"task": "embed", "width": 64, "reach": "last", "max_model_len": 9}
     return PoolingInfo(**given | fields)  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ import pytest
 from baton.errors import InvalidRequest
 from baton_gateway.api.reply import Choice, check_choices, sampling, seed
 from baton_gateway.config import Config
-from baton_gateway.generation.output import Delta
+from baton_gateway.generation.output import OutputDelta
 from baton_gateway.schemas.base import CompletionRequest
 from tests.fakes.gateway_app import (
     Site,
@@ -61,10 +61,10 @@ def test_seed() -> None:
 
 def test_where_the_text_of_each_token_begins() -> None:
     choice = Choice()
-    choice.add(Delta(0, "ab", array("i", [1, 2, 3]), (1, 1, 2)))
-    choice.add(Delta(0, "c", array("i", [4]), (3,), reason="stop"))
+    choice.add(OutputDelta(0, "ab", array("i", [1, 2, 3]), (1, 1, 2)))
+    choice.add(OutputDelta(0, "c", array("i", [4]), (3,), reason="stop"))
     assert (choice.text, choice.starts, choice.reason) == ("abc", [0, 1, 1, 2], "stop")
-    assert Choice.of(Delta(0, "c", array("i", [4]), (3,)), 2).starts == [2]
+    assert Choice.of(OutputDelta(0, "c", array("i", [4]), (3,)), 2).starts == [2]
 
 
 @pytest.mark.parametrize("header", ["0", "-1", "1.5", "x", "", "86400001", "999999999"])

@@ -166,7 +166,7 @@ def assert_refused(answer: httpx.Response) -> None:
 
 
 def test_a_stream_pauses_when_nobody_reads_it_and_goes_on_later(tmp_path: Path) -> None:
-    with gateway(tmp_path, pace=0.01, grace_seconds=0.1) as here:
+    with gateway(tmp_path, pace=0.01, unread_stream_seconds=0.1) as here:
         whole = ask(here, "/v1/completions")
         seen = ask(here, "/v1/completions", 5)
         until(lambda: not here.engine.scheduler.live, "its work is aborted")
@@ -269,8 +269,8 @@ def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
         return {"authorization": f"Bearer key-of-{name}"}
 
     with (
-        gateway(tmp_path, 0.01, api_keys_file=keys) as one,
-        gateway(tmp_path, 0.01, api_keys_file=keys) as two,
+        gateway(tmp_path, 0.01, api_key_file=keys) as one,
+        gateway(tmp_path, 0.01, api_key_file=keys) as two,
     ):
         seen = ask(one, "/v1/completions", 5, headers=DURABLE | bearer("a"))
         name = seen[0][0].rpartition(":")[0]

@@ -9,8 +9,8 @@ import pytest
 
 from baton.net.handshake import incarnation
 from baton.net.topology import FRONTEND
-from baton.protocol import Beat, Hello, Message, Who
-from baton_gateway.clients.connection import Connection, Pool, until
+from baton.protocol import Beat, Hello, HelloRequest, Message
+from baton_gateway.clients.connection import Connection, Pool, wait_until
 from tests.fakes.gateway_engine import FakeChannel, FakeScheduler
 
 ME = Hello("gateway", "g", incarnation(), "0")
@@ -136,7 +136,7 @@ def test_bug_in_a_listener_and_a_foreign_protocol_do_not_stop_the_link() -> None
         await asyncio.sleep(0.15)
         diary.broken = False
         server.push(Hello("scheduler", "s", 1, "9", protocol=99))
-        server.push(Who(5))
+        server.push(HelloRequest(5))
         await asyncio.sleep(0.3)
 
     assert _play(script) == ["joined", "Stats", "lost", "joined", "Stats", "lost"]
@@ -148,10 +148,10 @@ def test_pool_follows_the_directory() -> None:
         pool = Pool(FRONTEND, ME, lambda link, name, me: FakeChannel(servers[name]), Diary())
         await pool.follow(("a", "b"))
         assert pool.pick() is None
-        assert await until(lambda: len(pool.ready()) == 2, 2.0)
+        assert await wait_until(lambda: len(pool.ready()) == 2, 2.0)
         assert {c.address for _ in range(4) if (c := pool.pick())} == {"a", "b"}
         await pool.follow(("b", "c"))
-        assert await until(lambda: len(pool.ready()) == 2, 2.0)
+        assert await wait_until(lambda: len(pool.ready()) == 2, 2.0)
         assert [c.address for c in pool.ready()] == ["b", "c"]
         assert [known for known, _ in pool.servers()] == [True, True]
         await pool.close()
@@ -162,7 +162,7 @@ def test_pool_follows_the_directory() -> None:
 
 def test_until() -> None:
     async def main() -> None:
-        assert not await until(lambda: False, 0.05)
-        assert await until(lambda: True, 0.0)
+        assert not await wait_until(lambda: False, 0.05)
+        assert await wait_until(lambda: True, 0.0)
 
     asyncio.run(main())

@@ -10,14 +10,14 @@ from typing import Any, cast
 
 import pytest
 
-from baton.protocol import Decode, Envelope, Message, Sampling, Text
+from baton.protocol import Decode, DecodedText, Envelope, Message, Sampling
 from baton.protocol.token_columns import unpack
 from baton_gateway.clients.connection import Connection
-from baton_gateway.clients.detokenizer import Decoding
-from baton_gateway.generation.output import Delta
-from baton_gateway.generation.output_queue import Stream
+from baton_gateway.clients.detokenizer import DetokenizerClient
+from baton_gateway.generation.output import OutputDelta
+from baton_gateway.generation.output_queue import OutputQueue
 from baton_gateway.generation.sequence import Sequence
-from baton_gateway.http.write_batch import Burst
+from baton_gateway.http.write_batch import WriteBatch
 from tests.fakes.gateway_engine import EOS, FakeTokenizer
 
 TEXT = "Grüße, 🫠 end of it"
@@ -28,8 +28,8 @@ class Home:
 
     def __init__(self) -> None:
         self.tokenizer = FakeTokenizer()
-        self.answers: list[Text] = []
-        self.tokenizer.push = lambda message: self.answers.append(cast(Text, message))
+        self.answers: list[DecodedText] = []
+        self.tokenizer.push = lambda message: self.answers.append(cast(DecodedText, message))
         self.sent: list[Decode] = []
         self.up = True
 
@@ -47,14 +47,14 @@ class Bench:
         self.homes = [Home(), Home()]
         self.live = {
             handle: Sequence(
-                handle, "r", handle, array("i", [1]), Sampling(99, stop_ids=(EOS,)), Stream(1),
+                handle, "r", handle, array("i", [1]), Sampling(99, stop_ids=(EOS,)), OutputQueue(1),
                 stops=stops,
             )
             for handle in range(count)
         }  # fmt: skip
         self.aborted: list[int] = []
-        self.burst = Burst()
-        self.decoding = Decoding(self.live, self._pick, self._abort, self.burst)
+        self.burst = WriteBatch()
+        self.decoding = DetokenizerClient(self.live, self._pick, self._abort, self.burst)
 
     def _pick(self) -> Connection | None:
         up = [home for home in self.homes if home.up]
@@ -67,11 +67,11 @@ class Bench:
         for sequence in self.live.values():
             sequence.extend(len(sequence.log), array("i", ids), [])
             sequence.reason = "stop" if last else None
-        await self.decoding.feed(self.live.values())
+        await self.decoding.add(self.live.values())
 
     async def answer(self, home: Home, count: int = 10**9) -> None:
         for _ in range(min(count, len(home.answers))):
-            await self.decoding.apply(home.answers.pop(0), cast(Connection, home))
+            await self.decoding.receive(home.answers.pop(0), cast(Connection, home))
 
     async def texts(self) -> set[str]:
         return {"".join([d.text async for d in s.stream]) for s in self.live.values()}
@@ -98,13 +98,13 @@ def test_the_text_of_one_message_leaves_together() -> None:
     async def main() -> None:
         bench, events = Bench(), list[str]()
 
-        def write(delta: Delta) -> bool:
+        def write(delta: OutputDelta) -> bool:
             events.append("made")
             bench.burst.add(Body(events), delta.text.encode())
             return True
 
         for sequence in bench.live.values():
-            sequence.stream = Stream(1, write)
+            sequence.stream = OutputQueue(1, write)
         readers = [asyncio.ensure_future(anext(s.stream)) for s in bench.live.values()]
         await asyncio.sleep(0)
         for letter in b"ab":

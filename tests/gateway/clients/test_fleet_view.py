@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baton.protocol import Stats, WorkerStats
-from baton_gateway.clients.fleet_view import SILENT_SECONDS, Fleet
+from baton_gateway.clients.fleet_view import SILENT_SECONDS, FleetView
 from tests.fakes.gateway_engine import worker
 
 
@@ -16,8 +16,8 @@ def _stats(*workers: WorkerStats) -> Stats:
     )  # fmt: skip
 
 
-def _watch(*reports: tuple[float, WorkerStats]) -> Fleet:
-    fleet = Fleet(hang_seconds=5.0)
+def _watch(*reports: tuple[float, WorkerStats]) -> FleetView:
+    fleet = FleetView(hang_seconds=5.0)
     for now, report in reports:
         fleet.report(_stats(report), now)
     return fleet
@@ -39,8 +39,8 @@ def _watch(*reports: tuple[float, WorkerStats]) -> Fleet:
 def test_hang(reports: list[tuple[float, WorkerStats]], hung: bool) -> None:
     fleet, now = _watch(*reports), reports[-1][0]
     assert fleet.hung(now) == (["worker-1"] if hung else [])
-    assert fleet.able(now) is not hung
-    assert fleet.complaints(now) == (["worker worker-1 is hung"] if hung else [])
+    assert fleet.has_ready_worker(now) is not hung
+    assert fleet.unhealthy_reasons(now) == (["worker worker-1 is hung"] if hung else [])
     assert fleet.workers(now)[0]["state"] == ("hung" if hung else "ready")
 
 
@@ -48,9 +48,9 @@ def test_silence() -> None:
     fleet = _watch((0.0, worker()))
     assert not fleet.silent(SILENT_SECONDS)
     assert fleet.silent(SILENT_SECONDS + 0.1)
-    assert fleet.complaints(60.0) == ["the scheduler is silent"]
+    assert fleet.unhealthy_reasons(60.0) == ["the scheduler is silent"]
     fleet.forget()
-    assert fleet.silent(0.0) and not fleet.able(0.0) and fleet.workers(0.0) == []
+    assert fleet.silent(0.0) and not fleet.has_ready_worker(0.0) and fleet.workers(0.0) == []
 
 
 def test_worker_that_leaves_is_not_remembered() -> None:

@@ -11,8 +11,8 @@ from baton.errors import ServerFault
 from baton.net.topology import MEDIA
 from baton.protocol import Blob, MediaItem, Message, Prepare, Prepared
 from baton_gateway.clients.connection import Connection, Pool
-from baton_gateway.clients.mm_preprocess import PLACEHOLDER, Preprocessors
-from baton_gateway.generation.request import Encoding
+from baton_gateway.clients.mm_preprocess import PLACEHOLDER, MediaClient
+from baton_gateway.generation.request import EncodedPrompt
 from tests.fakes.gateway_engine import FakeChannel, FakeServer
 from tests.gateway.clients.test_rpc import ME
 
@@ -33,7 +33,7 @@ class Server(FakeServer):
 
 
 class Listener:
-    preprocessors: Preprocessors
+    preprocessors: MediaClient
 
     async def joined(self, connection: Connection) -> None:
         """Nothing waits for it here."""
@@ -43,13 +43,13 @@ class Listener:
 
     async def received(self, connection: Connection, message: Message) -> None:
         assert isinstance(message, Prepared)
-        self.preprocessors.answer(message)
+        self.preprocessors.receive(message)
 
 
-async def encoded(server: Server) -> Encoding:
+async def encoded(server: Server) -> EncodedPrompt:
     listener = Listener()
     pool = Pool(MEDIA, ME, lambda link, name, me: FakeChannel(server), listener)
-    listener.preprocessors = Preprocessors(pool, 0.3)
+    listener.preprocessors = MediaClient(pool, 0.3)
     await pool.follow(("a",))
     try:
         return await listener.preprocessors.encode(ITEM, "00-a-b-01")

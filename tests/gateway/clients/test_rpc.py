@@ -9,9 +9,9 @@ import pytest
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
 from baton.net.handshake import incarnation
 from baton.net.topology import MEDIA
-from baton.protocol import Envelope, Hello, Message, Prepare, Prepared, Refused
+from baton.protocol import Envelope, Hello, Message, Prepare, Prepared, RequestError
 from baton_gateway.clients.connection import Connection, Pool
-from baton_gateway.clients.rpc import Questions
+from baton_gateway.clients.rpc import RpcClient
 from tests.fakes.gateway_engine import FakeChannel, FakeServer
 
 ME = Hello("gateway", "g", incarnation(), "0")
@@ -22,26 +22,26 @@ class Server(FakeServer):
 
     service = "mm-preprocess"
 
-    def __init__(self, reply: type[Prepared] | Refused | None = Prepared) -> None:
+    def __init__(self, reply: type[Prepared] | RequestError | None = Prepared) -> None:
         super().__init__()
         self.reply = reply
 
     def serve(self, message: Message) -> None:
         assert isinstance(message, Prepare)
-        if isinstance(self.reply, Refused):
-            self.push(Refused(message.id, *_fields(self.reply)))
+        if isinstance(self.reply, RequestError):
+            self.push(RequestError(message.id, *_fields(self.reply)))
         elif self.reply is not None:
             self.push(Prepared(message.id, (message.id,), (b"",)))
 
 
-def _fields(refused: Refused) -> tuple[str | None, str, str | None, int]:
+def _fields(refused: RequestError) -> tuple[str | None, str, str | None, int]:
     return refused.code, refused.message, refused.param, refused.status
 
 
 class Listener:
     """Passes answers and losses on, as the engine does."""
 
-    questions: Questions[Prepared]
+    questions: RpcClient[Prepared]
 
     async def joined(self, connection: Connection) -> None:
         """Nothing waits for it here."""
@@ -50,19 +50,19 @@ class Listener:
         self.questions.lost(connection)
 
     async def received(self, connection: Connection, message: Message) -> None:
-        assert isinstance(message, Prepared | Refused)
-        self.questions.answer(message)
+        assert isinstance(message, Prepared | RequestError)
+        self.questions.receive(message)
 
 
 async def asked(*servers: Server, at_once: int = 1) -> list[Prepared]:
     listener = Listener()
     places = {str(i): server for i, server in enumerate(servers)}
     pool = Pool(MEDIA, ME, lambda link, name, me: FakeChannel(places[name]), listener)
-    listener.questions = Questions(pool, 0.3, "seer")
+    listener.questions = RpcClient(pool, 0.3, "seer")
     await pool.follow(tuple(places))
     await asyncio.sleep(0.15)
     try:
-        asking = [listener.questions.ask(lambda n: Prepare(n, ())) for _ in range(at_once)]
+        asking = [listener.questions.call(lambda n: Prepare(n, ())) for _ in range(at_once)]
         return await asyncio.gather(*asking)
     finally:
         await pool.close()
@@ -79,7 +79,7 @@ def test_every_question_has_its_own_answer() -> None:
 )
 def test_a_refusal_is_the_error_that_it_says(status: int, kind: type[BatonError]) -> None:
     with pytest.raises(kind) as caught:
-        asyncio.run(asked(Server(Refused(0, "some_code", "No.", "a.b", status))))
+        asyncio.run(asked(Server(RequestError(0, "some_code", "No.", "a.b", status))))
     error = caught.value
     assert (error.status, error.code, error.message) == (status, "some_code", "No.")
     assert error.param == ("a.b" if status < 500 else None)
@@ -87,7 +87,7 @@ def test_a_refusal_is_the_error_that_it_says(status: int, kind: type[BatonError]
 
 def test_one_that_is_full_says_when_to_come_back() -> None:
     with pytest.raises(Unavailable) as caught:
-        asyncio.run(asked(Server(Refused(0, "server_is_overloaded", "Later.", None, 503))))
+        asyncio.run(asked(Server(RequestError(0, "server_is_overloaded", "Later.", None, 503))))
     assert caught.value.retry_after == 1
 
 
@@ -97,8 +97,8 @@ def test_nobody_there() -> None:
 
 
 def test_a_late_answer_is_nobodys() -> None:
-    questions: Questions[Prepared] = Questions(Pool(MEDIA, ME, _never, Listener()), 0.0, "seer")
-    questions.answer(Prepared(9, (), ()))
+    questions: RpcClient[Prepared] = RpcClient(Pool(MEDIA, ME, _never, Listener()), 0.0, "seer")
+    questions.receive(Prepared(9, (), ()))
     assert Envelope().trace == ""
 
 

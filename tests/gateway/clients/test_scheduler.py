@@ -99,7 +99,7 @@ def test_a_scheduler_that_does_not_come_back_is_not_waited_for_for_ever(
         assert await text_of(engine, generation()) == {0: REPLY}
         assert len([m for m in engine.scheduler.seen if isinstance(m, Submit)]) == 1
 
-    run(check, resume_seconds=0.3)
+    run(check, failover_wait_seconds=0.3)
 
 
 @pytest.mark.parametrize("leaves", [False, True])
@@ -122,7 +122,7 @@ def test_a_scheduler_that_was_stopped_and_goes_on(
             scheduler.step()
         scheduler.push = heard
         await asyncio.sleep(0.4)
-        assert engine.complaints()
+        assert engine.unhealthy_reasons()
         if leaves:
             texts.cancel()
             await asyncio.gather(texts, return_exceptions=True)

@@ -10,9 +10,9 @@ import pytest
 from baton.errors import InvalidRequest, ServerFault, Unavailable
 from baton.net.handshake import incarnation
 from baton.net.topology import TOKENIZE
-from baton.protocol import Encoded, Envelope, Hello, Message, Pieces, Refused
+from baton.protocol import Encoded, Envelope, Hello, Message, RequestError, VocabularyBytes
 from baton_gateway.clients.connection import Connection, Pool
-from baton_gateway.clients.tokenizer import Tokenizers
+from baton_gateway.clients.tokenizer import TokenizerClient
 from baton_gateway.generation.request import ChatPrompt, TextPrompt
 from tests.fakes.gateway_engine import FakeChannel, FakeTokenizer
 
@@ -22,7 +22,7 @@ ME = Hello("gateway", "g", incarnation(), "0")
 class Listener:
     """Passes answers and losses on, as the engine does."""
 
-    tokenizers: Tokenizers
+    tokenizers: TokenizerClient
 
     async def joined(self, connection: Connection) -> None:
         """Nothing waits for it here."""
@@ -31,18 +31,21 @@ class Listener:
         self.tokenizers.lost(connection)
 
     async def received(self, connection: Connection, message: Message) -> None:
-        assert isinstance(message, Encoded | Pieces | Refused) or hasattr(message, "text")
-        self.tokenizers.answer(message)  # type: ignore[arg-type]
+        assert isinstance(message, Encoded | VocabularyBytes | RequestError) or hasattr(
+            message, "text"
+        )
+        self.tokenizers.receive(message)  # type: ignore[arg-type]
 
 
 def _run(
-    test: Callable[[Tokenizers, dict[str, FakeTokenizer]], Awaitable[None]], **given: FakeTokenizer
+    test: Callable[[TokenizerClient, dict[str, FakeTokenizer]], Awaitable[None]],
+    **given: FakeTokenizer,
 ) -> None:
     async def main() -> None:
         servers = given
         listener = Listener()
         pool = Pool(TOKENIZE, ME, lambda link, name, me: FakeChannel(servers[name]), listener)
-        listener.tokenizers = Tokenizers(pool, patience=0.3)
+        listener.tokenizers = TokenizerClient(pool, patience=0.3)
         await pool.follow(tuple(servers))
         await asyncio.sleep(0.15)
         await test(listener.tokenizers, servers)
@@ -52,7 +55,7 @@ def _run(
 
 
 def test_questions() -> None:
-    async def check(tokenizers: Tokenizers, servers: dict[str, FakeTokenizer]) -> None:
+    async def check(tokenizers: TokenizerClient, servers: dict[str, FakeTokenizer]) -> None:
         assert list(await tokenizers.encode(TextPrompt("hi", add_special=False), 9)) == [104, 105]
         assert len(await tokenizers.encode(TextPrompt("x" * 50), 9)) > 9
         assert await tokenizers.detokenize([104, 105], skip_special=True) == "hi"
@@ -65,8 +68,8 @@ def test_questions() -> None:
 
 
 def test_refusal() -> None:
-    async def check(tokenizers: Tokenizers, servers: dict[str, FakeTokenizer]) -> None:
-        servers["a"].refuse = Refused(0, "invalid_value", "No.", param="messages")
+    async def check(tokenizers: TokenizerClient, servers: dict[str, FakeTokenizer]) -> None:
+        servers["a"].refuse = RequestError(0, "invalid_value", "No.", param="messages")
         with pytest.raises(InvalidRequest) as caught:
             await tokenizers.encode(ChatPrompt(b"[]"), 9)
         assert (caught.value.status, caught.value.code) == (400, "invalid_value")
@@ -82,7 +85,7 @@ class Mute(FakeTokenizer):
 
 
 def test_question_of_a_tokenizer_that_dies_is_put_to_the_other() -> None:
-    async def check(tokenizers: Tokenizers, servers: dict[str, FakeTokenizer]) -> None:
+    async def check(tokenizers: TokenizerClient, servers: dict[str, FakeTokenizer]) -> None:
         # Taking turns, one of two questions goes to the mute one first.
         texts = [asyncio.create_task(tokenizers.encode(TextPrompt("hi"), 9)) for _ in range(2)]
         await asyncio.sleep(0.1)
@@ -97,17 +100,17 @@ def test_question_of_a_tokenizer_that_dies_is_put_to_the_other() -> None:
 
 
 def test_answer_of_another_kind() -> None:
-    async def check(tokenizers: Tokenizers, servers: dict[str, FakeTokenizer]) -> None:
+    async def check(tokenizers: TokenizerClient, servers: dict[str, FakeTokenizer]) -> None:
         server = servers["a"]
-        server.serve = lambda m: server.push(Pieces(m.id, ()))  # type: ignore[attr-defined, method-assign]
-        with pytest.raises(ServerFault, match="Pieces"):
+        server.serve = lambda m: server.push(VocabularyBytes(m.id, ()))  # type: ignore[attr-defined, method-assign]
+        with pytest.raises(ServerFault, match="VocabularyBytes"):
             await tokenizers.encode(TextPrompt("hi"), 9)
 
     _run(check, a=FakeTokenizer())
 
 
 def test_nobody_there() -> None:
-    async def check(tokenizers: Tokenizers, servers: dict[str, FakeTokenizer]) -> None:
+    async def check(tokenizers: TokenizerClient, servers: dict[str, FakeTokenizer]) -> None:
         assert tokenizers.info is None
         with pytest.raises(Unavailable) as caught:
             await tokenizers.detokenize([1], skip_special=False)
@@ -117,7 +120,7 @@ def test_nobody_there() -> None:
 
 
 def test_envelope_carries_the_trace() -> None:
-    async def check(tokenizers: Tokenizers, servers: dict[str, FakeTokenizer]) -> None:
+    async def check(tokenizers: TokenizerClient, servers: dict[str, FakeTokenizer]) -> None:
         await tokenizers.encode(TextPrompt("hi"), 9, trace="00-a-b-01")
         assert servers["a"].traces == ["00-a-b-01"] and Envelope().trace == ""
 

@@ -10,7 +10,7 @@ import fakeredis
 import pytest
 
 from baton_gateway.config import Config
-from baton_gateway.durable.journal import Journal, Ticket
+from baton_gateway.durable.journal import Journal, StreamRecord
 from baton_gateway.durable.redis import RedisJournal
 from baton_gateway.durable.sqlite import SqliteJournal
 
@@ -29,6 +29,6 @@ def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Jo
     return here
 
 
-def ticket(name: str = "s", owner: str = "me", size: int = 10) -> Ticket:
+def ticket(name: str = "s", owner: str = "me", size: int = 10) -> StreamRecord:
     """A ticket whose body has so many bytes."""
-    return Ticket(name, "chat", b"x" * size, 5, "tiny", owner, "payer", 2**64 - 1, (b"abcd",))
+    return StreamRecord(name, "chat", b"x" * size, 5, "tiny", owner, "payer", 2**64 - 1, (b"abcd",))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from baton_gateway.durable.journal import Journal, Kept, Superseded
+from baton_gateway.durable.journal import Journal, StoredStream, StreamFenced
 from tests.gateway.durable.conftest import ticket
 
 Open = Callable[..., Journal]
@@ -20,12 +20,12 @@ def test_a_stream_outlives_who_wrote_it(open_one: Open) -> None:
         for part in (b"1", b"22", b"\0" * 9):
             await one.append("s", epoch, part, done=False)
         two = open_one()
-        kept = await two.take("s", "me")
-        assert kept == Kept(ticket(), (b"1", b"22", b"\0" * 9), False, epoch + 1)
+        kept = await two.claim("s", "me")
+        assert kept == StoredStream(ticket(), (b"1", b"22", b"\0" * 9), False, epoch + 1)
         await two.append("s", kept.epoch, b"4", done=False)
         await two.append("s", kept.epoch, b"", done=True)
         await two.close()
-        found = await one.take("s", "me")
+        found = await one.claim("s", "me")
         assert found is not None and found.done
         assert found.parts == (*kept.parts, b"4")
         await one.close()
@@ -38,15 +38,15 @@ def test_of_two_who_write_only_the_later_one_may(open_one: Open) -> None:
         one, two = open_one(), open_one()
         first = await one.create(ticket())
         await one.append("s", first, b"1", done=False)
-        kept = await two.take("s", "me")
+        kept = await two.claim("s", "me")
         assert kept is not None
         for done in (False, True):
-            with pytest.raises(Superseded):
+            with pytest.raises(StreamFenced):
                 await one.append("s", first, b"2", done=done)
-        with pytest.raises(Superseded):
+        with pytest.raises(StreamFenced):
             await one.append("nowhere", 1, b"2", done=False)
         await two.append("s", kept.epoch, b"3", done=False)
-        found = await one.take("s", "me")
+        found = await one.claim("s", "me")
         assert found is not None and found.parts == (b"1", b"3") and not found.done
         await one.close()
         await two.close()
@@ -59,7 +59,7 @@ def test_nobody_else_sees_a_stream_or_disturbs_it(open_one: Open) -> None:
         journal = open_one()
         epoch = await journal.create(ticket())
         for name, owner in (("s", "you"), ("s", ""), ("t", "me"), ("", "me")):
-            assert await journal.take(name, owner) is None
+            assert await journal.claim(name, owner) is None
         await journal.append("s", epoch, b"1", done=False)
         await journal.close()
 
@@ -79,7 +79,7 @@ def test_many_streams_at_once(open_one: Open) -> None:
 
         await asyncio.gather(*map(write, names))
         for name in names:
-            kept = await journal.take(name, "me")
+            kept = await journal.claim(name, "me")
             assert kept is not None and kept.done
             assert list(kept.parts) == [f"{name}:{number}".encode() for number in range(20)]
         await journal.prune()
@@ -92,11 +92,11 @@ def test_old_streams_are_forgotten(open_one: Open) -> None:
     async def main() -> None:
         journal = open_one(journal_seconds=1.0)
         await journal.create(ticket())
-        assert await journal.take("s", "me") is not None
+        assert await journal.claim("s", "me") is not None
         await asyncio.sleep(1.1)
-        assert await journal.take("s", "me") is None
+        assert await journal.claim("s", "me") is None
         await journal.prune()
-        with pytest.raises(Superseded):
+        with pytest.raises(StreamFenced):
             await journal.append("s", 2, b"1", done=False)
         await journal.close()
 

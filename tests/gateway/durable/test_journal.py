@@ -14,7 +14,7 @@ from baton_gateway.durable import JOURNALS
 from baton_gateway.durable.journal import decode, encode, open_journal
 from baton_gateway.durable.redis import RedisJournal
 from baton_gateway.durable.sqlite import SqliteJournal
-from baton_gateway.generation.output import Delta, TokenLogprob
+from baton_gateway.generation.output import OutputDelta, TokenLogprob
 
 _INT = st.integers(0, 2**31 - 1)
 _LOGPROB = st.builds(
@@ -37,7 +37,7 @@ _LOGPROB = st.builds(
     cached=_INT,
 )
 def test_a_part_is_its_delta(**fields: Any) -> None:
-    delta = Delta(**fields)
+    delta = OutputDelta(**fields)
     assert decode(encode(delta)) == delta
 
 

@@ -39,7 +39,7 @@ def test_without_redis_it_says_so() -> None:
         for work in (
             journal.create(ticket()),
             journal.append("s", 1, b"1", done=False),
-            journal.take("s", "me"),
+            journal.claim("s", "me"),
         ):
             with pytest.raises(Unavailable) as caught:
                 await work

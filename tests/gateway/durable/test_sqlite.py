@@ -54,13 +54,13 @@ def test_finished_streams_make_room_and_running_ones_do_not(tmp_path: Path) -> N
         await journal.append("old", 1, b"", done=True)
         await journal.create(ticket("new", size=900))
         await journal.create(ticket("newer", size=900))
-        assert await journal.take("done", "me") is None, "the one that was touched first"
+        assert await journal.claim("done", "me") is None, "the one that was touched first"
         with pytest.raises(Unavailable) as caught:
             for number in range(3):
                 await journal.create(ticket(f"more{number}", size=900))
         assert caught.value.code == "journal_full" and caught.value.retry_after
         for name in ("running", "new", "newer"):
-            assert await journal.take(name, "me") is not None
+            assert await journal.claim(name, "me") is not None
         await journal.close()
 
     asyncio.run(main())
@@ -169,7 +169,7 @@ def test_a_file_that_is_no_journal(tmp_path: Path, caplog: pytest.LogCaptureFixt
         path = tmp_path / "journal"
         path.write_bytes(b"this is not a database" * 100)
         journal = _open(path)
-        for work in (journal.create(ticket()), journal.take("s", "me")):
+        for work in (journal.create(ticket()), journal.claim("s", "me")):
             with pytest.raises(Unavailable) as caught:
                 await work
             assert caught.value.code == "journal_unavailable"

@@ -12,14 +12,14 @@ import pytest
 
 from baton.errors import Unavailable
 from baton_gateway.config import Config
-from baton_gateway.durable.journal import Kept, Ticket, lost
+from baton_gateway.durable.journal import StoredStream, StreamRecord, lost
 from baton_gateway.durable.sqlite import SqliteJournal
-from baton_gateway.durable.streams import Place, Recording, Streams
-from baton_gateway.generation.output import Delta, Event, Started
-from baton_gateway.generation.request import Past
-from baton_gateway.http.errors import CutOff
+from baton_gateway.durable.streams import DurableStream, DurableStreams, ReplayCursor
+from baton_gateway.generation.output import Event, OutputDelta, Started
+from baton_gateway.generation.request import PriorOutput
+from baton_gateway.http.errors import GatewayPartitioned
 
-TICKET = Ticket("s", "chat", b"{}", 0, "tiny", "me", "me", 1, ())
+TICKET = StreamRecord("s", "chat", b"{}", 0, "tiny", "me", "me", 1, ())
 LENGTH = 12
 
 
@@ -27,14 +27,16 @@ class Source:
     """Deltas of two choices in turn, each a letter; counts who runs them."""
 
     def __init__(self) -> None:
-        self.runs: list[tuple[Past, ...]] = []
+        self.runs: list[tuple[PriorOutput, ...]] = []
         self.closed = 0
         self.pace = 0.0
 
-    def resume(self, ticket: Ticket, past: tuple[Past, ...]) -> AsyncGenerator[Event, None]:
+    def resume(
+        self, ticket: StreamRecord, past: tuple[PriorOutput, ...]
+    ) -> AsyncGenerator[Event, None]:
         return self.events(past)
 
-    async def events(self, past: tuple[Past, ...] = ()) -> AsyncGenerator[Event, None]:
+    async def events(self, past: tuple[PriorOutput, ...] = ()) -> AsyncGenerator[Event, None]:
         self.runs.append(past)
         try:
             yield Started(())
@@ -42,7 +44,7 @@ class Source:
             for number in range(begun, LENGTH):
                 await asyncio.sleep(self.pace)
                 reason = "length" if number >= LENGTH - 2 else None
-                yield Delta(number % 2, chr(97 + number), array("i", [number]), reason=reason)
+                yield OutputDelta(number % 2, chr(97 + number), array("i", [number]), reason=reason)
         finally:
             self.closed += 1
 
@@ -60,13 +62,13 @@ class Failing(SqliteJournal):
 
 
 def run(
-    check: Callable[[Streams, Source], Coroutine[Any, Any, None]],
+    check: Callable[[DurableStreams, Source], Coroutine[Any, Any, None]],
     folder: Path,
     kind: type[SqliteJournal] = SqliteJournal,
     grace: float = 5.0,
 ) -> None:
     async def main() -> None:
-        streams = Streams(kind(Config(journal_path=folder / "journal")), grace)
+        streams = DurableStreams(kind(Config(journal_path=folder / "journal")), grace)
         await streams.start()
         try:
             await check(streams, Source())
@@ -76,21 +78,21 @@ def run(
     asyncio.run(main())
 
 
-async def begin(streams: Streams, source: Source) -> Recording:
+async def begin(streams: DurableStreams, source: Source) -> DurableStream:
     events = source.events()
     await anext(events)
     return await streams.record(TICKET, events)  # type: ignore[arg-type]
 
 
-async def text(recording: Recording, count: int = LENGTH) -> str:
-    deltas = recording.deltas(Place())
+async def text(recording: DurableStream, count: int = LENGTH) -> str:
+    deltas = recording.deltas(ReplayCursor())
     found = [(await anext(deltas)).text for _ in range(count)]
     await deltas.aclose()
     return "".join(found)
 
 
 def test_every_reader_gets_everything(tmp_path: Path) -> None:
-    async def check(streams: Streams, source: Source) -> None:
+    async def check(streams: DurableStreams, source: Source) -> None:
         source.pace = 0.005
         recording = await begin(streams, source)
         assert await text(recording, 3) == "abc"
@@ -104,13 +106,15 @@ def test_every_reader_gets_everything(tmp_path: Path) -> None:
 
 
 def test_a_finished_stream_is_read_and_not_run(tmp_path: Path) -> None:
-    async def check(streams: Streams, source: Source) -> None:
+    async def check(streams: DurableStreams, source: Source) -> None:
         recording = await begin(streams, source)
-        async for _ in recording.deltas(Place()):
+        async for _ in recording.deltas(ReplayCursor()):
             pass
         found = await streams.find("s", "me", source.resume)
         assert found is not None and found is not recording
-        assert "".join([delta.text async for delta in found.deltas(Place())]) == "abcdefghijkl"
+        assert (
+            "".join([delta.text async for delta in found.deltas(ReplayCursor())]) == "abcdefghijkl"
+        )
         assert len(source.runs) == 1 == source.closed
 
     run(check, tmp_path)
@@ -123,18 +127,18 @@ class Slow(SqliteJournal):
         super().__init__(config)
         self.taken = asyncio.Event()
 
-    async def take(self, name: str, owner: str) -> Kept | None:
+    async def claim(self, name: str, owner: str) -> StoredStream | None:
         if name == "s":
             await self.taken.wait()
         self.taken.set()
-        return await super().take(name, owner)
+        return await super().claim(name, owner)
 
 
 def test_one_stream_does_not_wait_for_another_one_to_be_taken(tmp_path: Path) -> None:
     """All streams of a gateway that has died come to another one at the same moment."""
 
-    async def check(streams: Streams, source: Source) -> None:
-        async for _ in (await begin(streams, source)).deltas(Place()):
+    async def check(streams: DurableStreams, source: Source) -> None:
+        async for _ in (await begin(streams, source)).deltas(ReplayCursor()):
             pass
         async with asyncio.timeout(10):
             names = ("s", "s", "other")
@@ -145,7 +149,7 @@ def test_one_stream_does_not_wait_for_another_one_to_be_taken(tmp_path: Path) ->
 
 
 def test_nobody_reads_and_then_somebody_does(tmp_path: Path) -> None:
-    async def check(streams: Streams, source: Source) -> None:
+    async def check(streams: DurableStreams, source: Source) -> None:
         source.pace = 0.02
         recording = await begin(streams, source)
         assert await text(recording, 3) == "abc"
@@ -169,17 +173,17 @@ def test_a_gateway_that_is_cut_off_lets_go_of_its_streams_and_takes_none(tmp_pat
         cut, source = False, Source()
         source.pace = 0.1
         journal = SqliteJournal(Config(journal_path=tmp_path / "journal"))
-        streams = Streams(journal, 5.0, lambda: cut)
+        streams = DurableStreams(journal, 5.0, lambda: cut)
         await streams.start()
         recording = await begin(streams, source)
         assert await text(recording, 3) == "abc"
         reading = asyncio.create_task(text(recording))
         await asyncio.sleep(0)
         cut = True
-        with pytest.raises(CutOff):
+        with pytest.raises(GatewayPartitioned):
             await reading
         assert source.closed == 1 and not recording.running
-        with pytest.raises(CutOff):
+        with pytest.raises(GatewayPartitioned):
             await streams.find("s", "me", source.resume)
         cut, source.pace = False, 0.0
         found = await streams.find("s", "me", source.resume)
@@ -190,7 +194,7 @@ def test_a_gateway_that_is_cut_off_lets_go_of_its_streams_and_takes_none(tmp_pat
 
 
 def test_one_that_is_paused_says_so_to_who_still_waits(tmp_path: Path) -> None:
-    async def check(streams: Streams, source: Source) -> None:
+    async def check(streams: DurableStreams, source: Source) -> None:
         source.pace = 0.05
         recording = await begin(streams, source)
         reading = asyncio.create_task(text(recording))
@@ -206,7 +210,7 @@ def test_one_that_is_paused_says_so_to_who_still_waits(tmp_path: Path) -> None:
 def test_without_its_journal_a_stream_goes_on_here(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def check(streams: Streams, source: Source) -> None:
+    async def check(streams: DurableStreams, source: Source) -> None:
         recording = await begin(streams, source)
         assert await text(recording) == "abcdefghijkl"
         assert caplog.text.count("is not durable from here on") == 1
@@ -215,10 +219,10 @@ def test_without_its_journal_a_stream_goes_on_here(
 
 
 def test_what_nobody_can_have_seen_is_not_waited_for(tmp_path: Path) -> None:
-    async def check(streams: Streams, source: Source) -> None:
+    async def check(streams: DurableStreams, source: Source) -> None:
         source.pace = 10.0
         recording = await begin(streams, source)
-        place = Place()
+        place = ReplayCursor()
         place.replaying = True
         with pytest.raises(Exception, match="has not come so far"):
             await anext(recording.deltas(place))

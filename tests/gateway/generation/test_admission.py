@@ -11,21 +11,21 @@ from baton.errors import InvalidRequest, NotFound
 from baton.protocol import Sampling
 from baton.protocol.token_columns import derive_seed
 from baton_gateway.generation.admission import (
-    Facts,
+    ModelInfo,
     check_ids,
     check_model,
-    fit,
+    clamp_max_tokens,
     sampling_of,
     too_long,
 )
-from baton_gateway.generation.request import Generation
+from baton_gateway.generation.request import GenerationRequest
 
-FACTS = Facts("m", max_length=10, vocab_size=100, eos_ids=(1, 2), media_ids=frozenset({50}))
+FACTS = ModelInfo("m", max_model_len=10, vocab_size=100, eos_ids=(1, 2), media_ids=frozenset({50}))
 
 
-def _generation(**fields: Any) -> Generation:
+def _generation(**fields: Any) -> GenerationRequest:
     given: dict[str, Any] = {"id": "r", "prompts": ((3,),), "sampling": Sampling(0), "seed": 5}
-    return Generation(**(given | {"param": "prompt"} | fields))
+    return GenerationRequest(**(given | {"param": "prompt"} | fields))
 
 
 def test_model() -> None:
@@ -69,19 +69,19 @@ def test_endless_list_is_refused_before_its_ids_are_read() -> None:
 )
 def test_room(length: int, max_tokens: int | None, room: int) -> None:
     prompt = array("i", [3] * length)
-    assert fit(_generation(max_tokens=max_tokens), prompt, FACTS) == room
+    assert clamp_max_tokens(_generation(max_tokens=max_tokens), prompt, FACTS) == room
 
 
 @pytest.mark.parametrize(("length", "max_tokens"), [(10, None), (10, 0), (4, 7), (1, 2**31 - 1)])
 def test_no_room(length: int, max_tokens: int | None) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        fit(_generation(max_tokens=max_tokens), array("i", [3] * length), FACTS)
+        clamp_max_tokens(_generation(max_tokens=max_tokens), array("i", [3] * length), FACTS)
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")
 
 
 def test_empty_prompt() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        fit(_generation(), array("i"), FACTS)
+        clamp_max_tokens(_generation(), array("i"), FACTS)
     assert caught.value.code == "empty_string"
 
 

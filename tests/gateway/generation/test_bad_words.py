@@ -6,7 +6,7 @@ import pytest
 
 from baton.errors import InvalidRequest
 from baton.protocol import Submit
-from baton_gateway.generation.bad_words import MAX_TOKENS, encode
+from baton_gateway.generation.bad_words import MAX_TOKENS, encode_bad_words
 from baton_gateway.generation.request import TextPrompt
 from tests.fakes.gateway_app import Site
 
@@ -21,7 +21,7 @@ class Bytes:
 
 @pytest.mark.row("F09.15")
 async def test_with_and_without_a_space() -> None:
-    assert await encode(("ab", " c", "ab"), Bytes()) == (
+    assert await encode_bad_words(("ab", " c", "ab"), Bytes()) == (
         (97, 98),
         (32, 97, 98),
         (32, 99),
@@ -39,7 +39,7 @@ def test_words_and_ids_reach_the_scheduler(own_site: Site) -> None:
 
 
 async def test_the_longest_word_counts_its_space() -> None:
-    assert len(await encode(("x" * (MAX_TOKENS - 1),), Bytes())) == 2
+    assert len(await encode_bad_words(("x" * (MAX_TOKENS - 1),), Bytes())) == 2
     with pytest.raises(InvalidRequest, match="more than 16 tokens") as caught:
-        await encode(("x" * MAX_TOKENS,), Bytes())
+        await encode_bad_words(("x" * MAX_TOKENS,), Bytes())
     assert caught.value.param == "bad_words"

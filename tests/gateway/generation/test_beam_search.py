@@ -9,9 +9,9 @@ from typing import Literal
 
 import pytest
 
-from baton_gateway.generation.beam_search import Beam, Search, alternatives
+from baton_gateway.generation.beam_search import Beam, BeamSearch, alternatives
 from baton_gateway.generation.output import TokenLogprob
-from baton_gateway.generation.request import Beams
+from baton_gateway.generation.request import BeamSearchOptions
 
 pytestmark = pytest.mark.row("F09.11")
 VOCAB, END = 4, 0
@@ -37,10 +37,10 @@ class Model:
         )
 
 
-def run(search: Search, model: Model) -> int:
+def run(search: BeamSearch, model: Model) -> int:
     """Search to the end. Returns how many steps it took."""
     steps = 0
-    while not search.over:
+    while not search.finished:
         search.advance([model.describe(b.tokens, search.alternatives) for b in search.running])
         steps += 1
     return steps
@@ -62,7 +62,7 @@ def everything(model: Model, length: int, penalty: float) -> list[tuple[float, t
 def test_wide_enough_it_finds_the_best_of_all(seed: int, penalty: float) -> None:
     model = Model(seed)
     # 27 prefixes without an end and 37 outputs exist: nothing is ever dropped.
-    search = Search(Beams(64, penalty, "never"), frozenset({END}), 4)
+    search = BeamSearch(BeamSearchOptions(64, penalty, "never"), frozenset({END}), 4)
     run(search, model)
     wanted = everything(model, 4, penalty)
     found = search.best(5)
@@ -78,7 +78,7 @@ def test_one_beam_is_greedy() -> None:
         model, tokens = Model(seed), ()
         while len(tokens) < 6 and END not in tokens:
             tokens = (*tokens, model.describe(tokens, 1).token)
-        search = Search(Beams(1), frozenset({END}), 6)
+        search = BeamSearch(BeamSearchOptions(1), frozenset({END}), 6)
         run(search, model)
         (beam,) = search.best(1)
         assert beam.tokens == tokens
@@ -89,7 +89,7 @@ def test_a_length_penalty_prefers_length() -> None:
     def length(penalty: float) -> float:
         lengths = []
         for seed in range(40):
-            search = Search(Beams(4, penalty), frozenset({END}), 8)
+            search = BeamSearch(BeamSearchOptions(4, penalty), frozenset({END}), 8)
             run(search, Model(seed))
             lengths.append(len(search.best(1)[0].tokens))
         return sum(lengths)
@@ -104,7 +104,7 @@ def test_when_it_stops() -> None:
     for seed in range(60):
         steps, scores = [], []
         for early in order:
-            search = Search(Beams(3, 1.0, early), frozenset({END}), 10)
+            search = BeamSearch(BeamSearchOptions(3, 1.0, early), frozenset({END}), 10)
             steps.append(run(search, Model(seed)))
             scores.append([beam.score for beam in search.best(3)])
         assert steps == sorted(steps) and scores == sorted(scores)
@@ -114,7 +114,7 @@ def test_when_it_stops() -> None:
 
 def test_an_end_below_the_best_has_not_ended() -> None:
     """Of four alternatives only the best two may end; the others are there to go on with."""
-    search = Search(Beams(2), frozenset({END}), 5)
+    search = BeamSearch(BeamSearchOptions(2), frozenset({END}), 5)
     top = ((1, -0.1), (2, -0.2), (END, -0.3), (3, -4.0))
     search.advance([TokenLogprob(1, -0.1, 1, top)])
     assert search.best(2) == [] and [b.tokens for b in search.running] == [(1,), (2,)]
@@ -122,11 +122,11 @@ def test_an_end_below_the_best_has_not_ended() -> None:
 
 def test_enough_alternatives_for_any_number_of_ends() -> None:
     assert [alternatives(3, stops) for stops in (0, 1, 2)] == [6, 6, 9]
-    search = Search(Beams(2), frozenset({0, 1, 2}), 5)
-    assert search.alternatives == 8 and search.running == [Beam()] and not search.over
+    search = BeamSearch(BeamSearchOptions(2), frozenset({0, 1, 2}), 5)
+    assert search.alternatives == 8 and search.running == [Beam()] and not search.finished
 
 
 def test_without_ends_it_runs_to_the_greatest_length() -> None:
-    search = Search(Beams(3), frozenset(), 4)
+    search = BeamSearch(BeamSearchOptions(3), frozenset(), 4)
     assert run(search, Model(3)) == 4
     assert [(len(b.tokens), b.reason) for b in search.best(3)] == [(4, "length")] * 3

@@ -35,7 +35,7 @@ def test_a_long_argument() -> None:
 
 
 def test_enabled_by_the_operator() -> None:
-    with site(processors="no_repeat_ngram") as here:
+    with site(logits_processors="no_repeat_ngram") as here:
         assert here.chat(processors={"no_repeat_ngram": {"size": 2}}).status_code == 200
         submit = here.engine.scheduler.seen[0]
         assert isinstance(submit, Submit)

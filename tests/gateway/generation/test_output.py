@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from array import array
 
-from baton_gateway.generation.output import Delta, TokenLogprob
+from baton_gateway.generation.output import OutputDelta, TokenLogprob
 
 
 def test_two_deltas_as_one() -> None:
     entry = TokenLogprob(1, -1.0, 1, ())
-    first = Delta(0, "a", array("i", [1]), (1,), (entry,), prompt_logprobs=(None,))
-    later = Delta(0, "b", array("i", [2, 3]), (2, 2), (entry, entry), reason="stop", stop="b")
+    first = OutputDelta(0, "a", array("i", [1]), (1,), (entry,), prompt_logprobs=(None,))
+    later = OutputDelta(0, "b", array("i", [2, 3]), (2, 2), (entry, entry), reason="stop", stop="b")
     both = first.then(later)
-    assert both == Delta(
+    assert both == OutputDelta(
         0, "ab", array("i", [1, 2, 3]), (1, 2, 2), (entry,) * 3, (None,), "stop", "b"
     )
     assert first.text == "a" and list(first.tokens) == [1]

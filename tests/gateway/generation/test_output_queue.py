@@ -8,17 +8,17 @@ from array import array
 import pytest
 
 from baton.errors import ServerFault
-from baton_gateway.generation.output import Delta
-from baton_gateway.generation.output_queue import LIMIT, Outlet, Stream
+from baton_gateway.generation.output import OutputDelta
+from baton_gateway.generation.output_queue import MAX_QUEUED_DELTAS, DirectSink, OutputQueue
 
 
-def _delta(choice: int, text: str, reason: str | None = None) -> Delta:
-    return Delta(choice, text, array("i", [len(text)]), ends=(1,), reason=reason)
+def _delta(choice: int, text: str, reason: str | None = None) -> OutputDelta:
+    return OutputDelta(choice, text, array("i", [len(text)]), ends=(1,), reason=reason)
 
 
 def test_ends_with_the_last_choice() -> None:
-    async def main() -> list[Delta]:
-        stream = Stream(2)
+    async def main() -> list[OutputDelta]:
+        stream = OutputQueue(2)
         for choice in (0, 1):
             stream.put(_delta(choice, "a"))
             stream.put(_delta(choice, "b", "stop"))
@@ -31,11 +31,11 @@ def test_ends_with_the_last_choice() -> None:
 
 def test_reader_that_lags_gets_everything_in_fewer_deltas() -> None:
     async def main() -> None:
-        stream = Stream(3)
+        stream = OutputQueue(3)
         for i in range(1000):
             for choice in range(3):
                 stream.put(_delta(choice, f"{i},", "length" if i == 999 else None))
-        assert len(stream) <= LIMIT
+        assert len(stream) <= MAX_QUEUED_DELTAS
         texts, tokens = [""] * 3, [0] * 3
         async for delta in stream:
             texts[delta.choice] += delta.text
@@ -48,7 +48,7 @@ def test_reader_that_lags_gets_everything_in_fewer_deltas() -> None:
 
 def test_error_comes_after_what_was_put() -> None:
     async def main() -> None:
-        stream = Stream(1)
+        stream = OutputQueue(1)
         stream.put(_delta(0, "a"))
         stream.fail(ServerFault("first"))
         stream.fail(ServerFault("second"))
@@ -61,7 +61,7 @@ def test_error_comes_after_what_was_put() -> None:
 
 def test_reader_that_waits_is_woken() -> None:
     async def main() -> None:
-        stream = Stream(1)
+        stream = OutputQueue(1)
         waiting = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0)
         stream.put(_delta(0, "a", "stop"))
@@ -77,12 +77,12 @@ def test_what_is_put_while_the_reader_waits_passes_it() -> None:
         passed: list[str] = []
         allowed = [True]
 
-        def write(delta: Delta) -> bool:
+        def write(delta: OutputDelta) -> bool:
             if allowed[0]:
                 passed.append(delta.text)
             return allowed[0]
 
-        stream = Stream(1, write)
+        stream = OutputQueue(1, write)
         stream.put(_delta(0, "a"))
         assert (await anext(stream)).text == "a" and not passed  # Nobody waited for it.
         waiting = asyncio.ensure_future(anext(stream))
@@ -106,11 +106,11 @@ def test_what_is_put_while_the_reader_waits_passes_it() -> None:
 
 
 def test_what_breaks_on_the_way_past_the_reader_ends_its_stream_alone() -> None:
-    def write(delta: Delta) -> bool:
+    def write(delta: OutputDelta) -> bool:
         raise KeyError(delta.text)
 
     async def main() -> None:
-        stream = Stream(1, write)
+        stream = OutputQueue(1, write)
         waiting = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0)
         stream.put(_delta(0, "a"))
@@ -120,11 +120,11 @@ def test_what_breaks_on_the_way_past_the_reader_ends_its_stream_alone() -> None:
     asyncio.run(main())
 
 
-DELTA = Delta(0, "a", array("i", [1]))
+DELTA = OutputDelta(0, "a", array("i", [1]))
 
 
 def test_closed_until_it_is_opened_and_after_it_is_closed() -> None:
-    outlet = Outlet()
+    outlet = DirectSink()
     assert not outlet.write(DELTA)
     outlet.write = lambda delta: delta is DELTA
     assert outlet.write(DELTA)

@@ -10,4 +10,4 @@ from baton_gateway.generation.processor_registry import names
 def test_the_setting_lists_known_names() -> None:
     assert names(" no_repeat_ngram ,") == ("no_repeat_ngram",)
     with pytest.raises(ValidationError, match="no_repeat_ngram"):
-        Config(processors="no_repeat_bigram")
+        Config(logits_processors="no_repeat_bigram")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from baton.errors import ServerFault
 from baton.protocol import Sampling
 from baton.protocol.token_columns import unpack
-from baton_gateway.generation.output import Delta, TokenLogprob
-from baton_gateway.generation.output_queue import Stream
-from baton_gateway.generation.request import Past
+from baton_gateway.generation.output import OutputDelta, TokenLogprob
+from baton_gateway.generation.output_queue import OutputQueue
+from baton_gateway.generation.request import PriorOutput
 from baton_gateway.generation.sequence import Sequence
 
 EOS = 2
@@ -28,14 +28,14 @@ def _sequence(**fields: Any) -> Sequence:
         "choice": 0,
         "prompt": array("i", range(20)),
         "sampling": Sampling(9, stop_ids=(EOS, 7)),
-        "stream": Stream(1),
+        "stream": OutputQueue(1),
         "stop_token_ids": (7,),
     }
     return Sequence(**(given | fields))
 
 
-def _deltas(sequence: Sequence) -> list[Delta]:
-    async def main() -> list[Delta]:
+def _deltas(sequence: Sequence) -> list[OutputDelta]:
+    async def main() -> list[OutputDelta]:
         return [await anext(sequence.stream) for _ in range(len(sequence.stream))]
 
     return asyncio.run(main())
@@ -118,9 +118,9 @@ def test_submission_continues_after_the_log() -> None:
 
 
 def test_a_choice_goes_on_where_it_was_left() -> None:
-    past = Past()
+    past = PriorOutput()
     for tokens, text in (([5, 6], "ab"), ([9], "é")):
-        past.add(Delta(0, text, array("i", tokens), cached=3))
+        past.add(OutputDelta(0, text, array("i", tokens), cached=3))
     sequence = _sequence()
     sequence.follow(past)
     assert list(unpack(sequence.submission().log)) == [5, 6, 9]
@@ -128,7 +128,7 @@ def test_a_choice_goes_on_where_it_was_left() -> None:
     assert (sequence.length, sequence.cached, sequence.ended) == (3, 3, False)
     past.tokens.append(1)
     assert len(sequence.log) == 3, "a copy"
-    past.add(Delta(0, "", array("i"), reason="stop"))
+    past.add(OutputDelta(0, "", array("i"), reason="stop"))
     sequence.follow(past)
     assert sequence.ended
 

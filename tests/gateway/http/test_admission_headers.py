@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baton.protocol import Note, Submit
+from baton.protocol import QueueEstimate, Submit
 from tests.fakes.gateway_app import Site, chat, completion
 
 
@@ -26,24 +26,24 @@ PATHS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completion
 @PATHS
 @pytest.mark.parametrize("stream", [False, True])
 def test_place_and_estimate_are_headers(own_site: Site, path: str, stream: bool) -> None:
-    own_site.engine.scheduler.note = Note(7, 1250)
+    own_site.engine.scheduler.note = QueueEstimate(7, 1250)
     headers = ask(own_site, path, stream=stream, n=2).headers
     assert (headers["x-queue-position"], headers["x-estimated-ttft-ms"]) == ("7", "1250")
-    assert "x-cache-report" not in headers and not any(s.report for s in submits(own_site))
+    assert "x-cache-report" not in headers and not any(s.explain for s in submits(own_site))
 
 
 def test_what_was_not_measured_is_not_estimated(own_site: Site) -> None:
-    own_site.engine.scheduler.note = Note(0, -1)
+    own_site.engine.scheduler.note = QueueEstimate(0, -1)
     headers = ask(own_site, "/v1/completions").headers
     assert headers["x-queue-position"] == "0" and "x-estimated-ttft-ms" not in headers
 
 
 @PATHS
 def test_a_cache_report_comes_when_it_is_asked_for(own_site: Site, path: str) -> None:
-    own_site.engine.scheduler.note = Note(0, 3, "differs", 96)
+    own_site.engine.scheduler.note = QueueEstimate(0, 3, "differs", 96)
     headers = ask(own_site, path, "1").headers
     assert headers["x-cache-report"] == "differs; token=96"
-    assert all(s.report for s in submits(own_site))
+    assert all(s.explain for s in submits(own_site))
 
 
 def test_another_value_of_the_header_is_refused(own_site: Site) -> None:

@@ -4,10 +4,10 @@ import pytest
 from starlette.datastructures import Headers
 
 from baton.errors import InvalidRequest
-from baton_gateway.http.allowed_hosts import Hosts, name_of
+from baton_gateway.http.allowed_hosts import AllowedHosts, host_name
 
 
-def answers(hosts: Hosts, header: str) -> bool:
+def answers(hosts: AllowedHosts, header: str) -> bool:
     try:
         hosts.check(Headers({"host": header}))
     except InvalidRequest as error:
@@ -27,22 +27,22 @@ def answers(hosts: Hosts, header: str) -> bool:
     ],
 )
 def test_the_name_of_a_header(header: str, name: str) -> None:
-    assert name_of(header) == name
+    assert host_name(header) == name
 
 
 @pytest.mark.parametrize("bound", ["127.0.0.1", "localhost", "::1"])
 def test_a_local_server_answers_to_this_machine_only(bound: str) -> None:
-    hosts = Hosts("", bound)
+    hosts = AllowedHosts("", bound)
     assert all(answers(hosts, h) for h in ("localhost:1", "127.0.0.1:1", "[::1]:1"))
     assert not any(answers(hosts, h) for h in ("evil.example", "localhost.evil.example:1"))
 
 
 def test_a_public_server_answers_to_any_name_until_some_are_listed() -> None:
-    assert answers(Hosts("", "0.0.0.0"), "evil.example")
-    listed = Hosts("api.example, Other.example", "0.0.0.0")
+    assert answers(AllowedHosts("", "0.0.0.0"), "evil.example")
+    listed = AllowedHosts("api.example, Other.example", "0.0.0.0")
     assert answers(listed, "api.example:443") and answers(listed, "other.example")
     assert not answers(listed, "evil.example")
 
 
 def test_a_star_opens_a_local_server() -> None:
-    assert answers(Hosts("*", "127.0.0.1"), "anything.example")
+    assert answers(AllowedHosts("*", "127.0.0.1"), "anything.example")

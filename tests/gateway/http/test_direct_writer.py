@@ -13,8 +13,8 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from baton_gateway.api import chat as chats
 from baton_gateway.api import completions
 from baton_gateway.api.reply import Choice
-from baton_gateway.generation.output import Delta
-from baton_gateway.http.direct_writer import Direct
+from baton_gateway.generation.output import OutputDelta
+from baton_gateway.http.direct_writer import DirectWriter
 from tests.fakes.gateway_app import chat, completion
 from tests.fakes.gateway_socket import Site, post, site
 
@@ -59,7 +59,7 @@ class _Anew:
     def fill(self, text: str, tokens: Any) -> bytes:
         writer, choice = self._transcript, self._choice
         if isinstance(writer, chats.Transcript):
-            return writer._chunk(writer._piece(Delta(choice, text, tokens)))
+            return writer._chunk(writer._piece(OutputDelta(choice, text, tokens)))
         chunk: bytes = writer._chunk(choice, Choice(text=text, tokens=tokens))
         return chunk
 
@@ -91,17 +91,17 @@ def test_every_kind_of_choice(
     served: Site, monkeypatch: pytest.MonkeyPatch, path: str, asked: dict[str, Any]
 ) -> None:
     written: list[bytes] = []
-    write = Direct.write
+    write = DirectWriter.write
 
-    def counted(direct: Direct, data: bytes) -> None:
+    def counted(direct: DirectWriter, data: bytes) -> None:
         written.append(data)
         write(direct, data)
 
-    monkeypatch.setattr(Direct, "write", counted)
+    monkeypatch.setattr(DirectWriter, "write", counted)
     fast = _body(served, path, asked)
     assert written or asked["max_tokens"] < 2
     written.clear()
-    monkeypatch.setattr(Direct, "of", lambda scope: None)
+    monkeypatch.setattr(DirectWriter, "of", lambda scope: None)
     for module in (chats, completions):
         monkeypatch.setattr(module.Transcript, "_template", lambda t, choice: _Anew(t, choice))
     assert _body(served, path, asked) == fast
@@ -123,7 +123,7 @@ class _Transport:
 
 def test_a_chunk_and_a_cut() -> None:
     cycle = cast(RequestResponseCycle, SimpleNamespace(transport=_Transport()))
-    direct = Direct(cycle)
+    direct = DirectWriter(cycle)
     direct.write(b"a" * 17)
     direct.cut()
     assert cycle.transport.done == [b"11\r\n" + b"a" * 17 + b"\r\n", "abort"]  # type: ignore[attr-defined]

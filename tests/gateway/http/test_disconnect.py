@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from baton_gateway.http.disconnect import ClientGone, unless_gone
+from baton_gateway.http.disconnect import ClientDisconnected, cancel_on_disconnect
 
 
 async def _never() -> dict[str, Any]:
@@ -28,9 +28,9 @@ def test_result_and_error_pass_through() -> None:
         raise KeyError
 
     async def main() -> None:
-        assert await unless_gone(_never, good()) == 5
+        assert await cancel_on_disconnect(_never, good()) == 5
         with pytest.raises(KeyError):
-            await unless_gone(_never, bad())
+            await cancel_on_disconnect(_never, bad())
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(main())
@@ -47,8 +47,8 @@ def test_departure_cancels_the_work_and_waits_for_its_clean_up() -> None:
                 await asyncio.sleep(0)
                 steps.append("cleaned")
 
-        with pytest.raises(ClientGone):
-            await unless_gone(_leaves, work())
+        with pytest.raises(ClientDisconnected):
+            await cancel_on_disconnect(_leaves, work())
         assert steps == ["cleaned"]
 
     asyncio.run(main())

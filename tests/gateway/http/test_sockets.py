@@ -16,7 +16,7 @@ from tests.support.served_system import until
 
 def test_a_client_that_never_reads_is_cut_off() -> None:
     """Z02: what it cannot take waits in bounded buffers, and its work is aborted."""
-    with site(stall_seconds=0.3) as here:
+    with site(slow_client_seconds=0.3) as here:
         here.engine.scheduler.reply = "x" * 500
         many = chat(stream=True, n=32, max_tokens=400, logprobs=True, top_logprobs=5)
         with here.connect(receive_bytes=4096) as client:

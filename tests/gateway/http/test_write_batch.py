@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from baton_gateway.http.write_batch import Burst
+from baton_gateway.http.write_batch import WriteBatch
 
 
 class Body:
@@ -25,13 +25,13 @@ class Body:
 
 
 def test_outside_everything_is_written_at_once() -> None:
-    burst, written = Burst(), list[bytes]()
+    burst, written = WriteBatch(), list[bytes]()
     burst.add(Body(written), b"a")
     assert written == [b"a"]
 
 
 def test_inside_everything_waits_for_the_end() -> None:
-    burst, written = Burst(), list[bytes]()
+    burst, written = WriteBatch(), list[bytes]()
     one, two = Body(written), Body(written)
     with burst:
         for body, data in ((one, b"a"), (two, b"b"), (one, b"c")):
@@ -45,7 +45,7 @@ def test_inside_everything_waits_for_the_end() -> None:
 
 
 def test_what_is_made_before_something_breaks_is_written() -> None:
-    burst, written = Burst(), list[bytes]()
+    burst, written = WriteBatch(), list[bytes]()
     with pytest.raises(KeyError), burst:
         burst.add(Body(written), b"a")
         raise KeyError
@@ -55,7 +55,7 @@ def test_what_is_made_before_something_breaks_is_written() -> None:
 def test_a_body_that_breaks_is_cut_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    burst, written = Burst(), list[bytes]()
+    burst, written = WriteBatch(), list[bytes]()
     good, bad = Body(written), Body(written, broken=True)
     with caplog.at_level(logging.ERROR), burst:
         burst.add(bad, b"a")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.protocol import Times
-from baton_gateway.observability.latency import Account, Explanation, Ledger
+from baton.protocol import PhaseTimes
+from baton_gateway.observability.latency import LatencyExplanation, RequestTimeline, TimelineStore
 
 HEX = "0f" * 16
 
@@ -30,11 +30,11 @@ def clock() -> Clock:
     return Clock()
 
 
-def account(clock: Clock) -> Account:
-    return Account(f"req_{HEX}", "/v1/completions", clock)
+def account(clock: Clock) -> RequestTimeline:
+    return RequestTimeline(f"req_{HEX}", "/v1/completions", clock)
 
 
-def causes(told: Explanation) -> dict[str, float]:
+def causes(told: LatencyExplanation) -> dict[str, float]:
     assert sum(part.ms for part in told.causes) + told.unattributed_ms == pytest.approx(
         told.wall_ms, abs=0.01
     )
@@ -51,7 +51,7 @@ def test_a_request_from_its_first_byte_to_its_last(clock: Clock) -> None:
     clock.sleep(0.003)
     one.submitted({7: 0})
     clock.sleep(1.0)
-    one.told(7, Times(0.2, 0.3, 0.4, others=2.5))
+    one.estimated(7, PhaseTimes(0.2, 0.3, 0.4, batch_neighbours=2.5))
     one.sampled(7)
     clock.sleep(0.004)
     one.delivered(7)
@@ -90,10 +90,10 @@ def test_the_choice_that_ended_last_is_the_one_that_counts(clock: Clock) -> None
     one = account(clock)
     one.submitted({7: 0, 8: 1})
     clock.sleep(1.0)
-    one.told(8, Times(decode=1.0))
+    one.estimated(8, PhaseTimes(decode=1.0))
     one.delivered(8)
     clock.sleep(1.0)
-    one.told(7, Times(queued=1.5, decode=0.5, preemptions=1))
+    one.estimated(7, PhaseTimes(queued=1.5, decode=0.5, preemptions=1))
     one.delivered(7)
     one.close("200")
     told = one.explain()
@@ -113,7 +113,7 @@ def test_what_the_scheduler_did_after_the_answer_was_complete_is_no_part_of_it(
     one.delivered(7)
     one.close("200")
     assert (causes(one.explain()), one.explain().unattributed_ms) == ({}, 1000.0)
-    one.told(7, Times(prefill=0.5, decode=0.6))
+    one.estimated(7, PhaseTimes(prefill=0.5, decode=0.6))
     assert causes(one.explain())["decode"] == pytest.approx(500.0)
 
 
@@ -125,7 +125,7 @@ def test_a_slow_client_counts_once_nothing_else_is_left(clock: Clock) -> None:
     one.sent(began)  # The model went on meanwhile.
     began = clock.now
     clock.sleep(1.0)
-    one.told(7, Times(decode=4.0))
+    one.estimated(7, PhaseTimes(decode=4.0))
     one.delivered(7)
     clock.sleep(2.0)
     one.sent(began)
@@ -142,7 +142,7 @@ def test_a_scheduler_that_is_lost_leaves_what_nobody_can_tell(clock: Clock) -> N
     clock.sleep(2.0)
     one.resumed()
     clock.sleep(3.0)
-    one.told(7, Times(decode=3.0))
+    one.estimated(7, PhaseTimes(decode=3.0))
     one.delivered(7)
     one.close("200")
     told = one.explain()
@@ -159,7 +159,7 @@ def test_what_runs_is_told_as_far_as_it_has_come(clock: Clock) -> None:
     assert causes(told) == {"receive": 1000.0, "engine": 2000.0}
     assert (told.state, told.status, told.choice) == ("running", "", None)
     one.submitted({7: 0, 8: 1})
-    one.told(8, Times(decode=1.0))
+    one.estimated(8, PhaseTimes(decode=1.0))
     one.delivered(8)
     assert causes(one.explain()) == {"receive": 1000.0, "engine": 2000.0}
 
@@ -204,7 +204,7 @@ def test_every_moment_is_in_one_cause(steps: list[tuple[float, str, int]]) -> No
             case "deliver":
                 one.delivered(handle)
             case "told":
-                one.told(handle, Times(seconds, 1.0, seconds, moved=0.5))
+                one.estimated(handle, PhaseTimes(seconds, 1.0, seconds, handover=0.5))
             case "sent":
                 one.sent(began)
             case _:
@@ -215,8 +215,8 @@ def test_every_moment_is_in_one_cause(steps: list[tuple[float, str, int]]) -> No
 
 
 def test_only_the_latest_are_remembered_and_only_for_their_owner(clock: Clock) -> None:
-    ledger = Ledger(2)
-    accounts = [Account(f"req_{n:032x}", "/", clock) for n in range(3)]
+    ledger = TimelineStore(2)
+    accounts = [RequestTimeline(f"req_{n:032x}", "/", clock) for n in range(3)]
     for number, one in enumerate(accounts):
         ledger.keep(one, "me")
         ledger.submitted(one, {number: 0})
@@ -224,12 +224,12 @@ def test_only_the_latest_are_remembered_and_only_for_their_owner(clock: Clock) -
     assert ledger.find(accounts[0].id, "me") is None
     assert ledger.find(f"chatcmpl-{1:032x}", "me") is accounts[1]
     assert ledger.find(accounts[1].id, "you") is None
-    ledger.told([(0, Times()), (1, Times(queued=1.0)), (99, Times())])
+    ledger.told([(0, PhaseTimes()), (1, PhaseTimes(queued=1.0)), (99, PhaseTimes())])
     assert ledger.owed == 1 and accounts[1].explain().choices[0].queue_ms == 1000.0
 
 
 def test_a_ledger_of_nothing_remembers_nothing(clock: Clock) -> None:
-    ledger = Ledger(0)
+    ledger = TimelineStore(0)
     one = account(clock)
     ledger.keep(one, "")
     ledger.submitted(one, {7: 0})

@@ -55,7 +55,7 @@ def test_what_an_autoscaler_follows() -> None:
     metrics, scheduler = Metrics(), FakeScheduler()
     pressure = {"queue": 1.5, "kv": 0.25}
     role = RoleStats("decode", 2, 3, 3.0, 0.0, 0.07, pressure)
-    stats = structs.replace(scheduler.stats(), roles=(role,), moved_tokens=99)
+    stats = structs.replace(scheduler.stats(), roles=(role,), transferred_tokens=99)
     SystemCollector(metrics, lambda: stats)
     value, of = metrics.registry.get_sample_value, {"role": "decode"}
     assert value("baton_scale_desired_workers", of) == 3
@@ -64,7 +64,7 @@ def test_what_an_autoscaler_follows() -> None:
     assert value("baton_scale_itl_seconds", of) == 0.07
     assert value("baton_scale_pressure_ratio", of | {"part": "queue"}) == 1.5
     assert value("baton_scale_desired_workers", {"role": "prefill"}) is None
-    assert value("baton_moved_tokens_total") == 99
+    assert value("baton_transferred_tokens_total") == 99
 
 
 def test_transfers_are_told_by_transport() -> None:

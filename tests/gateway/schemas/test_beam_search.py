@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.errors import InvalidRequest
-from baton_gateway.generation.request import Beams
+from baton_gateway.generation.request import BeamSearchOptions
 from baton_gateway.schemas.base import CompletionRequest
 from baton_gateway.schemas.beam_search import MAX_WIDTH
 
@@ -24,17 +24,23 @@ def request(**fields: Any) -> CompletionRequest:
         ({}, None),
         ({"use_beam_search": False, "length_penalty": 1.0, "early_stopping": False}, None),
         ({"use_beam_search": None, "beam_width": None}, None),
-        ({"use_beam_search": True}, Beams(1)),
-        ({"use_beam_search": True, "n": 3}, Beams(3)),
-        ({"use_beam_search": True, "n": 2, "beam_width": 5}, Beams(5)),
-        ({"use_beam_search": True, "length_penalty": -0.5}, Beams(1, -0.5)),
-        ({"use_beam_search": True, "early_stopping": "never"}, Beams(1, 1.0, "never")),
-        ({"use_beam_search": True, "temperature": 0.0, "top_p": 1.0, "stop": None}, Beams(1)),
-        ({"use_beam_search": True, "response_format": {"type": "text"}}, Beams(1)),
-        ({"use_beam_search": True, "logprobs": 2, "stop_token_ids": [3], "seed": 1}, Beams(1)),
+        ({"use_beam_search": True}, BeamSearchOptions(1)),
+        ({"use_beam_search": True, "n": 3}, BeamSearchOptions(3)),
+        ({"use_beam_search": True, "n": 2, "beam_width": 5}, BeamSearchOptions(5)),
+        ({"use_beam_search": True, "length_penalty": -0.5}, BeamSearchOptions(1, -0.5)),
+        ({"use_beam_search": True, "early_stopping": "never"}, BeamSearchOptions(1, 1.0, "never")),
+        (
+            {"use_beam_search": True, "temperature": 0.0, "top_p": 1.0, "stop": None},
+            BeamSearchOptions(1),
+        ),
+        ({"use_beam_search": True, "response_format": {"type": "text"}}, BeamSearchOptions(1)),
+        (
+            {"use_beam_search": True, "logprobs": 2, "stop_token_ids": [3], "seed": 1},
+            BeamSearchOptions(1),
+        ),
     ],
 )
-def test_wanted(fields: dict[str, Any], wanted: Beams | None) -> None:
+def test_wanted(fields: dict[str, Any], wanted: BeamSearchOptions | None) -> None:
     body = request(**fields)
     assert body.beams == wanted
     assert body.at_once == (wanted.width if wanted else 1)

@@ -16,7 +16,7 @@ from baton_gateway.schemas.usage import (
     Completion,
     CompletionChoice,
 )
-from baton_gateway.streaming.chunk_template import Template
+from baton_gateway.streaming.chunk_template import ChunkTemplate
 
 ODD = 'a "text":"" \\ "token_ids":[] \n\u2028 \x00 €😀'
 
@@ -31,21 +31,23 @@ def _completion(text: str, ids: list[int] | None) -> bytes:
 
 @given(st.text(), st.lists(st.integers(0, 2**31 - 1), max_size=4))
 def test_any_text_and_any_ids(text: str, ids: list[int]) -> None:
-    assert Template(_completion("", []), "text").fill(text, array("i", ids)) == _completion(
+    assert ChunkTemplate(_completion("", []), "text").fill(text, array("i", ids)) == _completion(
         text, ids
     )
-    plain = Template(_completion("", None), "text")
+    plain = ChunkTemplate(_completion("", None), "text")
     assert plain.fill(text, array("i", ids)) == _completion(text, None)
 
 
 @pytest.mark.parametrize("text", [ODD, "", "\ufffd", '"}]}'])
 def test_odd_text(text: str) -> None:
     encode = msgspec.json.encode
-    template = Template(encode(ChatChunkChoice(0, ChatDelta(content=""), token_ids=[])), "content")
+    template = ChunkTemplate(
+        encode(ChatChunkChoice(0, ChatDelta(content=""), token_ids=[])), "content"
+    )
     whole = ChatChunkChoice(0, ChatDelta(content=text), token_ids=[7, 8])
     assert template.fill(text, array("i", [7, 8])) == encode(whole)
 
 
 def test_there_must_be_something_to_fill_in() -> None:
     with pytest.raises(AssertionError, match="no empty content"):
-        Template(msgspec.json.encode(ChatChunkChoice(0, ChatDelta())), "content")
+        ChunkTemplate(msgspec.json.encode(ChatChunkChoice(0, ChatDelta())), "content")

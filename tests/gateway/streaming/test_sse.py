@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from baton.errors import Unavailable
-from baton_gateway.http.errors import CutOff
+from baton_gateway.http.errors import GatewayPartitioned
 from baton_gateway.streaming.sse import EventStream
 
 
@@ -41,7 +41,7 @@ class Client:
 
 def test_a_stream_that_goes_on_elsewhere_ends_without_an_end() -> None:
     """No error and no `[DONE]`: the connection is closed, as by a gateway that has died."""
-    client, source = Client(), Source(2, error=CutOff())
+    client, source = Client(), Source(2, error=GatewayPartitioned())
 
     async def main() -> None:
         stream = EventStream("s", source.payloads(), keep_alive=9.0, stall=9.0)

@@ -16,7 +16,7 @@ from baton.errors import InvalidRequest
 from baton.structured_output.json_schema import walk
 from baton.structured_output.llguidance import problem
 from baton_gateway.structured_output.request import Constraint, constraint
-from baton_gateway.structured_output.validator import refusal
+from baton_gateway.structured_output.validator import grammar_error
 from tests.fakes.grammar_cases import Case, Reader, suite
 
 pytestmark = pytest.mark.row("F10.01")
@@ -46,7 +46,7 @@ def admitted(case: Case) -> Constraint | InvalidRequest:
         return error
     assert found is not None
     trouble = problem(found.grammar)
-    return found if trouble is None else refusal(trouble, found)
+    return found if trouble is None else grammar_error(trouble, found)
 
 
 @pytest.mark.parametrize("file", sorted({case.file for case in CASES}))

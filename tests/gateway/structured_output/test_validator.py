@@ -13,7 +13,7 @@ from baton.errors import InvalidRequest, SettingsError, Unavailable
 from baton.protocol import Grammar
 from baton.structured_output import engines
 from baton_gateway.structured_output.request import Constraint
-from baton_gateway.structured_output.validator import CHILDREN, Compiler
+from baton_gateway.structured_output.validator import CHILDREN, GrammarValidator
 
 GOOD = Constraint(Grammar("regex", "[0-9]+"), "structured_outputs.regex")
 BAD = Constraint(Grammar("regex", "("), "structured_outputs.regex")
@@ -30,19 +30,19 @@ GREEDY = Constraint(Grammar("choice", "[" + '"",' * 6_000_000 + '""]'), "guided_
 
 
 @pytest.fixture
-async def compiler() -> AsyncIterator[Compiler]:
-    one = Compiler()
+async def compiler() -> AsyncIterator[GrammarValidator]:
+    one = GrammarValidator()
     yield one
     await one.close()
 
 
-async def refused(compiler: Compiler, constraint: Constraint) -> InvalidRequest:
+async def refused(compiler: GrammarValidator, constraint: Constraint) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
         await compiler.check(constraint)
     return caught.value
 
 
-async def test_good_and_bad(compiler: Compiler) -> None:
+async def test_good_and_bad(compiler: GrammarValidator) -> None:
     await compiler.check(GOOD)
     error = await refused(compiler, BAD)
     assert (error.status, error.code, error.param) == (
@@ -56,7 +56,7 @@ async def test_good_and_bad(compiler: Compiler) -> None:
 
 
 async def test_another_engine() -> None:
-    compiler = Compiler("xgrammar", seconds=10.0)
+    compiler = GrammarValidator("xgrammar", seconds=10.0)
     await compiler.check(GOOD)
     lark = Constraint(Grammar("grammar", 'start: "a"'), "guided_grammar")
     error = await refused(compiler, lark)
@@ -68,11 +68,11 @@ async def test_another_engine() -> None:
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"baton-serve\[xgrammar\]"):
-        Compiler("xgrammar")
+        GrammarValidator("xgrammar")
 
 
 async def test_a_slow_compilation_is_killed_and_the_next_one_works() -> None:
-    compiler = Compiler(seconds=0.3)
+    compiler = GrammarValidator(seconds=0.3)
     await compiler.check(GOOD)
     begin = time.monotonic()
     error = await refused(compiler, SLOW)
@@ -83,14 +83,16 @@ async def test_a_slow_compilation_is_killed_and_the_next_one_works() -> None:
 
 
 async def test_a_compilation_without_enough_memory_is_refused() -> None:
-    compiler = Compiler(seconds=60.0)
+    compiler = GrammarValidator(seconds=60.0)
     error = await refused(compiler, GREEDY)
     assert error.code == "grammar_too_complex"
     await compiler.check(GOOD)
     await compiler.close()
 
 
-async def test_verdicts_are_remembered(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_verdicts_are_remembered(
+    compiler: GrammarValidator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await compiler.check(GOOD)
     await refused(compiler, BAD)
     tried: list[Grammar] = []
@@ -113,7 +115,7 @@ async def test_verdicts_are_remembered(compiler: Compiler, monkeypatch: pytest.M
 
 
 async def test_few_verdicts_are_remembered(
-    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+    compiler: GrammarValidator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("baton_gateway.structured_output.validator._REMEMBERED", 3)
     for number in range(9):
@@ -121,13 +123,13 @@ async def test_few_verdicts_are_remembered(
     assert [grammar.source for grammar in compiler._known] == ["6", "7", "8"]
 
 
-async def test_many_at_once_share_few_children(compiler: Compiler) -> None:
+async def test_many_at_once_share_few_children(compiler: GrammarValidator) -> None:
     several = [Constraint(Grammar("regex", f"a{{{i}}}"), "guided_regex") for i in range(1, 30)]
     await asyncio.gather(*(compiler.check(one) for one in several))
     assert len(compiler._children) <= CHILDREN
 
 
-async def test_a_child_that_died_meanwhile_is_replaced(compiler: Compiler) -> None:
+async def test_a_child_that_died_meanwhile_is_replaced(compiler: GrammarValidator) -> None:
     await compiler.check(GOOD)
     (child,) = compiler._children
     child.kill()
@@ -136,7 +138,9 @@ async def test_a_child_that_died_meanwhile_is_replaced(compiler: Compiler) -> No
     assert compiler._children != [child]
 
 
-async def test_no_child_can_be_started(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_child_can_be_started(
+    compiler: GrammarValidator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("baton_gateway.structured_output.validator.sys.executable", "/bin/false")
     with pytest.raises(Unavailable, match="Try again later"):
         await compiler.check(GOOD)
@@ -144,7 +148,7 @@ async def test_no_child_can_be_started(compiler: Compiler, monkeypatch: pytest.M
 
 
 async def test_a_cancelled_compilation_leaves_no_child_behind() -> None:
-    compiler = Compiler(seconds=60.0)
+    compiler = GrammarValidator(seconds=60.0)
     await compiler.check(GOOD)
     (child,) = compiler._children
     task = asyncio.create_task(compiler.check(SLOW))

@@ -10,7 +10,7 @@ import pytest
 from baton.errors import Unavailable
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.sandbox import pool as module
-from baton_mm_preprocess.sandbox.pool import Child, Children
+from baton_mm_preprocess.sandbox.pool import Child, ChildPool
 from baton_mm_preprocess.sandbox.process import Problem, Ready, Setup
 from tests.support.tiny_dual_encoders import PROCESSORS, data_url, picture
 
@@ -19,24 +19,24 @@ GOOD = data_url(picture(40, 30))
 
 
 @pytest.fixture
-def children() -> Iterator[Children]:
-    made = Children(SETUP, 1, 30.0)
+def children() -> Iterator[ChildPool]:
+    made = ChildPool(SETUP, 1, 30.0)
     yield made
     made.close()
 
 
-def look(children: Children, url: str) -> Ready | Problem:
+def look(children: ChildPool, url: str) -> Ready | Problem:
     return children.submit(lambda: children.prepare(url)).result(60)
 
 
-def test_real_processes_answer_one_after_the_other(children: Children) -> None:
+def test_real_processes_answer_one_after_the_other(children: ChildPool) -> None:
     children.start()
     first, bad, second = (look(children, url) for url in (GOOD, "data:image/png;base64,aGk=", GOOD))
     assert isinstance(first, Ready) and first.tensor.shape == (3, 30, 30)
     assert isinstance(bad, Problem) and first == second
 
 
-def test_a_bomb_costs_itself_alone(children: Children) -> None:
+def test_a_bomb_costs_itself_alone(children: ChildPool) -> None:
     """Within the limit on pixels, and more than the memory of its process: 150 MB of pixels, and
     as many again to turn them."""
     from PIL import Image
@@ -65,9 +65,9 @@ class Script:
 
         match Script.acts.pop(0):
             case "late":
-                raise module.Late
+                raise module.ChildTimeout
             case "gone":
-                raise module.Gone
+                raise module.ChildDied
             case "fault":
                 raise KeyError
         return msgspec.msgpack.encode(Problem("x", "y"))
@@ -85,7 +85,7 @@ class Script:
     ],
 )
 def test_the_slow_and_the_dead_are_replaced(
-    acts: list[str], code: str, made: int, monkeypatch: pytest.MonkeyPatch, children: Children
+    acts: list[str], code: str, made: int, monkeypatch: pytest.MonkeyPatch, children: ChildPool
 ) -> None:
     monkeypatch.setattr(module, "Child", Script)
     Script.made, Script.acts = [], list(acts)
@@ -97,7 +97,7 @@ def test_the_slow_and_the_dead_are_replaced(
 
 
 def test_a_child_in_mid_sentence_is_not_used_again(
-    monkeypatch: pytest.MonkeyPatch, children: Children
+    monkeypatch: pytest.MonkeyPatch, children: ChildPool
 ) -> None:
     monkeypatch.setattr(module, "Child", Script)
     Script.made, Script.acts = [], ["fault"]
@@ -110,7 +110,7 @@ def test_a_real_child_is_killed_when_its_time_is_over() -> None:
     child = Child(SETUP)
     large = data_url(picture(1500, 1500))
     try:
-        with pytest.raises(module.Late):
+        with pytest.raises(module.ChildTimeout):
             while True:  # Whatever this machine does in that time, it does not do it for ever.
                 child.exchange(large, 1e-6)
     finally:
@@ -121,7 +121,7 @@ def test_one_that_has_died_is_noticed() -> None:
     child = Child(SETUP)
     child._process.kill()
     child._process.wait()
-    with pytest.raises(module.Gone):
+    with pytest.raises(module.ChildDied):
         child.exchange(GOOD, 30.0)
     child.close()
 
@@ -135,7 +135,7 @@ def test_none_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_slow_delays_nobody_else() -> None:
     """Two processes: one waits for the other's end, which it could not if they took turns."""
     both = threading.Barrier(2, timeout=60)
-    pair = Children(SETUP, 2, 30.0)
+    pair = ChildPool(SETUP, 2, 30.0)
     futures = [pair.submit(both.wait) for _ in range(2)]
     assert sorted(future.result(60) for future in futures) == [0, 1]
     pair.close()

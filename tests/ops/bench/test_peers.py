@@ -14,7 +14,7 @@ from rich.console import Console
 
 from baton_ops.bench import peers
 from baton_ops.bench.load_generator import Outcome
-from baton_ops.bench.peer_systems import Contestant
+from baton_ops.bench.peer_systems import PeerSystem
 from baton_ops.bench.peers import (
     Peers,
     Run,
@@ -64,7 +64,7 @@ def test_every_system_runs_in_every_round(tmp_path: Path, monkeypatch: pytest.Mo
             yield site.url
 
     monkeypatch.setattr(peers, "running", running)
-    contestants = [Contestant(name, (name, "{port}"), "/") for name in ("baton bf16", "vllm bf16")]
+    contestants = [PeerSystem(name, (name, "{port}"), "/") for name in ("baton bf16", "vllm bf16")]
     runs = list(all_runs(options, contestants, Console(quiet=True)))
     assert order == ["baton bf16", "vllm bf16"] * 2
     assert [(r.name, r.concurrency, r.round) for r in runs[:2]] == [

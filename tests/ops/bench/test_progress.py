@@ -7,12 +7,12 @@ import io
 from rich.console import Console
 
 from baton_ops.bench.load_generator import Outcome
-from baton_ops.bench.progress import Bars
+from baton_ops.bench.progress import ProgressBars
 
 
 def test_a_bar_counts_requests_and_failures() -> None:
     printed = io.StringIO()
-    with Bars(Console(file=printed, width=100)) as bars:
+    with ProgressBars(Console(file=printed, width=100)) as bars:
         with bars.bar("8 in flight", 3) as done:
             done(Outcome(0.0))
             done(Outcome(0.0, error="No."))

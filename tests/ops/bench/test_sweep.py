@@ -13,7 +13,7 @@ from rich.console import Console
 
 from baton.errors import SettingsError, Unavailable
 from baton_ops.bench.load_generator import Target
-from baton_ops.bench.progress import Bars
+from baton_ops.bench.progress import ProgressBars
 from baton_ops.bench.prompts import prompts_for
 from baton_ops.bench.sweep import (
     Point,
@@ -30,7 +30,7 @@ def swept(url: str, usual: Usual, then: Callable[[Sweep], Awaitable[T]]) -> T:
     async def work() -> T:
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             target = Target(client, "fake", "completions")
-            with Bars(Console(file=io.StringIO())) as bars:
+            with ProgressBars(Console(file=io.StringIO())) as bars:
                 return await then(Sweep(target, await prompts_for(target, 0), bars, usual))
 
     return asyncio.run(work())

@@ -22,7 +22,7 @@ def test_the_local_path_is_printed(
     ("argv", "code", "words"),
     [
         (["--model", "/no/such/model"], 3, "There is no model at"),
-        (["--drain-seconds", "-1"], 2, "--drain-seconds"),
+        (["--shutdown-timeout", "-1"], 2, "--shutdown-timeout"),
         (["--offline", "--model", "pypi://nothing==1/x.gguf"], 3, "BATON_OFFLINE is set"),
     ],
 )

@@ -33,7 +33,7 @@ def test_every_worker_is_a_line(scheduler: Config) -> None:
 
 
 def test_ranks_are_shown_where_requests_belong_to_them(run_dir: Path) -> None:
-    config = Config(run_dir=run_dir, placement="modulo")
+    config = Config(run_dir=run_dir, placement_policy="modulo")
     with (
         serving(config),
         FakeWorker(config, name="worker-1"),

@@ -32,4 +32,4 @@ def test_the_command_says_how_to_use_them(
     main()
     assert "made gateway" in (said := capsys.readouterr().out)
     assert "made nothing" in said
-    assert f"BATON_KEYS_DIR={tmp_path}" in said
+    assert f"BATON_CURVE_KEYS_DIR={tmp_path}" in said

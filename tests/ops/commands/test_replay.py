@@ -12,7 +12,7 @@ from baton.errors import SettingsError
 from baton.protocol import Sampling
 from baton_ops.commands import replay as module
 from baton_scheduler.events import Draining, Tick
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.replay.recorder import Recorder
 from baton_scheduler.state import State
 from tests.fakes.hash_worker import worker_info
@@ -21,10 +21,10 @@ from tests.support.scheduler_world import Recorded
 
 def record(path: Path, *, faithful: bool) -> None:
     """Three events; an unfaithful recording does not say what the state had become."""
-    state, recorder = State(Limits()), Recorder(path, Limits(), 10**6)
+    state, recorder = State(SchedulerOptions()), Recorder(path, SchedulerOptions(), 10**6)
     for event in (Tick(1.0), Draining(), Tick(2.0)):
         decisions = state.apply(event)
-        seen = state if faithful else State(Limits())
+        seen = state if faithful else State(SchedulerOptions())
         recorder.note(event, decisions, seen)
     recorder.close()
 
@@ -64,8 +64,8 @@ def test_without_the_scheduler_it_says_what_to_install(
 
 def flood(path: Path) -> None:
     """One tenant sends much at once, another a little later: first come, first served."""
-    world = Recorded(path, Limits(max_batch_tokens=32))
-    world.join("w", worker_info(max_rows=4)).engine.duration_us = 10_000
+    world = Recorded(path, SchedulerOptions(max_num_batched_tokens=32))
+    world.join("w", worker_info(max_num_seqs=4)).engine.duration_us = 10_000
     for number in range(30):
         world.submit([number] * 8, Sampling(12, seed=number), tenant="flood")
     for number in range(3):
@@ -77,7 +77,7 @@ def flood(path: Path) -> None:
 
 def test_another_order_is_compared_per_tenant(tmp_path: Path) -> None:
     flood(tmp_path / "run")
-    done = baton(str(tmp_path / "run"), "--order", "fair")
+    done = baton(str(tmp_path / "run"), "--scheduling-policy", "fair")
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.endswith("% │")]
     rows = {line.split()[1]: line.split() for line in lines if "prompt" not in line}
@@ -88,15 +88,15 @@ def test_another_order_is_compared_per_tenant(tmp_path: Path) -> None:
 
 def test_another_placement_is_compared_too(tmp_path: Path) -> None:
     flood(tmp_path / "run")
-    done = baton(str(tmp_path / "run"), "--placement", "round-robin")
+    done = baton(str(tmp_path / "run"), "--placement-policy", "round-robin")
     assert done.returncode == 0, done.stderr
     assert "fcfs, round-robin" in done.stdout and "tokens moved" in done.stdout
-    done = baton(str(tmp_path / "run"), "--placement", "in-turn")
+    done = baton(str(tmp_path / "run"), "--placement-policy", "in-turn")
     assert done.returncode == 2 and "Known: cost, round-robin" in done.stderr
 
 
 def test_an_unknown_order_exits_with_2_and_the_known_ones(tmp_path: Path) -> None:
     record(tmp_path / "run", faithful=True)
-    done = baton(str(tmp_path / "run"), "--order", "fare")
+    done = baton(str(tmp_path / "run"), "--scheduling-policy", "fare")
     assert done.returncode == 2
     assert "Did you mean 'fair'" in done.stderr and "Traceback" not in done.stderr

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from baton.errors import NotFound, SettingsError
-from baton.process.lifecycle import Life
+from baton.process.lifecycle import Lifecycle
 from baton.protocol import Message, Stats
 from baton_ops.commands import role as module
 from baton_ops.commands.fleet import Show, ask
@@ -44,8 +44,8 @@ def test_it_is_changed_and_shown(
 def test_another_scheduler_hears_it_from_the_worker(run_dir: Path) -> None:
     config, show = Config(run_dir=run_dir), Show(run_dir=run_dir)
 
-    def run() -> tuple[Life, threading.Thread]:
-        life = Life(drain_seconds=5.0)
+    def run() -> tuple[Lifecycle, threading.Thread]:
+        life = Lifecycle(drain_seconds=5.0)
         thread = threading.Thread(target=serve, args=(config, life), daemon=True)
         thread.start()
         return life, thread

@@ -45,7 +45,7 @@ SPARE = textwrap.dedent(
     import sys
     sys.argv = ["leash", "--spare", "gateway"]
     import baton_ops.supervisor.child_main as leash
-    from baton import standby
+    from baton.process import standby
     def service():
         print(*sys.argv[1:], open("/proc/self/comm").read().strip(), flush=True)
         standby.wait()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from baton_ops.supervisor.child_process import Leashed
+from baton_ops.supervisor.child_process import ChildProcess
 from tests.support.served_system import until
 
 ANSWER = "import os, time; os.read(0, 1); os.write(0, b'..'); time.sleep(600)"
@@ -17,25 +17,25 @@ ANSWER = "import os, time; os.read(0, 1); os.write(0, b'..'); time.sleep(600)"
 
 
 @pytest.fixture
-def process() -> Iterator[Leashed]:
-    made = Leashed([sys.executable, "-S", "-c", ANSWER], os.environ)
+def process() -> Iterator[ChildProcess]:
+    made = ChildProcess([sys.executable, "-S", "-c", ANSWER], os.environ)
     yield made
     made.kill()
     made.close()
 
 
-def test_it_is_called_and_tells_that_it_turns(process: Leashed) -> None:
+def test_it_is_called_and_tells_that_it_turns(process: ChildProcess) -> None:
     assert not process.told()
     assert process.call()
     until(process.told, "it turns")
     assert not process.told(), "signs count once, however many there were"
 
 
-def test_it_has_a_group_of_its_own(process: Leashed) -> None:
+def test_it_has_a_group_of_its_own(process: ChildProcess) -> None:
     assert os.getpgid(process.pid) == process.pid
 
 
-def test_the_dead_cannot_be_called_and_tell_nothing(process: Leashed) -> None:
+def test_the_dead_cannot_be_called_and_tell_nothing(process: ChildProcess) -> None:
     process.send_signal(signal.SIGKILL)
     until(lambda: not process.call(), "it is dead")
     assert not process.told()
@@ -44,6 +44,6 @@ def test_the_dead_cannot_be_called_and_tell_nothing(process: Leashed) -> None:
 
 
 def test_a_leash_that_is_let_go_can_be_felt() -> None:
-    process = Leashed([sys.executable, "-S", "-c", "import os; os.read(0, 1)"], os.environ)
+    process = ChildProcess([sys.executable, "-S", "-c", "import os; os.read(0, 1)"], os.environ)
     process._leash.close()
     assert process.wait(timeout=20) == 0

@@ -15,9 +15,9 @@ from baton.errors import SettingsError, Unavailable
 from baton.net.discovery import socket_path
 from baton.net.sockets import Client
 from baton.net.topology import CONTROL, FLEET
-from baton.protocol import Assign, Beat, Resize
-from baton_ops.supervisor.control_socket import Control, order, supervised
-from baton_ops.supervisor.worker_pool import Crew
+from baton.protocol import Beat, Resize, SetRole
+from baton_ops.supervisor.control_socket import ControlSocket, order, supervised
+from baton_ops.supervisor.worker_pool import WorkerPool
 
 
 class Book:
@@ -43,7 +43,7 @@ def running(run_dir: Path) -> Iterator[Book]:
     book, stopped = Book(), threading.Event()
 
     def serve() -> None:
-        with Control(cast(Crew, book), run_dir) as control:
+        with ControlSocket(cast(WorkerPool, book), run_dir) as control:
             ready.set()
             while not stopped.wait(0.01):
                 control.turn()
@@ -62,7 +62,7 @@ def test_orders_are_carried_out_and_answered(run_dir: Path) -> None:
     with running(run_dir) as book:
         assert supervised(run_dir)
         assert order(run_dir, Resize({"decode": 2})) == {"decode-0": "decode", "decode-1": "decode"}
-        found = order(run_dir, Assign("decode-1", "prefill"))
+        found = order(run_dir, SetRole("decode-1", "prefill"))
         assert found["decode-1"] == "prefill" == book.workers["decode-1"]
 
 
@@ -79,15 +79,15 @@ def test_nobody_answers(run_dir: Path) -> None:
 def test_what_is_no_order_changes_nothing(run_dir: Path) -> None:
     with running(run_dir) as book, Client(CONTROL, socket_path(run_dir, CONTROL), b"x") as client:
         before = dict(book.workers)
-        assert order(run_dir, Assign("decode-1", "decode")) == before
+        assert order(run_dir, SetRole("decode-1", "decode")) == before
         client.send(Beat("x", 1))
-        assert order(run_dir, Assign("decode-1", "decode")) == before
+        assert order(run_dir, SetRole("decode-1", "decode")) == before
 
 
 def test_a_directory_that_others_can_enter_holds_no_socket(run_dir: Path) -> None:
     os.chmod(run_dir, 0o755)
     with pytest.raises(SettingsError, match="must have mode 0700"):
-        Control(cast(Crew, Book()), run_dir)
+        ControlSocket(cast(WorkerPool, Book()), run_dir)
 
 
 def test_it_is_of_this_host_only() -> None:

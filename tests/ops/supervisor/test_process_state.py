@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from baton_ops.supervisor.process_state import Stillness, stopped
+from baton_ops.supervisor.process_state import StopDetector, is_stopped
 from tests.support.served_system import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -28,17 +28,17 @@ def pid() -> Iterator[int]:
 
 def stop(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: stopped(pid), "it stops")
+    until(lambda: is_stopped(pid), "it stops")
 
 
 def test_only_a_stopped_process_is_stopped(pid: int) -> None:
-    assert not stopped(pid) and not stopped(os.getpid())
+    assert not is_stopped(pid) and not is_stopped(os.getpid())
     stop(pid)
     os.kill(pid, signal.SIGCONT)
-    until(lambda: not stopped(pid), "it goes on")
+    until(lambda: not is_stopped(pid), "it goes on")
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, os.WNOHANG)
-    until(lambda: not stopped(pid), "it is gone")
+    until(lambda: not is_stopped(pid), "it is gone")
 
 
 def test_a_name_with_brackets_is_no_state() -> None:
@@ -46,20 +46,20 @@ def test_a_name_with_brackets_is_no_state() -> None:
     before = own.read_text()
     own.write_text("x) T 1")
     try:
-        assert not stopped(os.getpid())
+        assert not is_stopped(os.getpid())
     finally:
         own.write_text(before)
 
 
 def test_patience_begins_anew_when_it_goes_on(pid: int) -> None:
-    stillness = Stillness(1.0)
+    stillness = StopDetector(1.0)
     assert not stillness.over(pid, 0.0)
     stop(pid)
     assert not stillness.over(pid, 5.0), "only now it is seen"
     assert not stillness.over(pid, 5.9)
     assert stillness.over(pid, 6.0)
     os.kill(pid, signal.SIGCONT)
-    until(lambda: not stopped(pid), "it goes on")
+    until(lambda: not is_stopped(pid), "it goes on")
     assert not stillness.over(pid, 9.0)
     stop(pid)
     assert not stillness.over(pid, 9.5)
@@ -67,7 +67,7 @@ def test_patience_begins_anew_when_it_goes_on(pid: int) -> None:
 
 
 def test_another_process_is_another_matter(pid: int) -> None:
-    stillness = Stillness(1.0)
+    stillness = StopDetector(1.0)
     stop(pid)
     assert not stillness.over(pid, 0.0)
     stillness.forget()
@@ -75,6 +75,6 @@ def test_another_process_is_another_matter(pid: int) -> None:
 
 
 def test_one_that_may_be_stopped_is_never_given_up(pid: int) -> None:
-    stillness = Stillness(math.inf)
+    stillness = StopDetector(math.inf)
     stop(pid)
     assert not stillness.over(pid, 0.0) and not stillness.over(pid, 1e9)

@@ -53,11 +53,11 @@ def test_every_setting_of_every_service_is_a_flag(capsys: pytest.CaptureFixture[
 
 
 def test_flags_become_variables_of_the_services() -> None:
-    config = load("some/model", "--worker.max-rows", "8", "--no-gateway.metrics", "--port", "0")
+    config = load("some/model", "--worker.max-num-seqs", "8", "--no-gateway.metrics", "--port", "0")
     given = variables(config)
     assert given == {
         "BATON_MODEL": "some/model",
-        "BATON_WORKER_MAX_ROWS": "8",
+        "BATON_WORKER_MAX_NUM_SEQS": "8",
         "BATON_GATEWAY_METRICS": "False",
         "BATON_GATEWAY_PORT": "0",
     }
@@ -69,20 +69,22 @@ def test_a_short_flag_and_the_one_it_is_short_for_may_not_disagree() -> None:
         variables(load("--port", "0", "--gateway.port", "9"))
 
 
-@pytest.mark.parametrize("flag", ["--tensor-parallel", "--tensor-parallel-size"])
+@pytest.mark.parametrize("flag", ["--tensor-parallel-size", "--tensor-parallel-size"])
 def test_ranks_have_a_short_flag_and_the_one_of_vllm(flag: str) -> None:
     config = serve_config().load(["m.gguf", flag, "2"])
-    assert variables(config)["BATON_WORKER_TENSOR_PARALLEL"] == "2"
-    assert "BATON_WORKER_TENSOR_PARALLEL" not in variables(serve_config().load(["m.gguf"]))
+    assert variables(config)["BATON_WORKER_TENSOR_PARALLEL_SIZE"] == "2"
+    assert "BATON_WORKER_TENSOR_PARALLEL_SIZE" not in variables(serve_config().load(["m.gguf"]))
 
 
 @pytest.mark.row("F14.10")
-@pytest.mark.parametrize("flag", ["--decode-context-parallel", "--decode-context-parallel-size"])
+@pytest.mark.parametrize(
+    "flag", ["--decode-context-parallel-size", "--decode-context-parallel-size"]
+)
 def test_ranks_that_share_keys_have_a_short_flag_and_the_one_of_vllm(flag: str) -> None:
-    config = serve_config().load(["m.gguf", "--tensor-parallel", "2", flag, "2"])
-    assert variables(config)["BATON_WORKER_DECODE_CONTEXT_PARALLEL"] == "2"
+    config = serve_config().load(["m.gguf", "--tensor-parallel-size", "2", flag, "2"])
+    assert variables(config)["BATON_WORKER_DECODE_CONTEXT_PARALLEL_SIZE"] == "2"
     given = variables(serve_config().load(["m.gguf"]))
-    assert "BATON_WORKER_DECODE_CONTEXT_PARALLEL" not in given
+    assert "BATON_WORKER_DECODE_CONTEXT_PARALLEL_SIZE" not in given
 
 
 def test_a_service_reads_back_what_was_handed_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,19 +97,21 @@ def test_a_service_reads_back_what_was_handed_to_it(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_environment_reaches_the_services_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BATON_WORKER_MAX_ROWS", "16")
+    monkeypatch.setenv("BATON_WORKER_MAX_NUM_SEQS", "16")
     monkeypatch.setenv("BATON_LOG_LEVEL", "debug")
     assert variables(load()) == {"BATON_LOG_LEVEL": "debug"}
 
 
 def test_a_bad_value_of_a_service_is_refused_by_its_flag() -> None:
-    with pytest.raises(SettingsError, match=r"--worker\.max-rows: .*greater than or equal to 1"):
-        load("--worker.max-rows", "0")
+    with pytest.raises(
+        SettingsError, match=r"--worker\.max-num-seqs: .*greater than or equal to 1"
+    ):
+        load("--worker.max-num-seqs", "0")
 
 
 def test_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BATON_WORKER_MAX_ROW", "16")
-    with pytest.raises(SettingsError, match="Did you mean BATON_WORKER_MAX_ROWS"):
+    monkeypatch.setenv("BATON_WORKER_MAX_NUM_SEQ", "16")
+    with pytest.raises(SettingsError, match="Did you mean BATON_WORKER_MAX_NUM_SEQS"):
         load()
 
 
@@ -138,7 +142,7 @@ def test_the_url_can_be_opened_on_this_machine(host: str, url: str) -> None:
 
 
 def test_a_key_is_used_and_not_shown() -> None:
-    address = listening({"BATON_GATEWAY_PORT": "0", "BATON_GATEWAY_API_KEYS": "secret, other"})
+    address = listening({"BATON_GATEWAY_PORT": "0", "BATON_GATEWAY_API_KEY": "secret, other"})
     assert address.key == "secret"
     assert "secret" not in example(load(), address)
     assert "Bearer YOUR_KEY" in example(load(), address)
@@ -180,55 +184,59 @@ def test_each_of_several_gateways_and_tokenizers_has_a_spare_that_starts_as_it_d
 
 
 def test_only_workers_may_do_nothing_for_ever() -> None:
-    config = load("--gateways", "2", "--stopped-seconds", "0.7", "--hung-seconds", "20")
+    config = load(
+        "--gateways", "2", "--stopped-process-seconds", "0.7", "--hung-process-seconds", "20"
+    )
     patient = patience(config)
     assert set(patient) == set(commands(config, RUN)) - {"worker"}
     assert set(patient.values()) == {Patience(stopped=0.7, hung=20.0)}
-    unasked = patience(load("--stopped-seconds", "0", "--hung-seconds", "0"))
+    unasked = patience(load("--stopped-process-seconds", "0", "--hung-process-seconds", "0"))
     assert set(unasked.values()) == {Patience()}
 
 
-@pytest.mark.parametrize("flag", ["--data-parallel", "--data-parallel-size", "--workers"])
+@pytest.mark.parametrize("flag", ["--data-parallel-size", "--data-parallel-size", "--workers"])
 def test_replicas_are_workers(flag: str) -> None:
     assert list(workers(load(flag, "3"))) == ["worker-1", "worker-2", "worker-3"]
 
 
 def test_one_number_has_one_name() -> None:
-    with pytest.raises(SettingsError, match="--workers and --data-parallel"):
-        workers(load("--workers", "2", "--data-parallel", "2"))
+    with pytest.raises(SettingsError, match="--workers and --data-parallel-size"):
+        workers(load("--workers", "2", "--data-parallel-size", "2"))
 
 
 @pytest.mark.parametrize("flag", ["--enable-expert-parallel", "--worker.enable-expert-parallel"])
 def test_workers_that_share_experts_know_their_ranks(flag: str) -> None:
-    config = load("--data-parallel", "2", flag)
+    config = load("--data-parallel-size", "2", flag)
     assert group(config) == 2
     assert variables(config)["BATON_WORKER_ENABLE_EXPERT_PARALLEL"] == "True"
     for rank in range(2):
         command = commands(config, RUN)[f"worker-{rank + 1}"]
-        assert command[-4:] == ["--data-parallel", "2", "--data-parallel-rank", str(rank)]
-    with pytest.raises(SettingsError, match="one group of all workers: leave out --prefill"):
-        commands(load("--data-parallel", "2", "--prefill", "1", flag), RUN)
+        assert command[-4:] == ["--data-parallel-size", "2", "--data-parallel-rank", str(rank)]
+    with pytest.raises(
+        SettingsError, match="one group of all workers: leave out --prefill-workers"
+    ):
+        commands(load("--data-parallel-size", "2", "--prefill-workers", "1", flag), RUN)
 
 
-@pytest.mark.parametrize("flags", [("--workers", "2"), ("--data-parallel", "1"), ()])
+@pytest.mark.parametrize("flags", [("--workers", "2"), ("--data-parallel-size", "1"), ()])
 def test_other_workers_have_no_group(flags: tuple[str, ...]) -> None:
-    config = load("--tensor-parallel", "2", "--enable-expert-parallel", *flags)
+    config = load("--tensor-parallel-size", "2", "--enable-expert-parallel", *flags)
     assert group(config) == 1
     assert not [c for c in commands(config, RUN).values() if "--data-parallel-rank" in c]
 
 
 def test_workers_of_roles_share_the_machine() -> None:
-    started = commands(load("--prefill", "1", "--decode", "2"), RUN)
+    started = commands(load("--prefill-workers", "1", "--decode-workers", "2"), RUN)
     crew = {name: command for name, command in started.items() if "worker" in command}
     assert set(crew) == {"prefill-1", "decode-1", "decode-2"}
     assert crew["decode-2"][4:8] == ["--name", "decode-2", "--role", "decode"]
-    assert crew["prefill-1"][-4::2] == ["--threads", "--memory-share"]
+    assert crew["prefill-1"][-4::2] == ["--threads", "--gpu-memory-utilization"]
 
 
 def test_what_is_given_is_not_shared_out() -> None:
-    given = ("--worker.threads", "3", "--worker.memory-share", "0.2")
+    given = ("--worker.threads", "3", "--worker.gpu-memory-utilization", "0.2")
     for name, command in commands(load("--workers", "2", *given), RUN).items():
-        assert "--threads" not in command and "--memory-share" not in command, name
+        assert "--threads" not in command and "--gpu-memory-utilization" not in command, name
 
 
 def test_no_worker_at_all_is_refused() -> None:
@@ -289,7 +297,7 @@ def test_startup_waits_until_the_gateway_is_ready(
 def test_startup_gives_up(gateway: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baton_ops.supervisor.serve._PROBE_SECONDS", 0.0)
     with pytest.raises(BatonError, match="not ready"):
-        Startup(load("--start-seconds", "0.000001"), Address("127.0.0.1", gateway)).tick(0)
+        Startup(load("--startup-timeout", "0.000001"), Address("127.0.0.1", gateway)).tick(0)
     with pytest.raises(BatonError, match="6 restarts"):
         Startup(load(), Address("127.0.0.1", gateway)).tick(6)
 

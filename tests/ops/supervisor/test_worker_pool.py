@@ -11,7 +11,7 @@ import pytest
 
 from baton.errors import SettingsError
 from baton_ops.supervisor.supervisor import Supervisor
-from baton_ops.supervisor.worker_pool import Crew
+from baton_ops.supervisor.worker_pool import WorkerPool
 from tests.fakes.supervisor_loop import tick_until
 
 SLEEP = "import time; time.sleep(600)"
@@ -33,11 +33,13 @@ def supervisor() -> Iterator[Supervisor]:
 
 
 @pytest.fixture
-def crew(supervisor: Supervisor) -> Crew:
-    return Crew(supervisor, ROLES, command)
+def crew(supervisor: Supervisor) -> WorkerPool:
+    return WorkerPool(supervisor, ROLES, command)
 
 
-def test_more_get_the_lowest_numbers_that_are_free(crew: Crew, supervisor: Supervisor) -> None:
+def test_more_get_the_lowest_numbers_that_are_free(
+    crew: WorkerPool, supervisor: Supervisor
+) -> None:
     crew.resize({"decode": 4, "prefill": 1})
     assert list(supervisor.children)[3:] == ["decode-3", "decode-4"]
     assert supervisor.children["decode-4"].command[-1] == "5"
@@ -45,7 +47,9 @@ def test_more_get_the_lowest_numbers_that_are_free(crew: Crew, supervisor: Super
     assert supervisor.children["decode-4"].process is not None
 
 
-def test_who_is_too_many_leaves_and_is_not_restarted(crew: Crew, supervisor: Supervisor) -> None:
+def test_who_is_too_many_leaves_and_is_not_restarted(
+    crew: WorkerPool, supervisor: Supervisor
+) -> None:
     kept = supervisor.children["decode-1"].process
     crew.resize({"decode": 1})
     assert crew.workers == {"prefill-1": "prefill", "decode-1": "decode"}
@@ -56,7 +60,7 @@ def test_who_is_too_many_leaves_and_is_not_restarted(crew: Crew, supervisor: Sup
 
 
 def test_a_number_is_not_used_again_before_its_owner_is_gone(
-    crew: Crew, supervisor: Supervisor
+    crew: WorkerPool, supervisor: Supervisor
 ) -> None:
     crew.resize({"decode": 1})
     crew.resize({"decode": 2})
@@ -65,7 +69,7 @@ def test_a_number_is_not_used_again_before_its_owner_is_gone(
 
 def test_one_that_will_not_leave_is_killed(supervisor: Supervisor) -> None:
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=1)"
-    crew = Crew(supervisor, {}, command)
+    crew = WorkerPool(supervisor, {}, command)
     supervisor._drain_seconds = -5.0  # It has no time at all.
     supervisor.hire("stubborn", [sys.executable, "-S", "-c", f"{stubborn}; time.sleep(600)"])
     crew.workers["stubborn"] = "decode"
@@ -75,7 +79,7 @@ def test_one_that_will_not_leave_is_killed(supervisor: Supervisor) -> None:
 
 
 def test_a_new_one_that_cannot_start_ends_nobody_else(
-    crew: Crew, supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+    crew: WorkerPool, supervisor: Supervisor, caplog: pytest.LogCaptureFixture
 ) -> None:
     crew.resize({"both": 1})
     tick_until(supervisor, lambda: "worker-1" not in supervisor.children)
@@ -93,14 +97,14 @@ def test_a_new_one_that_cannot_start_ends_nobody_else(
     ],
 )
 def test_what_makes_no_sense_changes_nothing(
-    crew: Crew, supervisor: Supervisor, counts: dict[str, int], reason: str
+    crew: WorkerPool, supervisor: Supervisor, counts: dict[str, int], reason: str
 ) -> None:
     with pytest.raises(SettingsError, match=reason):
         crew.resize(counts)
     assert crew.workers == ROLES and list(supervisor.children) == list(ROLES)
 
 
-def test_a_restart_keeps_the_role(crew: Crew, supervisor: Supervisor) -> None:
+def test_a_restart_keeps_the_role(crew: WorkerPool, supervisor: Supervisor) -> None:
     crew.assign("decode-1", "prefill")
     child = supervisor.children["decode-1"]
     assert child.command[4:6] == ["--role", "prefill"] and crew.workers["decode-1"] == "prefill"
@@ -114,7 +118,7 @@ def test_a_restart_keeps_the_role(crew: Crew, supervisor: Supervisor) -> None:
 
 
 def test_workers_that_share_their_experts_are_as_many_as_they_were(supervisor: Supervisor) -> None:
-    crew = Crew(supervisor, ROLES, command, fixed=True)
-    with pytest.raises(SettingsError, match="start it with another --data-parallel"):
+    crew = WorkerPool(supervisor, ROLES, command, fixed=True)
+    with pytest.raises(SettingsError, match="start it with another --data-parallel-size"):
         crew.resize({"decode": 3})
     assert list(supervisor.children) == list(ROLES)

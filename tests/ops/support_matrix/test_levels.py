@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from baton_ops.support_matrix.feature_rows import Features, Ledger
+from baton_ops.support_matrix.feature_rows import Features, RowLedger
 from baton_ops.support_matrix.levels import (
     NAMES,
     Levels,
@@ -26,7 +26,7 @@ FEATURES = msgspec.json.decode(
 )
 
 
-def ledger(**rows: list[tuple[str, str]]) -> Ledger:
+def ledger(**rows: list[tuple[str, str]]) -> RowLedger:
     found = {
         row: [{"test": "t", "outcome": outcome, "kind": kind} for outcome, kind in results]
         for row, results in rows.items()
@@ -34,10 +34,10 @@ def ledger(**rows: list[tuple[str, str]]) -> Ledger:
     whole: dict[str, Any] = {"rows": found, "selected": "full", "failed": 0}
     whole |= {"registered": ["LlamaForCausalLM", "MistralForCausalLM", "OPTForCausalLM"]}
     whole |= {"preprocessors": ["Qwen3_5ForConditionalGeneration"]}
-    return msgspec.convert(whole, Ledger)
+    return msgspec.convert(whole, RowLedger)
 
 
-def of(row: str, found: Ledger) -> Levels:
+def of(row: str, found: RowLedger) -> Levels:
     return next(one for one in levels(FEATURES, found) if one.row == row)
 
 

@@ -6,9 +6,9 @@ import pytest
 from msgspec import structs
 
 from baton.protocol import Pull, Pulled, Sampling, TransferStats
-from baton_scheduler.disaggregation.handoff import Move
+from baton_scheduler.disaggregation.handoff import Handoff
 from baton_scheduler.events import Transferred, WorkerAssigned, WorkerDraining
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from tests.fakes.hash_worker import expected_tokens, worker_info
 from tests.support.scheduler_world import Request, World
 
@@ -17,7 +17,7 @@ LONG = list(range(100, 190))
 
 def split(decode: int = 1, *, decode_page_size: int = 8, **limits: object) -> World:
     """One prefill worker and some decode workers; nothing but transfers crosses between them."""
-    world = World(Limits(local_prefill=0, **limits))  # type: ignore[arg-type]
+    world = World(SchedulerOptions(local_prefill_max_tokens=0, **limits))  # type: ignore[arg-type]
     world.join("p", worker_info(page_size=8, role="prefill", pages_address="p"))
     for number in range(decode):
         name = f"d{number}"
@@ -35,7 +35,7 @@ def assert_whole(requests: list[Request]) -> None:
 
 def assert_empty(world: World) -> None:
     """Every page is free again, and no grant is left."""
-    assert not len(world.state.moves)
+    assert not len(world.state.handoffs)
     for worker in world.state.fleet:
         assert worker.pool.num_held == 0
         assert not world.peers[worker.name].grants
@@ -56,10 +56,10 @@ def test_the_target_computes_no_more_than_what_is_newer() -> None:
     world = split()
     world.submit(LONG, Sampling(60))
     world.finish()
-    entries = [new for plan in world.plans for new in plan.enter]
+    entries = [new for plan in world.plans for new in plan.new_sequences]
     assert len(entries[0].tokens) // 4 == len(LONG)
-    assert entries[1].computed >= len(LONG)
-    assert len(entries[1].tokens) // 4 - entries[1].computed <= 4
+    assert entries[1].num_computed >= len(LONG)
+    assert len(entries[1].tokens) // 4 - entries[1].num_computed <= 4
 
 
 def test_the_source_goes_on_while_keys_travel() -> None:
@@ -138,19 +138,19 @@ def test_without_prefill_workers_decode_workers_do_everything() -> None:
 
 
 def test_a_short_prompt_is_computed_where_it_decodes() -> None:
-    world = World(Limits(local_prefill=16))
+    world = World(SchedulerOptions(local_prefill_max_tokens=16))
     world.join("p", worker_info(role="prefill", pages_address="p"))
     world.join("d", worker_info(role="decode", pages_address="d"))
     short, long = world.submit(LONG[:16], Sampling(9)), world.submit(LONG, Sampling(9))
     world.tick()
-    [entry] = world.peers["d"].sent[0].enter
+    [entry] = world.peers["d"].sent[0].new_sequences
     assert len(entry.tokens) // 4 == 16
     world.finish()
     assert_whole([short, long])
 
 
 def test_a_second_turn_prefills_where_its_first_one_decoded() -> None:
-    world = World(Limits(local_prefill=32))
+    world = World(SchedulerOptions(local_prefill_max_tokens=32))
     world.join("p", worker_info(role="prefill", pages_address="p"))
     world.join("d", worker_info(role="decode", pages_address="d"))
     first = world.submit(LONG, Sampling(30))
@@ -181,7 +181,7 @@ def test_a_draining_worker_passes_on_what_it_runs() -> None:
 
 
 def test_a_worker_that_becomes_a_prefill_worker_passes_on_what_it_runs() -> None:
-    world = World(Limits(local_prefill=0))
+    world = World(SchedulerOptions(local_prefill_max_tokens=0))
     for name in ("a", "b"):
         world.join(name, worker_info(pages_address=name))
     requests = [world.submit([n, *LONG], Sampling(60)) for n in range(6)]
@@ -210,8 +210,8 @@ def test_a_worker_that_becomes_a_decode_worker_begins_nothing_more() -> None:
     second = world.submit([7, *LONG], Sampling(40))
     world.finish()
     assert_whole([first, second])
-    begun = [new for plan in world.peers["p"].sent[planned:] for new in plan.enter]
-    assert all(new.computed for new in begun), "a prompt was begun on a decode worker"
+    begun = [new for plan in world.peers["p"].sent[planned:] for new in plan.new_sequences]
+    assert all(new.num_computed for new in begun), "a prompt was begun on a decode worker"
     assert_empty(world)
 
 
@@ -228,7 +228,7 @@ def test_to_be_assigned_what_one_is_changes_nothing() -> None:
 
 
 def test_host_memory_ends_with_the_role_that_may_have_it() -> None:
-    world = World(Limits(local_prefill=0))
+    world = World(SchedulerOptions(local_prefill_max_tokens=0))
     small = worker_info(page_size=8, num_pages=24, host_pages=64, pages_address="a")
     world.join("a", small)
     for first in range(4):  # Three of these fit: the first is swapped out.
@@ -239,16 +239,16 @@ def test_host_memory_ends_with_the_role_that_may_have_it() -> None:
     assert worker is not None and worker.pool.host is not None and len(worker.pool.host)
     again = world.submit([1000, *range(50)], Sampling(30))
     world.state._place()  # Its pages are to be brought back, and no plan says so yet.
-    assert worker.batch.incoming
+    assert worker.batch.pending_swap_in
     world.apply(WorkerAssigned("a", "decode"))
-    assert worker.pool.host is None and not worker.batch.incoming
+    assert worker.pool.host is None and not worker.batch.pending_swap_in
     world.finish()
     assert_whole([again])
     assert_empty(world)
 
 
 def test_keys_are_not_pulled_into_pages_that_may_go_to_the_host() -> None:
-    world = World(Limits(local_prefill=0))
+    world = World(SchedulerOptions(local_prefill_max_tokens=0))
     for name in ("a", "b"):
         world.join(name, worker_info(pages_address=name, host_pages=64))
     world.apply(WorkerDraining("b"))
@@ -259,13 +259,13 @@ def test_keys_are_not_pulled_into_pages_that_may_go_to_the_host() -> None:
     world.apply(WorkerDraining("a"))
     world.finish()
     assert_whole([request])
-    assert world.state.counters.handoffs == 1 and world.state.moves.moved_tokens == 0
+    assert world.state.counters.handoffs == 1 and world.state.handoffs.moved_tokens == 0
 
 
 def test_a_full_target_leaves_the_sequence_where_it_is() -> None:
-    world = World(Limits(local_prefill=0))
+    world = World(SchedulerOptions(local_prefill_max_tokens=0))
     world.join("p", worker_info(role="prefill", pages_address="p"))
-    world.join("d", worker_info(role="decode", pages_address="d", max_rows=1))
+    world.join("d", worker_info(role="decode", pages_address="d", max_num_seqs=1))
     requests = [world.submit([n, *LONG], Sampling(50)) for n in range(4)]
     world.finish()
     assert_whole(requests)
@@ -273,7 +273,7 @@ def test_a_full_target_leaves_the_sequence_where_it_is() -> None:
 
 
 def test_keys_of_another_layout_are_not_pulled() -> None:
-    world = World(Limits(local_prefill=0))
+    world = World(SchedulerOptions(local_prefill_max_tokens=0))
     world.join("p", worker_info(role="prefill", pages_address="p"))
     other = worker_info(role="decode", pages_address="d")
     world.join(
@@ -312,16 +312,16 @@ WINDOWS = [(20,), (0, 20), (20, 0, 33)]
 def test_of_what_has_given_pages_back_what_is_seen_is_pulled(
     windows: tuple[int, ...], page_size: int
 ) -> None:
-    world = World(Limits(local_prefill=0))
+    world = World(SchedulerOptions(local_prefill_max_tokens=0))
     for name, role in (("p", "prefill"), ("d", "decode")):
         size = page_size if role == "decode" else 8
         info = worker_info(page_size=size, role=role, num_pages=1024, windows=windows)
-        world.join(name, structs.replace(info, pages_address=name, max_batch_tokens=16))
+        world.join(name, structs.replace(info, kv_address=name, max_num_batched_tokens=16))
     requests = [world.submit([n, *LONG * 5], Sampling(60, seed=n)) for n in range(3)]
     world.finish()
     assert_whole(requests)
-    entries = [new for plan in world.peers["d"].sent for new in plan.enter]
-    assert len(entries) == 3 and all(new.computed >= 5 * len(LONG) for new in entries)
+    entries = [new for plan in world.peers["d"].sent for new in plan.new_sequences]
+    assert len(entries) == 3 and all(new.num_computed >= 5 * len(LONG) for new in entries)
     assert all(any(p.drop_rows for p in peer.sent) for peer in world.peers.values())
     assert_empty(world)
 
@@ -338,10 +338,10 @@ def test_what_lacks_something_that_is_seen_is_computed_again_elsewhere(
     request = world.submit(LONG, Sampling(60))
     worker = world.state.fleet.get("old")
     assert worker is not None
-    while worker.batch.settled[0] != 103:
+    while worker.batch.num_confirmed[0] != 103:
         world.round()
     world.apply(WorkerDraining("old"))
-    world.join("new", structs.replace(old, pages_address="new"))
+    world.join("new", structs.replace(old, kv_address="new"))
     world.tick()
     assert world.state.counters.handoffs == 1 and not world.peers["new"].pulls
     world.finish()
@@ -351,7 +351,7 @@ def test_what_lacks_something_that_is_seen_is_computed_again_elsewhere(
 
 
 def test_layers_that_are_grouped_otherwise_pass_nothing_on() -> None:
-    world = World(Limits(local_prefill=0))
+    world = World(SchedulerOptions(local_prefill_max_tokens=0))
     world.join("p", worker_info(role="prefill", pages_address="p", windows=(0, 20)))
     world.join("d", worker_info(role="decode", pages_address="d"))
     request = world.submit(LONG, Sampling(20))
@@ -365,20 +365,20 @@ PROMPT = list(range(900))
 
 def chunked(decode: int = 1, page_size: int = 8, **limits: object) -> World:
     """A prompt of 900 tokens takes eight steps."""
-    world = World(Limits(local_prefill=0, **limits))  # type: ignore[arg-type]
+    world = World(SchedulerOptions(local_prefill_max_tokens=0, **limits))  # type: ignore[arg-type]
     for name, role in (("p", "prefill"), *((f"d{n}", "decode") for n in range(decode))):
         size = 8 if role == "prefill" else page_size
         info = worker_info(num_pages=512, page_size=size, role=role, pages_address=name)
-        world.join(name, structs.replace(info, max_batch_tokens=128))
+        world.join(name, structs.replace(info, max_num_batched_tokens=128))
     return world
 
 
-def moves(world: World, request: Request) -> list[Move]:
+def moves(world: World, request: Request) -> list[Handoff]:
     """Every transfer until the request has ended."""
-    seen: dict[int, Move] = {}
+    seen: dict[int, Handoff] = {}
     while not request.end:
         world.tick()
-        seen |= {move.id: move for move in world.state.moves}
+        seen |= {move.id: move for move in world.state.handoffs}
         for name in world.peers:
             world.run(name)
             world.pull(name)
@@ -409,8 +409,8 @@ def test_a_long_prompt_is_pulled_while_it_is_computed(page_size: int) -> None:
     assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])]
     assert all(part.end % page_size == 0 for part in parts if not part.last)
     assert_whole([request])
-    last = world.peers["d0"].sent[0].enter[0]
-    assert last.computed >= len(PROMPT) // page_size * page_size
+    last = world.peers["d0"].sent[0].new_sequences[0]
+    assert last.num_computed >= len(PROMPT) // page_size * page_size
     assert_empty(world)
 
 
@@ -427,7 +427,7 @@ def test_what_is_left_when_the_prompt_is_whole_is_small() -> None:
 
 @pytest.mark.parametrize("placement", ["cost", "round-robin", "least-loaded"])
 def test_all_parts_go_to_one_worker(placement: str) -> None:
-    world = chunked(3, placement=placement)
+    world = chunked(3, placement_policy=placement)
     request = world.submit(PROMPT, Sampling(20))
     parts = moves(world, request)
     assert len(parts) > 3 and len({move.target for move in parts}) == 1
@@ -477,6 +477,6 @@ def test_what_each_transport_carried_is_counted() -> None:
         epoch = world.peers["d0"].epoch
         world.peers["d0"].pulls.popleft()
         world.apply(Transferred("d0", Pulled(epoch, number, reason, 8, 500_000, transport)))
-    none, shm = world.state.moves.carried.stats()
+    none, shm = world.state.handoffs.carried.stats()
     assert none == TransferStats("none", 1, 0, 8, 0.5)
     assert shm == TransferStats("shm", 1, 1, 8, 0.5)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from baton.protocol import Pulled, TransferStats
-from baton_scheduler.disaggregation.transfer_stats import Carried
+from baton_scheduler.disaggregation.transfer_stats import TransferTotals
 
 
 def pulled(transport: str, reason: str = "") -> Pulled:
@@ -9,7 +9,7 @@ def pulled(transport: str, reason: str = "") -> Pulled:
 
 
 def test_each_transport_is_counted_apart() -> None:
-    carried = Carried()
+    carried = TransferTotals()
     for transport, reason in (("tcp", ""), ("shm", ""), ("shm", ""), ("tcp", "late"), ("", "x")):
         carried.add(pulled(transport, reason))
     assert carried.stats() == (
@@ -20,7 +20,7 @@ def test_each_transport_is_counted_apart() -> None:
 
 
 def test_names_without_end_are_not_kept() -> None:
-    carried = Carried()
+    carried = TransferTotals()
     for number in range(100):
         carried.add(pulled(f"t{number}"))
     rows = carried.stats()

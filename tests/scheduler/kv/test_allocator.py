@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from baton_scheduler.kv.allocator import Starts
-from baton_scheduler.kv.host_cache import Host
-from baton_scheduler.kv.kv_manager import Keys
-from baton_scheduler.kv.prefix_cache import named
+from baton_scheduler.kv.allocator import Allocator
+from baton_scheduler.kv.host_cache import HostCache
+from baton_scheduler.kv.kv_manager import KVManager
+from baton_scheduler.kv.prefix_cache import group_key
 from tests.scheduler.kv.test_kv_manager import hold, learn, made
 from tests.scheduler.workers.test_worker import arrive
 
 
-def starts(keys: Keys, *, worth: bool = True) -> Starts:
-    return Starts(keys, lambda pages, blocks: worth)
+def starts(keys: KVManager, *, worth: bool = True) -> Allocator:
+    return Allocator(keys, lambda pages, blocks: worth)
 
 
 def test_without_anything_known_all_pages_are_its_own() -> None:
@@ -54,10 +54,10 @@ def test_without_a_page_to_spare_nothing_is_copied() -> None:
 @pytest.mark.parametrize("worth", [True, False])
 def test_host_pages_come_back_where_that_is_worth_it(worth: bool) -> None:
     keys = made()
-    keys.pool.host = Host(4)
+    keys.pool.host = HostCache(4)
     one = arrive(10)
     for block in range(2):
-        keys.pool.host.keep(30 + block, named(one.chain(4).at(block), 0))
+        keys.pool.host.keep(30 + block, group_key(one.chain(4).at(block), 0))
     keys.pool.host.outgoing()
     here = starts(keys, worth=worth)
     slot, hit = here.place(one, 1, 100)
@@ -69,7 +69,7 @@ def test_host_pages_come_back_where_that_is_worth_it(worth: bool) -> None:
 
 def test_what_is_cancelled_holds_nothing() -> None:
     keys = made()
-    keys.pool.host = Host(2)
+    keys.pool.host = HostCache(2)
     first = hold(keys, arrive(12), 3)
     learn(keys, first, 7)
     keys.keep_tail(first)

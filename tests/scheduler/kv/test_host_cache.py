@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from baton.kv.page_groups import PageGroups
 from baton.protocol import Sampling, Submit
 from baton.protocol.token_columns import pack, unpack
-from baton_scheduler.kv.host_cache import Host
-from baton_scheduler.kv.prefix_cache import Chain
-from baton_scheduler.options import Limits
+from baton_scheduler.kv.host_cache import HostCache
+from baton_scheduler.kv.prefix_cache import BlockHashes
+from baton_scheduler.options import SchedulerOptions
 from tests.fakes.hash_worker import expected_tokens, worker_info
 from tests.support.scheduler_world import Request, World
 
@@ -19,11 +19,11 @@ PROMPT = list(range(1, 19))
 """4 full pages of 4, and 2 tokens."""
 
 
-def chain() -> Chain:
-    return Chain(Submit(1, "r", pack(PROMPT), Sampling(1)), unpack(b""), 4)
+def chain() -> BlockHashes:
+    return BlockHashes(Submit(1, "r", pack(PROMPT), Sampling(1)), unpack(b""), 4)
 
 
-def found(host: Host, known: Chain, first: int, most: int) -> list[int]:
+def found(host: HostCache, known: BlockHashes, first: int, most: int) -> list[int]:
     [table] = host.match(known, first, most, PageGroups((0,), 4, 64))
     assert table.first == first
     return table.pages
@@ -33,7 +33,7 @@ def found(host: Host, known: Chain, first: int, most: int) -> list[int]:
     st.integers(0, 5), st.lists(st.tuples(st.sampled_from("kpuor"), st.integers(0, 8)), max_size=60)
 )
 def test_pages_are_free_or_have_one_name(total: int, steps: list[tuple[str, int]]) -> None:
-    host, pinned = Host(total), list[list[int]]()
+    host, pinned = HostCache(total), list[list[int]]()
     known = chain()
     for action, number in steps:
         if action == "k":
@@ -54,7 +54,7 @@ def test_pages_are_free_or_have_one_name(total: int, steps: list[tuple[str, int]
 
 
 def test_the_least_recently_kept_makes_room_but_not_what_will_be_read() -> None:
-    host, known = Host(2), chain()
+    host, known = HostCache(2), chain()
     host.keep(10, known.at(0))
     host.keep(11, known.at(1))
     first = host.outgoing()
@@ -69,7 +69,7 @@ def test_the_least_recently_kept_makes_room_but_not_what_will_be_read() -> None:
 
 
 def test_a_copy_that_is_still_to_be_made_keeps_its_place() -> None:
-    host, known = Host(1), chain()
+    host, known = HostCache(1), chain()
     host.keep(10, known.at(0))
     host.keep(11, known.at(1))
     assert host.outgoing() == [10, 0] and len(found(host, known, 0, 1)) == 1
@@ -79,8 +79,8 @@ def test_a_copy_that_is_still_to_be_made_keeps_its_place() -> None:
 
 
 def world(num_pages: int, host_pages: int = 40, **limits: bool) -> World:
-    made = World(Limits(**limits))  # type: ignore[arg-type]
-    info = worker_info(num_pages=num_pages, page_size=4, max_rows=4, host_pages=host_pages)
+    made = World(SchedulerOptions(**limits))  # type: ignore[arg-type]
+    info = worker_info(num_pages=num_pages, page_size=4, max_num_seqs=4, host_pages=host_pages)
     made.join("w", info)
     return made
 
@@ -124,7 +124,7 @@ def test_a_preempted_sequence_finds_its_pages_on_the_host() -> None:
 
 def test_what_makes_room_for_later_steps_of_a_plan_is_kept_too() -> None:
     here = World(max_steps=8)
-    here.join("w", worker_info(num_pages=10, page_size=4, max_rows=4, host_pages=40))
+    here.join("w", worker_info(num_pages=10, page_size=4, max_num_seqs=4, host_pages=40))
     ask(here, PROMPT)
     other = here.submit([50 + i for i in range(18)], Sampling(20, seed=2))
     here.finish()
@@ -166,7 +166,7 @@ def test_a_reset_reaches_the_host() -> None:
 
 
 def test_what_waits_for_its_plan_and_is_preempted_lets_the_host_pages_go() -> None:
-    here = world(8, prefix_caching=True)
+    here = world(8, enable_prefix_caching=True)
     ask(here, PROMPT)
     ask(here, [50 + i for i in range(28)])
     worker = here.state.fleet.get("w")
@@ -175,7 +175,7 @@ def test_what_waits_for_its_plan_and_is_preempted_lets_the_host_pages_go() -> No
     request = here.submit(PROMPT, Sampling(2))
     here.tick()
     here.abort("g", len(here.requests))
-    assert request.end == "abort" and worker.batch.incoming == {}
+    assert request.end == "abort" and worker.batch.pending_swap_in == {}
     here.round()
     worker.pool.host.check()
     assert not any(worker.pool.host._pins)

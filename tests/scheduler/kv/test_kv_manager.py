@@ -6,29 +6,31 @@ import numpy as np
 import pytest
 
 from baton.kv.page_groups import PageGroups
-from baton_scheduler.kv.block_table import Table
-from baton_scheduler.kv.kv_manager import Keys
+from baton_scheduler.kv.block_table import BlockTable
+from baton_scheduler.kv.kv_manager import KVManager
 from baton_scheduler.kv.page_pool import PagePool
 from baton_scheduler.sequence import Sequence
-from baton_scheduler.slot_table import Batch
+from baton_scheduler.slot_table import SlotTable
 from tests.scheduler.workers.test_worker import arrive
 
 
-def made(windows: tuple[int, ...] = (0,), num_pages: int = 40, *, caching: bool = True) -> Keys:
+def made(
+    windows: tuple[int, ...] = (0,), num_pages: int = 40, *, caching: bool = True
+) -> KVManager:
     """Keys of two slots in pages of 4 tokens."""
     groups = PageGroups(windows, 4, 64)
-    return Keys(PagePool(num_pages), Batch(2, len(windows)), groups, caching=caching)
+    return KVManager(PagePool(num_pages), SlotTable(2, len(windows)), groups, caching=caching)
 
 
-def hold(keys: Keys, one: Sequence, blocks: int) -> int:
+def hold(keys: KVManager, one: Sequence, blocks: int) -> int:
     """Give a sequence pages for so many blocks in every group."""
     own = keys.take([blocks] * len(keys.groups))
-    slot = keys.batch.add(one, 1, [Table(0, pages) for pages in own], 4, 100)
+    slot = keys.batch.add(one, 1, [BlockTable(0, pages) for pages in own], 4, 100)
     one.place("w", slot)
     return slot
 
 
-def learn(keys: Keys, slot: int, end: int) -> None:
+def learn(keys: KVManager, slot: int, end: int) -> None:
     keys.learn(np.array([slot]), np.array([end]))
 
 
@@ -44,7 +46,7 @@ def test_full_pages_are_found_by_the_same_beginning_once_they_are_settled(
     learn(keys, slot, 13)
     assert keys.known_tokens(arrive(14)) == 12
     assert keys.known_tokens(arrive(14, 2)) == 0
-    assert keys.batch.named[slot] == 3 and keys.batch.settled[slot] == 13
+    assert keys.batch.num_hashed_blocks[slot] == 3 and keys.batch.num_confirmed[slot] == 13
 
 
 def test_names_are_those_of_the_chain_in_every_group() -> None:
@@ -64,7 +66,7 @@ def test_without_a_cache_nothing_has_a_name() -> None:
     slot = hold(keys, arrive(9), 3)
     learn(keys, slot, 8)
     keys.keep_tail(slot)
-    assert keys.known(arrive(9)) == [Table(0, [])] and len(keys.pool.index) == 0
+    assert keys.known(arrive(9)) == [BlockTable(0, [])] and len(keys.pool.index) == 0
 
 
 def test_the_last_page_is_found_by_what_it_begins_with() -> None:
@@ -101,7 +103,7 @@ def test_a_window_lets_go_of_what_no_token_to_come_can_see() -> None:
     keys = made((0, 5))
     slot = hold(keys, arrive(20), 5)
     keys.batch.enter(slot)
-    keys.batch.settled[slot] = 17
+    keys.batch.num_confirmed[slot] = 17
     keys.shed(0)
     assert [table.first for table in keys.batch.tables(slot)] == [0, 3]
     assert keys.pool.num_held == 5 + 2
@@ -111,6 +113,6 @@ def test_slack_keeps_more_of_it() -> None:
     keys = made((0, 5))
     slot = hold(keys, arrive(20), 5)
     keys.batch.enter(slot)
-    keys.batch.settled[slot] = 17
+    keys.batch.num_confirmed[slot] = 17
     keys.shed(8)
     assert [table.first for table in keys.batch.tables(slot)] == [0, 1]

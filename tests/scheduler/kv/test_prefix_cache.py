@@ -10,22 +10,22 @@ from baton.kv.page_groups import PageGroups
 from baton.protocol import Plan, Result, Sampling, Submit, WorkerInfo
 from baton.protocol.token_columns import block_hashes, pack, unpack
 from baton_scheduler.events import Settled
-from baton_scheduler.kv.block_table import Table
+from baton_scheduler.kv.block_table import BlockTable
 from baton_scheduler.kv.prefix_cache import (
-    Chain,
-    PrefixIndex,
-    named,
-    reach,
+    BlockHashes,
+    PrefixCache,
+    group_key,
+    longest_usable_prefix,
     salt,
 )
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from tests.fakes.hash_worker import worker_info
 from tests.support.scheduler_world import World
 
 
-def chain(tokens: list[int], size: int = 2, tenant: str = "", salt: bytes = b"") -> Chain:
+def chain(tokens: list[int], size: int = 2, tenant: str = "", salt: bytes = b"") -> BlockHashes:
     submit = Submit(1, "r", pack(tokens), Sampling(9), tenant=tenant, salt=salt)
-    return Chain(submit, unpack(b""), size)
+    return BlockHashes(submit, unpack(b""), size)
 
 
 @pytest.mark.row("F12.02")
@@ -33,7 +33,7 @@ def chain(tokens: list[int], size: int = 2, tenant: str = "", salt: bytes = b"")
 def test_a_chain_that_grows_equals_the_hashes_of_the_whole(size: int) -> None:
     prompt, log = list(range(7)), unpack(b"")
     submit = Submit(1, "r", pack(prompt), Sampling(99), tenant="a", salt=b"s")
-    growing = Chain(submit, log, size)
+    growing = BlockHashes(submit, log, size)
     for token in range(50, 75):
         log.append(token)
         wanted = block_hashes([*prompt, *log], size, salt(submit))
@@ -71,7 +71,7 @@ def test_a_link_is_the_same_whether_its_block_is_the_next_or_was_asked_for_befor
 
 
 def test_a_match_ends_at_the_first_unknown_block() -> None:
-    index, known = PrefixIndex(), chain([1, 2, 3, 4, 5, 6])
+    index, known = PrefixCache(), chain([1, 2, 3, 4, 5, 6])
     index.add(7, known.at(0))
     index.add(9, known.at(2))
     assert index.match(known, 3) == [7]
@@ -104,28 +104,30 @@ def test_a_prefix_reaches_as_far_as_every_group_has_what_is_seen(
         ]
         return not gone & set(seen)
 
-    found = reach(lambda group, block: (group, block) not in gone, groups, most, first)
+    found = longest_usable_prefix(
+        lambda group, block: (group, block) not in gone, groups, most, first
+    )
     assert found == max(blocks for blocks in range(first, most + 1) if whole(blocks))
 
 
 def test_a_window_is_found_without_what_is_before_it() -> None:
-    index, known, groups = PrefixIndex(), chain(list(range(10))), PageGroups((0, 3), 2, 8)
+    index, known, groups = PrefixCache(), chain(list(range(10))), PageGroups((0, 3), 2, 8)
     for block in range(5):
-        index.add(10 + block, named(known.at(block), 0))
-    assert index.known(known, 5, groups) == [Table(0, []), Table(0, [])]
+        index.add(10 + block, group_key(known.at(block), 0))
+    assert index.known(known, 5, groups) == [BlockTable(0, []), BlockTable(0, [])]
     for block in (1, 2, 3):
-        index.add(20 + block, named(known.at(block), 1))
-    assert index.known(known, 5, groups) == [Table(0, [10, 11, 12, 13]), Table(3, [23])]
+        index.add(20 + block, group_key(known.at(block), 1))
+    assert index.known(known, 5, groups) == [BlockTable(0, [10, 11, 12, 13]), BlockTable(3, [23])]
     index.forget(23)
-    assert index.known(known, 5, groups) == [Table(0, [10, 11, 12]), Table(2, [22])]
+    assert index.known(known, 5, groups) == [BlockTable(0, [10, 11, 12]), BlockTable(2, [22])]
     index.forget(10)
-    assert index.known(known, 5, groups) == [Table(0, []), Table(0, [])]
-    assert index.known(known, 5, PageGroups((0,), 2, 8)) == [Table(0, [])]
+    assert index.known(known, 5, groups) == [BlockTable(0, []), BlockTable(0, [])]
+    assert index.known(known, 5, PageGroups((0,), 2, 8)) == [BlockTable(0, [])]
     index.check()
 
 
 def test_the_first_page_of_a_prefix_keeps_its_name() -> None:
-    index, known = PrefixIndex(), chain([1, 2])
+    index, known = PrefixCache(), chain([1, 2])
     index.add(1, known.at(0))
     index.add(2, known.at(0))
     assert index.match(known, 1) == [1] and 2 not in index
@@ -138,13 +140,13 @@ PROMPT = list(range(1, 19))
 
 
 def world(info: WorkerInfo | None = None, **limits: object) -> World:
-    made = World(Limits(**limits))  # type: ignore[arg-type]
-    made.join("w", info or worker_info(num_pages=32, page_size=4, max_rows=4))
+    made = World(SchedulerOptions(**limits))  # type: ignore[arg-type]
+    made.join("w", info or worker_info(num_pages=32, page_size=4, max_num_seqs=4))
     return made
 
 
 def entered(plan: Plan) -> list[int]:
-    return [new.computed for new in plan.enter]
+    return [new.num_computed for new in plan.new_sequences]
 
 
 @pytest.mark.row("F12.02")
@@ -156,7 +158,7 @@ def test_the_same_prompt_again_computes_its_last_token_alone() -> None:
     again = here.submit(PROMPT, Sampling(3, seed=2))
     here.finish()
     assert (first.cached, again.cached) == (None, 17)
-    assert entered(here.plans[0]) == [17] and unpack(here.plans[0].counts, "I")[0] == 1
+    assert entered(here.plans[0]) == [17] and unpack(here.plans[0].num_scheduled, "I")[0] == 1
     counters = here.state.counters
     assert (counters.prefix_queries, counters.prefix_hits) == (36, 17)
 
@@ -205,7 +207,7 @@ def test_a_page_is_not_offered_before_its_result_is_settled() -> None:
 
 
 def test_an_abort_in_mid_prefill_leaves_what_was_settled() -> None:
-    here = world(worker_info(num_pages=32, page_size=4, max_batch_tokens=6))
+    here = world(worker_info(num_pages=32, page_size=4, max_num_batched_tokens=6))
     here.submit(PROMPT, Sampling(9))
     here.round()
     here.tick()
@@ -277,7 +279,7 @@ def test_a_prompt_that_is_scored_is_computed_whole() -> None:
 
 
 def test_it_can_be_switched_off() -> None:
-    here = world(prefix_caching=False)
+    here = world(enable_prefix_caching=False)
     for _ in range(2):
         last = here.submit(PROMPT, Sampling(1))
         here.finish()
@@ -300,7 +302,7 @@ def test_a_reset_empties_the_cache_and_nothing_else() -> None:
 
 @pytest.mark.row("F13.05")
 def test_a_preempted_sequence_comes_back_to_its_own_pages() -> None:
-    here = world(worker_info(num_pages=10, page_size=2, max_rows=4))
+    here = world(worker_info(num_pages=10, page_size=2, max_num_seqs=4))
     requests = [here.submit([1, 2, 3], Sampling(6)), here.submit(PROMPT[:11], Sampling(8))]
     here.finish()
     assert here.state.counters.preemptions == 1
@@ -317,7 +319,7 @@ def test_a_preempted_sequence_comes_back_to_its_own_pages() -> None:
     [([5, 6], [5, 6, 7], 2), ([5, 6, 7], [5, 6], 2), ([5, 9], [5, 6], 1), ([9], [5], 0)],
 )
 def test_a_fork_begins_alike(held: list[int], wanted: list[int], common: int) -> None:
-    index = PrefixIndex()
+    index = PrefixCache()
     index.begin(3, b"p", pack(held))
     index.begin(4, b"q", pack(wanted))
     assert index.fork(b"p", pack(wanted)) == ((3, common) if common else (-1, 0))
@@ -329,14 +331,14 @@ def test_a_fork_begins_alike(held: list[int], wanted: list[int], common: int) ->
 
 def test_of_forks_the_longest_is_taken_of_the_latest_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baton_scheduler.kv.prefix_cache._MOST_FORKS", 2)
-    index = PrefixIndex()
+    index = PrefixCache()
     for page, tokens in enumerate(([5, 6, 7], [5, 6], [5])):
         index.begin(page, b"p", pack(tokens))
     assert index.fork(b"p", pack([5, 6, 7])) == (1, 2)
 
 
 def test_a_second_page_of_equal_content_is_forgotten() -> None:
-    index, known = PrefixIndex(), chain([1, 2])
+    index, known = PrefixCache(), chain([1, 2])
     assert index.add(1, known.at(0))
     index.begin(2, known.at(-1), pack([1]))
     assert not index.add(2, known.at(0)) and 2 not in index
@@ -352,8 +354,8 @@ def copies(plan: Plan) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("budget", [4, 256])
 def test_choices_share_one_prefill_and_write_copies(length: int, budget: int) -> None:
     here = world(
-        worker_info(num_pages=64, page_size=4, max_rows=8, max_batch_tokens=budget),
-        max_batch_tokens=budget,
+        worker_info(num_pages=64, page_size=4, max_num_seqs=8, max_num_batched_tokens=budget),
+        max_num_batched_tokens=budget,
     )
     chosen = here.choices(PROMPT[:length], [Sampling(9, seed=i) for i in range(4)])
     while any(request.first_token is None for request in chosen):
@@ -363,7 +365,7 @@ def test_choices_share_one_prefill_and_write_copies(length: int, budget: int) ->
     assert sorted(map(pool.references, range(64)))[-full or 64 :] == [4] * full
     here.finish()
     # The prompt once; of the other three, the last token alone.
-    computed = sum(sum(unpack(plan.counts, "I")) for plan in here.plans)
+    computed = sum(sum(unpack(plan.num_scheduled, "I")) for plan in here.plans)
     assert computed == length + 3 * 1 + 4 * 8
     copied = [pair for plan in here.plans for pair in copies(plan)]
     assert len(copied) == (3 if (length - 1) % 4 else 0)
@@ -371,11 +373,11 @@ def test_choices_share_one_prefill_and_write_copies(length: int, budget: int) ->
 
 
 def test_other_requests_overtake_choices_that_wait_for_their_first() -> None:
-    here = world(worker_info(num_pages=64, page_size=4, max_rows=8))
+    here = world(worker_info(num_pages=64, page_size=4, max_num_seqs=8))
     here.choices(PROMPT, [Sampling(9, seed=i) for i in range(3)])
     other = here.submit([7, 8], Sampling(9))
     here.tick()
-    assert [len(new.tokens) // 4 for plan in here.plans for new in plan.enter] == [18, 2]
+    assert [len(new.tokens) // 4 for plan in here.plans for new in plan.new_sequences] == [18, 2]
     assert len(here.state.queue) == 2
     here.finish()
     assert other.end == "length"
@@ -384,7 +386,8 @@ def test_other_requests_overtake_choices_that_wait_for_their_first() -> None:
 @pytest.mark.parametrize("order", ["fcfs", "priority", "fair"])
 def test_choices_go_on_when_their_first_one_ends_early(order: str) -> None:
     here = world(
-        worker_info(num_pages=64, page_size=4, max_rows=8, max_batch_tokens=6), order=order
+        worker_info(num_pages=64, page_size=4, max_num_seqs=8, max_num_batched_tokens=6),
+        scheduling_policy=order,
     )
     chosen = here.choices(PROMPT, [Sampling(9, seed=i) for i in range(3)])
     here.round()
@@ -395,7 +398,7 @@ def test_choices_go_on_when_their_first_one_ends_early(order: str) -> None:
 
 def test_a_source_stays_until_its_copy_is_on_the_way() -> None:
     """The copy's row has to wait for budget, and the source's owner has gone meanwhile."""
-    here = world(worker_info(num_pages=10, page_size=4, max_rows=4, max_batch_tokens=6))
+    here = world(worker_info(num_pages=10, page_size=4, max_num_seqs=4, max_num_batched_tokens=6))
     here.submit(PROMPT[:6], Sampling(2, seed=1))
     here.finish()
     here.submit([9] * 9, Sampling(1, seed=2))
@@ -411,7 +414,7 @@ def test_a_source_stays_until_its_copy_is_on_the_way() -> None:
 
 
 def test_without_a_page_to_spare_nothing_is_copied() -> None:
-    here = world(worker_info(num_pages=5, page_size=4, max_rows=4))
+    here = world(worker_info(num_pages=5, page_size=4, max_num_seqs=4))
     for _ in range(2):
         last = here.submit(PROMPT, Sampling(2))
         here.finish()
@@ -420,7 +423,7 @@ def test_without_a_page_to_spare_nothing_is_copied() -> None:
 
 def test_of_two_idle_workers_the_one_that_knows_the_prefix_is_taken() -> None:
     here = World()
-    info = worker_info(num_pages=32, page_size=4, max_rows=8)
+    info = worker_info(num_pages=32, page_size=4, max_num_seqs=8)
     for name in ("a", "b"):
         here.join(name, info)
     here.submit([99, 98], Sampling(30))

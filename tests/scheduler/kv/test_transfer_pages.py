@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from baton_scheduler.kv.transfer_pages import Loans
+from baton_scheduler.kv.transfer_pages import TransferPages
 from tests.scheduler.kv.test_kv_manager import hold, learn, made
 from tests.scheduler.workers.test_worker import arrive
 
 
 def test_what_is_lent_stays_when_its_owner_lets_go() -> None:
     keys = made()
-    loans, slot = Loans(keys), hold(keys, arrive(10), 3)
-    (table,) = loans.lend(7, slot, 6)
+    loans, slot = TransferPages(keys), hold(keys, arrive(10), 3)
+    (table,) = loans.pin(7, slot, 6)
     assert table.pages == keys.batch.pages[slot][0][:2] == loans[7]
     _, pages = keys.batch.remove(slot)
     keys.pool.give(pages)
@@ -23,7 +23,7 @@ def test_a_target_is_prepared_behind_what_it_knows() -> None:
     keys = made()
     slot = hold(keys, arrive(10), 3)
     learn(keys, slot, 4)
-    loans = Loans(keys)
+    loans = TransferPages(keys)
     (table,) = loans.prepare(1, arrive(10), 10)
     assert table.pages[0] == keys.batch.pages[slot][0][0] and len(table.pages) == 3
     assert keys.pool.references(table.pages[0]) == 2
@@ -31,7 +31,7 @@ def test_a_target_is_prepared_behind_what_it_knows() -> None:
 
 def test_what_was_pulled_is_found_by_the_same_beginning() -> None:
     keys = made()
-    loans, one = Loans(keys), arrive(11)
+    loans, one = TransferPages(keys), arrive(11)
     tables = loans.prepare(1, one, 10)
     assert keys.known_tokens(arrive(11)) == 0
     loans.adopt(one, tables, 0, 10)
@@ -44,7 +44,7 @@ def test_what_was_pulled_is_found_by_the_same_beginning() -> None:
 
 def test_of_a_window_only_what_is_seen_is_held() -> None:
     keys = made((0, 5))
-    loans = Loans(keys)
+    loans = TransferPages(keys)
     full, seen = loans.prepare(1, arrive(20), 17)
     assert (full.first, len(full.pages)) == (0, 5)
     assert (seen.first, len(seen.pages)) == (3, 2)

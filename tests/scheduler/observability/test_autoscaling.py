@@ -12,7 +12,7 @@ from baton_scheduler.observability.autoscaling import (
     roles,
     wanted,
 )
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from tests.fakes.hash_worker import worker_info
 from tests.support.scheduler_world import World
 
@@ -21,7 +21,7 @@ PROMPT = list(range(100, 140))
 
 def world(*workers: tuple[str, str], **fields: int) -> World:
     """Workers by name and role."""
-    made = World(Limits(local_prefill=0))
+    made = World(SchedulerOptions(local_prefill_max_tokens=0))
     for name, role in workers:
         made.join(name, worker_info(role=role, pages_address=name, **fields))
     return made
@@ -58,7 +58,7 @@ def test_nothing_to_do_wants_one_of_each_role() -> None:
 
 
 def test_a_queue_is_of_those_who_begin_sequences() -> None:
-    made = world(("p", "prefill"), ("d", "decode"), max_rows=1)
+    made = world(("p", "prefill"), ("d", "decode"), max_num_seqs=1)
     for number in range(2):  # The first is being computed: it is nobody else's yet.
         made.submit([number, *PROMPT], Sampling(50))
         made.tick(0.0)
@@ -73,7 +73,7 @@ def test_a_queue_is_of_those_who_begin_sequences() -> None:
 def test_what_nobody_takes_over_waits_for_decode_workers() -> None:
     made = world(("p", "prefill"), ("d", "decode"))
     made.lose_worker("d")
-    made.join("d", worker_info(role="decode", max_rows=1, pages_address="d"))
+    made.join("d", worker_info(role="decode", max_num_seqs=1, pages_address="d"))
     for number in range(2):
         made.submit([number, *PROMPT], Sampling(400))
     for _ in range(20):
@@ -85,7 +85,7 @@ def test_what_nobody_takes_over_waits_for_decode_workers() -> None:
 
 
 def test_alone_decode_workers_have_the_queue_too() -> None:
-    made = world(("d", "decode"), max_rows=1)
+    made = world(("d", "decode"), max_num_seqs=1)
     for number in range(2):
         made.submit([number, *PROMPT], Sampling(400))
     made.round()
@@ -94,7 +94,7 @@ def test_alone_decode_workers_have_the_queue_too() -> None:
 
 
 def test_first_tokens_count_while_something_waits() -> None:
-    made = world(("w", "both"), max_rows=1)
+    made = world(("w", "both"), max_num_seqs=1)
     for number in range(2):
         made.submit([number, *PROMPT], Sampling(50))
     made.tick(1.0)

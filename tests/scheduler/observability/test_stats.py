@@ -21,19 +21,19 @@ def snapshot(world: World, **hung: object) -> Stats:
 
 def test_without_workers_there_is_no_model() -> None:
     empty = snapshot(World())
-    assert (empty.model, empty.max_length, empty.workers) == ("", 0, ())
+    assert (empty.model, empty.max_model_len, empty.workers) == ("", 0, ())
 
 
 def test_the_length_is_one_that_every_worker_can_run() -> None:
     world = World()
-    world.join("a", worker_info(max_length=100))
+    world.join("a", worker_info(max_model_len=100))
     world.join("b", worker_info(num_pages=3, page_size=4))
-    assert snapshot(world).max_length == 12
+    assert snapshot(world).max_model_len == 12
 
 
 def test_numbers_follow_the_work() -> None:
     world = World()
-    world.join("w", worker_info(max_rows=1, num_pages=8, page_size=4))
+    world.join("w", worker_info(max_num_seqs=1, num_pages=8, page_size=4))
     for number in range(3):
         world.submit([number] * 5, Sampling(4))
     world.round()

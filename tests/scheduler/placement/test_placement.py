@@ -12,22 +12,22 @@ from msgspec import structs
 from baton.protocol import Sampling, Submit, WorkerInfo
 from baton.protocol.token_columns import pack
 from baton_scheduler.events import Decision, Event, Transferred
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.placement.placement import (
-    Cost,
+    CostBased,
     LeastLoaded,
     Modulo,
     RoundRobin,
-    able,
     average,
     beginning,
-    landing,
-    landings,
+    decode_candidates,
+    decode_target,
+    prefill_candidates,
     price,
-    takers,
+    with_room,
 )
 from baton_scheduler.placement.policies import SCORES, parse_scores
-from baton_scheduler.placement.transfer_cost import Links
+from baton_scheduler.placement.transfer_cost import TransferCost
 from baton_scheduler.queueing.queue import fcfs
 from baton_scheduler.replay.recorder import replay
 from baton_scheduler.sequence import Sequence, sequence
@@ -46,7 +46,12 @@ def arrive(length: int = 40, first: int = 0, max_tokens: int = 100) -> Sequence:
 
 
 def info(role: str = "both", **fields: int) -> WorkerInfo:
-    sizes = {"num_pages": 64, "page_size": SIZE, "max_rows": 8, "max_batch_tokens": 64} | fields
+    sizes = {
+        "num_pages": 64,
+        "page_size": SIZE,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 64,
+    } | fields
     made = worker_info(role=role, pages_address="x", **sizes)
     return structs.replace(made, kv_bytes=1000 * SIZE * made.num_pages)
 
@@ -69,9 +74,9 @@ def know(worker: Worker, known: Sequence) -> None:
     """A sequence has run there and has left: its full pages are cached."""
     worker.place(known, 0)
     slots = np.array([known.slot])
-    worker.batch.planned[slots] = worker.batch.known[slots]
-    worker.batch.backlog = 0
-    worker.keys.learn(slots, worker.batch.known[slots])
+    worker.batch.num_scheduled[slots] = worker.batch.num_known[slots]
+    worker.batch.pending_prefill_tokens = 0
+    worker.keys.learn(slots, worker.batch.num_known[slots])
     worker.evict(known.slot)
 
 
@@ -80,8 +85,8 @@ def busy(worker: Worker, rows: int) -> None:
     for number in range(rows):
         one = arrive(SIZE, 10_000 + 100 * number)
         worker.place(one, 0)
-        worker.batch.planned[one.slot] = one.num_tokens
-    worker.batch.backlog = 0
+        worker.batch.num_scheduled[one.slot] = one.num_tokens
+    worker.batch.pending_prefill_tokens = 0
 
 
 def measure(fleet: Fleet, base: float = 0.01, slope: float = 0.001) -> None:
@@ -92,8 +97,8 @@ def measure(fleet: Fleet, base: float = 0.01, slope: float = 0.001) -> None:
 
 
 def start(fleet: Fleet, new: Sequence, local: int = 1000, **weights: float) -> str:
-    policy = Cost(SCORES | weights)
-    return policy.start(new, able(new, takers(new, fleet, local)), fleet).name
+    policy = CostBased(SCORES | weights)
+    return policy.start(new, with_room(new, prefill_candidates(new, fleet, local)), fleet).name
 
 
 # Filters.
@@ -109,19 +114,19 @@ def start(fleet: Fleet, new: Sequence, local: int = 1000, **weights: float) -> s
     ],
 )
 def test_who_may_begin(names: str, local: int, expected: str) -> None:
-    assert "".join(w.name for w in takers(arrive(40), fleet(*names), local)) == expected
+    assert "".join(w.name for w in prefill_candidates(arrive(40), fleet(*names), local)) == expected
 
 
 def test_what_is_known_to_a_decode_worker_is_not_new_to_it() -> None:
     made = fleet("p", "d", "e")
     know(at(made, "e"), arrive(40))
-    assert [w.name for w in takers(arrive(44), made, 8)] == ["p", "e"]
+    assert [w.name for w in prefill_candidates(arrive(44), made, 8)] == ["p", "e"]
 
 
 def test_a_prefill_worker_is_no_landing_nor_is_one_without_room() -> None:
-    made = fleet("p", "b", "d", "e", max_rows=2)
+    made = fleet("p", "b", "d", "e", max_num_seqs=2)
     busy(at(made, "d"), 2)
-    assert [w.name for w in landings(arrive(), made)] == ["b", "e"]
+    assert [w.name for w in decode_candidates(arrive(), made)] == ["b", "e"]
 
 
 # Scores.
@@ -138,7 +143,7 @@ def test_each_score_is_what_it_says() -> None:
     assert first.disturb == pytest.approx(0.012)
     assert first.wait == pytest.approx(0.01 + 0.001 * 3)
     assert beginning(new, at(made, "b2"), 0, average(made)).prefill == pytest.approx(0.04)
-    end = landing(new, one, one.keys.known_tokens(new), average(made))
+    end = decode_target(new, one, one.keys.known_tokens(new), average(made))
     assert end.score.decode == pytest.approx(100 * (0.01 + 0.001 * 6))
     assert end.num_bytes == 4 * 1000
     assert end.score.room == 0.0 == end.score.transfer
@@ -150,7 +155,7 @@ def test_what_would_have_to_make_room_is_counted() -> None:
     for first in (100, 200, 300):
         know(at(made, "b"), arrive(20, first))
     # Fifteen pages are cached, one is free: ten are needed.
-    assert landing(arrive(40), at(made, "b"), 0, average(made)).score.room == pytest.approx(
+    assert decode_target(arrive(40), at(made, "b"), 0, average(made)).score.room == pytest.approx(
         0.001 * 9 * SIZE
     )
 
@@ -198,25 +203,28 @@ def test_a_prompt_starts_where_it_decodes_while_that_is_cheaper_than_to_move_it(
 
 def test_the_prefill_worker_and_the_landing_are_chosen_together() -> None:
     made = fleet("p", "q", "d")
-    links = Links()
-    policy = Cost(SCORES, links)
+    links = TransferCost()
+    policy = CostBased(SCORES, links)
     measure(made)
     links.add("p", "d", 40_000, 4.0)
     links.add("q", "d", 40_000, 0.001)
     new = arrive(40)
-    assert policy.start(new, able(new, takers(new, made, 0)), made).name == "q"
+    assert policy.start(new, with_room(new, prefill_candidates(new, made, 0)), made).name == "q"
     know(at(made, "d"), arrive(40))
     # Now there is hardly anything to move, and names decide.
     links.add("p", "d", 40_000, 0.001)
-    assert policy.start(new, able(new, takers(new, made, 0)), made).name in {"p", "q"}
+    assert policy.start(new, with_room(new, prefill_candidates(new, made, 0)), made).name in {
+        "p",
+        "q",
+    }
 
 
 def test_it_lands_where_its_keys_are_or_get_to_soonest() -> None:
     made = fleet("p", "d", "e")
-    policy = Cost(SCORES)
+    policy = CostBased(SCORES)
     measure(made)
     new = arrive(40)
-    both = landings(new, made)
+    both = decode_candidates(new, made)
     assert policy.land(new, at(made, "p"), both, made).name == "d"
     know(at(made, "e"), arrive(40))
     assert policy.land(new, at(made, "p"), both, made).name == "e"
@@ -260,7 +268,7 @@ def named(request: str) -> Sequence:
 
 
 def test_a_request_belongs_to_the_worker_of_its_number_whatever_they_do() -> None:
-    policy, made = Modulo(SCORES), fleet("b1", "b2", "b3", max_rows=2)
+    policy, made = Modulo(SCORES), fleet("b1", "b2", "b3", max_num_seqs=2)
     workers = list(made)[::-1]
     requests = [f"cmpl-{number}" for number in range(300)]
     owners = [policy.owners(named(request), workers)[0].name for request in requests]
@@ -275,8 +283,10 @@ def test_who_drains_or_only_decodes_has_no_rank() -> None:
     policy, made = Modulo(SCORES), fleet("b1", "b2", "d")
     at(made, "b1").draining = True
     assert [policy.rank(at(made, name), made) for name in ("b1", "b2", "d")] == [-1, 0, -1]
-    assert [w.name for w in policy.owners(named("x"), takers(named("x"), made, 1000))] == ["b2"]
-    assert Cost(SCORES).rank(at(made, "b2"), made) == -1
+    assert [
+        w.name for w in policy.owners(named("x"), prefill_candidates(named("x"), made, 1000))
+    ] == ["b2"]
+    assert CostBased(SCORES).rank(at(made, "b2"), made) == -1
 
 
 # In the state.
@@ -286,9 +296,11 @@ def test_who_drains_or_only_decodes_has_no_rank() -> None:
 def test_a_request_waits_for_its_owner_and_a_replay_finds_the_same(tmp_path: Path) -> None:
     """Although the other one has room. Its choices share a rank; when the owner is gone, what it
     had is dealt out anew."""
-    world = Recorded(tmp_path / "r", Limits(placement="modulo", max_steps=1))
+    world = Recorded(
+        tmp_path / "r", SchedulerOptions(placement_policy="modulo", max_steps_per_plan=1)
+    )
     for name in ("b1", "b2"):
-        world.join(name, info(max_rows=2))
+        world.join(name, info(max_num_seqs=2))
     own = {f"b{1 + crc32(f'r{n}'.encode()) % 2}": f"r{n}" for n in range(10)}
     for number in range(3):
         world.submit([number, 7, 8], Sampling(20), name=own["b1"])
@@ -323,11 +335,13 @@ def test_speeds_come_in_with_events_and_decide(tmp_path: Path) -> None:
     the recording is replayed."""
     steps, layouts = [], []
     for slow in ("d", "e"):
-        world = Timed(tmp_path / slow, Limits(local_prefill=0, max_steps=1))
+        world = Timed(
+            tmp_path / slow, SchedulerOptions(local_prefill_max_tokens=0, max_steps_per_plan=1)
+        )
         world.slow = slow
         for name in ("p", "d", "e"):
             given = info(ROLES[name], num_pages=256)
-            world.join(name, structs.replace(given, pages_address=name))
+            world.join(name, structs.replace(given, kv_address=name))
         for number in range(12):
             world.submit([number, *range(100, 140)], Sampling(30))
             for _ in range(4):

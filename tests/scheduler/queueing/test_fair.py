@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from baton.protocol import Sampling, Submit
 from baton.protocol.token_columns import pack
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.queueing import fair
 from baton_scheduler.queueing.fair import Fair
 from baton_scheduler.queueing.policies import ORDERS
@@ -72,7 +72,7 @@ def test_what_was_sampled_is_charged_too() -> None:
     first, _ = line.arrive("a"), line.arrive("b")
     line.arrive("a"), line.arrive("b")
     assert [line.start(), line.start()] == ["a", "b"]
-    line.queue.sampled(np.full(3, first.payer))
+    line.queue.sampled(np.full(3, first.billed_tenant))
     assert line.start() == "b"
 
 
@@ -116,8 +116,14 @@ def test_forgotten_accounts_are_those_that_are_owed(monkeypatch: pytest.MonkeyPa
 @pytest.mark.row("F13.03")
 def test_service_is_proportional_while_one_tenant_floods() -> None:
     """Weights 1 : 2 : 4; "a" has sent everything at once, the others keep a few waiting."""
-    here = World(Limits(order="fair", tenant_weights="a=1,b=2,c=4", max_batch_tokens=64))
-    here.join("w", worker_info(num_pages=400, page_size=4, max_rows=12, max_batch_tokens=64))
+    here = World(
+        SchedulerOptions(
+            scheduling_policy="fair", tenant_weights="a=1,b=2,c=4", max_num_batched_tokens=64
+        )
+    )
+    here.join(
+        "w", worker_info(num_pages=400, page_size=4, max_num_seqs=12, max_num_batched_tokens=64)
+    )
     rng, mine = random.Random(7), {tenant: list[Request]() for tenant in "abc"}
 
     def submit(tenant: str) -> None:
@@ -154,8 +160,12 @@ def last_waiting(here: World) -> tuple[str, int]:
 def test_nobody_starves_in_a_flood(order: str, seed: int, length: int, max_tokens: int) -> None:
     """The flood never ends and is never more urgent; who waits is served all the same."""
     rng = random.Random(seed)
-    here = World(Limits(order=order, max_waiting=8, max_batch_tokens=12))
-    here.join("w", worker_info(num_pages=14, page_size=4, max_rows=3, max_batch_tokens=12))
+    here = World(
+        SchedulerOptions(scheduling_policy=order, max_num_queued_reqs=8, max_num_batched_tokens=12)
+    )
+    here.join(
+        "w", worker_info(num_pages=14, page_size=4, max_num_seqs=3, max_num_batched_tokens=12)
+    )
 
     def flood() -> None:
         while len(here.state.queue) < 8:

@@ -10,7 +10,7 @@ import pytest
 
 from baton.errors import SettingsError
 from baton.protocol import Sampling
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.replay.recorder import (
     FORMAT,
     Entry,
@@ -24,8 +24,10 @@ from tests.support.scheduler_world import Recorded
 
 def record(path: Path, max_bytes: int = 10**8) -> int:
     """A busy little run with a loss and preemptions. Returns how many ticks it had."""
-    world = Recorded(path, Limits(max_batch_tokens=9, order="priority"), max_bytes)
-    world.join("w", worker_info(num_pages=8, page_size=2, max_rows=4))
+    world = Recorded(
+        path, SchedulerOptions(max_num_batched_tokens=9, scheduling_policy="priority"), max_bytes
+    )
+    world.join("w", worker_info(num_pages=8, page_size=2, max_num_seqs=4))
     for number in range(6):
         world.submit([number] * 3, Sampling(8, seed=number))
     for _ in range(5):
@@ -76,7 +78,9 @@ def test_other_limits_decide_otherwise(tmp_path: Path) -> None:
     path = tmp_path / "run"
     record(path)
     parts = frames(path)
-    parts[0] = msgspec.msgpack.encode(Header(FORMAT, Limits(max_batch_tokens=8, order="priority")))
+    parts[0] = msgspec.msgpack.encode(
+        Header(FORMAT, SchedulerOptions(max_num_batched_tokens=8, scheduling_policy="priority"))
+    )
     write(path, parts)
     assert replay(path).difference is not None
 
@@ -108,11 +112,11 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    write(path, [msgspec.msgpack.encode(Header(99, Limits()))])
+    write(path, [msgspec.msgpack.encode(Header(99, SchedulerOptions()))])
     with pytest.raises(SettingsError, match="format 99"):
         replay(path)
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="Cannot record"):
-        Recorder(tmp_path / "none" / "run", Limits(), 1000)
+        Recorder(tmp_path / "none" / "run", SchedulerOptions(), 1000)

@@ -10,7 +10,7 @@ import pytest
 from baton.errors import SettingsError
 from baton.protocol import Sampling
 from baton.protocol.token_columns import pack
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.replay import simulator
 from baton_scheduler.replay.recorder import load
 from baton_scheduler.replay.simulator import Simulation, compare, learn
@@ -20,8 +20,10 @@ from tests.support.scheduler_world import Recorded
 
 def flood(path: Path, **limits: object) -> Recorded:
     """30 requests of one tenant, then 4 of another, and a loss of the worker in between."""
-    world = Recorded(path, Limits(max_batch_tokens=32, **limits))  # type: ignore[arg-type]
-    world.join("w", worker_info(num_pages=30, page_size=4, max_rows=4)).engine.duration_us = 10_000
+    world = Recorded(path, SchedulerOptions(max_num_batched_tokens=32, **limits))  # type: ignore[arg-type]
+    world.join(
+        "w", worker_info(num_pages=30, page_size=4, max_num_seqs=4)
+    ).engine.duration_us = 10_000
     for number in range(30):
         stop = token(pack([number] * 8), number, 6)
         sampling = Sampling(12, seed=number, stop_ids=(stop,) if number % 2 else ())
@@ -30,7 +32,9 @@ def flood(path: Path, **limits: object) -> Recorded:
         world.round()
         world.submit([number] * 8, Sampling(4, seed=number), tenant="calm")
     world.lose_worker()
-    world.join("w", worker_info(num_pages=30, page_size=4, max_rows=4)).engine.duration_us = 10_000
+    world.join(
+        "w", worker_info(num_pages=30, page_size=4, max_num_seqs=4)
+    ).engine.duration_us = 10_000
     world.finish()
     world.recorder.close()
     return world
@@ -48,7 +52,7 @@ def test_the_script_is_what_was_answered(tmp_path: Path) -> None:
 @pytest.mark.row("F13.03")
 @pytest.mark.parametrize("order", ["fcfs", "priority", "fair"])
 def test_the_simulation_answers_everything_under_every_order(tmp_path: Path, order: str) -> None:
-    world = flood(tmp_path / "run", order=order)
+    world = flood(tmp_path / "run", scheduling_policy=order)
     limits, events = load(tmp_path / "run")
     simulation = Simulation(limits, learn(limits, events))
     waits = simulation.run()
@@ -60,7 +64,7 @@ def test_the_simulation_answers_everything_under_every_order(tmp_path: Path, ord
 
 def test_fair_shares_help_whom_a_flood_holds_up(tmp_path: Path) -> None:
     flood(tmp_path / "run")
-    found = compare(tmp_path / "run", order="fair")
+    found = compare(tmp_path / "run", scheduling_policy="fair")
     calm, flooding = found.changes
     assert found.names == ("fcfs, cost", "fair, cost")
     assert (calm.tenant, calm.requests) == ("calm", 4)
@@ -77,7 +81,7 @@ def test_the_same_order_changes_nothing(tmp_path: Path) -> None:
 
 def turns(path: Path, *workers: tuple[str, str]) -> Recorded:
     """Six conversations of three turns, of which only the first tokens differ."""
-    world = Recorded(path, Limits(max_batch_tokens=64, local_prefill=0))
+    world = Recorded(path, SchedulerOptions(max_num_batched_tokens=64, local_prefill_max_tokens=0))
     for name, role in workers:
         info = worker_info(page_size=4, role=role, pages_address=name)
         world.join(name, info).engine.duration_us = 10_000
@@ -92,7 +96,7 @@ def turns(path: Path, *workers: tuple[str, str]) -> Recorded:
 
 def test_in_turn_finds_less_than_where_the_prefix_is(tmp_path: Path) -> None:
     turns(tmp_path / "run", ("a", "both"), ("b", "both"), ("c", "both"), ("d", "both"))
-    found = compare(tmp_path / "run", placement="round-robin")
+    found = compare(tmp_path / "run", placement_policy="round-robin")
     assert found.names == ("fcfs, cost", "fcfs, round-robin")
     by_cost, in_turn = found.figures
     assert by_cost.hits > in_turn.hits and by_cost.moved == in_turn.moved == 0
@@ -101,7 +105,7 @@ def test_in_turn_finds_less_than_where_the_prefix_is(tmp_path: Path) -> None:
 
 def test_keys_take_the_time_that_they_took(tmp_path: Path) -> None:
     world = turns(tmp_path / "run", ("p", "prefill"), ("d", "decode"))
-    assert world.state.moves.moved_tokens > 6 * 40
+    assert world.state.handoffs.moved_tokens > 6 * 40
     limits, events = load(tmp_path / "run")
     script = learn(limits, events)
     assert script.pull == pytest.approx((1e-6, 0.0))  # Nobody has measured here.
@@ -115,8 +119,8 @@ def test_keys_take_the_time_that_they_took(tmp_path: Path) -> None:
 
 
 def test_one_that_was_aborted_in_mid_answer_ends_there(tmp_path: Path) -> None:
-    world = Recorded(tmp_path / "run", Limits())
-    world.join("w", worker_info(max_rows=1)).engine.duration_us = 10_000
+    world = Recorded(tmp_path / "run", SchedulerOptions())
+    world.join("w", worker_info(max_num_seqs=1)).engine.duration_us = 10_000
     world.submit([1], Sampling(100))
     world.submit([2], Sampling(100))
     for _ in range(5):
@@ -145,8 +149,8 @@ def test_a_step_is_a_constant_and_so_much_per_token(
 
 
 def test_without_a_step_there_is_nothing_to_learn_from(tmp_path: Path) -> None:
-    world = Recorded(tmp_path / "run", Limits())
+    world = Recorded(tmp_path / "run", SchedulerOptions())
     world.tick()
     world.recorder.close()
     with pytest.raises(SettingsError, match="No step"):
-        compare(tmp_path / "run", order="fair")
+        compare(tmp_path / "run", scheduling_policy="fair")

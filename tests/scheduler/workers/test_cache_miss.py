@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from baton.protocol import Note, Sampling
-from baton_scheduler.options import Limits
+from baton.protocol import QueueEstimate, Sampling
+from baton_scheduler.options import SchedulerOptions
 from tests.fakes.hash_worker import worker_info
 from tests.support.scheduler_world import Request, World
 
@@ -13,8 +13,8 @@ PROMPT = list(range(1, 19))
 
 
 def world(num_pages: int = 32, **limits: bool) -> World:
-    made = World(Limits(**limits))  # type: ignore[arg-type]
-    made.join("w", worker_info(num_pages=num_pages, page_size=4, max_rows=4))
+    made = World(SchedulerOptions(**limits))  # type: ignore[arg-type]
+    made.join("w", worker_info(num_pages=num_pages, page_size=4, max_num_seqs=4))
     return made
 
 
@@ -29,7 +29,7 @@ def ask(
 
 def said(request: Request) -> tuple[str, int]:
     assert request.note is not None
-    return request.note.reason, request.note.token
+    return request.note.miss_reason, request.note.miss_position
 
 
 def test_what_was_never_seen_is_cold() -> None:
@@ -98,14 +98,14 @@ def test_what_must_be_computed_whole_could_not_be_found() -> None:
 
 
 def test_without_a_cache_nothing_is_found() -> None:
-    assert said(ask(world(prefix_caching=False), PROMPT)) == ("off", 0)
+    assert said(ask(world(enable_prefix_caching=False), PROMPT)) == ("off", 0)
 
 
 def test_who_does_not_ask_is_told_no_reason() -> None:
     here = world()
     request = here.submit(PROMPT, Sampling(2))
     here.finish()
-    assert request.note == Note(0, -1)
+    assert request.note == QueueEstimate(0, -1)
 
 
 def test_the_memory_of_evictions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton_scheduler.workers.cost_model import Pace
+from baton_scheduler.workers.cost_model import LinearCostModel
 
 
 def test_before_any_step_nothing_is_known() -> None:
-    pace = Pace()
+    pace = LinearCostModel()
     assert not pace.known and pace.seconds(100, 1) == 0.0
 
 
 def test_a_line_is_found_again() -> None:
-    pace = Pace()
+    pace = LinearCostModel()
     for tokens in (1, 64, 512, 2048, 8, 200):
         pace.add(tokens, 0.004 + 0.0001 * tokens)
     assert pace.line == pytest.approx((0.004, 0.0001), rel=1e-6)
@@ -23,14 +23,14 @@ def test_a_line_is_found_again() -> None:
 
 
 def test_of_steps_of_one_size_each_token_has_its_share() -> None:
-    pace = Pace()
+    pace = LinearCostModel()
     for _ in range(9):
         pace.add(8, 0.016)
     assert pace.line == (0.0, pytest.approx(0.002))
 
 
 def test_the_latest_steps_count_most() -> None:
-    pace = Pace()
+    pace = LinearCostModel()
     for _ in range(20):
         for tokens in (1, 100):
             pace.add(tokens, 1.0)
@@ -44,7 +44,7 @@ def test_the_latest_steps_count_most() -> None:
 def test_no_step_is_ever_thought_to_take_less_than_no_time(
     steps: list[tuple[int, float]],
 ) -> None:
-    pace = Pace()
+    pace = LinearCostModel()
     for tokens, seconds in steps:
         pace.add(tokens, seconds)
     base, slope = pace.line

@@ -13,7 +13,7 @@ def fleet(**sizes: int) -> Fleet:
     """Workers by name with that many pages of 4 tokens."""
     made = Fleet()
     for name, pages in sizes.items():
-        made.join(name, 1, worker_info(num_pages=pages, page_size=4, max_rows=4), 64)
+        made.join(name, 1, worker_info(num_pages=pages, page_size=4, max_num_seqs=4), 64)
     return made
 
 
@@ -21,7 +21,7 @@ def test_only_where_it_fits_it_fits() -> None:
     made = fleet(a=2, b=8)
     assert [worker.name for worker in made if worker.fits(arrive(12))] == ["b"]
     assert not made.fits(arrive(32)) and made.fits(arrive(31))
-    assert made.max_length == 8
+    assert made.max_model_len == 8
 
 
 def test_it_is_open_while_somebody_takes_something_new() -> None:

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from baton.errors import WireError
-from baton_scheduler.workers.in_flight import Flight, Flights
+from baton_scheduler.workers.in_flight import InFlightStep, InFlightSteps
 
 _NONE = np.zeros(0, np.int64)
 
 
-def flight(step: int, *owners: int) -> Flight:
-    return Flight(step, 0.0, np.array(owners or (7,)), _NONE, _NONE, _NONE, _NONE, b"", 1)
+def flight(step: int, *owners: int) -> InFlightStep:
+    return InFlightStep(step, 0.0, np.array(owners or (7,)), _NONE, _NONE, _NONE, _NONE, b"", 1)
 
 
-def made(*plans: int) -> Flights:
+def made(*plans: int) -> InFlightSteps:
     """Plans of so many steps each."""
-    flights = Flights()
+    flights = InFlightSteps()
     for steps in plans:
         first = flights.next_step
         flights.add(flight(first + turn) for turn in range(steps))
@@ -46,15 +46,15 @@ def test_to_cut_a_plan_spares_steps_beyond_the_one_that_runs_and_the_next(
     plans: tuple[int, ...], severable: bool
 ) -> None:
     flights = made(*plans)
-    assert flights.severable is severable
-    flights.cut = True
-    assert not flights.severable, "once is enough"
+    assert flights.can_truncate is severable
+    flights.truncated = True
+    assert not flights.can_truncate, "once is enough"
 
 
 def test_nothing_is_planned_behind_an_end_that_may_move() -> None:
     flights = made(8)
     assert flights.patience(4) == 4
-    flights.cut = True
+    flights.truncated = True
     assert flights.patience(4) == 2 and flights.patience(1) == 1
     flights.add([flight(9)])
     assert flights.patience(4) == 4, "a later plan has no cut"
@@ -62,10 +62,10 @@ def test_nothing_is_planned_behind_an_end_that_may_move() -> None:
 
 def test_what_an_early_end_spares_comes_back_the_latest_first() -> None:
     flights = made(1, 8)
-    flights.cut = flights.wasteful = True
+    flights.truncated = flights.wasteful = True
     assert [each.step for each in flights.end(6)] == [9, 8, 7]
     assert (flights.next_step, len(flights)) == (7, 6)
-    assert not flights.cut and not flights.wasteful
+    assert not flights.truncated and not flights.wasteful
 
 
 @pytest.mark.parametrize("until", [1, 10])
@@ -77,6 +77,6 @@ def test_another_plan_cannot_be_meant(until: int) -> None:
 
 
 def test_a_grant_runs_where_a_step_in_flight_has_it() -> None:
-    flights = Flights()
+    flights = InFlightSteps()
     flights.add([flight(1, 5, 0)])
     assert flights.run(0, 5) and not flights.run(1, 5) and not flights.run(0, 6)

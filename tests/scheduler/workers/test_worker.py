@@ -20,9 +20,13 @@ def arrive(length: int = 4, number: int = 1, max_tokens: int = 4) -> Sequence:
     return sequence("g", submit, "", number, 0.0, fcfs)
 
 
-def worker(num_pages: int = 8, most: int = 64, *, host_pages: int = 0, max_rows: int = 4) -> Worker:
+def worker(
+    num_pages: int = 8, most: int = 64, *, host_pages: int = 0, max_num_seqs: int = 4
+) -> Worker:
     """With pages of 4 tokens."""
-    info = worker_info(num_pages=num_pages, page_size=4, max_rows=max_rows, host_pages=host_pages)
+    info = worker_info(
+        num_pages=num_pages, page_size=4, max_num_seqs=max_num_seqs, host_pages=host_pages
+    )
     return Worker("w", 1, info, most, caching=True)
 
 
@@ -34,7 +38,7 @@ def test_one_page_stays_free_for_every_running_sequence() -> None:
 
 
 def test_no_more_rows_than_tokens_in_a_step() -> None:
-    assert worker(most=3, max_rows=32).max_running == 3
+    assert worker(most=3, max_num_seqs=32).max_running == 3
 
 
 def test_a_draining_worker_takes_nothing() -> None:
@@ -45,7 +49,7 @@ def test_a_draining_worker_takes_nothing() -> None:
 
 
 def test_only_the_last_in_order_yield_and_no_more_of_them_than_needed() -> None:
-    made = worker(9, max_rows=8)
+    made = worker(9, max_num_seqs=8)
     for number in (1, 2, 3):
         made.place(arrive(8, number), 0)
     slots = made.yielding(arrive(8, 9), lambda new, old: True)
@@ -86,9 +90,13 @@ def test_a_plan_that_ends_early_takes_its_rows_back() -> None:
     made.place(arrive(4, max_tokens=40), 0)
     plan(made, 0.0)
     plan(made, 0.0, 8)
-    assert (len(made.flights), int(made.batch.planned[0])) == (9, 12)
+    assert (len(made.flights), int(made.batch.num_scheduled[0])) == (9, 12)
     made.shorten(4)
-    assert (len(made.flights), int(made.batch.planned[0]), made.flights.next_step) == (4, 7, 5)
+    assert (len(made.flights), int(made.batch.num_scheduled[0]), made.flights.next_step) == (
+        4,
+        7,
+        5,
+    )
 
 
 def test_host_pages_are_worth_it_until_they_were_measured_to_be_slower() -> None:

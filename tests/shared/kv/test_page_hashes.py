@@ -6,11 +6,11 @@ import pytest
 
 from baton.kv.page_hashes import (
     MOST_HELD,
-    Held,
-    join,
-    split,
+    PageHashTable,
+    join_hashes,
+    split_hashes,
 )
-from baton.protocol import Kept, PageNames
+from baton.protocol import HeldPages, PageHashes
 from baton.protocol.token_columns import block_hash, pack
 
 ONE, TWO = block_hash(b"", b"one"), block_hash(b"", b"two")
@@ -18,42 +18,44 @@ NAMES = {7: ONE, 0: ONE + b"\x01", 3: TWO, 4: b"\0" * 16}
 
 
 def test_what_is_joined_splits() -> None:
-    assert split(join(NAMES)) == NAMES and split(join({})) == {}
+    assert split_hashes(join_hashes(NAMES)) == NAMES and split_hashes(join_hashes({})) == {}
 
 
 @pytest.mark.parametrize(
     "held",
     [
-        PageNames(pack([1, 2], "I"), ONE + b"\0"),
-        PageNames(pack([1], "I"), ONE),
-        PageNames(pack([1, 1], "I"), ONE + b"\0" + TWO + b"\0"),
-        PageNames(pack([1, 2], "I"), (ONE + b"\0") * 2),
-        PageNames(b"\0", b""),
+        HeldPages(pack([1, 2], "I"), ONE + b"\0"),
+        HeldPages(pack([1], "I"), ONE),
+        HeldPages(pack([1, 1], "I"), ONE + b"\0" + TWO + b"\0"),
+        HeldPages(pack([1, 2], "I"), (ONE + b"\0") * 2),
+        HeldPages(b"\0", b""),
     ],
 )
-def test_columns_that_contradict_each_other(held: PageNames) -> None:
+def test_columns_that_contradict_each_other(held: HeldPages) -> None:
     with pytest.raises(ValueError, match=r"name|bytes"):
-        split(held)
+        split_hashes(held)
 
 
 def test_a_worker_keeps_what_it_is_told() -> None:
-    held = Held()
-    assert held.names() is None
-    held.take(Kept(1, join({1: ONE, 2: TWO})))
-    held.take(Kept(1, join({3: ONE}), pack([1, 9], "I")))
-    assert held.names() == join({2: TWO, 3: ONE})
+    held = PageHashTable()
+    assert held.held() is None
+    held.update(PageHashes(1, join_hashes({1: ONE, 2: TWO})))
+    held.update(PageHashes(1, join_hashes({3: ONE}), pack([1, 9], "I")))
+    assert held.held() == join_hashes({2: TWO, 3: ONE})
 
 
 def test_the_latest_names_fit_into_a_hello() -> None:
-    held = Held()
-    held.take(Kept(1, join({n: block_hash(b"", pack([n])) for n in range(MOST_HELD + 3)})))
-    names = held.names()
-    assert names is not None and list(split(names)) == list(range(3, MOST_HELD + 3))
+    held = PageHashTable()
+    held.update(
+        PageHashes(1, join_hashes({n: block_hash(b"", pack([n])) for n in range(MOST_HELD + 3)}))
+    )
+    names = held.held()
+    assert names is not None and list(split_hashes(names)) == list(range(3, MOST_HELD + 3))
 
 
 def test_nothing_is_kept_of_a_message_that_makes_no_sense() -> None:
-    held = Held()
-    held.take(Kept(1, join({1: ONE})))
+    held = PageHashTable()
+    held.update(PageHashes(1, join_hashes({1: ONE})))
     with pytest.raises(ValueError, match="one name for each page"):
-        held.take(Kept(1, PageNames(pack([2], "I"), ONE)))
-    assert held.names() is None
+        held.update(PageHashes(1, HeldPages(pack([2], "I"), ONE)))
+    assert held.held() is None

@@ -12,7 +12,7 @@ from baton.net.handshake import (
     check_version,
     incarnation,
 )
-from baton.protocol import PROTOCOL, Beat, Hello, Who
+from baton.protocol import PROTOCOL, Beat, Hello, HelloRequest
 
 CLIENT = Hello("worker", "w1", 10, "0")
 SERVER = Hello("scheduler", "s", 20, "0")
@@ -31,7 +31,7 @@ def test_a_client_says_hello_until_it_is_answered_and_then_beats() -> None:
 def test_a_restarted_server_is_noticed_and_greeted_anew() -> None:
     greeting = Greeting(CLIENT)
     greeting.heard(SERVER, 0.0)
-    greeting.heard(Who(21), 1.0)
+    greeting.heard(HelloRequest(21), 1.0)
     assert greeting.server is None
     assert greeting.due(1.0) == CLIENT
     assert greeting.heard(Hello("scheduler", "s", 21, "0"), 1.1) is True
@@ -40,9 +40,9 @@ def test_a_restarted_server_is_noticed_and_greeted_anew() -> None:
 def test_a_server_that_only_forgot_us_is_asked_again_too() -> None:
     greeting = Greeting(CLIENT)
     greeting.heard(SERVER, 0.0)
-    greeting.heard(Who(20), 0.1)
+    greeting.heard(HelloRequest(20), 0.1)
     assert greeting.server is not None, "a beat that crossed our Hello is no news"
-    greeting.heard(Who(20), 2.0)
+    greeting.heard(HelloRequest(20), 2.0)
     assert greeting.server is None
     assert greeting.heard(SERVER, 2.1) is True
 
@@ -96,14 +96,14 @@ def test_who_does_not_know_what_was_lost_is_a_new_client() -> None:
 
 def test_the_roster_knows_strangers_and_replacements() -> None:
     roster = Roster(SERVER)
-    assert roster.beat(Beat("w1", 10), 0.0) == Who(20)
+    assert roster.beat(Beat("w1", 10), 0.0) == HelloRequest(20)
     assert roster.greet(b"a", CLIENT, 0.0) is None
     assert roster.greet(b"a2", CLIENT, 0.0) is None
     assert roster.peers["w1"].identity == b"a2"
     assert roster.beat(Beat("w1", 10, 5), 0.1) == Beat("s", 20)
     old = roster.greet(b"b", Hello("worker", "w1", 11, "0"), 0.2)
     assert old is not None and old.hello == CLIENT
-    assert roster.beat(Beat("w1", 10), 0.3) == Who(20)
+    assert roster.beat(Beat("w1", 10), 0.3) == HelloRequest(20)
     gone = [peer for now in seconds(0.2, 3.0) for peer in roster.expire(now)]
     assert [peer.hello.incarnation for peer in gone] == [11]
     assert roster.expire(6.0) == []

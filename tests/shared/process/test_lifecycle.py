@@ -15,15 +15,15 @@ from baton.process.lifecycle import (
     EXIT_FAULT,
     EXIT_MODEL,
     EXIT_SETTINGS,
-    Heart,
-    Life,
+    Heartbeat,
+    Lifecycle,
 )
-from baton.protocol import Beat, Hello, Who
+from baton.protocol import Beat, Hello, HelloRequest
 from baton.settings import Settings
 
 
 def test_the_first_signal_drains_and_the_second_ends() -> None:
-    life = Life(drain_seconds=60)
+    life = Lifecycle(drain_seconds=60)
     assert not life.draining and not life.over(idle=True)
     life._on_signal(signal.SIGTERM, None)
     assert life.draining
@@ -34,7 +34,7 @@ def test_the_first_signal_drains_and_the_second_ends() -> None:
 
 
 def test_draining_ends_when_its_time_is_over() -> None:
-    life = Life(drain_seconds=0)
+    life = Lifecycle(drain_seconds=0)
     life.stop()
     assert life.over(idle=False)
 
@@ -53,9 +53,9 @@ def test_exit_codes_tell_whether_a_restart_can_help(
 ) -> None:
     monkeypatch.setattr(lifecycle.sys, "argv", ["x"])
     monkeypatch.setattr(lifecycle, "setup", lambda *_: None)
-    monkeypatch.setattr(Life, "watch", lambda self: None)
+    monkeypatch.setattr(Lifecycle, "watch", lambda self: None)
 
-    def serve(settings: Settings, life: Life) -> int:
+    def serve(settings: Settings, life: Lifecycle) -> int:
         raise error
 
     with pytest.raises(SystemExit) as ended:
@@ -68,7 +68,7 @@ def test_the_heart_beats_while_the_main_thread_computes(run_dir: Path) -> None:
     directory = StaticDirectory(settings)
     hello = Hello("worker", "w", 1, "0")
     with Server(FLEET, directory.first(FLEET)) as server:
-        heart = Heart(FLEET, directory, hello, lambda: (7, True))
+        heart = Heartbeat(FLEET, directory, hello, lambda: (7, True))
         heart.start()
         beats = []
         end = time.monotonic() + 5
@@ -77,7 +77,7 @@ def test_the_heart_beats_while_the_main_thread_computes(run_dir: Path) -> None:
             beats += list(server.drain())
         assert beats[0].message == Beat("w", 1, 7, True)
         assert not heart.stranger.is_set()
-        server.send(beats[0].peer, Who(5))
+        server.send(beats[0].peer, HelloRequest(5))
         assert heart.stranger.wait(5)
         heart.stop()
         assert not heart.is_alive()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from baton.process.watchdog import BEAT_SECONDS, Pulse
+from baton.process.watchdog import BEAT_SECONDS, Watchdog
 
 
 class Clock:
@@ -37,7 +37,7 @@ def test_it_tells_once_per_interval(
     clock: Clock, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = ends
-    pulse = Pulse()
+    pulse = Watchdog()
     pulse.attach(ours)
     for _ in range(100):
         pulse.beat()
@@ -48,14 +48,14 @@ def test_it_tells_once_per_interval(
 
 
 def test_without_a_supervisor_it_tells_nobody() -> None:
-    Pulse().beat()
+    Watchdog().beat()
 
 
 def test_it_never_waits_for_one_that_does_not_read_or_is_gone(
     clock: Clock, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = ends
-    pulse = Pulse()
+    pulse = Watchdog()
     pulse.attach(ours)
     for _ in range(20_000):
         clock.now += BEAT_SECONDS

@@ -6,18 +6,18 @@ import pytest
 
 from baton_tokenizer.detokenize import Alphabet, decode
 from baton_tokenizer.vocabulary.sentencepiece_model import Pieces, TokenType
-from baton_tokenizer.vocabulary.vocabulary import Source, Vocab, build
+from baton_tokenizer.vocabulary.vocabulary import Source, TokenizerVocabulary, build
 
 TOKENS = ("<unk>", "<s>", "<t>", "▁", "a", "b", "ab", "▁a", *(f"<0x{i:02X}>" for i in range(256)))
 TYPES = (2, 3, 4, *[1] * 5, *[6] * 256)
 SCORES = (0.0, 0.0, 0.0, -3.0, -4.0, -5.0, -1.0, -2.0, *[0.0] * 256)
 
 
-def vocab(pieces: Pieces, *, unigram: bool = False) -> Vocab:
+def vocab(pieces: Pieces, *, unigram: bool = False) -> TokenizerVocabulary:
     return build(Source(pieces.unigram() if unigram else pieces.bpe(), {}, {}))
 
 
-def pieces(found: Vocab, text: str) -> list[str]:
+def pieces(found: TokenizerVocabulary, text: str) -> list[str]:
     return [TOKENS[i] for i in found.tokenizer.encode(text).ids]
 
 

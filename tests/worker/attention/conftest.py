@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention import AttentionBatch, AttentionCall
+from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.attention.lse_merge import Partial, merge
 from baton_worker.attention.reference import ReferenceBackend
-from baton_worker.attention.tree_mask import MOST_TOKENS, Trees
+from baton_worker.attention.tree_mask import MOST_TOKENS, TreeMask
 from baton_worker.kernels.page_layout import Layout
 
 CPU = torch.device("cpu")
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 class Problem:
     """Inputs of one `Backend.forward`."""
 
-    call: AttentionCall
+    call: AttentionSpec
     batch: AttentionBatch
     query: torch.Tensor
     pages: torch.Tensor
@@ -60,7 +60,7 @@ def make_problem(
     heads_and_more = torch.randn(num_tokens, sum(heads) + 3, head_dim, generator=generator)
     shape = (num_pages, page_size, 2, heads[1], head_dim)
     return Problem(
-        AttentionCall(heads[0], heads[1], head_dim, head_dim**-0.5, window, dtype, CPU),
+        AttentionSpec(heads[0], heads[1], head_dim, head_dim**-0.5, window, dtype, CPU),
         AttentionBatch.build(counts, starts, tables, page_size, CPU),
         heads_and_more.to(dtype)[:, : heads[0]],
         torch.randn(shape, generator=generator).to(dtype),
@@ -76,7 +76,7 @@ ON_A_CPU = ["cpu", "grouped", "reference"]
 """The others have tests of their own: in an interpreter, against stand-ins, or fewer of them."""
 
 
-def sinks_for(given: Problem, call: AttentionCall) -> torch.Tensor | None:
+def sinks_for(given: Problem, call: AttentionSpec) -> torch.Tensor | None:
     """What `forward` takes for a call with sinks, else None."""
     if not (call.sinks or call.token_sinks):
         return None
@@ -84,7 +84,7 @@ def sinks_for(given: Problem, call: AttentionCall) -> torch.Tensor | None:
     return torch.linspace(-1, 2, shape.numel()).view(shape).to(given.query.dtype)
 
 
-def kept(given: Problem, call: AttentionCall) -> torch.Tensor:
+def kept(given: Problem, call: AttentionSpec) -> torch.Tensor:
     """Its pages as a call wants them: keys that begin with their values, or narrower values, each
     of them behind its key."""
     if call.latent:
@@ -96,7 +96,7 @@ def kept(given: Problem, call: AttentionCall) -> torch.Tensor:
 
 
 def as_the_reference(
-    backend: Any, given: Problem, call: AttentionCall, layout: Layout = Layout.NHD
+    backend: Any, given: Problem, call: AttentionSpec, layout: Layout = Layout.NHD
 ) -> None:
     """Check short floats over pages in a layout; `refuses` is not asked."""
     call, stored = replace(call, layout=layout), kept(given, call)
@@ -166,12 +166,12 @@ def over_branches(backend: Any, problem: Any, **features: Any) -> None:
         else None
         for count, _ in rows
     ]
-    batch = replace(given.batch, trees=Trees.build(given.batch.counts, parents, CPU))
+    batch = replace(given.batch, trees=TreeMask.build(given.batch.counts, parents, CPU))
     sinks, pages = sinks_for(given, call), kept(given, call)
     ours = backend.forward(backend.plan(batch, call), given.query, pages, sinks)
     first = 0
     for row, (count, start) in enumerate(rows):
-        table = given.batch.page_table[row].long()
+        table = given.batch.block_table[row].long()
         tokens = pages[table].flatten(0, 1)
         tree = parents[row]
         for path in [list(range(count))] if tree is None else branches(tree):
@@ -189,7 +189,7 @@ def _attended(
     query: torch.Tensor,
     text: torch.Tensor,
     start: int,
-    call: AttentionCall,
+    call: AttentionSpec,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     """Of the last tokens of a text that is one page."""

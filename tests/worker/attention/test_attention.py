@@ -100,7 +100,7 @@ def test_pages_before_the_window_may_be_replaced_by_the_first_within(
     if (reason := backend.refuses(task.call)) is not None:
         pytest.skip(f"{name}: {reason}")
     whole = backend.forward(backend.plan(task.batch, task.call), task.query, task.pages)
-    table, pages = task.batch.page_table.clone(), task.pages.clone()
+    table, pages = task.batch.block_table.clone(), task.pages.clone()
     for row, (_, start) in enumerate(rows):
         first = max(0, start - 13) // size
         pages[table[row, :first].long()] = torch.nan
@@ -193,8 +193,8 @@ def test_plain_torch_is_what_attention_over_each_whole_text_would_be(
     backend = BACKENDS.load(name)()
     ours = backend.forward(backend.plan(given.batch, given.call), given.query, given.pages)
     for row, (count, start) in enumerate(rows):
-        first = int(given.batch.query_starts[row])
-        text = given.pages[given.batch.page_table[row].long()].flatten(0, 1)[: start + count]
+        first = int(given.batch.query_start_loc[row])
+        text = given.pages[given.batch.block_table[row].long()].flatten(0, 1)[: start + count]
         behind = torch.arange(start, start + count)[:, None] - torch.arange(start + count)
         mask = (behind >= 0) & (behind < (window or 1000))
         query, key, value = (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from baton_worker.attention import AttentionBatch, AttentionCall
+from baton_worker.attention import AttentionBatch, AttentionSpec
 
 CPU = torch.device("cpu")
 
@@ -18,23 +18,23 @@ def test_indices_of_a_mixed_step(as_array: bool) -> None:
     if as_array:
         pages = np.array([[5, 3, 9, 8], [7, 8, 8, 8], [2, 4, 8, 8]], np.int32)
     batch = AttentionBatch.build([1, 3, 2], [8, 0, 3], pages, 4, CPU)
-    assert batch.query_starts.tolist() == [0, 1, 4, 6]
-    assert batch.lengths.tolist() == [9, 3, 5]
-    assert batch.page_table.tolist() == [[5, 3, 9], [7, 0, 0], [2, 4, 0]]
-    assert batch.slots.tolist() == [9 * 4, 7 * 4, 7 * 4 + 1, 7 * 4 + 2, 2 * 4 + 3, 4 * 4]
-    assert (batch.counts, batch.starts) == ((1, 3, 2), (8, 0, 3))
+    assert batch.query_start_loc.tolist() == [0, 1, 4, 6]
+    assert batch.seq_lens.tolist() == [9, 3, 5]
+    assert batch.block_table.tolist() == [[5, 3, 9], [7, 0, 0], [2, 4, 0]]
+    assert batch.slot_mapping.tolist() == [9 * 4, 7 * 4, 7 * 4 + 1, 7 * 4 + 2, 2 * 4 + 3, 4 * 4]
+    assert (batch.query_lens, batch.num_computed) == ((1, 3, 2), (8, 0, 3))
 
 
 def test_dtypes_are_those_that_kernels_expect() -> None:
     batch = AttentionBatch.build([2], [0], [[1]], 4, CPU)
-    int32 = (batch.query_starts, batch.lengths, batch.page_table)
+    int32 = (batch.query_start_loc, batch.seq_lens, batch.block_table)
     assert {tensor.dtype for tensor in int32} == {torch.int32}
-    assert batch.slots.dtype is torch.int64
+    assert batch.slot_mapping.dtype is torch.int64
 
 
 def test_unused_pages_are_cut_off() -> None:
     batch = AttentionBatch.build([1], [3], [[1, 2, 3, 4]], 4, CPU)
-    assert batch.page_table.tolist() == [[1]]
+    assert batch.block_table.tolist() == [[1]]
 
 
 def test_a_row_without_new_tokens_is_a_bug_of_the_caller() -> None:
@@ -43,7 +43,7 @@ def test_a_row_without_new_tokens_is_a_bug_of_the_caller() -> None:
 
 
 def test_a_call_reads_as_a_phrase() -> None:
-    call = AttentionCall(9, 3, 64, 0.125, 512, torch.bfloat16, torch.device("cpu"))
+    call = AttentionSpec(9, 3, 64, 0.125, 512, torch.bfloat16, torch.device("cpu"))
     expected = "9 query and 3 key heads of 64 over the last 512 tokens, bfloat16 on cpu"
     assert str(call) == expected
 

@@ -51,7 +51,10 @@ def test_a_step_in_buffers_is_the_step_in_memory_of_its_own() -> None:
                 found, expected = getattr(ours.of(group), name), getattr(own, name)
                 assert torch.equal(found, expected) and found.dtype is expected.dtype
                 assert found.is_contiguous()
-            assert (ours.of(group).counts, ours.of(group).starts) == (own.counts, own.starts)
+            assert (ours.of(group).query_lens, ours.of(group).num_computed) == (
+                own.query_lens,
+                own.num_computed,
+            )
 
 
 @pytest.mark.row("F04.32")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from baton_worker.attention import AttentionBatch, choose, count, prefer
-from baton_worker.attention.call_stats import Counted, Counts
+from baton_worker.attention.call_stats import CallStats, CountedBackend
 
 CPU = torch.device("cpu")
 
@@ -29,7 +29,7 @@ def batch(*rows: tuple[int, int]) -> AttentionBatch:
 
 @pytest.mark.row("F04.30")
 def test_a_replan_is_a_plan_for_other_rows_than_the_last_of_its_kind(problem: Any) -> None:
-    counts, call = Counts(), problem([(1, 1)]).call
+    counts, call = CallStats(), problem([(1, 1)]).call
     windowed = replace(call, window=4)
     for step in (batch((1, 3)), batch((1, 4)), batch((5, 0), (1, 5)), batch((1, 5), (1, 6))):
         counts.planned(step, call)
@@ -43,12 +43,12 @@ def test_a_replan_is_a_plan_for_other_rows_than_the_last_of_its_kind(problem: An
 def test_layers_that_plain_torch_answers_are_fallbacks(
     problem: Any, name: str, fallbacks: int
 ) -> None:
-    given, counts = problem([(1, 5), (3, 2)]), Counts()
+    given, counts = problem([(1, 5), (3, 2)]), CallStats()
     prefer(name)
     plain = choose(given.call)
     count(counts)
     backend = choose(given.call)
-    assert isinstance(backend, Counted) and not isinstance(plain, Counted)
+    assert isinstance(backend, CountedBackend) and not isinstance(plain, CountedBackend)
     plan = backend.plan(given.batch, given.call)
     for _ in range(2):
         ours = backend.forward(plan, given.query, given.pages)
@@ -62,23 +62,23 @@ def test_layers_that_plain_torch_answers_are_fallbacks(
 
 def test_nothing_is_wrapped_where_nobody_counts(problem: Any) -> None:
     call = problem([(1, 1)]).call
-    count(Counts())
-    assert isinstance(choose(call), Counted)
+    count(CallStats())
+    assert isinstance(choose(call), CountedBackend)
     count(None)
-    assert not isinstance(choose(call), Counted)
+    assert not isinstance(choose(call), CountedBackend)
 
 
 @pytest.mark.parametrize("name", ["cpu", "grouped"])
 def test_it_can_be_captured_if_its_backend_can(problem: Any, name: str) -> None:
     prefer(name)
     plain = choose(problem([(1, 1)]).call)
-    assert Counted(plain, False, Counts()).uncaptured == plain.uncaptured
-    assert (plain.uncaptured is None) == (name == "cpu")
+    assert CountedBackend(plain, False, CallStats()).capture_blocker == plain.capture_blocker
+    assert (plain.capture_blocker is None) == (name == "cpu")
 
 
 def test_it_refuses_what_its_backend_refuses(problem: Any) -> None:
     given = problem([(1, 1)])
     prefer("grouped")
-    count(Counts())
+    count(CallStats())
     backend = choose(given.call)
     assert "torch.int8" in str(backend.refuses(replace(given.call, dtype=torch.int8)))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention import BACKENDS, AttentionCall
+from baton_worker.attention import BACKENDS, AttentionSpec
 from baton_worker.attention.base import AttentionBatch
-from baton_worker.attention.context_parallel import Interleaved, part
+from baton_worker.attention.context_parallel import ContextParallelBackend, part
 from tests.fakes.threaded_ranks import Threaded, together
 from tests.worker.attention.conftest import ON_A_CPU, Problem, kept, make_problem, sinks_for
 
@@ -33,7 +33,7 @@ ROWS = {
 
 
 def attend(
-    name: str, given: Problem, call: AttentionCall, size: int, ranks: int | None = None
+    name: str, given: Problem, call: AttentionSpec, size: int, ranks: int | None = None
 ) -> list[torch.Tensor]:
     """What each rank answers to its own query heads, of groups of `size`. The query heads of each
     group are those of `given`, which has one key head."""
@@ -47,7 +47,7 @@ def attend(
         mine = replace(call, num_heads=own, context=(rank, size))
         heads, here = slice(rank * own, rank * own + own), BACKENDS.load(name)()
         assert here.refuses(part(mine)) is None
-        wrapped = Interleaved(here, (rank, size), peers)
+        wrapped = ContextParallelBackend(here, (rank, size), peers)
         own_sinks = None if sinks is None else sinks[..., heads]
         plan = wrapped.plan(given.batch, mine)
         query, some = given.query[:, heads], pages[:, rank::size].contiguous()
@@ -91,7 +91,7 @@ def test_bits_do_not_depend_on_neighbours_or_chunks(dtype: torch.dtype) -> None:
     def answers(*rows: tuple[int, int]) -> torch.Tensor:
         """To tokens of one sequence, in rows (new tokens, tokens before them)."""
         counts, starts = zip(*rows, strict=True)
-        table = whole.batch.page_table[0].tolist()
+        table = whole.batch.block_table[0].tolist()
         batch = AttentionBatch.build(counts, starts, [table] * len(rows), 16, CPU)
         tokens = torch.cat([torch.arange(s, s + c) for c, s in rows])
         given = Problem(whole.call, batch, whole.query[tokens], whole.pages)
@@ -111,22 +111,26 @@ def test_every_key_goes_to_one_rank_and_the_rest_to_nobodys_page(size: int) -> N
     own, spare = 8 // size, len(given.pages) - 1
     taken = list[tuple[int, int]]()
     for rank in range(size):
-        wrapped = Interleaved(BACKENDS.load("reference")(), (rank, size), _at(rank, size))
+        wrapped = ContextParallelBackend(
+            BACKENDS.load("reference")(), (rank, size), _at(rank, size)
+        )
         call = replace(given.call, context=(rank, size))
         slots = wrapped.plan(given.batch, call).slots(given.pages[:, :own])
-        for slot, local in zip(given.batch.slots.tolist(), slots.tolist(), strict=True):
+        for slot, local in zip(given.batch.slot_mapping.tolist(), slots.tolist(), strict=True):
             page, offset = divmod(slot, 8)
             if offset % size == rank:
                 taken.append((slot, local))
                 assert local == page * own + offset // size
             else:
                 assert local // own == spare
-    assert sorted(slot for slot, _ in taken) == sorted(given.batch.slots.tolist())
+    assert sorted(slot for slot, _ in taken) == sorted(given.batch.slot_mapping.tolist())
 
 
 def test_a_broken_key_shows_in_all_heads() -> None:
     given = make_problem([(1, 40), (1, 40)], heads=(4, 1))
-    given.pages[given.batch.page_table[0, 3], 1, 0] = float("nan")  # Of token 13, which rank 1 has.
+    given.pages[given.batch.block_table[0, 3], 1, 0] = float(
+        "nan"
+    )  # Of token 13, which rank 1 has.
     for found in attend("cpu", given, given.call, 2):
         assert found[0].isnan().all() and not found[1].isnan().any()
 
@@ -139,9 +143,11 @@ def test_a_row_sees_one_more_key_per_token() -> None:
     """Of positions 0 .. 6, rank 1 of 2 has 1, 3, 5: those see 1, 2, 3 of them, the others as many
     as came before, and the first none."""
     given, seen = make_problem([(7, 0)], heads=(2, 1)), Seen()
-    Interleaved(seen, (1, 2), _at(1, 2)).plan(given.batch, replace(given.call, context=(1, 2)))
+    ContextParallelBackend(seen, (1, 2), _at(1, 2)).plan(
+        given.batch, replace(given.call, context=(1, 2))
+    )
     [batch] = seen.batches
-    assert batch.counts == (1, 3, 3) and batch.lengths.tolist() == [1, 3, 3]
+    assert batch.query_lens == (1, 3, 3) and batch.seq_lens.tolist() == [1, 3, 3]
     assert batch.ranges is not None and [span[1] > 0 for span in batch.ranges] == [
         False,
         True,
@@ -158,10 +164,10 @@ class Seen:
     def __init__(self) -> None:
         self.batches: list[AttentionBatch] = []
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         return None
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> Sequence[int]:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> Sequence[int]:
         self.batches.append(batch)
         return ()
 

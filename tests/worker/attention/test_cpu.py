@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention import AttentionBatch, AttentionCall
+from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.attention.cpu import CpuBackend
 from baton_worker.attention.reference import ReferenceBackend
 from baton_worker.config import Config
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.build import Builder
-from baton_worker.kernels.cpu.isa import LEVELS, Level
+from baton_worker.kernels.cpu.isa import LEVELS, IsaLevel
 from baton_worker.platform import machine
 
 CPU = torch.device("cpu")
@@ -50,7 +50,7 @@ def kernels(request: pytest.FixtureRequest) -> ctypes.CDLL:
     """Builds for every level that this machine can run."""
     if library("attention") is None:
         pytest.skip("the kernels cannot be built here")
-    level: Level = request.param
+    level: IsaLevel = request.param
     config = Config.load()
     return ctypes.CDLL(str(Builder("", config.cache_dir / "kernels").library("attention", level)))
 
@@ -63,7 +63,7 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def attend(backend: Any, problem: Any, call: AttentionCall) -> torch.Tensor:
+def attend(backend: Any, problem: Any, call: AttentionSpec) -> torch.Tensor:
     assert backend.refuses(call) is None
     plan = backend.plan(problem.batch, call)
     sinks = None
@@ -150,7 +150,7 @@ def test_chosen_keys_are_pages_of_one_token_in_wider_rows(
 class Sequence:
     """One sequence whose tokens are run in different ways."""
 
-    call: AttentionCall
+    call: AttentionSpec
     query: torch.Tensor
     pages: torch.Tensor
     table: list[int]
@@ -160,7 +160,7 @@ class Sequence:
     LENGTH = 700
 
     @classmethod
-    def make(cls, call: AttentionCall, kernels: ctypes.CDLL) -> Sequence:
+    def make(cls, call: AttentionSpec, kernels: ctypes.CDLL) -> Sequence:
         generator = torch.Generator().manual_seed(call.num_heads)
         shape = (60, 16, 2, call.num_kv_heads, call.head_dim)
         query = (cls.LENGTH, call.num_heads, call.head_dim)
@@ -206,7 +206,7 @@ def test_a_token_has_the_same_bits_in_every_batch_chunk_and_thread(
     window: int | None,
     threads: None,
 ) -> None:
-    call = AttentionCall(*heads, 64, 0.125, window, dtype, CPU)
+    call = AttentionSpec(*heads, 64, 0.125, window, dtype, CPU)
     sequence = Sequence.make(call, kernels)
     whole = sequence.in_chunks(Sequence.LENGTH)
     for number in (1, 2):
@@ -229,7 +229,7 @@ def test_a_token_has_the_same_bits_in_every_batch_chunk_and_thread(
 def test_a_token_has_the_same_bits_however_its_keys_are_paged(
     kernels: ctypes.CDLL, dtype: torch.dtype, head_dim: int
 ) -> None:
-    call = AttentionCall(6, 2, head_dim, 0.125, None, dtype, CPU)
+    call = AttentionSpec(6, 2, head_dim, 0.125, None, dtype, CPU)
     sequence = Sequence.make(call, kernels)
     rows = ((1, 640), (100, 300), (4, 5), (1, 15))
     expected = sequence.run(*rows)
@@ -246,7 +246,7 @@ def test_what_is_in_a_page_beyond_the_sequence_does_not_matter(
     written = torch.zeros(len(given.pages) * 16, dtype=torch.bool)
     for row, length in enumerate(given.batch.lengths.tolist()):
         for position in range(length):
-            page = int(given.batch.page_table[row, position // 16])
+            page = int(given.batch.block_table[row, position // 16])
             written[page * 16 + position % 16] = True
     given.pages.flatten(0, 1)[~written] = float("nan")
     assert torch.equal(attend(CpuBackend(kernels), given, given.call), clean)
@@ -257,7 +257,7 @@ def test_a_broken_key_or_query_shows(
     kernels: ctypes.CDLL, problem: Any, dtype: torch.dtype
 ) -> None:
     given = problem([(1, 100), (1, 50)], page_size=16, dtype=dtype)
-    given.pages[given.batch.page_table[0, 3], 5, 0] = float("nan")
+    given.pages[given.batch.block_table[0, 3], 5, 0] = float("nan")
     out = attend(CpuBackend(kernels), given, given.call)
     assert out[0].isnan().all() and out[1].isfinite().all()
 
@@ -279,9 +279,9 @@ def test_what_it_cannot_do_is_refused_with_a_reason(
 
 def test_a_feature_that_the_kernel_does_not_know_is_refused(problem: Any) -> None:
     @dataclass(frozen=True, slots=True)
-    class Newer(AttentionCall):
+    class Newer(AttentionSpec):
         gravity: float = 0.0
 
     call = problem([(1, 1)]).call
-    known = {name: getattr(call, name) for name in AttentionCall.__slots__}
+    known = {name: getattr(call, name) for name in AttentionSpec.__slots__}
     assert CpuBackend().refuses(Newer(**known, gravity=9.8)) == "it does not know gravity"

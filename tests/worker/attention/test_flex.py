@@ -160,8 +160,8 @@ def test_any_function_of_positions_is_a_mask(
     given = problem(rows, heads=(4, 2), page_size=16)
     ours = attend(FlexBackend(mask_mod), given, given.call, given.pages)
     for row, (count, start) in enumerate(rows):
-        first = int(given.batch.query_starts[row])
-        text = given.pages[given.batch.page_table[row].long()].flatten(0, 1)[: start + count]
+        first = int(given.batch.query_start_loc[row])
+        text = given.pages[given.batch.block_table[row].long()].flatten(0, 1)[: start + count]
         shape, own = (4, count, start + count), partial(seen, row)
         mask = torch.tensor([own(h, q + start, k) for h, q, k in np.ndindex(shape)]).view(shape)
         query, key, value = (

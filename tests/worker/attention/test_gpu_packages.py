@@ -13,7 +13,7 @@ import torch
 from baton.errors import ModelError
 from baton_worker.attention import choose, prefer
 from baton_worker.attention.gpu_packages import (
-    Library,
+    GpuPackage,
     lengths,
     offsets,
     ragged,
@@ -22,7 +22,7 @@ from baton_worker.attention.gpu_packages import (
 from baton_worker.kernels.page_layout import Layout
 from tests.fakes.attention_packages import hopper, install
 
-LIBRARY = Library("nobodys_attention", "`pip install nobodys-attention`", (8, 0))
+LIBRARY = GpuPackage("nobodys_attention", "`pip install nobodys-attention`", (8, 0))
 CUDA = torch.device("cuda")
 
 

@@ -18,8 +18,8 @@ from baton_worker.attention.reference import ReferenceBackend
 from baton_worker.config import Config
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.build import Builder
-from baton_worker.kernels.cpu.isa import LEVELS, Level
-from baton_worker.kernels.kv_pages import CODES, Codes
+from baton_worker.kernels.cpu.isa import LEVELS, IsaLevel
+from baton_worker.kernels.kv_pages import CODES, KVCodes
 from baton_worker.platform import machine
 
 CPU = torch.device("cpu")
@@ -30,7 +30,7 @@ TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 0.02}
 
 @pytest.fixture(params=[*RUNS_HERE, "grouped", "reference"], ids=lambda p: getattr(p, "name", p))
 def backend(request: pytest.FixtureRequest) -> Any:
-    if not isinstance(request.param, Level):
+    if not isinstance(request.param, IsaLevel):
         return {"grouped": GroupedBackend, "reference": ReferenceBackend}[request.param]()
     if library("attention") is None:
         pytest.skip("the kernels cannot be built here")
@@ -44,8 +44,8 @@ def backend(request: pytest.FixtureRequest) -> Any:
         pytest.param(CODES["int8"], id="int8", marks=pytest.mark.row("F12.06")),
     ]
 )
-def codes(request: pytest.FixtureRequest) -> Codes:
-    made: Codes = request.param
+def codes(request: pytest.FixtureRequest) -> KVCodes:
+    made: KVCodes = request.param
     return made
 
 
@@ -69,7 +69,7 @@ def attend(backend: Any, problem: Any, call: Any, pages: torch.Tensor) -> torch.
 def test_codes_are_read_as_the_numbers_they_stand_for(
     backend: Any,
     problem: Any,
-    codes: Codes,
+    codes: KVCodes,
     dtype: torch.dtype,
     head_dim: int,
     features: dict[str, Any],
@@ -89,7 +89,7 @@ def test_codes_are_read_as_the_numbers_they_stand_for(
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("level", RUNS_HERE, ids=lambda level: level.name)
 def test_a_token_has_the_same_bits_in_every_batch_chunk_and_thread(
-    problem: Any, codes: Codes, dtype: torch.dtype, level: Level, threads: None
+    problem: Any, codes: KVCodes, dtype: torch.dtype, level: IsaLevel, threads: None
 ) -> None:
     if library("attention") is None:
         pytest.skip("the kernels cannot be built here")
@@ -101,7 +101,7 @@ def test_a_token_has_the_same_bits_in_every_batch_chunk_and_thread(
 
     def run(*rows: tuple[int, int]) -> torch.Tensor:
         counts, starts = zip(*rows, strict=True)
-        table = given.batch.page_table.numpy().repeat(len(rows), 0)
+        table = given.batch.block_table.numpy().repeat(len(rows), 0)
         batch = AttentionBatch.build(counts, starts, table, 16, CPU)
         query = torch.cat([given.query[start : start + count] for count, start in rows])
         return attend(backend, replace(given, batch=batch, query=query), call, kept)
@@ -115,14 +115,14 @@ def test_a_token_has_the_same_bits_in_every_batch_chunk_and_thread(
         assert torch.equal(run(*[(1, p) for p in positions]), whole[:: positions.step])
 
 
-def test_a_broken_key_shows(backend: Any, problem: Any, codes: Codes) -> None:
+def test_a_broken_key_shows(backend: Any, problem: Any, codes: KVCodes) -> None:
     given = problem([(1, 100), (1, 50)], page_size=16)
-    given.pages[given.batch.page_table[0, 3], 5, 0, :, 2] = float("nan")
+    given.pages[given.batch.block_table[0, 3], 5, 0, :, 2] = float("nan")
     out = attend(backend, given, replace(given.call, codes=codes), codes.encode(given.pages))
     assert out[0].isnan().all() and out[1].isfinite().all()
 
 
-def test_latents_in_codes_are_refused_by_all(problem: Any, codes: Codes) -> None:
+def test_latents_in_codes_are_refused_by_all(problem: Any, codes: KVCodes) -> None:
     call = replace(problem([(1, 1)]).call, latent=True, num_kv_heads=1, codes=codes)
     with pytest.raises(ModelError, match=f"{codes} latents"):
         choose(call)

@@ -44,7 +44,7 @@ def test_the_log_sum_exp_is_that_of_the_scores(problem: Any, name: str) -> None:
         pytest.skip(f"{name}: {reason}")
     sinks, lse = torch.tensor([0.5, -0.25]), torch.empty(3, 2)
     backend.forward(backend.plan(given.batch, call), given.query, given.pages, sinks, lse)
-    key = given.pages[given.batch.page_table[0].long(), :, 0, 0].flatten(0, 1)
+    key = given.pages[given.batch.block_table[0].long(), :, 0, 0].flatten(0, 1)
     for token in range(3):
         scores = given.query[token] @ key[: 5 + token].T * call.scale
         bent = 2 * torch.tanh(scores / 2)
@@ -58,7 +58,7 @@ def test_a_broken_key_shows_in_the_parts_that_see_it(problem: Any, name: str) ->
     call = replace(given.call, partial=True)
     if (reason := backend.refuses(call)) is not None:
         pytest.skip(f"{name}: {reason}")
-    given.pages[given.batch.page_table[0, 3], 5, 0] = float("nan")  # Of token 53.
+    given.pages[given.batch.block_table[0, 3], 5, 0] = float("nan")  # Of token 53.
     parts = []
     for span in ((0, 48), (48, 101)):
         batch, lse = replace(given.batch, ranges=(span,)), torch.empty(1, 4)
@@ -78,7 +78,7 @@ def test_a_parts_bits_do_not_depend_on_neighbours_or_chunks(problem: Any) -> Non
     def attended(*rows: tuple[int, int]) -> torch.Tensor:
         """Out and log-sum-exp of (count, start), side by side."""
         counts, starts = zip(*rows, strict=True)
-        table = given.batch.page_table.numpy().repeat(len(rows), 0)
+        table = given.batch.block_table.numpy().repeat(len(rows), 0)
         batch = AttentionBatch.build(counts, starts, table, 16, CPU)
         batch = replace(batch, ranges=((100, 500),) * len(rows))
         query = torch.cat([given.query[start : start + count] for count, start in rows])

@@ -20,7 +20,7 @@ def test_one_row_equals_torch_attention(problem: Any, start: int) -> None:
     backend = ReferenceBackend()
     assert backend.refuses(given.call) is None
     ours = backend.forward(backend.plan(given.batch, given.call), given.query, given.pages)
-    history = given.pages[given.batch.page_table[0]].flatten(0, 1)[: start + 6]
+    history = given.pages[given.batch.block_table[0]].flatten(0, 1)[: start + 6]
     query, key, value = (x.transpose(0, 1) for x in (given.query, history[:, 0], history[:, 1]))
     mask = visible(torch.arange(start, start + 6), torch.arange(start + 6), given.call)
     expected = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
@@ -40,7 +40,7 @@ def test_scores_are_bent_then_sloped_by_distance(problem: Any) -> None:
     call = replace(given.call, softcap=0.7, slopes=(0.5, 0.25))
     backend = ReferenceBackend()
     ours = backend.forward(backend.plan(given.batch, call), given.query, given.pages)
-    key, value = given.pages[given.batch.page_table[0]].flatten(0, 1)[:3, :, 0].unbind(1)
+    key, value = given.pages[given.batch.block_table[0]].flatten(0, 1)[:3, :, 0].unbind(1)
     for token in range(3):
         for head, slope in enumerate((0.5, 0.25)):
             raw = torch.stack([given.query[token, head] @ key[j] for j in range(token + 1)])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from baton_worker.attention import BACKENDS, AttentionBatch
-from baton_worker.attention.tree_mask import AHEAD, MOST_TOKENS, Trees
+from baton_worker.attention.tree_mask import AHEAD, MOST_TOKENS, TreeMask
 from tests.worker.attention.conftest import ON_A_CPU, branches, over_branches, sinks_for
 
 CPU = torch.device("cpu")
@@ -26,13 +26,13 @@ FEATURES: dict[str, dict[str, Any]] = {
 
 
 def test_bits_and_depths_of_a_tree() -> None:
-    trees = Trees.build([5, 2, 2], [[-1, 0, 0, 1, 2], None, [-1, -1]], CPU)
+    trees = TreeMask.build([5, 2, 2], [[-1, 0, 0, 1, 2], None, [-1, -1]], CPU)
     assert trees.ancestors.tolist() == [0b1, 0b11, 0b101, 0b1011, 0b10101, -1, -1, 0b1, 0b10]
     assert trees.depths.tolist() == [0, 1, 1, 2, 2, 0, 1, 0, 0]
 
 
 def test_where_keys_are_for_who_sees_them() -> None:
-    trees = Trees.build([2, 3], [None, [-1, 0, 0]], CPU)
+    trees = TreeMask.build([2, 3], [None, [-1, 0, 0]], CPU)
     places = trees.places(torch.tensor([2, 3, 4]), start=2, length=6)
     assert places.tolist() == [
         [0, 1, 2, AHEAD, AHEAD, 5],
@@ -43,20 +43,20 @@ def test_where_keys_are_for_who_sees_them() -> None:
 
 def test_a_tree_may_have_as_many_tokens_as_there_are_bits() -> None:
     chain = list(range(-1, MOST_TOKENS - 1))
-    assert Trees.build([MOST_TOKENS], [chain], CPU).ancestors[-1] == -1
+    assert TreeMask.build([MOST_TOKENS], [chain], CPU).ancestors[-1] == -1
     with pytest.raises(ValueError, match="at most 64"):
-        Trees.build([MOST_TOKENS + 1], [[*chain, 0]], CPU)
+        TreeMask.build([MOST_TOKENS + 1], [[*chain, 0]], CPU)
 
 
 @pytest.mark.parametrize("parents", [[0], [-1, 1], [-2], [-1, 0, 5]], ids=str)
 def test_a_token_follows_an_earlier_one(parents: list[int]) -> None:
     with pytest.raises(ValueError, match="which is not before it"):
-        Trees.build([len(parents)], [parents], CPU)
+        TreeMask.build([len(parents)], [parents], CPU)
 
 
 def test_one_parent_for_each_token() -> None:
     with pytest.raises(ValueError, match="2 tokens for 3 new ones"):
-        Trees.build([3], [[-1, 0]], CPU)
+        TreeMask.build([3], [[-1, 0]], CPU)
 
 
 @pytest.mark.row("F04.13")
@@ -84,7 +84,7 @@ def test_a_chain_is_ordinary_attention_to_the_last_bit(
         pytest.skip(f"{name}: {reason}")
     sinks = sinks_for(given, call)
     plain = backend.forward(backend.plan(given.batch, call), given.query, given.pages, sinks)
-    trees = Trees.build(counts, [list(range(-1, count - 1)) for count in counts], CPU)
+    trees = TreeMask.build(counts, [list(range(-1, count - 1)) for count in counts], CPU)
     batch, call = replace(given.batch, trees=trees), replace(call, tree=True)
     ours = backend.forward(backend.plan(batch, call), given.query, given.pages, sinks)
     assert torch.equal(ours, plain)
@@ -95,7 +95,7 @@ def test_a_layer_that_knows_no_trees_is_given_none(problem: Any, name: str) -> N
     given, backend = problem([(2, 3)]), BACKENDS.load(name)()
     if (reason := backend.refuses(given.call)) is not None:
         pytest.skip(f"{name}: {reason}")
-    batch = replace(given.batch, trees=Trees.build([2], [[-1, -1]], CPU))
+    batch = replace(given.batch, trees=TreeMask.build([2], [[-1, -1]], CPU))
     with pytest.raises(AssertionError):
         backend.plan(batch, given.call)
 
@@ -110,9 +110,9 @@ def test_a_tokens_bits_do_not_depend_on_its_neighbours(problem: Any) -> None:
 
     def attended(chosen: Sequence[int]) -> list[torch.Tensor]:
         counts, starts = zip(*(rows[row] for row in chosen), strict=True)
-        table = given.batch.page_table.numpy()[list(chosen)]
+        table = given.batch.block_table.numpy()[list(chosen)]
         batch = AttentionBatch.build(counts, starts, table, 16, CPU)
-        batch = replace(batch, trees=Trees.build(counts, [parents[row] for row in chosen], CPU))
+        batch = replace(batch, trees=TreeMask.build(counts, [parents[row] for row in chosen], CPU))
         query = torch.cat([given.query.split([1, 9, 30])[row] for row in chosen])
         return list(backend.forward(backend.plan(batch, call), query, given.pages).split(counts))
 

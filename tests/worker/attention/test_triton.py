@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention import AttentionCall, choose
+from baton_worker.attention import AttentionSpec, choose
 from baton_worker.attention.reference import ReferenceBackend
-from baton_worker.attention.tree_mask import Trees
+from baton_worker.attention.tree_mask import TreeMask
 from baton_worker.attention.triton import TritonBackend
 from baton_worker.kernels import triton as kernels
 from baton_worker.kernels.kv_pages import CODES
@@ -60,7 +60,7 @@ def interpreted() -> Iterator[None]:
         yield
 
 
-def attend(backend: Any, problem: Any, call: AttentionCall, pages: Any = None) -> torch.Tensor:
+def attend(backend: Any, problem: Any, call: AttentionSpec, pages: Any = None) -> torch.Tensor:
     sinks = None
     if call.sinks or call.token_sinks:
         shape = problem.query.shape[1 - call.token_sinks : 2]
@@ -184,7 +184,7 @@ def test_a_chain_is_ordinary_attention_to_the_last_bit(problem: Any) -> None:
     given = problem([(5, 600), (40, 3), (64, 0)], heads=(6, 2), page_size=16)
     plain = attend(TritonBackend(), given, given.call)
     counts = given.batch.counts
-    trees = Trees.build(counts, [list(range(-1, n - 1)) for n in counts], given.call.device)
+    trees = TreeMask.build(counts, [list(range(-1, n - 1)) for n in counts], given.call.device)
     call, batch = replace(given.call, tree=True), replace(given.batch, trees=trees)
     assert torch.equal(attend(TritonBackend(), replace(given, batch=batch), call), plain)
 
@@ -208,7 +208,7 @@ def test_pages_before_the_window_may_be_replaced_by_the_first_within(problem: An
     rows = [(1, 600), (20, 150), (1, 70)]
     given = problem(rows, window=13)
     whole = attend(TritonBackend(), given, given.call)
-    table, pages = given.batch.page_table.clone(), given.pages.clone()
+    table, pages = given.batch.block_table.clone(), given.pages.clone()
     for row, (_, start) in enumerate(rows):
         first = max(0, start - 13) // 4
         pages[table[row, :first].long()] = torch.nan
@@ -235,7 +235,7 @@ def test_a_rows_bits_do_not_depend_on_its_neighbours(problem: Any) -> None:
     for row, (count, start) in enumerate([(1, 40), (2, 700), (1, 511)]):
         first = sum((1, 2, 1)[:row])
         batch = given.batch.build(
-            [count], [start], given.batch.page_table[row : row + 1].numpy(), 16, given.call.device
+            [count], [start], given.batch.block_table[row : row + 1].numpy(), 16, given.call.device
         )
         alone = replace(given, batch=batch, query=given.query[first : first + count])
         assert torch.equal(attend(TritonBackend(), alone, given.call), together[row])
@@ -243,7 +243,7 @@ def test_a_rows_bits_do_not_depend_on_its_neighbours(problem: Any) -> None:
 
 def test_a_broken_key_shows_and_only_in_its_row(problem: Any) -> None:
     given = problem([(1, 100), (1, 50)], page_size=16)
-    given.pages[given.batch.page_table[0, 3], 5, 0] = float("nan")
+    given.pages[given.batch.block_table[0, 3], 5, 0] = float("nan")
     out = attend(TritonBackend(), given, given.call)
     assert out[0].isnan().all() and out[1].isfinite().all()
 

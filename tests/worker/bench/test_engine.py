@@ -15,7 +15,16 @@ from baton_worker.bench import engine as bench
 from baton_worker.bench.engine import Bench, run
 from baton_worker.engine.engine import Engine
 
-SMALL = ("--device", "cpu", "--dtype", "float32", "--max-batch-tokens", "200", "--threads", "1")
+SMALL = (
+    "--device",
+    "cpu",
+    "--dtype",
+    "float32",
+    "--max-num-batched-tokens",
+    "200",
+    "--threads",
+    "1",
+)
 
 
 @pytest.mark.row("F22.07")
@@ -27,7 +36,7 @@ def test_prefill_and_generation_at_three_lengths(
 
     def step(engine: Engine, plan: Plan, turn: int = 0) -> Result:
         result = plain(engine, plan, turn)
-        ran.append((len(plan.enter), len(plan.rows) // 4))
+        ran.append((len(plan.new_sequences), len(plan.rows) // 4))
         return result
 
     plain = Engine.step
@@ -56,7 +65,7 @@ def test_the_lengths_of_the_field_are_the_default() -> None:
     [
         (("--lengths", "600"), "over the model's 512; give smaller --lengths"),
         (
-            ("--lengths", "60", "--rows", "2", "--num-pages", "8"),
+            ("--lengths", "60", "--rows", "2", "--num-gpu-blocks-override", "8"),
             "do not fit; give smaller --lengths or --rows",
         ),
     ],

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from baton_worker.checkpoint.fill import Filling
+from baton_worker.checkpoint.fill import WeightFiller
 from baton_worker.layers.layer import Layer
 
 HIDDEN, WIDE, KEYS, VOCAB, LAYERS = 512, 2048, 128, 8000, 28
@@ -42,22 +42,22 @@ class Part(Layer):
         super().__init__()
         self._name, self._waits, self._finished = name, waits, finished
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         if not self._waits:
             yield from ((f"{self._name}.{part}", torch.ones(2)) for part in ("a", "b"))
 
-    def waits_for(self) -> Iterator[str]:
-        yield from self._waits or (name for name, _ in self.destinations())
+    def awaited_weights(self) -> Iterator[str]:
+        yield from self._waits or (name for name, _ in self.weight_targets())
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         self._finished.append(self._name)
 
 
 def test_a_layer_finishes_once_it_is_complete() -> None:
     finished: list[str] = []
     layers = [Part(finished, "x"), Part(finished, "y"), Part(finished, "tied", "x.b")]
-    wanted = dict(pair for layer in layers for pair in layer.destinations())
-    filling = Filling(layers, dict(wanted))
+    wanted = dict(pair for layer in layers for pair in layer.weight_targets())
+    filling = WeightFiller(layers, dict(wanted))
     filling.done("x.a")
     filling.done("y.b")
     assert not finished and filling.wanted.keys() == wanted.keys()
@@ -75,7 +75,7 @@ def test_what_waits_for_nothing_finishes_at_the_end() -> None:
             return iter(())
 
     finished: list[str] = []
-    filling = Filling([Bare(finished, "x")], {})
+    filling = WeightFiller([Bare(finished, "x")], {})
     assert not finished
     filling.end()
     assert finished == ["x"]

@@ -109,7 +109,7 @@ def test_a_weight_is_let_go_when_its_layer_replaces_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a model would need its size twice while it loads."""
-    finish, replaced = Linear.finish, list[bool]()
+    finish, replaced = Linear.process_weights_after_loading, list[bool]()
 
     def watched(layer: Linear) -> None:
         before = weakref.ref(layer.weight)

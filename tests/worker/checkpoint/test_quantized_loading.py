@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from baton_worker.checkpoint.load import load_model
-from baton_worker.checkpoint.quantized_loading import Taking, choose_precision
+from baton_worker.checkpoint.quantized_loading import QuantizedLoader, choose_precision
 from baton_worker.kernels.cpu.linear import CpuLinear, JoinedLinear
-from baton_worker.kernels.quantized_weights import Blocks, quantise
+from baton_worker.kernels.quantized_weights import BlockQuantized, quantise
 from baton_worker.layers.embedding import Table
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import GatedLinear, LanguageHead, Linear
 from tests.support import tiny_models
 
@@ -25,18 +25,18 @@ needs_kernels = pytest.mark.skipif(
 
 
 @pytest.fixture
-def site() -> Site:
-    return Site(CPU, torch.float32, lambda role: role)
+def site() -> BuildContext:
+    return BuildContext(CPU, torch.float32, lambda role: role)
 
 
-def some_blocks(rows: int, depth: int = 64, kind: str = "int8") -> Blocks:
+def some_blocks(rows: int, depth: int = 64, kind: str = "int8") -> BlockQuantized:
     weight = torch.randn(rows, depth, generator=torch.Generator().manual_seed(rows))
     return quantise(weight, kind)
 
 
-def finished(*layers: nn.Module, **stored: Blocks | torch.Tensor) -> None:
+def finished(*layers: nn.Module, **stored: BlockQuantized | torch.Tensor) -> None:
     """What the loader does with `stored` tensors, named without their suffix."""
-    taking = Taking(layers)  # type: ignore[arg-type]
+    taking = QuantizedLoader(layers)  # type: ignore[arg-type]
     named = {f"{name}.weight": tensor for name, tensor in stored.items()}
     wanted = dict(pair for layer in layers for pair in layer.destinations())  # type: ignore[operator]
     for name, tensor in taking(named.items()):
@@ -46,7 +46,7 @@ def finished(*layers: nn.Module, **stored: Blocks | torch.Tensor) -> None:
 
 
 @needs_kernels
-def test_parts_of_one_kind_are_one_kernel(site: Site) -> None:
+def test_parts_of_one_kind_are_one_kernel(site: BuildContext) -> None:
     layer = Linear(64, {"a": 8, "b": 40}, site)
     a, b = some_blocks(8), some_blocks(40)
     finished(layer, b=b, a=a)
@@ -58,7 +58,7 @@ def test_parts_of_one_kind_are_one_kernel(site: Site) -> None:
 
 
 @needs_kernels
-def test_parts_of_two_kinds_are_two_kernels(site: Site) -> None:
+def test_parts_of_two_kinds_are_two_kernels(site: BuildContext) -> None:
     layer = Linear(64, {"a": 8, "b": 40}, site)
     a, b = some_blocks(8), some_blocks(40, kind="int4_minimum")
     finished(layer, a=a, b=b)
@@ -68,7 +68,7 @@ def test_parts_of_two_kinds_are_two_kernels(site: Site) -> None:
     torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_part_in_floats_makes_all_floats(site: Site) -> None:
+def test_a_part_in_floats_makes_all_floats(site: BuildContext) -> None:
     layer = Linear(64, {"a": 8, "b": 40}, site)
     a, b = some_blocks(8), torch.randn(40, 64)
     finished(layer, a=a, b=b)
@@ -78,7 +78,7 @@ def test_a_part_in_floats_makes_all_floats(site: Site) -> None:
 
 
 @pytest.mark.parametrize("second", ["int8", "int4_minimum"])
-def test_gates_of_one_or_two_kinds(site: Site, second: str) -> None:
+def test_gates_of_one_or_two_kinds(site: BuildContext, second: str) -> None:
     layer = GatedLinear(64, 24, site, lambda g, u: nn.functional.silu(g) * u, fused="silu")
     gate, up = some_blocks(24), some_blocks(24, kind=second)
     finished(layer, gate=gate, up=up)
@@ -87,7 +87,7 @@ def test_gates_of_one_or_two_kinds(site: Site, second: str) -> None:
     torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-3)
 
 
-def test_a_tied_head_runs_blocks_and_the_table_keeps_floats(site: Site) -> None:
+def test_a_tied_head_runs_blocks_and_the_table_keeps_floats(site: BuildContext) -> None:
     table = Table(40, 64, "embedding", site)
     head = LanguageHead(64, 40, site, tied_to=table)
     blocks = some_blocks(40)
@@ -97,16 +97,16 @@ def test_a_tied_head_runs_blocks_and_the_table_keeps_floats(site: Site) -> None:
     torch.testing.assert_close(head(x), x @ blocks.dequantise().T, rtol=1e-4, atol=1e-4)
 
 
-def test_blocks_of_another_shape_are_left_to_the_loader(site: Site) -> None:
+def test_blocks_of_another_shape_are_left_to_the_loader(site: BuildContext) -> None:
     layer = Linear(64, {"a": 8}, site)
     taken = list[str]()
-    taking = Taking([layer], took=taken.append)
+    taking = QuantizedLoader([layer], took=taken.append)
     [(name, left)] = taking([("a.weight", some_blocks(9))])
     assert name == "a.weight" and left.shape == (9, 64) and not taken
     assert not [*taking([("a.weight", some_blocks(8))])] and taken == ["a.weight"]
 
 
-def test_precision_is_chosen_by_layer(site: Site) -> None:
+def test_precision_is_chosen_by_layer(site: BuildContext) -> None:
     linear, head = Linear(64, {"a": 8}, site), LanguageHead(64, 40, site)
     gated = GatedLinear(64, 24, site, lambda g, u: g * u)
     for quantize, kinds in (

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import open_checkpoint
-from baton_worker.checkpoint.rank_sharded import RankedFolder
+from baton_worker.checkpoint.rank_sharded import RankShardedFolder
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.models import resolve
 from tests.oracles.checkpoints import MAKERS, fairseq2_tensors
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_shares_are_joined(folder: Path) -> None:
     checkpoint = open_checkpoint(folder)
-    assert isinstance(checkpoint, RankedFolder)
+    assert isinstance(checkpoint, RankShardedFolder)
     joined = dict(checkpoint.tensors(resolve(checkpoint.config)))
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -38,7 +38,7 @@ def test_shares_are_joined(folder: Path) -> None:
 def test_a_missing_rank_is_an_error(folder: Path) -> None:
     (folder / "model.1.safetensors").rename(folder / "model.2.safetensors")
     with pytest.raises(ModelError, match="cannot be read"):
-        list(RankedFolder(folder).tensors(resolve(RankedFolder(folder).config)))
+        list(RankShardedFolder(folder).tensors(resolve(RankShardedFolder(folder).config)))
 
 
 def test_other_folders_are_read_as_ever(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from baton_worker.checkpoint.row_reader import Rows, copy_rows
-from baton_worker.distributed.shard_spec import Share
-from baton_worker.distributed.shard_weights import Slice
-from baton_worker.kernels.quantized_weights import Blocks, Unread, quantise
+from baton_worker.distributed.shard_spec import Shard
+from baton_worker.distributed.shard_weights import WeightShard
+from baton_worker.kernels.quantized_weights import BlockQuantized, UnreadWeight, quantise
 
 ROWS, COLUMNS = 3001, 512
 
@@ -35,11 +35,11 @@ def test_rows_that_do_not_lie_together(weight: Tensor) -> None:
 def test_what_is_read_by_rows_is_never_there_as_a_whole(weight: Tensor) -> None:
     blocks, read, found = quantise(weight, "int8"), list[int](), torch.empty(ROWS, COLUMNS)
 
-    def counted(rows: slice) -> Blocks:
+    def counted(rows: slice) -> BlockQuantized:
         read.append(blocks[rows].shape[0])
         return blocks[rows]
 
-    copy_rows(found, Unread("int8", weight.shape, counted))
+    copy_rows(found, UnreadWeight("int8", weight.shape, counted))
     assert torch.equal(found, blocks.dequantise())
     copy_rows(found, Rows(weight.shape, lambda rows: counted(rows).dequantise()))
     assert torch.equal(found, blocks.dequantise())
@@ -48,6 +48,6 @@ def test_what_is_read_by_rows_is_never_there_as_a_whole(weight: Tensor) -> None:
 
 def test_a_part_takes_its_share_of_the_whole(weight: Tensor) -> None:
     found = torch.empty(ROWS, COLUMNS // 2)
-    part = Slice(torch.empty_like(weight, device="meta"), found, Share(1, 2, None), False)
+    part = WeightShard(torch.empty_like(weight, device="meta"), found, Shard(1, 2, None), False)
     copy_rows(part, Rows(weight.shape, lambda rows: weight[rows]))
     assert torch.equal(found, weight[:, COLUMNS // 2 :])

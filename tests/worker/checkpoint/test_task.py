@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from baton.errors import ModelError, SettingsError
-from baton_worker.checkpoint.task import ENCODERS, Serving, serving
+from baton_worker.checkpoint.task import ENCODERS, ServedTask, served_task
 from baton_worker.models.resolve import ARCHITECTURES
 from baton_worker.pooling.resolve import Task
 from baton_worker.spec import Encoder
@@ -31,9 +31,9 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def served(folder: Path, task: Task = "auto", **fields: Any) -> Serving:
+def served(folder: Path, task: Task = "auto", **fields: Any) -> ServedTask:
     config = SimpleNamespace(**vars(read_config(folder)) | fields)
-    return serving(config, folder, task)
+    return served_task(config, folder, task)
 
 
 def test_a_decoder_generates(llama: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_a_generator_cannot_do(llama: Path) -> None:
 def test_unknown_architectures_name_the_nearest() -> None:
     config = SimpleNamespace(architectures=["BertForPreTraining"])
     with pytest.raises(ModelError, match="closest supported architecture is Bert"):
-        serving(config, Path("/nowhere"))
+        served_task(config, Path("/nowhere"))
 
 
 def test_a_config_that_cannot_be_read(bert: Path) -> None:

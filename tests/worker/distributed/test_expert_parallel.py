@@ -15,8 +15,8 @@ from torch import Tensor
 
 from baton.errors import SettingsError
 from baton_worker.checkpoint.load import load_model
-from baton_worker.distributed.expert_parallel import Exchanged, LockstepModel
-from baton_worker.distributed.step_sync import Lockstep
+from baton_worker.distributed.expert_parallel import ExchangedExperts, LockstepModel
+from baton_worker.distributed.step_sync import StepSync
 from baton_worker.layers.moe.moe import Experts, Moe
 from baton_worker.models.decoder import Model
 from tests.fakes.threaded_ranks import Threaded, together
@@ -38,7 +38,7 @@ def served(
 ) -> tuple[list[list[int]], Tensor]:
     """What a rank answers to its prompts, and the logits of one token more; it then lends its
     experts until all are done."""
-    lockstep = Lockstep(ranks, way, CPU)
+    lockstep = StepSync(ranks, way, CPU)
     part = loaded(folder, lockstep=lockstep, experts="linear", **changes)
     model = LockstepModel(part.model, lockstep)
     run = Driver(replace(part, model=model), len(PROMPTS[ranks.rank]))
@@ -77,7 +77,7 @@ def test_a_token_does_not_see_who_else_is_there(tmp_path: Path) -> None:
     tiny_models.save_checkpoint(tmp_path, "Qwen3MoeForCausalLM")
 
     def part(ranks: Any) -> list[Tensor]:
-        lockstep, found = Lockstep(ranks, "allgather_reducescatter", CPU), list[Tensor]()
+        lockstep, found = StepSync(ranks, "allgather_reducescatter", CPU), list[Tensor]()
         part = loaded(tmp_path, lockstep=lockstep, experts="linear")
         model = LockstepModel(part.model, lockstep)
         for alone in (True, False):
@@ -100,7 +100,7 @@ def test_a_step_that_answers_nothing_takes_part_in_every_layer(tmp_path: Path) -
     text = PROMPTS[0][0]
 
     def part(ranks: Any) -> Tensor | None:
-        lockstep = Lockstep(ranks, "allgather_reducescatter", CPU)
+        lockstep = StepSync(ranks, "allgather_reducescatter", CPU)
         part = loaded(tmp_path, lockstep=lockstep, experts="linear")
         model = LockstepModel(part.model, lockstep)
         if ranks.rank:
@@ -160,7 +160,7 @@ def test_only_the_experts_are_dealt_out(tmp_path: Path) -> None:
     tiny_models.save_checkpoint(tmp_path, "DeepseekV3ForCausalLM")
 
     def part(ranks: Any) -> Any:
-        lockstep = Lockstep(ranks, "naive", CPU)
+        lockstep = StepSync(ranks, "naive", CPU)
         return loaded(tmp_path, lockstep=lockstep, experts="round_robin")
 
     whole, parts = loaded(tmp_path), together(2, part)
@@ -168,7 +168,7 @@ def test_only_the_experts_are_dealt_out(tmp_path: Path) -> None:
     assert held[0] == held[1] + held[2] and held[1] == held[2]
     rest = [m.weight_bytes - experts for m, experts in zip((whole, *parts), held, strict=True)]
     assert rest[0] == rest[1] == rest[2]
-    exchanged = [m for m in parts[0].model.modules() if isinstance(m, Exchanged)]
+    exchanged = [m for m in parts[0].model.modules() if isinstance(m, ExchangedExperts)]
     assert [m.experts for m in exchanged] == experts(parts[0].model)
 
 

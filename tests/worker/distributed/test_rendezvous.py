@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from baton_worker.distributed.rendezvous import Bond
+from baton_worker.distributed.rendezvous import Rendezvous
 
 SECONDS = 20.0
 
@@ -23,8 +23,8 @@ class Group:
             tied = [pool.submit(self._tie, folder, rank, size) for rank in reversed(range(size))]
         self.bonds = [future.result() for future in reversed(tied)]
 
-    def _tie(self, folder: Path, rank: int, size: int) -> Bond:
-        return Bond.tied(folder, rank, size, lambda other: self.lost.append((rank, other)))
+    def _tie(self, folder: Path, rank: int, size: int) -> Rendezvous:
+        return Rendezvous.join(folder, rank, size, lambda other: self.lost.append((rank, other)))
 
     def close(self) -> None:
         for bond in self.bonds:
@@ -59,7 +59,7 @@ def test_the_first_sees_the_end_of_any_and_all_see_its(run_dir: Path) -> None:
 def test_nobody_is_lost_once_all_have_agreed_to_end(run_dir: Path) -> None:
     group = Group(run_dir, 2)
     for bond in group.bonds:
-        bond.loosen()
+        bond.leave()
     group.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "bond"]
     assert group.lost == []
@@ -71,10 +71,10 @@ def test_who_ended_before_all_were_there_may_come_again(run_dir: Path) -> None:
         left.bind(str(run_dir / "group.sock"))
     (run_dir / "group-of-before").touch()
     with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(Bond.tied, run_dir, 0, 3, lambda rank: None)
+        first = pool.submit(Rendezvous.join, run_dir, 0, 3, lambda rank: None)
         early = _knock(run_dir / "group.sock", 1)
         early.close()
-        others = [pool.submit(Bond.tied, run_dir, rank, 3, lambda _: None) for rank in (1, 2)]
+        others = [pool.submit(Rendezvous.join, run_dir, rank, 3, lambda _: None) for rank in (1, 2)]
         bonds = [future.result(SECONDS) for future in (first, *others)]
     assert len({bond.meeting for bond in bonds}) == 1
     for bond in bonds:

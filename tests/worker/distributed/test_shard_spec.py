@@ -9,7 +9,7 @@ import pytest
 
 from baton.errors import SettingsError
 from baton_worker import spec
-from baton_worker.distributed.shard_spec import Share, cut, deal
+from baton_worker.distributed.shard_spec import Shard, deal, shard_spec
 from baton_worker.spec.expert_map import ExpertMap
 
 HEADS = spec.Attention(8, 4, 16, 0.25, rope=None)
@@ -24,7 +24,7 @@ def decoder(mixer: Any = HEADS, ffn: Any = MLP, vocab: int = 96) -> spec.Decoder
 
 
 def part(whole: spec.Decoder, rank: int = 0, size: int = 2) -> Any:
-    return cut(whole, Share(rank, size))
+    return shard_spec(whole, Shard(rank, size))
 
 
 @pytest.mark.parametrize(("size", "kept"), [(2, 2), (4, 1), (8, 1)])
@@ -72,32 +72,32 @@ def test_every_expert_is_cut_and_zero_experts_answer_once() -> None:
     first, second = (part(decoder(ffn=moe), rank).layers[0][1] for rank in range(2))
     assert first == spec.Moe(ROUTER, spec.Glu(12), shared=spec.Glu(16))
     assert second == replace(first, passes=False)
-    forked = part(decoder(ffn=spec.Forked(spec.Glu(32), moe)), 1).layers[0][1]
-    assert forked == spec.Forked(spec.Glu(16), second)
+    forked = part(decoder(ffn=spec.ShortcutMoe(spec.Glu(32), moe)), 1).layers[0][1]
+    assert forked == spec.ShortcutMoe(spec.Glu(16), second)
 
 
 @pytest.mark.row("F06.20")
 def test_experts_may_be_dealt_out_whole() -> None:
     """What every token visits is cut all the same; with `deal` nothing else is."""
     moe = spec.Moe(ROUTER, EXPERT, shared=spec.Glu(32))
-    whole, share = decoder(ffn=spec.Forked(spec.Glu(32), moe)), Share(1, 2, "round_robin")
+    whole, share = decoder(ffn=spec.ShortcutMoe(spec.Glu(32), moe)), Shard(1, 2, "round_robin")
     dealt = ExpertMap((0, 1) * 4, 1)
-    mixer, ffn = cut(whole, share).layers[0]
+    mixer, ffn = shard_spec(whole, share).layers[0]
     branch = replace(moe, shared=spec.Glu(16), dealt=dealt, passes=False)
-    assert mixer.num_heads == 4 and ffn == spec.Forked(spec.Glu(16), branch)
+    assert mixer.num_heads == 4 and ffn == spec.ShortcutMoe(spec.Glu(16), branch)
     branch = replace(moe, dealt=dealt, passes=False)
-    layers = ((HEADS, spec.Forked(spec.Glu(32), branch)), (None, None))
+    layers = ((HEADS, spec.ShortcutMoe(spec.Glu(32), branch)), (None, None))
     assert deal(whole, share) == replace(whole, layers=layers)
-    assert deal(decoder(ffn=moe), Share(0, 2, "linear")).layers[0][1].passes  # type: ignore[union-attr]
+    assert deal(decoder(ffn=moe), Shard(0, 2, "linear")).layers[0][1].passes  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("divide", [cut, deal])
+@pytest.mark.parametrize("divide", [shard_spec, deal])
 def test_experts_that_cannot_be_dealt_out_are_refused(divide: Any) -> None:
     with pytest.raises(SettingsError, match="this model has no experts"):
-        divide(decoder(), Share(0, 2, "linear"))
+        divide(decoder(), Shard(0, 2, "linear"))
     few = spec.Moe(spec.Router(3, 2), spec.Glu(24))
     with pytest.raises(SettingsError, match="3 experts cannot be dealt out to 4 ranks"):
-        divide(decoder(ffn=few), Share(0, 4, "linear"))
+        divide(decoder(ffn=few), Shard(0, 4, "linear"))
 
 
 ONE_KEY = replace(HEADS, num_kv_heads=1)
@@ -107,12 +107,12 @@ ONE_KEY = replace(HEADS, num_kv_heads=1)
 def test_neighbours_with_the_same_keys_have_a_part_of_the_tokens_each() -> None:
     latent = spec.LatentAttention(8, 12, 8, 4, 8, 1.0, None, NORM)
     for mixer, size in ((replace(HEADS, num_kv_heads=2), 4), (ONE_KEY, 4), (latent, 2)):
-        parts = [cut(decoder(mixer), Share(rank, size, context=2)) for rank in range(size)]
+        parts = [shard_spec(decoder(mixer), Shard(rank, size, context=2)) for rank in range(size)]
         found: list[Any] = [whole.layers[0][0] for whole in parts]
         assert [part.context for part in found] == [(0, 2), (1, 2)] * (size // 2)
     for few in (replace(ONE_KEY, window=8), replace(ONE_KEY, chunk=8)):
         whole = replace(decoder(), layers=((few, MLP), (ONE_KEY, MLP)))
-        mixers: list[Any] = [mixer for mixer, _ in cut(whole, Share(1, 2, context=2)).layers]
+        mixers: list[Any] = [mixer for mixer, _ in shard_spec(whole, Shard(1, 2, context=2)).layers]
         assert [mixer.context for mixer in mixers] == [None, (1, 2)], "what is few is not divided"
 
 
@@ -129,8 +129,8 @@ def test_neighbours_with_the_same_keys_have_a_part_of_the_tokens_each() -> None:
 )
 def test_tokens_that_cannot_be_divided_are_refused(mixer: Any, context: int, why: str) -> None:
     with pytest.raises(SettingsError) as error:
-        cut(decoder(mixer), Share(0, 4, context=context))
-    assert error.value.message.startswith(f"--decode-context-parallel {context}: {why}")
+        shard_spec(decoder(mixer), Shard(0, 4, context=context))
+    assert error.value.message.startswith(f"--decode-context-parallel-size {context}: {why}")
     assert error.value.message.endswith("Choose another number, or leave it out.")
 
 
@@ -140,9 +140,9 @@ def test_the_last_part_of_a_vocabulary_is_padded(vocab: int, size: int, rows: in
 
 
 def test_a_share_begins_where_the_one_before_it_ends() -> None:
-    assert [Share(rank, 4).first(2, 8) for rank in range(4)] == [0, 2, 4, 6]
-    assert [Share(rank, 4).first(5, 10) for rank in range(4)] == [0, 0, 5, 5]
-    assert [Share(rank, 3).first(4, 10) for rank in range(3)] == [0, 4, 8]
+    assert [Shard(rank, 4).first(2, 8) for rank in range(4)] == [0, 2, 4, 6]
+    assert [Shard(rank, 4).first(5, 10) for rank in range(4)] == [0, 0, 5, 5]
+    assert [Shard(rank, 3).first(4, 10) for rank in range(3)] == [0, 4, 8]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_share_begins_where_the_one_before_it_ends() -> None:
 def test_what_cannot_be_cut_is_refused(whole: spec.Decoder, size: int, why: str) -> None:
     with pytest.raises(SettingsError) as error:
         part(whole, size=size)
-    assert error.value.message.startswith(f"--tensor-parallel {size}: {why}")
+    assert error.value.message.startswith(f"--tensor-parallel-size {size}: {why}")
     assert error.value.message.endswith("Choose another number of ranks, or 1.")
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from baton.errors import SettingsError
-from baton_worker.distributed.communicator import Alone
-from baton_worker.distributed.step_sync import Lockstep
+from baton_worker.distributed.communicator import SingleRank
+from baton_worker.distributed.step_sync import StepSync
 from tests.fakes.threaded_ranks import together
 
 CPU = torch.device("cpu")
@@ -20,7 +20,7 @@ EXCHANGE = "allgather_reducescatter"
 @pytest.mark.parametrize(("tokens", "step"), [([7, 0, 1], True), ([0, 0, 0], False)])
 def test_there_is_a_step_if_anybody_has_tokens(tokens: list[int], step: bool) -> None:
     def part(ranks: Any) -> bool:
-        return Lockstep(ranks, EXCHANGE, CPU).agree(tokens[ranks.rank])
+        return StepSync(ranks, EXCHANGE, CPU).agree(tokens[ranks.rank])
 
     assert together(3, part) == [step] * 3
 
@@ -29,7 +29,7 @@ def test_rows_are_exchanged_as_was_agreed() -> None:
     """First by two ranks with tokens, then with one that has none."""
 
     def part(ranks: Any) -> list[Tensor]:
-        lockstep, found = Lockstep(ranks, EXCHANGE, CPU), list[Tensor]()
+        lockstep, found = StepSync(ranks, EXCHANGE, CPU), list[Tensor]()
         for counts in ([1, 2], [0, 3]):
             lockstep.agree(counts[ranks.rank])
             mine = torch.full((counts[ranks.rank], 2), float(ranks.rank + 1))
@@ -46,7 +46,7 @@ def test_rows_are_exchanged_as_was_agreed() -> None:
 @pytest.mark.parametrize("over", [[True, False], [True, True]])
 def test_all_end_when_all_are_to_end(over: list[bool]) -> None:
     def part(ranks: Any) -> bool:
-        lockstep = Lockstep(ranks, EXCHANGE, CPU)
+        lockstep = StepSync(ranks, EXCHANGE, CPU)
         assert not lockstep.all_over and not lockstep.agree(0, over[ranks.rank])
         return lockstep.all_over
 
@@ -55,4 +55,4 @@ def test_all_end_when_all_are_to_end(over: list[bool]) -> None:
 
 def test_an_exchange_that_cannot_be_used_is_refused() -> None:
     with pytest.raises(SettingsError, match="--all2all-backend pplx"):
-        Lockstep(Alone(), "pplx", CPU)
+        StepSync(SingleRank(), "pplx", CPU)

@@ -9,23 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.distributed.shard_spec import Share, cut
+from baton_worker.distributed.shard_spec import Shard, shard_spec
 from baton_worker.distributed.tensor_parallel import (
-    Gathered,
+    AllGathered,
+    AllReduced,
     SharedRows,
-    Summed,
     WideNorm,
-    spread,
+    shard_modules,
 )
 from baton_worker.layers.embedding import Embedding, Table
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.lm_head import Head
 from baton_worker.layers.norm import RmsNorm
 from baton_worker.models.build import build
 from tests.fakes.threaded_ranks import together
 
-SITE = Site(torch.device("cpu"), torch.float32, lambda role: role)
+SITE = BuildContext(torch.device("cpu"), torch.float32, lambda role: role)
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
@@ -49,7 +49,7 @@ def test_a_sum_has_its_residual_once() -> None:
 
     def part(ranks: Any) -> Tensor:
         columns = slice(4 * ranks.rank, 4 * ranks.rank + 4)
-        summed: Tensor = Summed(Half(weight[:, columns]), ranks)(x[:, columns], residual)
+        summed: Tensor = AllReduced(Half(weight[:, columns]), ranks)(x[:, columns], residual)
         return summed
 
     for found in together(2, part):
@@ -90,7 +90,7 @@ def test_logits_are_gathered_without_the_padding(vocab: int, size: int) -> None:
         return made
 
     def part(ranks: Any) -> Tensor:
-        gathered: Tensor = Gathered(head(rows, rows * ranks.rank), vocab, ranks)(x)
+        gathered: Tensor = AllGathered(head(rows, rows * ranks.rank), vocab, ranks)(x)
         return gathered
 
     expected = head(vocab, 0)(x)
@@ -124,23 +124,23 @@ def test_a_model_is_wrapped_from_outside() -> None:
     """No layer is changed: modules stand around mixers, feed-forwards, wide norms, table, head."""
     heads = spec.Attention(4, 2, 8, 1.0, rope=None, qk_norm=spec.Norm(1e-5), qk_norm_over="full")
     glu, moe = spec.Glu(8), spec.Moe(spec.Router(4, 2), spec.Glu(8))
-    layers = ((heads, spec.Forked(glu, moe)), (heads, glu))
+    layers = ((heads, spec.ShortcutMoe(glu, moe)), (heads, glu))
     whole = spec.Decoder(16, 10, layers, spec.Norm(1e-5), spec.Head(tied=True), style="shortcut")
 
     def part(ranks: Any) -> Any:
         device = torch.device("cpu")
-        share = Share(ranks.rank, ranks.size)
-        model = build(cut(whole, share), Site(device, torch.float32))
+        share = Shard(ranks.rank, ranks.size)
+        model = build(shard_spec(whole, share), BuildContext(device, torch.float32))
         before = [type(layer) for layer in model.layers()]
-        spread(model, whole.vocab, ranks)
+        shard_modules(model, whole.vocab, ranks)
         assert [type(layer) for layer in model.layers()] == before
         return model
 
     for model in together(2, part):
         first, second = model.blocks
-        assert isinstance(first.mixer, Summed) and isinstance(second.ffn, Summed)
-        assert isinstance(first.ffn.dense, Summed) and isinstance(first.ffn.branch, Summed)
+        assert isinstance(first.mixer, AllReduced) and isinstance(second.ffn, AllReduced)
+        assert isinstance(first.ffn.dense, AllReduced) and isinstance(first.ffn.branch, AllReduced)
         assert isinstance(first.mixer.part.key_norm, WideNorm)
-        assert isinstance(model.embedding, Embedding) and isinstance(model.head, Gathered)
+        assert isinstance(model.embedding, Embedding) and isinstance(model.head, AllGathered)
         assert isinstance(model.embedding.tokens, SharedRows)
         assert isinstance(second.mixer.part.output, Linear)

@@ -15,11 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from baton.protocol import Sampling
-from baton_worker.attention import AttentionBatch, AttentionCall, choose
+from baton_worker.attention import AttentionBatch, AttentionSpec, choose
 from baton_worker.attention.cpu import CpuBackend
 from baton_worker.checkpoint.load import load_model
-from baton_worker.engine.input_batch import Batch
-from baton_worker.engine.model_runner import Runner
+from baton_worker.engine.input_batch import InputBatch
+from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
 from tests.fakes.scheduler_planner import Planner, Sequence
 from tests.support.tiny_models import save_checkpoint
@@ -65,15 +65,15 @@ def counted() -> Iterator[Allocations]:
 
 def planner_of(folder: Path, dtype: torch.dtype) -> Planner:
     loaded = load_model(folder, device=DEVICE, dtype=dtype)
-    batch = Batch(
-        max_rows=4,
-        max_length=loaded.max_length,
+    batch = InputBatch(
+        max_num_seqs=4,
+        max_model_len=loaded.max_length,
         page_size=PAGE_SIZE,
         num_pages=NUM_PAGES,
         vocab_size=loaded.vocab_size,
     )
     cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=dtype, device=DEVICE)
-    runner = Runner(loaded.model, cache, batch, DEVICE)
+    runner = ModelRunner(loaded.model, cache, batch, DEVICE)
     return Planner(runner, num_pages=NUM_PAGES, page_size=PAGE_SIZE)
 
 
@@ -114,11 +114,11 @@ def test_decode_steps_read_block_tables_and_lengths_at_one_address(tmp_path: Pat
     save_checkpoint(tmp_path, "LlamaForCausalLM")
     planner = planner_of(tmp_path, torch.float32)
     runner, steps = planner.target, list[tuple[tuple[int, ...], int]]()
-    assert isinstance(runner, Runner)
+    assert isinstance(runner, ModelRunner)
     forward = runner._model.forward
 
     def watched(tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache) -> Tensor:
-        read = (batch.query_starts, batch.lengths, batch.page_table, batch.slots)
+        read = (batch.query_start_loc, batch.seq_lens, batch.block_table, batch.slot_mapping)
         steps.append((tuple(x.data_ptr() for x in read), runner.buffers.allocations))
         return forward(tokens, positions, batch, cache)
 
@@ -132,7 +132,7 @@ def test_decode_steps_read_block_tables_and_lengths_at_one_address(tmp_path: Pat
 
 def native() -> bool:
     """The attention of this machine reads pages in place; the portable one gathers them."""
-    call = AttentionCall(
+    call = AttentionSpec(
         num_heads=6,
         num_kv_heads=2,
         head_dim=8,

@@ -22,7 +22,7 @@ WHOLE = Pooling(reach="whole")
 
 
 def engine(folder: Path, **settings: object) -> Engine:
-    given = {"device": "cpu", "dtype": "float32", "threads": 1, "max_rows": 4, "page_size": 16}
+    given = {"device": "cpu", "dtype": "float32", "threads": 1, "max_num_seqs": 4, "block_size": 16}
     return Engine.build(Config(model=str(folder), **given | settings))  # type: ignore[arg-type]
 
 
@@ -51,7 +51,7 @@ def plan(step: int, *new: NewSequence, **fields: bytes) -> Plan:
         "page_counts": pack([8] * len(slots), "I"),
         "pages": pack((8 * slot + i for slot in slots for i in range(8)), "I"),
     }
-    return Plan(1, step, enter=new, **given | fields)
+    return Plan(1, step, new_sequences=new, **given | fields)
 
 
 def vectors(result: Result) -> dict[int, np.ndarray[tuple[int], np.dtype[np.float32]]]:
@@ -60,8 +60,8 @@ def vectors(result: Result) -> dict[int, np.ndarray[tuple[int], np.dtype[np.floa
 
 def test_an_encoder_needs_no_memory_for_pages(encoder: Engine) -> None:
     resolved = encoder.resolved
-    assert resolved.kv_bytes == 0 and resolved.num_pages * 16 >= 4 * resolved.max_length
-    assert resolved.max_batch_tokens >= resolved.max_length
+    assert resolved.kv_bytes == 0 and resolved.num_pages * 16 >= 4 * resolved.max_model_len
+    assert resolved.max_num_batched_tokens >= resolved.max_model_len
     assert resolved.pooling is not None and resolved.pooling.reach == "whole"
 
 
@@ -115,7 +115,7 @@ def test_numbers_that_are_not_finite_cost_one_text(tmp_path: Path) -> None:
 def towers(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     folder = tmp_path_factory.mktemp("towers")
     tiny_dual_encoders.save(folder, "SiglipModel")
-    return engine(folder, max_rows=8, page_size=2)
+    return engine(folder, max_num_seqs=8, page_size=2)
 
 
 def picture(slot: int, seed: int, **fields: Any) -> NewSequence:
@@ -165,8 +165,8 @@ def test_longer_images_than_texts(tmp_path: Path) -> None:
     """Clients are told how long a text may be; there is room for images all the same."""
     tiny_dual_encoders.save(tmp_path, "CLIPModel")
     resolved = engine(tmp_path).resolved
-    assert resolved.pooling is not None and resolved.pooling.max_length == 24
-    assert resolved.max_length == 50 <= resolved.max_batch_tokens
+    assert resolved.pooling is not None and resolved.pooling.max_model_len == 24
+    assert resolved.max_model_len == 50 <= resolved.max_num_batched_tokens
 
 
 def test_text_and_vectors_in_one_step(tmp_path: Path) -> None:

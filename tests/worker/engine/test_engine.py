@@ -15,7 +15,7 @@ from baton.errors import HubError
 from baton.protocol import Grammar, Sampling, Submit
 from baton.protocol.token_columns import pack, unpack
 from baton_scheduler.events import Arrived, Dispatch, Settled, Tick, WorkerJoined
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from baton_worker.checkpoint.load import load_model
 from baton_worker.config import Config
@@ -30,7 +30,12 @@ from tests.support import tiny_models
 
 def config(stories: Path) -> Config:
     return Config(
-        model=str(stories), device="cpu", dtype="float32", num_pages=64, max_rows=8, threads=1
+        model=str(stories),
+        device="cpu",
+        dtype="float32",
+        num_gpu_blocks_override=64,
+        max_num_seqs=8,
+        threads=1,
     )
 
 
@@ -151,7 +156,9 @@ def test_routing_can_be_simulated_and_its_balance_is_reported(
 ) -> None:
     tiny_models.save_model(tmp_path, "Qwen3MoeForCausalLM")
     for router, balance in (("balanced", "1.00"), ("skewed", "0.")):
-        settings = config(tmp_path).model_copy(update={"router": router, "expert_window": 8})
+        settings = config(tmp_path).model_copy(
+            update={"moe_router": router, "expert_stats_window": 8}
+        )
         engine = Engine.build(settings)
         caplog.clear()
         with caplog.at_level("INFO"):
@@ -163,7 +170,7 @@ def test_routing_can_be_simulated_and_its_balance_is_reported(
 
 
 def test_without_experts_there_is_nothing_to_watch(stories: Path) -> None:
-    settings = config(stories).model_copy(update={"expert_window": 8, "router": "skewed"})
+    settings = config(stories).model_copy(update={"expert_stats_window": 8, "moe_router": "skewed"})
     assert Engine.build(settings).experts is None
 
 
@@ -186,13 +193,13 @@ def test_a_models_windows_reach_the_scheduler_and_the_slots(
     tmp_path: Path, architecture: str, grouped: bool, windows: tuple[int, ...]
 ) -> None:
     tiny_models.save_checkpoint(tmp_path, architecture)
-    engine = Engine.build(config(tmp_path).model_copy(update={"page_groups": grouped}))
+    engine = Engine.build(config(tmp_path).model_copy(update={"hybrid_kv_cache": grouped}))
     relay: Any = SimpleNamespace(address="", layout="")
     info = worker_info(engine, "m", "both", relay)
     assert info.windows == engine.resolved.groups.windows == windows
     assert (str(engine.resolved.groups) in str(engine.resolved)) == (len(windows) > 1)
     assert info.kv_bytes == sum(plane[: info.num_pages].nbytes for plane in engine.cache.planes)
-    state, dropped = State(Limits()), 0
+    state, dropped = State(SchedulerOptions()), 0
     state.apply(WorkerJoined("w", 1, info))
     state.apply(Arrived("g", Submit(1, "r", pack(range(2, 40)), Sampling(80))))
     while not state.idle:
@@ -200,6 +207,6 @@ def test_a_models_windows_reach_the_scheduler_and_the_slots(
             if isinstance(decision, Dispatch):
                 plan = decision.message
                 dropped = max([dropped, *unpack(plan.drop_counts, "I")])
-                for turn in range(plan.steps):
+                for turn in range(plan.num_steps):
                     state.apply(Settled("w", engine.step(plan, turn)))
     assert dropped >= (38 + 80 - 12) // info.page_size - 1 if any(windows) else not dropped

@@ -14,17 +14,17 @@ from baton.errors import SettingsError
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.engine.engine_config import (
-    Placement,
+    DeviceConfig,
     _batch_tokens,
-    place,
     resolve,
+    resolve_device,
 )
 from baton_worker.kernels.kv_pages import CODES
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.platform import machine
-from baton_worker.pooling.recipe import Recipe
+from baton_worker.pooling.recipe import PoolingRecipe
 
-CPU = Placement(torch.device("cpu"), torch.float32, 1)
+CPU = DeviceConfig(torch.device("cpu"), torch.float32, 1)
 
 
 @pytest.fixture(scope="module")
@@ -37,60 +37,67 @@ def test_dtype_follows_the_cpu(
     monkeypatch: pytest.MonkeyPatch, fast: bool, dtype: torch.dtype
 ) -> None:
     monkeypatch.setattr(machine, "has_fast_bfloat16", lambda: fast)
-    assert place(Config(device="cpu")).dtype is dtype
+    assert resolve_device(Config(device="cpu")).dtype is dtype
 
 
 def test_given_values_are_kept() -> None:
     given = Config(device="cpu", dtype="float16", threads=3, kv_cache_layout="nhd")
-    assert place(given) == Placement(torch.device("cpu"), torch.float16, 3)
+    assert resolve_device(given) == DeviceConfig(torch.device("cpu"), torch.float16, 3)
 
 
 def test_the_order_of_pages_follows_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert place(Config(device="cpu")).layout is Layout.HND
-    assert place(Config(device="cuda")).layout is Layout.NHD
-    assert place(Config(device="cuda", kv_cache_layout="hnd")).layout is Layout.HND
+    assert resolve_device(Config(device="cpu")).layout is Layout.HND
+    assert resolve_device(Config(device="cuda")).layout is Layout.NHD
+    assert resolve_device(Config(device="cuda", kv_cache_layout="hnd")).layout is Layout.HND
 
 
 def test_threads_follow_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 5)
-    assert place(Config(device="cpu")).threads == 5
+    assert resolve_device(Config(device="cpu")).threads == 5
 
 
 def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 5)
-    assert place(Config(device="cpu", tensor_parallel=2)).threads == 2
-    assert place(Config(device="cpu", tensor_parallel=2, threads=8)).threads == 4
-    assert place(Config(device="cpu", tensor_parallel=8)).threads == 1
+    assert resolve_device(Config(device="cpu", tensor_parallel_size=2)).threads == 2
+    assert resolve_device(Config(device="cpu", tensor_parallel_size=2, threads=8)).threads == 4
+    assert resolve_device(Config(device="cpu", tensor_parallel_size=8)).threads == 1
 
 
 def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    devices = [place(Config(dtype="float16", tensor_parallel=2), rank).device for rank in range(2)]
+    devices = [
+        resolve_device(Config(dtype="float16", tensor_parallel_size=2), rank).device
+        for rank in range(2)
+    ]
     assert devices == [torch.device("cuda", 0), torch.device("cuda", 1)]
     with pytest.raises(SettingsError, match="PyTorch sees 2 GPUs here, and each rank needs one"):
-        place(Config(dtype="float16", tensor_parallel=4))
+        resolve_device(Config(dtype="float16", tensor_parallel_size=4))
 
 
 def test_each_worker_of_a_group_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    group = [Config(dtype="float16", data_parallel=2, data_parallel_rank=rank) for rank in range(2)]
-    assert [place(config).device.index for config in group] == [0, 1]
-    with pytest.raises(SettingsError, match="--data-parallel 3: PyTorch sees 2 GPUs here"):
-        place(Config(dtype="float16", data_parallel=3))
+    group = [
+        Config(dtype="float16", data_parallel_size=2, data_parallel_rank=rank) for rank in range(2)
+    ]
+    assert [resolve_device(config).device.index for config in group] == [0, 1]
+    with pytest.raises(SettingsError, match="--data-parallel-size 3: PyTorch sees 2 GPUs here"):
+        resolve_device(Config(dtype="float16", data_parallel_size=3))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_missing_gpu_is_refused() -> None:
     with pytest.raises(SettingsError, match="no GPU"):
-        place(Config(device="cuda"))
+        resolve_device(Config(device="cuda"))
 
 
 def test_facts_of_the_model(loaded: LoadedModel) -> None:
-    resolved = resolve(Config(num_pages=100, page_size=8, max_rows=4), CPU, loaded)
-    assert (resolved.num_pages, resolved.max_length, resolved.vocab_size) == (100, 512, 512)
+    resolved = resolve(
+        Config(num_gpu_blocks_override=100, block_size=8, max_num_seqs=4), CPU, loaded
+    )
+    assert (resolved.num_pages, resolved.max_model_len, resolved.vocab_size) == (100, 512, 512)
     # 5 layers, keys and values, 4 heads of 8, 4 bytes.
     assert resolved.page_bytes == 8 * 5 * 2 * 4 * 8 * 4
     assert resolved.kv_bytes == 100 * resolved.page_bytes
@@ -101,9 +108,9 @@ def test_facts_of_the_model(loaded: LoadedModel) -> None:
 @pytest.mark.parametrize("kind", ["fp8", "int8"])
 def test_pages_of_codes_hold_more_tokens_in_as_many_bytes(stories: Path, kind: str) -> None:
     config = Config(
-        device="cpu", kv_cache_dtype=kind, page_size=8, max_kv_bytes=5 * 2**20, dtype="float32"
+        device="cpu", kv_cache_dtype=kind, block_size=8, max_kv_bytes=5 * 2**20, dtype="float32"
     )
-    placement = place(config)
+    placement = resolve_device(config)
     codes = CODES[kind]
     assert placement.codes is codes
     loaded = load_model(stories, device=CPU.device, dtype=CPU.dtype, codes=codes)
@@ -115,8 +122,10 @@ def test_pages_of_codes_hold_more_tokens_in_as_many_bytes(stories: Path, kind: s
 
 
 def test_what_was_resolved_reads_as_a_line(loaded: LoadedModel) -> None:
-    config = Config(num_pages=64, threads=1, dtype="float32", device="cpu", replay_rows=0)
-    text = str(resolve(config, place(config), loaded))
+    config = Config(
+        num_gpu_blocks_override=64, threads=1, dtype="float32", device="cpu", max_replay_rows=0
+    )
+    text = str(resolve(config, resolve_device(config), loaded))
     assert text.startswith("cpu, float32, 1 threads; 64 pages of 16 tokens (")
     assert "sequences of at most 512 tokens; decode steps run kernel by kernel" in text
 
@@ -125,20 +134,23 @@ def test_what_was_resolved_reads_as_a_line(loaded: LoadedModel) -> None:
     ("whole", "generates", "given", "tokens"),
     [
         (False, True, {}, 512),
-        (False, True, {"max_rows": 300}, 600),
-        (False, True, {"max_batch_tokens": 40}, 40),
+        (False, True, {"max_num_seqs": 300}, 600),
+        (False, True, {"max_num_batched_tokens": 40}, 40),
         (True, True, {}, 2048),
-        (True, True, {"max_batch_tokens": 300}, 300),
-        (True, False, {"max_batch_tokens": 300}, 512),
+        (True, True, {"max_num_batched_tokens": 300}, 300),
+        (True, False, {"max_num_batched_tokens": 300}, 512),
     ],
 )
 def test_tokens_of_a_step(
     loaded: LoadedModel, whole: bool, generates: bool, given: dict[str, Any], tokens: int
 ) -> None:
     """Room for prompts beside a full batch, and for texts that are not cut."""
-    recipe = Recipe("embed", "mean", "normalize", 64, whole=whole)
+    recipe = PoolingRecipe("embed", "mean", "normalize", 64, whole=whole)
     told = replace(loaded, recipe=recipe, generates=generates)
-    assert resolve(Config(num_pages=100, **given), CPU, told).max_batch_tokens == tokens
+    assert (
+        resolve(Config(num_gpu_blocks_override=100, **given), CPU, told).max_num_batched_tokens
+        == tokens
+    )
 
 
 def test_steps_on_a_gpu_have_more_tokens(loaded: LoadedModel) -> None:
@@ -147,10 +159,10 @@ def test_steps_on_a_gpu_have_more_tokens(loaded: LoadedModel) -> None:
 
 def test_few_pages_are_told(loaded: LoadedModel, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        resolved = resolve(Config(num_pages=4), CPU, loaded)
-    assert resolved.max_length == 64 and "at most 64 tokens" in caplog.text
+        resolved = resolve(Config(num_gpu_blocks_override=4), CPU, loaded)
+    assert resolved.max_model_len == 64 and "at most 64 tokens" in caplog.text
 
 
 def test_more_length_than_the_model_has_is_refused(loaded: LoadedModel) -> None:
     with pytest.raises(SettingsError, match="512"):
-        resolve(Config(max_length=513), CPU, loaded)
+        resolve(Config(max_model_len=513), CPU, loaded)

@@ -9,12 +9,18 @@ import pytest
 
 from baton.protocol import NewSequence, Plan, Sampling
 from baton.protocol.token_columns import pack
-from baton_worker.engine.input_batch import Batch, PlanError
+from baton_worker.engine.input_batch import InputBatch, PlanError
 
 
-def batch(**changes: Any) -> Batch:
-    sizes = {"max_rows": 4, "max_length": 16, "page_size": 4, "num_pages": 8, "vocab_size": 50}
-    return Batch(**sizes | changes)
+def batch(**changes: Any) -> InputBatch:
+    sizes = {
+        "max_num_seqs": 4,
+        "max_model_len": 16,
+        "page_size": 4,
+        "num_pages": 8,
+        "vocab_size": 50,
+    }
+    return InputBatch(**sizes | changes)
 
 
 def plan(step: int = 0, **columns: Any) -> Plan:
@@ -23,8 +29,8 @@ def plan(step: int = 0, **columns: Any) -> Plan:
     slots, starts, counts, samples = zip(*rows, strict=True) if rows else ((), (), (), ())
     fields: dict[str, Any] = {
         "rows": pack(slots, "I"),
-        "starts": pack(starts, "I"),
-        "counts": pack(counts, "I"),
+        "num_computed": pack(starts, "I"),
+        "num_scheduled": pack(counts, "I"),
         "samples": pack(samples, "B"),
         "release": pack(columns.pop("release", ()), "I"),
     }
@@ -40,14 +46,16 @@ def entering(
     slot: int, tokens: list[int], num_prompt: int = 0, computed: int = 0, **sampling: Any
 ) -> NewSequence:
     settings = Sampling(9, **sampling)
-    return NewSequence(slot, pack(tokens), num_prompt or len(tokens), settings, computed=computed)
+    return NewSequence(
+        slot, pack(tokens), num_prompt or len(tokens), settings, num_computed=computed
+    )
 
 
-def with_prompt(tokens: int = 6, **sampling: Any) -> Batch:
+def with_prompt(tokens: int = 6, **sampling: Any) -> InputBatch:
     """Slot 2 has entered with a prompt, two pages, and has run it all."""
     held = batch()
     first = entering(2, list(range(1, tokens + 1)), **sampling)
-    rows, _ = held.apply(plan(enter=(first,), pages={2: [5, 3]}, run=[(2, 0, tokens, 1)]))
+    rows, _ = held.apply(plan(new_sequences=(first,), pages={2: [5, 3]}, run=[(2, 0, tokens, 1)]))
     held.advance(rows)
     return held
 
@@ -67,14 +75,16 @@ def test_enter_append_run() -> None:
 def test_release_makes_room_in_the_same_plan() -> None:
     held = with_prompt()
     new = entering(2, [7, 8])
-    rows, _ = held.apply(plan(1, release=[2], enter=(new,), pages={2: [5]}, run=[(2, 0, 2, 1)]))
+    rows, _ = held.apply(
+        plan(1, release=[2], new_sequences=(new,), pages={2: [5]}, run=[(2, 0, 2, 1)])
+    )
     assert len(rows) == 1 and held.tokens[2, :2].tolist() == [7, 8]
     assert held.num_pages[2] == 1
 
 
 def test_continued_sequence_keeps_its_log() -> None:
     held = batch()
-    held.apply(plan(enter=(entering(0, [1, 2, 3, 4], 2, prompt_logprobs=1),)))
+    held.apply(plan(new_sequences=(entering(0, [1, 2, 3, 4], 2, prompt_logprobs=1),)))
     assert held.first_index(np.array([0])).tolist() == [2]
     assert held.parameters[0]["prompt_logprobs"] == -1
 
@@ -83,7 +93,11 @@ def test_flat_positions() -> None:
     held = batch()
     first, second = entering(1, [1] * 7, computed=4), entering(0, [2] * 3)
     rows, _ = held.apply(
-        plan(enter=(first, second), pages={1: [0, 1], 0: [2]}, run=[(1, 4, 3, 1), (0, 0, 2, 0)])
+        plan(
+            new_sequences=(first, second),
+            pages={1: [0, 1], 0: [2]},
+            run=[(1, 4, 3, 1), (0, 0, 2, 0)],
+        )
     )
     row, position = rows.flat()
     assert row.tolist() == [0, 0, 0, 1, 1]
@@ -101,7 +115,7 @@ def test_stop_id_ends_and_later_rows_are_skipped() -> None:
 def test_stop_ids_of_different_numbers() -> None:
     held = batch()
     sequences = (entering(0, [1], stop_ids=(4,)), entering(1, [1], stop_ids=(5, 6, 7)))
-    held.apply(plan(enter=(*sequences, entering(3, [1]))))
+    held.apply(plan(new_sequences=(*sequences, entering(3, [1]))))
     slots = np.array([0, 1, 3])
     stopped = held.accept(slots, np.array([5, 7, 0], np.int32))
     assert stopped.tolist() == [1]
@@ -120,7 +134,7 @@ def test_ids_outside_the_vocabulary_fail_one_row(new: NewSequence) -> None:
     held = batch()
     good = entering(1, [1, 2])
     rows, refused = held.apply(
-        plan(enter=(new, good), pages={0: [0], 1: [1]}, run=[(0, 0, 1, 1), (1, 0, 2, 1)])
+        plan(new_sequences=(new, good), pages={0: [0], 1: [1]}, run=[(0, 0, 1, 1), (1, 0, 2, 1)])
     )
     assert rows.slots.tolist() == [1]
     assert set(refused) == {0} and "vocabulary" in refused[0]
@@ -130,16 +144,16 @@ REFUSED = {
     "lost plan": plan(2),
     "repeated plan": plan(0),
     "release of nothing": plan(1, release=[1]),
-    "slot out of range": plan(1, enter=(entering(4, [1]),)),
-    "slot taken": plan(1, enter=(entering(2, [1]),)),
-    "empty sequence": plan(1, enter=(entering(0, []),)),
-    "more prompt than tokens": plan(1, enter=(entering(0, [1], 2),)),
-    "nothing left to compute": plan(1, enter=(entering(0, [1, 2], computed=2),)),
-    "less than nothing computed": plan(1, enter=(entering(0, [1, 2], computed=-1),)),
+    "slot out of range": plan(1, new_sequences=(entering(4, [1]),)),
+    "slot taken": plan(1, new_sequences=(entering(2, [1]),)),
+    "empty sequence": plan(1, new_sequences=(entering(0, []),)),
+    "more prompt than tokens": plan(1, new_sequences=(entering(0, [1], 2),)),
+    "nothing left to compute": plan(1, new_sequences=(entering(0, [1, 2], computed=2),)),
+    "less than nothing computed": plan(1, new_sequences=(entering(0, [1, 2], computed=-1),)),
     "start before a cached prefix ends": plan(
-        1, enter=(entering(0, [1] * 6, computed=4),), pages={0: [0, 1]}, run=[(0, 0, 6, 1)]
+        1, new_sequences=(entering(0, [1] * 6, computed=4),), pages={0: [0, 1]}, run=[(0, 0, 6, 1)]
     ),
-    "too long": plan(1, enter=(entering(0, [1] * 17),)),
+    "too long": plan(1, new_sequences=(entering(0, [1] * 17),)),
     "pages for nobody": plan(1, pages={1: [0]}),
     "no such page": plan(1, pages={2: [8]}),
     "more pages than a sequence needs": plan(1, pages={2: [0, 1, 2]}),
@@ -164,18 +178,22 @@ def test_bad_plans_are_refused(bad: Plan) -> None:
 
 def test_rows_beyond_pages_are_refused() -> None:
     with pytest.raises(PlanError, match="pages"):
-        batch().apply(plan(enter=(entering(0, [1] * 5),), pages={0: [0]}, run=[(0, 0, 5, 1)]))
+        batch().apply(
+            plan(new_sequences=(entering(0, [1] * 5),), pages={0: [0]}, run=[(0, 0, 5, 1)])
+        )
 
 
 def test_sampling_before_the_last_token_is_refused() -> None:
     with pytest.raises(PlanError, match="samples before"):
-        batch().apply(plan(enter=(entering(0, [1] * 3),), pages={0: [0]}, run=[(0, 0, 2, 1)]))
+        batch().apply(
+            plan(new_sequences=(entering(0, [1] * 3),), pages={0: [0]}, run=[(0, 0, 2, 1)])
+        )
 
 
 def test_sampling_beyond_the_longest_sequence_is_refused() -> None:
-    held = batch(max_length=4)
+    held = batch(max_model_len=4)
     with pytest.raises(PlanError, match="longest"):
-        held.apply(plan(enter=(entering(0, [1] * 4),), pages={0: [0]}, run=[(0, 0, 4, 1)]))
+        held.apply(plan(new_sequences=(entering(0, [1] * 4),), pages={0: [0]}, run=[(0, 0, 4, 1)]))
 
 
 def test_adjustments_only_for_those_who_ask() -> None:
@@ -183,7 +201,7 @@ def test_adjustments_only_for_those_who_ask() -> None:
     plain, penalised = entering(0, [1, 2]), entering(1, [3, 4, 5], 2, presence_penalty=1.0)
     biased = entering(2, [1], logit_bias={4: 2.0, 5: -1.0})
     patient = entering(3, [1], stop_ids=(8, 9), min_tokens=1)
-    held.apply(plan(enter=(plain, penalised, biased, patient)))
+    held.apply(plan(new_sequences=(plain, penalised, biased, patient)))
     nothing = held.adjustments(np.array([0]))
     assert (nothing.bias, nothing.forbidden, nothing.history) == (None, None, None)
     some = held.adjustments(np.array([3, 1, 2]))
@@ -200,11 +218,11 @@ def test_adjustments_only_for_those_who_ask() -> None:
     assert held.adjustments(np.array([3])).forbidden is None
 
 
-def with_window(window: int) -> Batch:
+def with_window(window: int) -> InputBatch:
     """Slot 1 has entered with 13 tokens on four pages, and has run them all."""
     held = batch(windows=(window,))
     first = entering(1, list(range(1, 14)))
-    rows, _ = held.apply(plan(enter=(first,), pages={1: [5, 3, 7, 2]}, run=[(1, 0, 13, 1)]))
+    rows, _ = held.apply(plan(new_sequences=(first,), pages={1: [5, 3, 7, 2]}, run=[(1, 0, 13, 1)]))
     held.advance(rows)
     return held
 
@@ -236,12 +254,12 @@ def test_a_bad_drop_is_refused(window: int, bad: Plan, match: str) -> None:
         with_window(window).apply(bad)
 
 
-def grouped() -> Batch:
+def grouped() -> InputBatch:
     """Slot 1 has entered behind 8 cached tokens, on four blocks: one group sees them all, the other
     the last three, whose pages begin with block 1."""
-    held = batch(windows=(0, 3), num_pages=12, max_length=24)
+    held = batch(windows=(0, 3), num_pages=12, max_model_len=24)
     given = plan(
-        enter=(entering(1, list(range(1, 14)), computed=8),),
+        new_sequences=(entering(1, list(range(1, 14)), computed=8),),
         run=[(1, 8, 5, 1)],
         page_rows=pack([1, 1], "I"),
         page_counts=pack([4, 3], "I"),

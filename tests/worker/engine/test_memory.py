@@ -11,24 +11,24 @@ from baton.errors import SettingsError
 from baton.kv.page_groups import PageGroups
 from baton_worker.config import Config
 from baton_worker.engine import memory
-from baton_worker.engine.memory import Budget, choose_pages, free_for_all
+from baton_worker.engine.memory import PageBudget, choose_pages, free_for_all
 
 MIB = 2**20
 
 
 def choose(
-    max_length: int = 1000,
+    max_model_len: int = 1000,
     free: int = 1000 * MIB,
     on_cpu: bool = True,
     windows: tuple[int, ...] = (0,),
     **settings: Any,
-) -> Budget:
+) -> PageBudget:
     groups = PageGroups(windows, 10, 100)
-    return choose_pages(Config(page_size=10, **settings), MIB, max_length, free, on_cpu, groups)
+    return choose_pages(Config(block_size=10, **settings), MIB, max_model_len, free, on_cpu, groups)
 
 
 def test_a_share_of_free_memory() -> None:
-    assert choose(memory_share=0.25) == Budget(250, 1000)
+    assert choose(memory_share=0.25) == PageBudget(250, 1000)
 
 
 def test_a_bound_in_bytes_holds_on_a_cpu_only() -> None:
@@ -42,25 +42,27 @@ def test_a_given_number_wins() -> None:
 
 
 def test_never_more_than_the_rows_can_use() -> None:
-    assert choose(max_rows=2).num_pages == 200
+    assert choose(max_num_seqs=2).num_pages == 200
 
 
 def test_few_pages_shorten_the_longest_sequence() -> None:
-    assert choose(num_pages=7) == Budget(7, 70)
+    assert choose(num_pages=7) == PageBudget(7, 70)
 
 
 @pytest.mark.row("F12.01")
 def test_groups_that_see_a_window_leave_pages_to_those_that_see_all() -> None:
     """A window of 50 takes at most 16 of the 100 blocks of a long sequence: 150 tokens and one."""
-    assert choose(windows=(0, 50), max_rows=2).num_pages == 2 * (100 + 16)
-    assert choose(windows=(0, 50), num_pages=60) == Budget(60, 440)
-    assert choose(windows=(0, 0), num_pages=60) == Budget(60, 300)
+    assert choose(windows=(0, 50), max_num_seqs=2).num_pages == 2 * (100 + 16)
+    assert choose(windows=(0, 50), num_pages=60) == PageBudget(60, 440)
+    assert choose(windows=(0, 0), num_pages=60) == PageBudget(60, 300)
 
 
-@pytest.mark.parametrize("settings", [{"num_pages": 2000, "max_rows": 256}, {"free": MIB}])
+@pytest.mark.parametrize(
+    "settings", [{"num_gpu_blocks_override": 2000, "max_num_seqs": 256}, {"free": MIB}]
+)
 def test_what_does_not_fit_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match="Set --num-pages"):
-        choose(max_length=100_000, **settings)
+    with pytest.raises(SettingsError, match="Set --num-gpu-blocks-override"):
+        choose(max_model_len=100_000, **settings)
 
 
 @pytest.mark.parametrize(("device", "free"), [("cpu", 300), ("cuda", 600)])

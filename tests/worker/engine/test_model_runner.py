@@ -24,12 +24,12 @@ from baton_scheduler.events import (
     Tick,
     WorkerJoined,
 )
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from baton_worker.attention import AttentionBatch
 from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.engine.input_batch import Batch, PlanError
-from baton_worker.engine.model_runner import CausalModel, Runner
+from baton_worker.engine.input_batch import InputBatch, PlanError
+from baton_worker.engine.model_runner import CausalModel, ModelRunner
 from baton_worker.kv_cache import KVCache
 from tests.fakes.scheduler_planner import (
     Planner,
@@ -57,14 +57,14 @@ def planner_of(
     loaded: LoadedModel, model: CausalModel | None = None, chunk: int = 10_000
 ) -> Planner:
     cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=torch.float32, device=DEVICE, spare=1)
-    batch = Batch(
-        max_rows=16,
-        max_length=loaded.max_length,
+    batch = InputBatch(
+        max_num_seqs=16,
+        max_model_len=loaded.max_length,
         page_size=PAGE_SIZE,
         num_pages=NUM_PAGES,
         vocab_size=loaded.vocab_size,
     )
-    runner = Runner(model or loaded.model, cache, batch, DEVICE)
+    runner = ModelRunner(model or loaded.model, cache, batch, DEVICE)
     return Planner(runner, num_pages=NUM_PAGES, page_size=PAGE_SIZE, chunk=chunk)
 
 
@@ -334,8 +334,10 @@ def scheduled(loaded: LoadedModel, requests: list[list[int]], *, caching: bool) 
     """Requests one after the other through the scheduler's own plans, with pages of 4 tokens."""
     cache = KVCache(loaded.spec, 64, 4, dtype=torch.float32, device=DEVICE)
     sizes = {"page_size": 4, "num_pages": 64, "vocab_size": loaded.vocab_size}
-    runner = Runner(loaded.model, cache, Batch(max_rows=8, max_length=256, **sizes), DEVICE)
-    state = State(Limits(prefix_caching=caching, max_steps=1))
+    runner = ModelRunner(
+        loaded.model, cache, InputBatch(max_num_seqs=8, max_model_len=256, **sizes), DEVICE
+    )
+    state = State(SchedulerOptions(enable_prefix_caching=caching, max_steps_per_plan=1))
     info = WorkerInfo("m", 64, 4, 8, 2048, 256, loaded.vocab_size)
     state.apply(WorkerJoined("w", 1, info))
     done = Scheduled()
@@ -394,15 +396,15 @@ def test_a_copied_page_serves_as_well(loaded: LoadedModel) -> None:
     original = planner.add(Sequence(STORY, Sampling(6, seed=3)))
     planner.step()
     page, copy = original.pages[0], NUM_PAGES - 1
-    new = NewSequence(5, pack(STORY), len(STORY), Sampling(6, seed=4), computed=9)
+    new = NewSequence(5, pack(STORY), len(STORY), Sampling(6, seed=4), num_computed=9)
     row = {"rows": pack([5], "I"), "counts": pack([1], "I"), "samples": b"\1"}
     planner.steps += 1
     result = planner.target.step(
         Plan(
             epoch=0,
             step=planner.steps,
-            starts=pack([9], "I"),
-            enter=(new,),
+            num_computed=pack([9], "I"),
+            new_sequences=(new,),
             page_rows=pack([5], "I"),
             page_counts=pack([1], "I"),
             pages=pack([copy], "I"),

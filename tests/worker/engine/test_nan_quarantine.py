@@ -5,26 +5,26 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from baton_worker.engine.input_batch import Batch, Rows
-from baton_worker.engine.nan_quarantine import Quarantine
+from baton_worker.engine.input_batch import BatchRows, InputBatch
+from baton_worker.engine.nan_quarantine import NanQuarantine
 from baton_worker.kv_cache import KVCache
 from tests.fakes.page_caches import spec
 
 
-def setting() -> tuple[KVCache, Batch, Quarantine]:
+def setting() -> tuple[KVCache, InputBatch, NanQuarantine]:
     """Ten pages of four tokens, all NaN; slot 0 owned pages 2, 5 and 7 when it failed."""
     cache = KVCache(spec(1, 1), 10, 4, dtype=torch.float32, device=torch.device("cpu"))
     for layer in cache.layers:
         layer.fill_(torch.nan)
-    batch = Batch(max_rows=2, max_length=16, page_size=4, num_pages=10, vocab_size=9)
+    batch = InputBatch(max_num_seqs=2, max_model_len=16, page_size=4, num_pages=10, vocab_size=9)
     batch.pages[0, :3], batch.num_pages[0] = [2, 5, 7], 3
-    quarantine = Quarantine(cache)
+    quarantine = NanQuarantine(cache)
     quarantine.add(batch, 0)
     return cache, batch, quarantine
 
 
-def rows(slot: int, start: int, count: int) -> Rows:
-    return Rows(np.array([slot]), np.array([start]), np.array([count]), np.array([True]))
+def rows(slot: int, start: int, count: int) -> BatchRows:
+    return BatchRows(np.array([slot]), np.array([start]), np.array([count]), np.array([True]))
 
 
 def finite(cache: KVCache) -> list[int]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from baton.protocol import Plan, Result
-from baton_worker.engine.plan_queue import Plans
+from baton_worker.engine.plan_queue import PlanQueue
 
 
 def plan(step: int, steps: int = 1) -> Plan:
-    return Plan(1, step, b"", b"", b"", b"", steps=steps)
+    return Plan(1, step, b"", b"", b"", b"", num_steps=steps)
 
 
-def steps(plans: Plans) -> list[int]:
+def steps(plans: PlanQueue) -> list[int]:
     """Runs everything."""
     ran = []
     while plans:
@@ -20,12 +20,12 @@ def steps(plans: Plans) -> list[int]:
     return ran
 
 
-def told(plans: Plans) -> int:
-    return plans.tell(Result(1, 1, b"", b"", b"", b"")).until
+def told(plans: PlanQueue) -> int:
+    return plans.tell(Result(1, 1, b"", b"", b"", b"")).truncated_at
 
 
-def waiting(*items: Plan) -> Plans:
-    plans = Plans()
+def waiting(*items: Plan) -> PlanQueue:
+    plans = PlanQueue()
     for item in items:
         plans.add(item)
     return plans

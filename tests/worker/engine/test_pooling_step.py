@@ -8,22 +8,22 @@ import torch
 
 from baton.protocol import NewSequence, Plan, Pooling, Sampling
 from baton.protocol.token_columns import pack
-from baton_worker.engine.input_batch import Batch, PlanError
-from baton_worker.engine.pooling_step import Pools
-from baton_worker.layers.layer import Site
+from baton_worker.engine.input_batch import InputBatch, PlanError
+from baton_worker.engine.pooling_step import PoolingStep
+from baton_worker.layers.layer import BuildContext
 from baton_worker.pooling.pooler import Pooler
-from baton_worker.pooling.recipe import Recipe
+from baton_worker.pooling.recipe import PoolingRecipe
 
-SITE = Site(torch.device("cpu"), torch.float32, lambda role: role)
-
-
-def batch() -> Batch:
-    return Batch(max_rows=4, max_length=16, page_size=4, num_pages=16, vocab_size=50)
+SITE = BuildContext(torch.device("cpu"), torch.float32, lambda role: role)
 
 
-def pools(**fields: object) -> Pools:
+def batch() -> InputBatch:
+    return InputBatch(max_num_seqs=4, max_model_len=16, page_size=4, num_pages=16, vocab_size=50)
+
+
+def pools(**fields: object) -> PoolingStep:
     given = {"task": "embed", "take": "mean", "finish": "identity", "width": 2}
-    return Pools(Pooler(Recipe(**given | fields), SITE))  # type: ignore[arg-type]
+    return PoolingStep(Pooler(PoolingRecipe(**given | fields), SITE))  # type: ignore[arg-type]
 
 
 def plan(
@@ -35,10 +35,10 @@ def plan(
         1,
         step,
         rows=pack(rows, "I"),
-        starts=pack((start for start, _ in rows.values()), "I"),
-        counts=pack((count for _, count in rows.values()), "I"),
+        num_computed=pack((start for start, _ in rows.values()), "I"),
+        num_scheduled=pack((count for _, count in rows.values()), "I"),
         samples=bytes(len(rows)),
-        enter=new,
+        new_sequences=new,
         release=release,
         page_rows=pack(slots, "I"),
         page_counts=pack([2] * len(slots), "I"),
@@ -100,5 +100,5 @@ def test_steps_of_a_text_are_rows() -> None:
 
 def test_a_generator_is_not_asked_for_vectors() -> None:
     with pytest.raises(PlanError, match="text only"):
-        Pools(None).enter(plan(1, {}, text(0, 2)))
-    Pools(None).enter(plan(1, {}, NewSequence(0, pack([3]), 1, Sampling(1))))
+        PoolingStep(None).enter(plan(1, {}, text(0, 2)))
+    PoolingStep(None).enter(plan(1, {}, NewSequence(0, pack([3]), 1, Sampling(1))))

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from baton.protocol import Sampling
-from baton_worker.attention import AttentionCall, choose, count
-from baton_worker.attention.call_stats import Counts
+from baton_worker.attention import AttentionSpec, choose, count
+from baton_worker.attention.call_stats import CallStats
 from baton_worker.attention.cpu import CpuBackend
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
-from baton_worker.engine.input_batch import Rows
+from baton_worker.engine.input_batch import BatchRows
 from baton_worker.engine.runtime_stats import LayerTimes, RuntimeStats
 from baton_worker.layers.layer import Bare
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
@@ -38,13 +38,13 @@ class Outer(Bare):
         return int(self.inner(self.inner(x)))
 
 
-def rows(*counts: int) -> Rows:
+def rows(*counts: int) -> BatchRows:
     many = np.array(counts, np.int64)
-    return Rows(np.arange(len(many)), np.zeros_like(many), many, np.ones(len(many), np.bool_))
+    return BatchRows(np.arange(len(many)), np.zeros_like(many), many, np.ones(len(many), np.bool_))
 
 
-def a_call() -> AttentionCall:
-    return AttentionCall(4, 2, 8, 1.0, None, torch.float32, CPU)
+def a_call() -> AttentionSpec:
+    return AttentionSpec(4, 2, 8, 1.0, None, torch.float32, CPU)
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ def test_a_report_says_what_the_steps_were() -> None:
 
 @pytest.mark.row("F04.30")
 def test_a_report_says_what_attention_planned_in_its_interval() -> None:
-    counts = Counts(plans=5)
+    counts = CallStats(plans=5)
     stats, said = RuntimeStats(2, CPU, counts), list[str]()
     for fallbacks in (0, 3, 0, 0):
         with stats.watching():
@@ -106,7 +106,16 @@ def test_the_environment_turns_it_on(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    small = ["--device", "cpu", "--dtype", "float32", "--num-pages", "64", "--max-rows", "2"]
+    small = [
+        "--device",
+        "cpu",
+        "--dtype",
+        "float32",
+        "--num-gpu-blocks-override",
+        "64",
+        "--max-num-seqs",
+        "2",
+    ]
     argv = ["--model", str(stories), "--threads", "1", *small]
 
     def tokens() -> list[list[int]]:

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from baton.protocol import Cut, Kept, Plan, Result, Sampling, Submit, Tokens, WorkerInfo
+from baton.protocol import (
+    PageHashes,
+    Plan,
+    Result,
+    Sampling,
+    Submit,
+    Tokens,
+    TruncatePlan,
+    WorkerInfo,
+)
 from baton.protocol.token_columns import pack, unpack
 from baton_scheduler.events import (
     Aborted,
@@ -24,12 +33,12 @@ from baton_scheduler.events import (
     WorkerJoined,
 )
 from baton_scheduler.kv.block_table import flat
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.engine.input_batch import Batch, PlanError
-from baton_worker.engine.model_runner import Runner
-from baton_worker.engine.plan_queue import Plans
+from baton_worker.engine.input_batch import InputBatch, PlanError
+from baton_worker.engine.model_runner import ModelRunner
+from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import (
     KVCache,
@@ -56,7 +65,7 @@ class House:
     def __init__(
         self,
         loaded: LoadedModel,
-        limits: Limits | None = None,
+        limits: SchedulerOptions | None = None,
         *,
         num_pages: int = 64,
         host_pages: int = 0,
@@ -74,19 +83,19 @@ class House:
             groups=groups,
             spare=1,
         )
-        batch = Batch(
-            max_rows=8,
-            max_length=256,
+        batch = InputBatch(
+            max_num_seqs=8,
+            max_model_len=256,
             page_size=4,
             num_pages=num_pages,
             vocab_size=loaded.vocab_size,
             windows=groups.windows,
         )
-        self.runner = Runner(loaded.model, cache, batch, DEVICE)
+        self.runner = ModelRunner(loaded.model, cache, batch, DEVICE)
         self.runner.host = HostPages(cache, host_pages) if host_pages else None
-        self.state = State(limits or Limits())
-        self.inbox: deque[Plan | Cut] = deque()
-        self.plans = Plans()
+        self.state = State(limits or SchedulerOptions())
+        self.inbox: deque[Plan | TruncatePlan] = deque()
+        self.plans = PlanQueue()
         self.sent: list[Plan] = []
         self.results: list[Result] = []
         self.logs: dict[int, list[int]] = {}
@@ -143,8 +152,8 @@ class House:
                 self.inbox.append(decision.message)
                 self.sent.append(decision.message)
             elif isinstance(decision, Tell):
-                if not isinstance(decision.message, Kept):
-                    assert isinstance(decision.message, Cut)
+                if not isinstance(decision.message, PageHashes):
+                    assert isinstance(decision.message, TruncatePlan)
                     self.inbox.append(decision.message)
             else:
                 assert isinstance(decision.message, Tokens)
@@ -168,7 +177,7 @@ def varied(length: int = 24) -> list[Sampling]:
 
 def alone(loaded: LoadedModel, prompt: list[int], samplings: list[Sampling]) -> list[list[int]]:
     """Each with nobody else, step by step, nothing cached."""
-    plain = Limits(prefix_caching=False, depth=1, max_steps=1)
+    plain = SchedulerOptions(enable_prefix_caching=False, plans_in_flight=1, max_steps_per_plan=1)
     logs = []
     for sampling in samplings:
         house = House(loaded, plain)
@@ -188,8 +197,8 @@ def test_choices_that_share_a_prompt_get_the_tokens_of_separate_ones(
         house.submit(prompt, sampling, "one")
     house.finish()
     assert list(house.logs.values()) == alone(loaded, prompt, samplings)
-    prefilled = [plan for plan in house.sent if plan.enter]
-    assert sum(sum(unpack(plan.counts, "I")) for plan in prefilled[:1]) == length
+    prefilled = [plan for plan in house.sent if plan.new_sequences]
+    assert sum(sum(unpack(plan.num_scheduled, "I")) for plan in prefilled[:1]) == length
     assert house.cached == dict.fromkeys(range(1, 4), length - 1)
     copied = sum(len(plan.copy_to) // 4 for plan in house.sent)
     assert copied == (3 if (length - 1) % 4 else 0)
@@ -211,11 +220,13 @@ def beams(house: House) -> list[list[int]]:
 
 @pytest.mark.row("F12.03")
 def test_beams_that_part_share_pages_and_copy_tails(loaded: LoadedModel) -> None:
-    plain = House(loaded, Limits(prefix_caching=False, max_steps=1))
+    plain = House(loaded, SchedulerOptions(enable_prefix_caching=False, max_steps_per_plan=1))
     house = House(loaded)
     assert beams(house) == beams(plain)
     assert sum(len(plan.copy_to) // 4 for plan in house.sent) > 10
-    computed = [sum(sum(unpack(plan.counts, "I")) for plan in h.sent) for h in (house, plain)]
+    computed = [
+        sum(sum(unpack(plan.num_scheduled, "I")) for plan in h.sent) for h in (house, plain)
+    ]
     assert computed[0] < computed[1] / 3
 
 
@@ -237,17 +248,17 @@ def busy(house: House) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def expected(loaded: LoadedModel) -> list[list[int]]:
     """The logs of `busy`: a plan for every step, and each after the result of the one before."""
-    return busy(House(loaded, Limits(depth=1, max_steps=1)))
+    return busy(House(loaded, SchedulerOptions(plans_in_flight=1, max_steps_per_plan=1)))
 
 
 def test_plans_of_several_steps_change_no_token(
     loaded: LoadedModel, expected: list[list[int]]
 ) -> None:
     for max_steps in (5, 64):
-        house = House(loaded, Limits(max_steps=max_steps))
+        house = House(loaded, SchedulerOptions(max_steps_per_plan=max_steps))
         assert busy(house) == expected
         assert len(house.sent) < len(house.results)
-    assert any(result.until for result in house.results), "none of up to 64 steps was cut"
+    assert any(result.truncated_at for result in house.results), "none of up to 64 steps was cut"
 
 
 @pytest.mark.row("F13.08")
@@ -255,7 +266,10 @@ def test_plans_of_several_steps_change_no_token(
 def test_planning_ahead_of_results_changes_no_token(
     loaded: LoadedModel, expected: list[list[int]], depth: int, max_steps: int
 ) -> None:
-    assert busy(House(loaded, Limits(depth=depth, max_steps=max_steps))) == expected
+    assert (
+        busy(House(loaded, SchedulerOptions(plans_in_flight=depth, max_steps_per_plan=max_steps)))
+        == expected
+    )
 
 
 def test_the_gap_before_a_step_is_told_while_there_is_work(
@@ -265,7 +279,7 @@ def test_the_gap_before_a_step_is_told_while_there_is_work(
     monkeypatch.setattr(
         "baton_worker.engine.model_runner.time.perf_counter", lambda: float(next(clock))
     )
-    house = House(loaded, Limits(max_steps=1))
+    house = House(loaded, SchedulerOptions(max_steps_per_plan=1))
     house.submit(STORY, Sampling(5, temperature=0.0))
     house.finish()
     house.turn()
@@ -352,7 +366,9 @@ def test_a_swap_without_host_memory_is_refused(loaded: LoadedModel) -> None:
 class Windowed(House):
     """A house that takes notes of the most pages that a sequence holds behind its tenth token."""
 
-    def __init__(self, loaded: LoadedModel, limits: Limits | None = None, **sizes: int) -> None:
+    def __init__(
+        self, loaded: LoadedModel, limits: SchedulerOptions | None = None, **sizes: int
+    ) -> None:
         super().__init__(loaded, limits, **sizes)
         self.most_held = 0
 
@@ -360,7 +376,7 @@ class Windowed(House):
         super().turn()
         worker = self.state.fleet.get("w")
         assert worker is not None
-        late = np.flatnonzero((worker.batch.grant > 0) & (worker.batch.generated > 10))
+        late = np.flatnonzero((worker.batch.lease_id > 0) & (worker.batch.generated > 10))
         self.most_held = max(
             [self.most_held, *(len(flat(worker.batch.tables(slot))) for slot in late)]
         )
@@ -402,7 +418,7 @@ PROMPTS = [[2 + (7 * i * i + number) % 300 for i in range(5 + 12 * number)] for 
 def test_pages_before_the_window_are_free_and_the_text_is_that_of_a_dense_mask(
     mistral: Windows, max_steps: int, caching: bool
 ) -> None:
-    limits = Limits(max_steps=max_steps, prefix_caching=caching)
+    limits = SchedulerOptions(max_steps_per_plan=max_steps, enable_prefix_caching=caching)
     house = Windowed(mistral.loaded, limits, num_pages=48)
     for prompt in PROMPTS:
         house.submit(prompt, greedy(140))
@@ -453,7 +469,7 @@ def test_chosen_keys_stay_the_same_when_sequences_come_and_go(
 ) -> None:
     """Preempted, evicted, swapped, found, copied, in pieces of any size: every log is that of
     transformers, whose index has seen the text as a whole."""
-    model, limits = Windows(tmp_path, architecture), Limits(max_batch_tokens=16)
+    model, limits = Windows(tmp_path, architecture), SchedulerOptions(max_num_batched_tokens=16)
     house = Windowed(model.loaded, limits, num_pages=num_pages, host_pages=host_pages)
     two_turns(house, model)
     assert house.cached and house.state.counters.preemptions > 0
@@ -472,7 +488,7 @@ def test_states_alone_are_found_computed_again_and_swapped(
 ) -> None:
     """Where no layer sees all tokens, a sequence holds the pages of its last few: it waits for
     these, and then it is never short of any."""
-    limits = Limits(max_batch_tokens=16)
+    limits = SchedulerOptions(max_num_batched_tokens=16)
     house = Windowed(states.loaded, limits, num_pages=num_pages, host_pages=host_pages)
     two_turns(house, states)
     assert any(plan.drop_rows for plan in house.sent) and house.cached
@@ -530,7 +546,9 @@ def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Windows(folder, request.param, **MIXED[request.param])
 
 
-def kept(loaded: LoadedModel, groups: LayerGroups, limits: Limits) -> tuple[list[list[int]], int]:
+def kept(
+    loaded: LoadedModel, groups: LayerGroups, limits: SchedulerOptions
+) -> tuple[list[list[int]], int]:
     """The answers to `PROMPTS`, and the most bytes of pages that one of them held."""
     house = Windowed(loaded, limits, num_pages=400, groups=groups)
     for prompt in PROMPTS:
@@ -545,7 +563,7 @@ def kept(loaded: LoadedModel, groups: LayerGroups, limits: Limits) -> tuple[list
 def test_windowed_groups_of_a_mixed_model_free_their_pages_and_the_text_is_that_of_a_dense_mask(
     mixed: Windows, max_steps: int
 ) -> None:
-    spec, limits = mixed.loaded.spec, Limits(max_steps=max_steps)
+    spec, limits = mixed.loaded.spec, SchedulerOptions(max_steps_per_plan=max_steps)
     groups = page_groups(spec, 4, torch.float32)
     assert 0 in groups.windows and max(groups.windows) > 0
     logs, held = kept(mixed.loaded, groups, limits)
@@ -571,7 +589,7 @@ def test_groups_short_of_pages_change_no_token(
     full = sum(window == 0 for window in groups.windows)
     few = 10 if max(groups.windows) > 8 else 3
     num_pages = full * blocks + few * (len(groups.windows) - full)
-    limits = Limits(max_batch_tokens=16)
+    limits = SchedulerOptions(max_num_batched_tokens=16)
     house = Windowed(mixed.loaded, limits, num_pages=num_pages, host_pages=host_pages)
     two_turns(house, mixed)
     assert any(plan.drop_rows for plan in house.sent) and house.cached

@@ -10,7 +10,7 @@ import torch
 
 from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.config import Config
-from baton_worker.distributed.communicator import Alone
+from baton_worker.distributed.communicator import SingleRank
 from baton_worker.engine.startup import load, page_settings, prepare
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import KVCache
@@ -24,13 +24,13 @@ def test_every_setting_of_the_pages_reaches_them(stories: Path) -> None:
         dtype="float32",
         kv_cache_dtype="fp8",
         kv_cache_layout="hnd",
-        num_pages=7,
-        page_size=8,
+        num_gpu_blocks_override=7,
+        block_size=8,
         threads=1,
     )
     placement = prepare(config)
     assert torch.get_num_threads() == 1
-    loaded, resolved = load(config, stories, placement, Alone())
+    loaded, resolved = load(config, stories, placement, SingleRank())
     cache = KVCache(**page_settings(loaded, resolved))
     assert (cache.num_pages, cache.page_size, cache.layout) == (7, 8, Layout.HND)
     assert cache.codes is placement.codes and cache.groups == resolved.groups
@@ -43,10 +43,10 @@ def test_pages_have_the_dtype_of_the_model(
 ) -> None:
     """Also on a CPU that does not multiply bfloat16, where it is the model that decides."""
     monkeypatch.setattr(machine, "has_fast_bfloat16", lambda: False)
-    config = Config(model=str(stories), device="cpu", dtype=dtype, num_pages=7)
+    config = Config(model=str(stories), device="cpu", dtype=dtype, num_gpu_blocks_override=7)
     placement = prepare(config)
     assert placement.dtype is torch.float32
-    loaded, resolved = load(config, stories, placement, Alone())
+    loaded, resolved = load(config, stories, placement, SingleRank())
     wanted = torch.bfloat16 if dtype == "auto" and is_expanded(loaded.spec) else torch.float32
     assert loaded.model.dtype is wanted
     assert page_settings(loaded, resolved)["dtype"] is wanted

@@ -14,31 +14,31 @@ import torch
 
 from baton.protocol.token_columns import unpack
 from baton_worker.engine import warmup
-from baton_worker.engine.engine_config import Placement, Resolved
-from baton_worker.engine.input_batch import Batch
+from baton_worker.engine.engine_config import DeviceConfig, EngineConfig
+from baton_worker.engine.input_batch import InputBatch
 from baton_worker.kv_cache import LayerGroups
 
 ROOT = Path(__file__).parents[3]
 
-LARGE = Resolved(
-    placement=Placement(torch.device("cpu"), torch.float32, 1),
+LARGE = EngineConfig(
+    placement=DeviceConfig(torch.device("cpu"), torch.float32, 1),
     num_pages=1000,
     page_size=16,
     page_bytes=1,
-    max_rows=64,
-    max_batch_tokens=2048,
-    max_length=4096,
+    max_num_seqs=64,
+    max_num_batched_tokens=2048,
+    max_model_len=4096,
     vocab_size=100,
     weight_bytes=0,
     eos_ids=(),
 )
 
 
-def run(resolved: Resolved) -> tuple[Batch, list[int]]:
+def run(resolved: EngineConfig) -> tuple[InputBatch, list[int]]:
     """Apply the plans without a model; the batch and the rows of each step."""
-    batch = Batch(
-        max_rows=resolved.max_rows,
-        max_length=resolved.max_length,
+    batch = InputBatch(
+        max_num_seqs=resolved.max_num_seqs,
+        max_model_len=resolved.max_model_len,
         page_size=resolved.page_size,
         num_pages=resolved.num_pages,
         vocab_size=resolved.vocab_size,
@@ -46,7 +46,7 @@ def run(resolved: Resolved) -> tuple[Batch, list[int]]:
     )
     sizes = []
     for plan in warmup.plans(resolved):
-        assert sum(unpack(plan.counts, "I")) <= resolved.max_batch_tokens
+        assert sum(unpack(plan.num_scheduled, "I")) <= resolved.max_num_batched_tokens
         rows, refused = batch.apply(plan)
         assert not refused
         batch.advance(rows)
@@ -66,12 +66,12 @@ def test_a_large_engine_meets_every_size(windows: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"num_pages": 1, "max_length": 16},
-        {"num_pages": 1, "page_size": 1, "max_length": 1},
-        {"num_pages": 3, "page_size": 4, "max_length": 12},
-        {"max_rows": 3},
-        {"max_batch_tokens": 5},
-        {"max_length": 2},
+        {"num_gpu_blocks_override": 1, "max_model_len": 16},
+        {"num_gpu_blocks_override": 1, "block_size": 1, "max_model_len": 1},
+        {"num_gpu_blocks_override": 3, "block_size": 4, "max_model_len": 12},
+        {"max_num_seqs": 3},
+        {"max_num_batched_tokens": 5},
+        {"max_model_len": 2},
     ],
 )
 def test_a_small_engine_is_not_overrun(changes: dict[str, Any]) -> None:

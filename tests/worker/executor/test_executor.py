@@ -15,8 +15,8 @@ from baton.errors import SettingsError
 from baton.protocol import Sampling
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
-from baton_worker.engine.engine_config import place
-from baton_worker.executor.executor import Team, assemble
+from baton_worker.engine.engine_config import resolve_device
+from baton_worker.executor.executor import Executor, assemble
 from baton_worker.kv_transfer.wire_format import layout
 from baton_worker.service import worker_info
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
@@ -32,9 +32,9 @@ def config(stories: Path, run_dir: Path, ranks: int) -> Config:
         dtype="float32",
         max_kv_bytes=1 << 20,
         host_cache_bytes=1 << 18,
-        max_rows=8,
+        max_num_seqs=8,
         threads=2,
-        tensor_parallel=ranks,
+        tensor_parallel_size=ranks,
         run_dir=run_dir,
     )
 
@@ -81,7 +81,7 @@ def test_keys_are_offered_to_workers_of_as_many_ranks(
     relay = two.relay(config(stories, tmp_path, 2), "two")
     relay.start()
     info = worker_info(two, "m", "both", relay)
-    assert len(set(info.pages_address.split(","))) == 2
+    assert len(set(info.kv_address.split(","))) == 2
     assert info.kv_layout == f"{layout(two.cache)}/2 ranks"
     relay.close()
     relay = alone.relay(config(stories, tmp_path, 1), "one")
@@ -94,23 +94,23 @@ def test_keys_are_offered_to_workers_of_as_many_ranks(
     ("settings", "why"),
     [
         ({"enable_expert_parallel": True}, "one process has all experts"),
-        ({"data_parallel": 2}, "workers that share no experts need no group"),
+        ({"data_parallel_size": 2}, "workers that share no experts need no group"),
         (
-            {"data_parallel": 2, "tensor_parallel": 2, "enable_expert_parallel": True},
-            "one process. Leave out --tensor-parallel 2",
+            {"data_parallel_size": 2, "tensor_parallel_size": 2, "enable_expert_parallel": True},
+            "one process. Leave out --tensor-parallel-size 2",
         ),
         ({"data_parallel_rank": 1}, "ranks are counted from 0, and there are 1"),
         (
-            {"tensor_parallel": 2, "enable_expert_parallel": True, "all2all_backend": "mori"},
+            {"tensor_parallel_size": 2, "enable_expert_parallel": True, "all2all_backend": "mori"},
             "--all2all-backend mori: this needs MoRI between AMD GPUs",
         ),
         (
-            {"decode_context_parallel": 2},
-            "--decode-context-parallel 2: --tensor-parallel is 1, which is no multiple of it",
+            {"decode_context_parallel_size": 2},
+            "--decode-context-parallel-size 2: --tensor-parallel-size is 1, which is no multiple",
         ),
         (
-            {"tensor_parallel": 3, "decode_context_parallel": 3},
-            "--decode-context-parallel 3: --page-size is 16, which is no multiple of it",
+            {"tensor_parallel_size": 3, "decode_context_parallel_size": 3},
+            "--decode-context-parallel-size 3: --block-size is 16, which is no multiple of it",
         ),
     ],
 )
@@ -149,8 +149,8 @@ def test_ranks_that_share_tokens_give_those_of_one_in_less_memory(
     found, page_bytes, described = [], [], ""
     for ranks, context in ((1, 1), (2, 1), (2, 2)):
         given = config(tmp_path / "model", run_dir, ranks)
-        settings = {"decode_context_parallel": context, "kv_cache_dtype": codes}
-        settings |= {"page_groups": False}  # The planner of these tests knows one table.
+        settings = {"decode_context_parallel_size": context, "kv_cache_dtype": codes}
+        settings |= {"hybrid_kv_cache": False}  # The planner of these tests knows one table.
         with closing(Engine.build(given.model_copy(update=settings))) as engine:
             found.append(tokens(engine, [list(range(5, 40)), [7] * 9, [3]]))
             page_bytes.append(engine.resolved.page_bytes)
@@ -167,7 +167,11 @@ class Group:
 
     def __init__(self, model: Path, run_dir: Path) -> None:
         base = config(model, run_dir, 1).model_copy(
-            update={"enable_expert_parallel": True, "data_parallel": 2, "num_pages": 32}
+            update={
+                "enable_expert_parallel": True,
+                "data_parallel_size": 2,
+                "num_gpu_blocks_override": 32,
+            }
         )
         self.given = [base.model_copy(update={"data_parallel_rank": rank}) for rank in range(2)]
 
@@ -204,15 +208,15 @@ def test_workers_that_share_experts_give_the_tokens_of_one(run_dir: Path, tmp_pa
 
 def test_one_process_is_a_team_of_its_own(stories: Path, tmp_path: Path) -> None:
     given = config(stories, tmp_path, 1)
-    team = assemble(given, stories, place(given).device)
-    assert type(team) is Team and team.ranks.size == 1
+    team = assemble(given, stories, resolve_device(given).device)
+    assert type(team) is Executor and team.ranks.size == 1
     assert team.model(given) is given
     team.close()
 
 
 def test_a_team_that_cannot_be_is_let_go(stories: Path, tmp_path: Path) -> None:
     """No follower outlives a start that has failed."""
-    given = config(stories, tmp_path, 2).model_copy(update={"task": "embed", "max_length": 9999})
+    given = config(stories, tmp_path, 2).model_copy(update={"task": "embed", "max_model_len": 9999})
     with pytest.raises(SettingsError):
         Engine.build(given)
     assert not list(tmp_path.glob("ranks-*"))

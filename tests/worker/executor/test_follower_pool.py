@@ -14,17 +14,17 @@ from baton.process.lifecycle import EXIT_FAULT, EXIT_MODEL, EXIT_SETTINGS
 from baton_worker.config import Config
 from baton_worker.executor import follower_pool
 from baton_worker.executor.commands import Begin
-from baton_worker.executor.follower_pool import Crew
+from baton_worker.executor.follower_pool import FollowerPool
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    return Config(tensor_parallel=3, run_dir=tmp_path / "run", device="cpu")
+    return Config(tensor_parallel_size=3, run_dir=tmp_path / "run", device="cpu")
 
 
 def test_a_follower_that_ends_is_told_with_its_code(config: Config, tmp_path: Path) -> None:
     lost = queue.Queue[tuple[int, int]]()
-    made = Crew(config, tmp_path, lost=lambda rank, code: lost.put((rank, code)))
+    made = FollowerPool(config, tmp_path, lost=lambda rank, code: lost.put((rank, code)))
     try:
         assert len(made.processes) == 2 and config.run_dir.stat().st_mode & 0o077 == 0
         os.kill(made.processes[1].pid, signal.SIGKILL)
@@ -51,17 +51,19 @@ def test_followers_are_told_nothing_but_the_settings_of_a_worker(
         return Begin(*given)
 
     monkeypatch.setattr(follower_pool, "Begin", begin)
-    measured = Measured(tensor_parallel=2, run_dir=tmp_path / "run", device="cpu", max_rows=7)
-    Crew(measured, tmp_path, lost=lambda rank, code: None).close()
+    measured = Measured(
+        tensor_parallel_size=2, run_dir=tmp_path / "run", device="cpu", max_num_seqs=7
+    )
+    FollowerPool(measured, tmp_path, lost=lambda rank, code: None).close()
     [(*_, settings, _)] = told
-    assert "rounds" not in settings and Config(**settings).max_rows == 7
+    assert "rounds" not in settings and Config(**settings).max_num_seqs == 7
 
 
 def test_a_follower_that_had_ended_is_named_when_the_crew_is_closed(
     config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What waits for it fails at the same moment, and closes the crew."""
-    made = Crew(config, tmp_path, lost=lambda rank, code: None)
+    made = FollowerPool(config, tmp_path, lost=lambda rank, code: None)
     made.processes[0].kill()
     made.processes[0].wait()
     made.close()
@@ -70,7 +72,7 @@ def test_a_follower_that_had_ended_is_named_when_the_crew_is_closed(
 
 
 def test_followers_are_not_reached_by_ctrl_c(config: Config, tmp_path: Path) -> None:
-    made = Crew(config, tmp_path, lost=lambda rank, code: None)
+    made = FollowerPool(config, tmp_path, lost=lambda rank, code: None)
     try:
         groups = {os.getpgid(process.pid) for process in made.processes}
         assert len(groups) == 2 and os.getpgrp() not in groups

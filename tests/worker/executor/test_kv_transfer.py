@@ -23,10 +23,10 @@ from baton_worker.executor.commands import (
     Reader,
     Take,
 )
-from baton_worker.executor.kv_transfer import FollowingRelay, LedRelay, of_rank
+from baton_worker.executor.kv_transfer import FollowerKVTransfer, LeaderKVTransfer, of_rank
 from baton_worker.executor.reports import Reports
 from baton_worker.kv_cache import KVCache
-from baton_worker.kv_transfer.manager import Relay
+from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.kv_transfer.wire_format import block_bytes, extents
 from tests.fakes.page_caches import (
     GRANT,
@@ -43,14 +43,14 @@ from tests.fakes.page_caches import (
 class Side:
     """A worker of two ranks, both in this process; the orders go over a pipe as ever."""
 
-    relay: LedRelay
-    first: Relay
+    relay: LeaderKVTransfer
+    first: KVTransferManager
     """The leader's own."""
-    follower: FollowingRelay
+    follower: FollowerKVTransfer
     caches: tuple[KVCache, KVCache]
 
 
-def follow(orders: Reader, relay: FollowingRelay) -> None:
+def follow(orders: Reader, relay: FollowerKVTransfer) -> None:
     """What a follower does with orders that concern its relay."""
     while isinstance(order := orders.next(), Take | Forget):
         relay.reset() if isinstance(order, Forget) else relay.take(order.message)
@@ -59,14 +59,14 @@ def follow(orders: Reader, relay: FollowingRelay) -> None:
 def side(stack: ExitStack, run_dir: Path, name: str, caches: tuple[KVCache, KVCache]) -> Side:
     """Two relays, and pipes between them."""
 
-    config = Config(run_dir=run_dir, transports="tcp", bind_pages="tcp://127.0.0.1:*")
+    config = Config(run_dir=run_dir, kv_transports="tcp", bind_kv="tcp://127.0.0.1:*")
     (orders, ordering), (reports, reporting) = os.pipe(), os.pipe()
     writing, reading = os.fdopen(ordering, "wb"), os.fdopen(orders, "rb")
     told, telling = os.fdopen(reports, "rb"), os.fdopen(reporting, "wb")
-    own = [Relay(pages, config, f"{name}/{rank}") for rank, pages in enumerate(caches)]
-    follower = FollowingRelay(own[1], 1, telling)
+    own = [KVTransferManager(pages, config, f"{name}/{rank}") for rank, pages in enumerate(caches)]
+    follower = FollowerKVTransfer(own[1], 1, telling)
     follower.start()
-    led = LedRelay(own[0], Pipe([writing]), [Reports(told)])
+    led = LeaderKVTransfer(own[0], Pipe([writing]), [Reports(told)])
     led.start()
     obeying = threading.Thread(target=follow, args=(Reader(reading), follower))
     obeying.start()
@@ -92,7 +92,7 @@ def pull(address: str, number: int = GRANT.id) -> Pull:
     return Pull(1, number, address, TOKEN, 0, LENGTH, pack(range(10), "I"), GRANT.epoch)
 
 
-def ended(relay: LedRelay) -> Pulled:
+def ended(relay: LeaderKVTransfer) -> Pulled:
     deadline = time.monotonic() + 30
     while not (found := relay.finished()):
         assert relay.busy and time.monotonic() < deadline
@@ -144,8 +144,8 @@ def test_what_was_forgotten_is_not_told(sides: tuple[Side, Side]) -> None:
 
 
 def test_every_rank_has_an_address_of_its_own() -> None:
-    config = Config(tensor_parallel=2, bind_pages="tcp://*:1,tcp://*:2")
-    assert of_rank(config, 1).bind_pages == "tcp://*:2"
-    assert of_rank(config, 0).advertise_pages == ""
-    with pytest.raises(SettingsError, match=r"--advertise-pages tcp://a:1: 2 ranks .* 2 addresses"):
-        of_rank(Config(tensor_parallel=2, advertise_pages="tcp://a:1"), 0)
+    config = Config(tensor_parallel_size=2, bind_kv="tcp://*:1,tcp://*:2")
+    assert of_rank(config, 1).bind_kv == "tcp://*:2"
+    assert of_rank(config, 0).advertise_kv == ""
+    with pytest.raises(SettingsError, match=r"--advertise-kv tcp://a:1: 2 ranks .* 2 addresses"):
+        of_rank(Config(tensor_parallel_size=2, advertise_kv="tcp://a:1"), 0)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from baton.protocol import Sampling
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.distributed.communicator import Alone
-from baton_worker.engine.model_runner import Runner
+from baton_worker.distributed.communicator import SingleRank
+from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.executor.commands import (
     Clear,
     Copy,
@@ -89,7 +89,7 @@ def test_states_are_told_before_their_logits_are_computed(told: Any, stories: Pa
     loaded = load_model(stories, device=CPU, dtype=torch.float32)
     model: Any = loaded.model
     hidden = torch.randn(8, 64)[::2]
-    logits = LedModel(model, told, Alone()).logits(hidden)
+    logits = LedModel(model, told, SingleRank()).logits(hidden)
     assert told.orders == [Logits((4, 64))]
     assert torch.equal(logits, model.logits(hidden))
 
@@ -97,10 +97,10 @@ def test_states_are_told_before_their_logits_are_computed(told: Any, stories: Pa
 # ---------------------------------------------------------------- a scheduler over two ranks
 
 
-def house(led: Led, limits: Limits | None = None, **sizes: int) -> House:
+def house(led: Led, limits: SchedulerOptions | None = None, **sizes: int) -> House:
     """A scheduler whose worker is two processes."""
     made = House(led.loaded, limits, **sizes)
-    made.runner = Runner(led.loaded.model, led.cache, made.runner.batch, CPU)
+    made.runner = ModelRunner(led.loaded.model, led.cache, made.runner.batch, CPU)
     made.runner.host = led.host if sizes.get("host_pages") else None
     return made
 
@@ -114,7 +114,11 @@ def test_no_way_of_scheduling_changes_a_token_of_two_ranks(
     stories: Path, two_ranks: TwoRanks
 ) -> None:
     """Plans of several steps, cut ones, shared and copied pages, sampling with penalties."""
-    runs = (Limits(depth=1, max_steps=1), Limits(max_steps=8), Limits(prefix_caching=False))
+    runs = (
+        SchedulerOptions(plans_in_flight=1, max_steps_per_plan=1),
+        SchedulerOptions(max_steps_per_plan=8),
+        SchedulerOptions(enable_prefix_caching=False),
+    )
     found = []
     for limits in runs:
         with two_ranks.serving(stories) as led:

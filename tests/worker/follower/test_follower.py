@@ -15,7 +15,7 @@ from baton.process.lifecycle import EXIT_SETTINGS
 from baton_worker.attention import AttentionBatch
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
-from baton_worker.distributed.communicator import Alone
+from baton_worker.distributed.communicator import SingleRank
 from baton_worker.executor.commands import (
     Begin,
     Clear,
@@ -35,7 +35,7 @@ from baton_worker.kv_cache.host_pages import HostPages
 CPU = torch.device("cpu")
 
 
-class Given(Alone):
+class Given(SingleRank):
     """A leader's hidden states come from nowhere; counts how often."""
 
     broadcasts = 0
@@ -103,9 +103,11 @@ def test_it_refuses_what_it_cannot_do(loaded: LoadedModel) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_its_exit_code_says_whether_a_restart_can_help(tmp_path: Path) -> None:
-    settings = Config(device="cuda", tensor_parallel=2, run_dir=tmp_path).model_dump(mode="json")
+    settings = Config(device="cuda", tensor_parallel_size=2, run_dir=tmp_path).model_dump(
+        mode="json"
+    )
     process = subprocess.Popen(
-        [sys.executable, "-m", "baton_worker.distributed"],
+        [sys.executable, "-m", "baton_worker.follower"],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

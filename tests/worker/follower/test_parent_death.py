@@ -10,8 +10,8 @@ import pytest
 
 CODE = """
 import sys, time
-from baton_worker.follower.parent_death import hold_on_to
-hold_on_to(sys.stdin.buffer)
+from baton_worker.follower.parent_death import die_with_parent
+die_with_parent(sys.stdin.buffer)
 print("held", flush=True)
 while True:
     {busy}

@@ -24,7 +24,12 @@ PAGES = 256
 def engines(stories: Path) -> list[Engine]:
     """One that runs kernel by kernel, one that replays. In float32: products of other numbers of
     rows round otherwise, and no token here is near enough to another for that."""
-    settings = {"device": "cuda", "dtype": "float32", "num_pages": PAGES, "max_rows": 24}
+    settings = {
+        "device": "cuda",
+        "dtype": "float32",
+        "num_gpu_blocks_override": PAGES,
+        "max_num_seqs": 24,
+    }
     made = [
         Engine.build(Config(model=str(stories), cuda_graphs=wanted, **settings))  # type: ignore[arg-type]
         for wanted in (False, True)

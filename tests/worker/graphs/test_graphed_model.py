@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from baton.protocol import Sampling
-from baton_worker.attention import AttentionBatch, AttentionCall, prefer
+from baton_worker.attention import AttentionBatch, AttentionSpec, prefer
 from baton_worker.attention.triton import TritonBackend
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.graphs import GraphedModel, Sizes
@@ -278,7 +278,7 @@ def test_attention_of_gpus_has_one_plan_for_rows_of_any_length(
     loaded: LoadedModel, window: int | None
 ) -> None:
     """Cut into the partitions of the longest row, of which most rows have fewer."""
-    call = AttentionCall(4, 2, 16, 0.25, window, torch.float32, CPU)
+    call = AttentionSpec(4, 2, 16, 0.25, window, torch.float32, CPU)
     generator = torch.Generator().manual_seed(0)
     rows, starts, width = 3, [600, 3, 61], 300
     tables = np.arange(rows * width, dtype=np.int32).reshape(1, rows, width)

@@ -42,15 +42,15 @@ def test_a_step_and_its_padding(cache: KVCache) -> None:
         whole = inputs.batch(4)
         assert inputs.tokens.tolist() == [*tokens.tolist(), *[0] * padding]
         assert inputs.positions.tolist() == [*starts, *[0] * padding]
-        assert whole.query_starts.tolist() == [0, 1, 2, 3, 4]
-        assert whole.lengths.tolist() == [*(start + 1 for start in starts), *[1] * padding]
+        assert whole.query_start_loc.tolist() == [0, 1, 2, 3, 4]
+        assert whole.seq_lens.tolist() == [*(start + 1 for start in starts), *[1] * padding]
         for group in range(2):
             ours, theirs = whole.of(group), batch.of(group)
-            slots = theirs.slots.tolist()
-            assert ours.slots.tolist() == [*slots, *[PAGES * PAGE] * padding]
-            width = theirs.page_table.shape[1]
-            assert torch.equal(ours.page_table[:rows, :width], theirs.page_table)
-            assert (ours.page_table[rows:, 0] == PAGES).all()
+            slots = theirs.slot_mapping.tolist()
+            assert ours.slot_mapping.tolist() == [*slots, *[PAGES * PAGE] * padding]
+            width = theirs.block_table.shape[1]
+            assert torch.equal(ours.block_table[:rows, :width], theirs.block_table)
+            assert (ours.block_table[rows:, 0] == PAGES).all()
 
 
 def test_every_size_reads_the_same_memory_at_the_same_place(cache: KVCache) -> None:
@@ -59,17 +59,21 @@ def test_every_size_reads_the_same_memory_at_the_same_place(cache: KVCache) -> N
     for rows in (1, 2, 4):
         batch = inputs.batch(rows)
         each = (batch, batch.of(1))
-        found.append([x.data_ptr() for b in each for x in (b.lengths, b.slots, b.page_table)])
-        assert batch.lengths.shape == (rows,) and batch.page_table.shape == (rows, 3)
-        assert all(b.page_table.is_contiguous() and b.page_table.dtype is torch.int32 for b in each)
-        assert batch.slots.dtype is torch.int64
+        found.append(
+            [x.data_ptr() for b in each for x in (b.seq_lens, b.slot_mapping, b.block_table)]
+        )
+        assert batch.seq_lens.shape == (rows,) and batch.block_table.shape == (rows, 3)
+        assert all(
+            b.block_table.is_contiguous() and b.block_table.dtype is torch.int32 for b in each
+        )
+        assert batch.slot_mapping.dtype is torch.int64
     assert found[0] == found[1] == found[2]
 
 
 def test_a_plan_is_made_for_the_longest_rows(cache: KVCache) -> None:
     batch = DecodeInputs(cache, 2, 12, CPU).batch(2)
-    assert (batch.counts, batch.starts) == ((1, 1), (11, 11))
-    assert batch.of(1).starts == (11, 11)
+    assert (batch.query_lens, batch.num_computed) == ((1, 1), (11, 11))
+    assert batch.of(1).num_computed == (11, 11)
 
 
 def test_a_step_of_any_shape(cache: KVCache) -> None:
@@ -82,20 +86,20 @@ def test_a_step_of_any_shape(cache: KVCache) -> None:
         whole, rows, tokens = inputs.batch(Extent(9, 3)), len(counts), sum(counts)
         assert inputs.positions[:tokens].equal(positions)
         assert inputs.tokens[:tokens].equal(positions + 100)
-        assert whole.query_starts[: rows + 1].equal(batch.query_starts)
-        assert whole.lengths[:rows].equal(batch.lengths)
+        assert whole.query_start_loc[: rows + 1].equal(batch.query_start_loc)
+        assert whole.seq_lens[:rows].equal(batch.seq_lens)
         for group in range(2):
             ours, theirs = whole.of(group), batch.of(group)
-            assert ours.slots[:tokens].equal(theirs.slots)
-            width = theirs.page_table.shape[1]
-            assert ours.page_table[:rows, :width].equal(theirs.page_table)
+            assert ours.slot_mapping[:tokens].equal(theirs.slot_mapping)
+            width = theirs.block_table.shape[1]
+            assert ours.block_table[:rows, :width].equal(theirs.block_table)
 
 
 def test_tokens_are_dealt_to_rows(cache: KVCache) -> None:
     """A plan is made for them, so each row has one at least."""
     batch = RaggedInputs(cache, Extent(11, 4), 12, CPU).batch(Extent(11, 4))
-    assert (batch.counts, batch.starts) == ((3, 3, 3, 2), (9, 9, 9, 10))
-    assert batch.slots.shape == (11,) and batch.lengths.shape == (4,)
+    assert (batch.query_lens, batch.num_computed) == ((3, 3, 3, 2), (9, 9, 9, 10))
+    assert batch.slot_mapping.shape == (11,) and batch.seq_lens.shape == (4,)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +112,6 @@ def test_what_is_tried_out_writes_to_the_spare_page(
     assert inputs.try_out(Extent(*most)) == tried
     batch = inputs.batch(Extent(*tried))
     slots = list(range(PAGES * PAGE, PAGES * PAGE + tried[0]))
-    assert batch.slots.tolist() == batch.of(1).slots.tolist() == slots
-    assert batch.query_starts[-1] == batch.lengths[-1] == tried[0]
-    assert (batch.query_starts[1:] > batch.query_starts[:-1]).all()
+    assert batch.slot_mapping.tolist() == batch.of(1).slot_mapping.tolist() == slots
+    assert batch.query_start_loc[-1] == batch.seq_lens[-1] == tried[0]
+    assert (batch.query_start_loc[1:] > batch.query_start_loc[:-1]).all()

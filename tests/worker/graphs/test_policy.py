@@ -12,7 +12,7 @@ import torch
 from baton_worker.attention import prefer
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
-from baton_worker.engine.engine_config import Placement, resolve
+from baton_worker.engine.engine_config import DeviceConfig, resolve
 from baton_worker.graphs import Sizes, refuses
 from tests.support import tiny_models
 
@@ -57,9 +57,9 @@ def test_one_phrase_for_the_log() -> None:
     ("changes", "said"),
     [
         ({"cuda_graphs": False}, "--no-cuda-graphs"),
-        ({"expert_window": 5}, "--expert-window counts the visits"),
+        ({"expert_stats_window": 5}, "--expert-stats-window counts the visits"),
         ({"runtime_stats": True}, "--runtime-stats times layer by layer"),
-        ({"data_parallel": 2}, "its group agree on every step"),
+        ({"data_parallel_size": 2}, "its group agree on every step"),
     ],
 )
 def test_settings_that_need_every_kernel(
@@ -70,7 +70,7 @@ def test_settings_that_need_every_kernel(
 
 
 def test_what_has_no_decode_steps_of_its_own(loaded: LoadedModel) -> None:
-    assert refuses(Config(replay_rows=0), CPU, loaded, 1) == "--replay-rows 0"
+    assert refuses(Config(max_replay_rows=0), CPU, loaded, 1) == "--max-replay-rows 0"
     assert "2 followers" in str(refuses(Config(), GPU, loaded, 3))
     assert refuses(Config(), GPU, replace(loaded, generates=False), 1) == "the model has none"
 
@@ -109,13 +109,15 @@ def test_attention_in_plain_torch_is_not_captured(stories: Path, backend: str, s
 
 
 def test_the_choice_is_a_part_of_the_line_at_the_start(loaded: LoadedModel) -> None:
-    config = Config(num_pages=100, page_size=8, max_rows=12, replay_rows=0)
-    on_cpu = resolve(config, Placement(CPU, torch.float32, 1), loaded)
+    config = Config(num_gpu_blocks_override=100, block_size=8, max_num_seqs=12, max_replay_rows=0)
+    on_cpu = resolve(config, DeviceConfig(CPU, torch.float32, 1), loaded)
     assert on_cpu.graphs is None
-    assert str(on_cpu).endswith("; decode steps run kernel by kernel: --replay-rows 0")
+    assert str(on_cpu).endswith("; decode steps run kernel by kernel: --max-replay-rows 0")
     taped = replace(on_cpu, graphs=Sizes((12,), 512, 400))
     assert str(taped).endswith("; steps of at most 12 rows and 400 tokens replayed")
-    captured = replace(taped, placement=Placement(GPU, torch.float32, 1), graphs=Sizes((1, 2), 64))
+    captured = replace(
+        taped, placement=DeviceConfig(GPU, torch.float32, 1), graphs=Sizes((1, 2), 64)
+    )
     assert str(captured).endswith(
         "; decode steps replayed as graphs of 1, 2 rows of at most 64 tokens"
     )
@@ -127,14 +129,16 @@ def test_sizes_are_bounded_by_settings_and_batch(
     monkeypatch.setattr("baton_worker.engine.engine_config.refuses", lambda *_: None)
     monkeypatch.setattr("baton_worker.engine.engine_config.free_for_all", lambda *_: 1 << 30)
     for device, changes, rows, length, tokens in (
-        (GPU, {"max_rows": 12, "cuda_graph_length": 64}, (1, 2, 4, 8, 12), 64, 0),
-        (GPU, {"max_rows": 12, "cuda_graph_rows": 2}, (1, 2), 512, 0),
-        (CPU, {"max_rows": 12, "cuda_graph_length": 64}, (12,), 512, 512),
-        (CPU, {"max_rows": 12, "replay_rows": 2}, (2,), 512, 512),
-        (CPU, {"max_rows": 12, "max_batch_tokens": 40}, (12,), 512, 40),
-        (CPU, {"max_rows": 12, "max_length": 20}, (12,), 20, 240),
+        (GPU, {"max_num_seqs": 12, "max_seq_len_to_capture": 64}, (1, 2, 4, 8, 12), 64, 0),
+        (GPU, {"max_num_seqs": 12, "max_cudagraph_capture_size": 2}, (1, 2), 512, 0),
+        (CPU, {"max_num_seqs": 12, "max_seq_len_to_capture": 64}, (12,), 512, 512),
+        (CPU, {"max_num_seqs": 12, "max_replay_rows": 2}, (2,), 512, 512),
+        (CPU, {"max_num_seqs": 12, "max_num_batched_tokens": 40}, (12,), 512, 40),
+        (CPU, {"max_num_seqs": 12, "max_model_len": 20}, (12,), 20, 240),
     ):
-        place = Placement(device, torch.float32, 1)
+        place = DeviceConfig(device, torch.float32, 1)
         monkeypatch.setattr("baton_worker.engine.engine_config.numbers", lambda *_: [1])
-        resolved = resolve(Config(num_pages=1000, page_size=8, **changes), place, loaded)
+        resolved = resolve(
+            Config(num_gpu_blocks_override=1000, block_size=8, **changes), place, loaded
+        )
         assert resolved.graphs == Sizes(rows, length, tokens)

@@ -12,7 +12,7 @@ from baton_worker.attention import AttentionBatch
 from baton_worker.checkpoint.load import load_model
 from baton_worker.graphs import TapeRecorder
 from baton_worker.graphs.ragged_steps import RaggedSteps
-from baton_worker.kernels.cpu.call_recorder import Extent, Tape
+from baton_worker.kernels.cpu.call_recorder import CallRecording, Extent
 from baton_worker.models.decoder import Model
 from tests.worker.graphs.test_graphed_model import (
     BLOCKS,
@@ -21,7 +21,9 @@ from tests.worker.graphs.test_graphed_model import (
     Texts,
 )
 
-pytestmark = pytest.mark.skipif(Tape.refuses() is not None, reason=str(Tape.refuses()))
+pytestmark = pytest.mark.skipif(
+    CallRecording.refuses() is not None, reason=str(CallRecording.refuses())
+)
 LENGTH = PAGE * BLOCKS
 
 

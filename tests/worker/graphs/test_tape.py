@@ -17,7 +17,7 @@ from baton_worker.engine.engine import Engine
 from baton_worker.graphs import GraphedModel, Recorder, Sizes, TapeRecorder, Untaped
 from baton_worker.graphs.buffer_reuse import shared
 from baton_worker.graphs.capture import Recording
-from baton_worker.kernels.cpu.call_recorder import Call, Tape
+from baton_worker.kernels.cpu.call_recorder import Call, CallRecording
 from baton_worker.layers.norm import RmsNorm
 from baton_worker.models.decoder import Model
 from tests.fakes.replayed_steps import Counting
@@ -34,7 +34,9 @@ from tests.worker.graphs.test_graphed_model import (
     check,
 )
 
-pytestmark = pytest.mark.skipif(Tape.refuses() is not None, reason=str(Tape.refuses()))
+pytestmark = pytest.mark.skipif(
+    CallRecording.refuses() is not None, reason=str(CallRecording.refuses())
+)
 ROWS, TOKENS = 16, 160
 TAPED = {
     "LlamaForCausalLM": "grouped heads, a rope",
@@ -117,7 +119,13 @@ def test_pages_of_any_kind(stories: Path, given: dict[str, Any]) -> None:
 
 
 def config(stories: Path, **given: Any) -> Config:
-    settings = {"device": "cpu", "dtype": "float32", "num_pages": 64, "max_rows": 8, "threads": 1}
+    settings = {
+        "device": "cpu",
+        "dtype": "float32",
+        "num_gpu_blocks_override": 64,
+        "max_num_seqs": 8,
+        "threads": 1,
+    }
     return Config(model=str(stories), **(settings | given))
 
 

@@ -65,7 +65,7 @@ def expected(x: Tensor, weights: Weights, activation: Activation) -> Tensor:
 def before(count: int, start: int, table: list[int], page_size: int, taps: int) -> Before:
     batch = AttentionBatch.build([count], [start], [table], page_size, CPU)
     earlier = Earlier.of(batch, taps)
-    return Before(batch.slots, earlier.slots, earlier.missing)
+    return Before(batch.slot_mapping, earlier.slots, earlier.missing)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -11,11 +11,11 @@ from baton_worker.config import Config
 from baton_worker.kernels import rope
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.build import Builder
-from baton_worker.kernels.cpu.isa import LEVELS, Level
+from baton_worker.kernels.cpu.isa import LEVELS, IsaLevel
 from baton_worker.kernels.kv_pages import (
     CODES,
     SCALE_BYTES,
-    Codes,
+    KVCodes,
     put,
     row_width,
 )
@@ -44,7 +44,7 @@ def numbers(*shape: int) -> torch.Tensor:
     return x * rows.view(-1, *[1] * (len(shape) - 1)) * torch.logspace(-4, 0, shape[-1])
 
 
-def bound(x: torch.Tensor, codes: Codes) -> torch.Tensor:
+def bound(x: torch.Tensor, codes: KVCodes) -> torch.Tensor:
     """How far a number may be from what is stored of it, beside the rounding of float32.
 
     INT8: half a scale, and a scale is a 127th of the row's largest number. FP8: a 16th of the
@@ -58,7 +58,7 @@ def bound(x: torch.Tensor, codes: Codes) -> torch.Tensor:
 
 @each_kind
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_no_number_is_farther_away_than_the_bound(codes: Codes, dtype: torch.dtype) -> None:
+def test_no_number_is_farther_away_than_the_bound(codes: KVCodes, dtype: torch.dtype) -> None:
     x = numbers(2000, 3, 64).to(dtype)
     kept = codes.encode(x)
     assert kept.dtype is torch.uint8 and kept.shape == (2000, 3, row_width(64, codes))
@@ -69,7 +69,7 @@ def test_no_number_is_farther_away_than_the_bound(codes: Codes, dtype: torch.dty
 
 
 @each_kind
-def test_nothing_is_kept_as_nothing(codes: Codes) -> None:
+def test_nothing_is_kept_as_nothing(codes: KVCodes) -> None:
     assert not codes.encode(torch.zeros(2, 8))[:, :8].any()
     clean = torch.zeros(1, 8 + SCALE_BYTES, dtype=torch.uint8)
     assert not codes.decode(clean, torch.float32).any(), "a page that nobody has written"
@@ -78,7 +78,7 @@ def test_nothing_is_kept_as_nothing(codes: Codes) -> None:
 @each_kind
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])
 def test_a_broken_number_shows_in_all_of_its_row_and_in_no_other(
-    codes: Codes, broken: float
+    codes: KVCodes, broken: float
 ) -> None:
     x = torch.ones(3, 2, 16)
     x[1, 0, 5] = broken
@@ -88,7 +88,7 @@ def test_a_broken_number_shows_in_all_of_its_row_and_in_no_other(
 
 
 @each_kind
-def test_a_row_depends_on_itself_alone(codes: Codes) -> None:
+def test_a_row_depends_on_itself_alone(codes: KVCodes) -> None:
     x = numbers(40, 4, 32)
     whole = codes.encode(x)
     for row in range(0, 40, 7):
@@ -96,7 +96,7 @@ def test_a_row_depends_on_itself_alone(codes: Codes) -> None:
 
 
 @each_kind
-def test_rows_go_to_their_slots(codes: Codes) -> None:
+def test_rows_go_to_their_slots(codes: KVCodes) -> None:
     x = numbers(3, 4, 8)
     pages = torch.zeros(2, 4, 2, 2, row_width(8, codes), dtype=torch.uint8)
     put(x, torch.tensor([6, 0, 3]), pages, codes)
@@ -110,7 +110,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """The write kernel for every level that this machine can run."""
     if library("rope") is None:
         pytest.skip("the kernels cannot be built here")
-    level: Level = request.param
+    level: IsaLevel = request.param
     path = Builder("", Config.load().cache_dir / "kernels").library("rope", level)
     made = ctypes.CDLL(str(path))
     monkeypatch.setattr(rope, "library", lambda name: made)
@@ -122,7 +122,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("head_dim", [8, 20, 64, 80, 256])
 @pytest.mark.parametrize("layout", Layout)
 def test_the_kernel_stores_the_same_bits(
-    kernels: ctypes.CDLL, codes: Codes, dtype: torch.dtype, head_dim: int, layout: Layout
+    kernels: ctypes.CDLL, codes: KVCodes, dtype: torch.dtype, head_dim: int, layout: Layout
 ) -> None:
     num, num_heads, num_kv_heads = 200, 3, 2
     heads = numbers(num, num_heads + 2 * num_kv_heads, head_dim).to(dtype)

@@ -9,7 +9,7 @@ import torch
 
 from baton_worker.kernels.kv_pages import (
     CODES,
-    Codes,
+    KVCodes,
     gather,
     put,
     row_width,
@@ -57,7 +57,7 @@ def test_to_the_other_order_and_back_is_the_same_memory(shape: Any, dtype: torch
 
 @each_layout
 @pytest.mark.parametrize("codes", [None, *CODES.values()], ids=str)
-def test_tokens_go_to_their_slots_and_come_back(layout: Layout, codes: Codes | None) -> None:
+def test_tokens_go_to_their_slots_and_come_back(layout: Layout, codes: KVCodes | None) -> None:
     x = torch.randn(3, 6, 8, generator=torch.Generator().manual_seed(2))
     shape = (5, 4, 2, 3, row_width(8, codes))
     pages = layout.zeros(shape, dtype=torch.uint8 if codes else torch.float32, device=CPU)

@@ -7,9 +7,9 @@ import torch
 
 from baton_worker.kernels.quantized_weights import (
     KINDS,
-    Blocks,
+    BlockQuantized,
     Rounding,
-    Unread,
+    UnreadWeight,
     concatenate,
     merge,
     quantise,
@@ -23,21 +23,21 @@ def noise(rows: int, depth: int, seed: int = 0) -> torch.Tensor:
 def test_codes_scales_and_minima() -> None:
     codes = torch.tensor([[3] * 32 + [5] * 32], dtype=torch.int8)
     scales, minima = torch.tensor([[2.0, 0.5]]).half(), torch.tensor([[-1.0, 4.0]]).half()
-    weight = Blocks("int4_minimum", codes, scales, minima).dequantise()
+    weight = BlockQuantized("int4_minimum", codes, scales, minima).dequantise()
     assert weight.tolist() == [[5.0] * 32 + [6.5] * 32]
 
 
 def test_offsets_are_added_to_codes() -> None:
     codes = torch.tensor([[3] * 32 + [5] * 32], dtype=torch.int8)
     scales, offsets = torch.tensor([[2.0, 0.5]]).half(), torch.tensor([[-1, -16]]).to(torch.int8)
-    weight = Blocks("int4_offset", codes, scales, minimum_steps=offsets).dequantise()
+    weight = BlockQuantized("int4_offset", codes, scales, minimum_steps=offsets).dequantise()
     assert weight.tolist() == [[4.0] * 32 + [-5.5] * 32]
 
 
 def test_super_scales_are_products() -> None:
     codes, factors = torch.ones(1, 512, dtype=torch.int8), torch.tensor([[0.5, 2.0]]).half()
     steps = torch.arange(32, dtype=torch.int8)[None] - 16
-    weight = Blocks("int6_super", codes, factors, scale_steps=steps).dequantise()
+    weight = BlockQuantized("int6_super", codes, factors, scale_steps=steps).dequantise()
     expected = steps.float() * torch.tensor([0.5] * 16 + [2.0] * 16)
     assert torch.equal(weight, expected.repeat_interleave(16, 1))
 
@@ -111,11 +111,11 @@ def test_rounding_while_reading_gives_the_same_blocks(kind: str) -> None:
 def test_unread_rows_are_read_when_they_are_asked_for(kind: str) -> None:
     asked, whole = list[slice](), quantise(noise(12, 64), kind)
 
-    def read(rows: slice) -> Blocks:
+    def read(rows: slice) -> BlockQuantized:
         asked.append(rows)
         return whole[rows]
 
-    unread = Unread(kind, whole.shape, read)
+    unread = UnreadWeight(kind, whole.shape, read)
     both = merge([unread, quantise(noise(5, 64, 1), kind)])[0]
     assert unread.shape == (12, 64) and both.shape == (17, 64) and not asked
     expected = torch.cat([whole.dequantise(), quantise(noise(5, 64, 1), kind).dequantise()])

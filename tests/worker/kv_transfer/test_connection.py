@@ -12,7 +12,7 @@ import pytest
 from baton.protocol import Block, Fetch, Missing, Opened, Pull
 from baton.protocol.token_columns import pack
 from baton_worker.config import Config
-from baton_worker.kv_transfer.connection import Lane
+from baton_worker.kv_transfer.connection import TransferConnection
 from baton_worker.kv_transfer.tcp import Tcp
 from baton_worker.kv_transfer.transport import TransferError
 from baton_worker.kv_transfer.wire_format import Extent
@@ -25,7 +25,7 @@ GOOD = {"id": 9, "transport": "tcp", "places": 8, "place_bytes": 1024 * 1024}
 class Scripted:
     """A source that says what it is told to say."""
 
-    def __init__(self, lane: Lane, *messages: Any) -> None:
+    def __init__(self, lane: TransferConnection, *messages: Any) -> None:
         self.asked: list[Any] = []
         self._messages = list(messages)
         lane._client.close()
@@ -45,11 +45,11 @@ class Scripted:
         return [self._messages.pop(0)]
 
 
-def lane(run_dir: Path) -> Lane:
-    return Lane(cache(8), "w", f"ipc://{run_dir}/p.sock", threading.Event())
+def lane(run_dir: Path) -> TransferConnection:
+    return TransferConnection(cache(8), "w", f"ipc://{run_dir}/p.sock", threading.Event())
 
 
-def opened(run_dir: Path, *messages: Any) -> tuple[Lane, Scripted]:
+def opened(run_dir: Path, *messages: Any) -> tuple[TransferConnection, Scripted]:
     made = lane(run_dir)
     script = Scripted(made, *messages)
     made.open(PULL, {"tcp": Tcp(Config())}, "here")
@@ -122,7 +122,7 @@ def test_a_source_that_knows_no_such_grant_is_given_up_although_it_speaks(
 def test_the_end_of_the_worker_ends_the_pull(run_dir: Path) -> None:
     ended = threading.Event()
     ended.set()
-    made = Lane(cache(8), "w", f"ipc://{run_dir}/p.sock", ended)
+    made = TransferConnection(cache(8), "w", f"ipc://{run_dir}/p.sock", ended)
     with pytest.raises(TransferError, match="has left"):
         made.open(PULL, {"tcp": Tcp(Config())}, "here")
     made.close()

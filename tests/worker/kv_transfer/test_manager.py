@@ -13,7 +13,7 @@ from baton.protocol.token_columns import pack
 from baton_worker.config import Config
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_transfer import connection
-from baton_worker.kv_transfer.manager import Relay, host, usable
+from baton_worker.kv_transfer.manager import KVTransferManager, host, usable
 from baton_worker.kv_transfer.transport import UnusableError
 from tests.fakes.page_caches import (
     GRANT,
@@ -27,12 +27,12 @@ from tests.fakes.page_caches import (
 
 
 @pytest.fixture
-def pair(run_dir: Path) -> Iterator[tuple[Relay, Relay, KVCache]]:
+def pair(run_dir: Path) -> Iterator[tuple[KVTransferManager, KVTransferManager, KVCache]]:
     """A relay that has keys and one that wants them, and the cache of the latter."""
     target = cache(4)
-    bound = Config(run_dir=run_dir, bind_pages="tcp://127.0.0.1:*", transports="shm,tcp")
-    one = Relay(filled(8), Config(run_dir=run_dir, transports="tcp,shm"), "one")
-    two = Relay(target, bound, "two")
+    bound = Config(run_dir=run_dir, bind_kv="tcp://127.0.0.1:*", kv_transports="shm,tcp")
+    one = KVTransferManager(filled(8), Config(run_dir=run_dir, kv_transports="tcp,shm"), "one")
+    two = KVTransferManager(target, bound, "two")
     one.start()
     two.start()
     yield one, two, target
@@ -40,7 +40,7 @@ def pair(run_dir: Path) -> Iterator[tuple[Relay, Relay, KVCache]]:
     two.close()
 
 
-def pulled(relay: Relay) -> str:
+def pulled(relay: KVTransferManager) -> str:
     deadline = time.monotonic() + 30
     while not (found := relay.finished()):
         assert relay.busy and time.monotonic() < deadline
@@ -48,12 +48,14 @@ def pulled(relay: Relay) -> str:
     return found[0].reason
 
 
-def pull(source: Relay) -> Pull:
+def pull(source: KVTransferManager) -> Pull:
     pages = pack(range(10), "I")
     return Pull(1, GRANT.id, source.address, TOKEN, 0, LENGTH, pages, GRANT.epoch)
 
 
-def test_keys_pass_from_one_worker_to_another(pair: tuple[Relay, Relay, KVCache]) -> None:
+def test_keys_pass_from_one_worker_to_another(
+    pair: tuple[KVTransferManager, KVTransferManager, KVCache],
+) -> None:
     one, two, target = pair
     one.take(GRANT)
     two.take(pull(one))
@@ -65,7 +67,9 @@ def test_keys_pass_from_one_worker_to_another(pair: tuple[Relay, Relay, KVCache]
 
 @pytest.mark.parametrize("how", ["revoke", "reset", "never"])
 def test_what_is_not_granted_any_more_does_not_pass(
-    pair: tuple[Relay, Relay, KVCache], monkeypatch: pytest.MonkeyPatch, how: str
+    pair: tuple[KVTransferManager, KVTransferManager, KVCache],
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
 ) -> None:
     monkeypatch.setattr(connection, "PATIENCE_SECONDS", 0.1)
     one, two, _ = pair
@@ -81,21 +85,25 @@ def test_what_is_not_granted_any_more_does_not_pass(
     assert pulled(two) == "the source sends nothing"
 
 
-def test_each_has_an_address_of_its_own(pair: tuple[Relay, Relay, KVCache]) -> None:
+def test_each_has_an_address_of_its_own(
+    pair: tuple[KVTransferManager, KVTransferManager, KVCache],
+) -> None:
     one, two, _ = pair
     assert one.address.startswith("ipc://")
     assert two.address.startswith("tcp://127.0.0.1:") and not two.address.endswith("*")
 
 
 def test_a_wildcard_is_reached_by_the_name_of_the_host(run_dir: Path) -> None:
-    anywhere = Config(run_dir=run_dir, bind_pages="tcp://*:*", trusted_network=True)
-    relay = Relay(cache(4), anywhere, "three")
+    anywhere = Config(run_dir=run_dir, bind_kv="tcp://*:*", trusted_network=True)
+    relay = KVTransferManager(cache(4), anywhere, "three")
     relay.start()
     assert relay.address.startswith(f"tcp://{socket.gethostname()}:")
     relay.close()
 
 
-def test_a_pair_takes_what_the_target_prefers(pair: tuple[Relay, Relay, KVCache]) -> None:
+def test_a_pair_takes_what_the_target_prefers(
+    pair: tuple[KVTransferManager, KVTransferManager, KVCache],
+) -> None:
     one, two, _ = pair
     one.take(GRANT)
     two.take(pull(one))
@@ -125,7 +133,7 @@ def no_shm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_shm")
 def test_what_cannot_be_used_is_left_out(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    assert list(usable(Config(run_dir=run_dir, transports="shm,tcp"))) == ["tcp"]
+    assert list(usable(Config(run_dir=run_dir, kv_transports="shm,tcp"))) == ["tcp"]
     assert "no keys pass over shm: there is no such device" in caplog.text
     assert "keys pass to other workers over tcp" in caplog.text
 
@@ -134,8 +142,8 @@ def test_what_cannot_be_used_is_left_out(run_dir: Path, caplog: pytest.LogCaptur
 @pytest.mark.parametrize(
     "fields",
     [
-        {"transports": "shm"},
-        {"transports": "shm,tcp", "kv_transfer_config": '{"kv_connector": "shm"}'},
+        {"kv_transports": "shm"},
+        {"kv_transports": "shm,tcp", "kv_transfer_config": '{"kv_connector": "shm"}'},
     ],
 )
 def test_what_was_asked_for_and_cannot_be_used_stops_the_worker(

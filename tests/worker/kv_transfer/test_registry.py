@@ -8,7 +8,7 @@ from baton_worker.kv_transfer.registry import TRANSPORTS, split
 
 
 def test_the_best_one_is_the_first_by_default() -> None:
-    assert split(Config().transports) == TRANSPORTS.names() == ("nixl", "shm", "tcp")
+    assert split(Config().kv_transports) == TRANSPORTS.names() == ("nixl", "shm", "tcp")
 
 
 @pytest.mark.parametrize("name", TRANSPORTS.names())
@@ -17,7 +17,7 @@ def test_each_is_there(name: str) -> None:
 
 
 def test_the_order_is_what_was_given() -> None:
-    assert Config.load(["--transports", "tcp, shm"]).transports == "tcp,shm"
+    assert Config.load(["--kv-transports", "tcp, shm"]).kv_transports == "tcp,shm"
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,4 @@ def test_the_order_is_what_was_given() -> None:
 )
 def test_what_is_not_known_is_refused(value: str, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        Config.load(["--transports", value])
+        Config.load(["--kv-transports", value])

@@ -34,20 +34,20 @@ def test_a_role_is_a_role(kv_role: str, role: str) -> None:
     ],
 )
 def test_a_connector_is_a_transport(connector: str, transports: str) -> None:
-    assert load(kv_connector=connector).transports == transports
+    assert load(kv_connector=connector).kv_transports == transports
 
 
 def test_several_connectors_are_an_order() -> None:
     inner = [{"kv_connector": "shm"}, {"kv_connector": "NixlConnector", "kv_role": "kv_both"}]
     found = load(kv_connector="MultiConnector", kv_connector_extra_config={"connectors": inner})
-    assert found.transports == "shm,nixl,tcp"
+    assert found.kv_transports == "shm,nixl,tcp"
 
 
 def test_an_address_is_where_pages_are_served() -> None:
     given = {"kv_connector": "tcp", "kv_ip": "10.0.0.1"}
-    assert load(**given).bind_pages == "tcp://10.0.0.1:*"
-    assert load(**given, kv_port=14579).bind_pages == "tcp://10.0.0.1:14579"
-    assert load("--bind-pages", "tcp://*:9", **given).bind_pages == "tcp://*:9"
+    assert load(**given).bind_kv == "tcp://10.0.0.1:*"
+    assert load(**given, kv_port=14579).bind_kv == "tcp://10.0.0.1:14579"
+    assert load("--bind-kv", "tcp://*:9", **given).bind_kv == "tcp://*:9"
 
 
 def test_kv_both_leaves_the_role_that_was_given() -> None:

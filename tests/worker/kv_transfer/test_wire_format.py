@@ -25,7 +25,7 @@ from baton_worker.kv_transfer.wire_format import (
 )
 from baton_worker.spec import (
     Attention,
-    Context,
+    ContextShard,
     Decoder,
     Glu,
     Head,
@@ -146,7 +146,7 @@ def test_of_a_group_that_sees_a_window_only_what_there_are_pages_for_travels() -
 def part_of(rank: int, page_size: int) -> KVCache:
     """What one of two ranks keeps of 64 tokens."""
     mixer = Attention(
-        4, 1, 8, 1.0, Rope(dim=8, base=1e4, max_position=64), context=Context(rank, 2)
+        4, 1, 8, 1.0, Rope(dim=8, base=1e4, max_position=64), context=ContextShard(rank, 2)
     )
     model = Decoder(16, 32, ((mixer, Glu(16)),), Norm(1e-5), Head())
     device = torch.device("cpu")

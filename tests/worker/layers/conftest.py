@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 
 
 @pytest.fixture
-def site() -> Site:
+def site() -> BuildContext:
     """A float32 CPU site whose names are the roles themselves."""
-    return Site(torch.device("cpu"), torch.float32, lambda role: role)
+    return BuildContext(torch.device("cpu"), torch.float32, lambda role: role)
 
 
 @pytest.fixture

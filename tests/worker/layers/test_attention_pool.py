@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from baton_worker import spec
 from baton_worker.layers.attention_pool import AttentionPool
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.models.families.clip import _POOL
 from baton_worker.spec.names import Names
 
@@ -19,14 +19,16 @@ def test_against_multihead_attention() -> None:
     names = tuple(_POOL.items())
     mlp = spec.Mlp(12, "relu", bias=True)
     settings = spec.AttentionPool(4, spec.Norm(1e-6, "layer", bias=True), mlp, names)
-    pool = AttentionPool(settings, 8, Site(torch.device("cpu"), torch.float32, Names(names)))
+    pool = AttentionPool(
+        settings, 8, BuildContext(torch.device("cpu"), torch.float32, Names(names))
+    )
     tensors = {}
     for layer in pool.modules():
         if isinstance(layer, Layer):
-            for name, place in layer.destinations():
+            for name, place in layer.weight_targets():
                 tensors[name.removeprefix(PREFIX)] = torch.randn(place.shape)
                 place.copy_(tensors[name.removeprefix(PREFIX)])
-            layer.finish()
+            layer.process_weights_after_loading()
     states = torch.randn(3, 7, 8)
     expected = plain(tensors, states)
     torch.testing.assert_close(pool(states), expected, atol=1e-5, rtol=1e-5)

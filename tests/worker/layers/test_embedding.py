@@ -8,16 +8,16 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.layers.embedding import Embedding, Learned, Table
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 
 TOKENS, POSITIONS = torch.tensor([4, 0, 2]), torch.tensor([7, 0, 1])
 
 
-def made(settings: spec.Embedding, site: Site) -> tuple[Embedding, dict[str, Tensor]]:
+def made(settings: spec.Embedding, site: BuildContext) -> tuple[Embedding, dict[str, Tensor]]:
     embedding, weights = Embedding(settings, 5, 4, site), {}
     for part in embedding.modules():
         if isinstance(part, Layer):
-            for name, rows in part.destinations():
+            for name, rows in part.weight_targets():
                 weights[name] = rows.copy_(torch.randn(rows.shape))
     return embedding, weights
 
@@ -28,29 +28,29 @@ def run(embedding: Embedding) -> Tensor:
     return out
 
 
-def test_looks_up_rows(site: Site) -> None:
+def test_looks_up_rows(site: BuildContext) -> None:
     layer = Table(5, 3, "embedding", site)
-    ((name, table),) = layer.destinations()
+    ((name, table),) = layer.weight_targets()
     table.copy_(torch.arange(15.0).view(5, 3))
     assert name == "embedding.weight"
     assert layer(torch.tensor([4, 0])).tolist() == [[12.0, 13.0, 14.0], [0.0, 1.0, 2.0]]
 
 
-def test_scales_in_the_precision_of_the_checkpoint(site: Site) -> None:
-    half = Site(site.device, torch.bfloat16, site.name)
+def test_scales_in_the_precision_of_the_checkpoint(site: BuildContext) -> None:
+    half = BuildContext(site.device, torch.bfloat16, site.name)
     embedding, weights = made(spec.Embedding(scale=48**0.5), half)
     rounded = torch.tensor(48**0.5, dtype=torch.bfloat16)
     assert torch.equal(run(embedding), weights["embedding.weight"][TOKENS] * rounded)
 
 
 @pytest.mark.row("F23.07")
-def test_adds_learned_positions_from_an_offset_on(site: Site) -> None:
+def test_adds_learned_positions_from_an_offset_on(site: BuildContext) -> None:
     embedding, weights = made(spec.Embedding(positions=spec.Positions(10, offset=2)), site)
     expected = weights["embedding.weight"][TOKENS] + weights["positions.weight"][POSITIONS + 2]
     torch.testing.assert_close(run(embedding), expected)
 
 
-def test_projects_a_narrow_table_before_positions_and_norm(site: Site) -> None:
+def test_projects_a_narrow_table_before_positions_and_norm(site: BuildContext) -> None:
     settings = spec.Embedding(
         positions=spec.Positions(10), norm=spec.Norm(1e-5, kind="layer", bias=True), width=3
     )
@@ -63,9 +63,9 @@ def test_projects_a_narrow_table_before_positions_and_norm(site: Site) -> None:
 
 
 def test_its_name_has_no_suffix() -> None:
-    site = Site(torch.device("cpu"), torch.bfloat16, {"probe": "head.probe"}.__getitem__)
+    site = BuildContext(torch.device("cpu"), torch.bfloat16, {"probe": "head.probe"}.__getitem__)
     layer = Learned((1, 2, 3), "probe", site)
-    [(name, place)] = layer.destinations()
+    [(name, place)] = layer.weight_targets()
     place.copy_(torch.arange(6).view(1, 2, 3))
     assert name == "head.probe" and layer().dtype is torch.bfloat16
     assert layer().flatten().tolist() == [0, 1, 2, 3, 4, 5]

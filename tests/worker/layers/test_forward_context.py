@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 import torch
 
-from baton_worker.layers.forward_context import Step
+from baton_worker.layers.forward_context import ForwardContext
 
 
 def test_is_frozen() -> None:
-    step = Step(torch.zeros(1, dtype=torch.int64), {}, {})
+    step = ForwardContext(torch.zeros(1, dtype=torch.int64), {}, {})
     with pytest.raises(dataclasses.FrozenInstanceError):
         step.slots = torch.ones(1)  # type: ignore[misc]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 
 
-def test_parameters_are_built_where_the_site_says(site: Site) -> None:
+def test_parameters_are_built_where_the_site_says(site: BuildContext) -> None:
     parameter = site.empty(2, 3)
     assert parameter.shape == (2, 3) and not parameter.requires_grad
     assert (parameter.device, parameter.dtype) == (site.device, site.dtype)
@@ -15,4 +15,4 @@ def test_parameters_are_built_where_the_site_says(site: Site) -> None:
 
 def test_a_layer_must_say_what_fills_it() -> None:
     with pytest.raises(NotImplementedError):
-        Layer().destinations()
+        Layer().weight_targets()

@@ -6,19 +6,19 @@ import torch
 import torch.nn.functional as F
 
 from baton_worker.layers.embedding import Table
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.linear import LanguageHead, Linear
 
 
 def fill(layer: Layer) -> dict[str, torch.Tensor]:
     """Random values for every destination, copied in as the loader does."""
-    values = {name: torch.randn(rows.shape) for name, rows in layer.destinations()}
-    for name, rows in layer.destinations():
+    values = {name: torch.randn(rows.shape) for name, rows in layer.weight_targets()}
+    for name, rows in layer.weight_targets():
         rows.copy_(values[name])
     return values
 
 
-def test_parts_are_one_product(site: Site) -> None:
+def test_parts_are_one_product(site: BuildContext) -> None:
     layer = Linear(8, {"a": 4, "b": 2}, site, bias=True)
     values = fill(layer)
     assert list(values) == ["a.weight", "b.weight", "a.bias", "b.bias"]
@@ -28,10 +28,10 @@ def test_parts_are_one_product(site: Site) -> None:
         with torch.inference_mode():
             torch.testing.assert_close(layer(x), torch.cat(expected, -1))
         if layer.weight is not None:
-            layer.finish()
+            layer.process_weights_after_loading()
 
 
-def test_residual_is_added(site: Site) -> None:
+def test_residual_is_added(site: BuildContext) -> None:
     layer = Linear(4, {"a": 4}, site)
     fill(layer)
     x, stream = torch.randn(2, 4), torch.randn(2, 4)
@@ -39,12 +39,12 @@ def test_residual_is_added(site: Site) -> None:
         torch.testing.assert_close(layer(x, stream), layer(x) + stream)
 
 
-def test_tied_head_loads_nothing_and_keeps_the_table(site: Site) -> None:
+def test_tied_head_loads_nothing_and_keeps_the_table(site: BuildContext) -> None:
     table = Table(10, 4, "embedding", site)
     weight = fill(table)["embedding.weight"]
     head = LanguageHead(4, 10, site, tied_to=table)
-    assert list(head.destinations()) == []
-    head.finish()
+    assert list(head.weight_targets()) == []
+    head.process_weights_after_loading()
     x = torch.randn(3, 4)
     with torch.inference_mode():
         torch.testing.assert_close(head(x), x @ weight.T)
@@ -53,7 +53,7 @@ def test_tied_head_loads_nothing_and_keeps_the_table(site: Site) -> None:
 
 
 def test_logits_are_float32() -> None:
-    site = Site(torch.device("cpu"), torch.bfloat16, lambda role: role)
+    site = BuildContext(torch.device("cpu"), torch.bfloat16, lambda role: role)
     head = LanguageHead(4, 10, site)
     fill(head)
     with torch.inference_mode():

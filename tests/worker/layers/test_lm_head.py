@@ -9,35 +9,35 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.layers.embedding import Table
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.lm_head import Head
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 
 
-def asked(settings: spec.Head, site: Site) -> tuple[Tensor, dict[str, Tensor]]:
+def asked(settings: spec.Head, site: BuildContext) -> tuple[Tensor, dict[str, Tensor]]:
     head = Head(settings, 4, 10, site)
-    weights = {name: rows.copy_(torch.randn(rows.shape)) for name, rows in head.destinations()}
+    weights = {name: rows.copy_(torch.randn(rows.shape)) for name, rows in head.weight_targets()}
     copies = {name: rows.clone() for name, rows in weights.items()}
-    head.finish()
+    head.process_weights_after_loading()
     with torch.inference_mode():
         return head(X), copies
 
 
-def test_bias_scale_and_softcap_come_in_this_order(site: Site) -> None:
+def test_bias_scale_and_softcap_come_in_this_order(site: BuildContext) -> None:
     logits, weights = asked(spec.Head(bias=True, scale=0.5, softcap=1.5), site)
     plain = 0.5 * (X @ weights["head.weight"].T + weights["head.bias"])
     torch.testing.assert_close(logits, 1.5 * torch.tanh(plain / 1.5))
 
 
-def test_unit_rows_divide_each_row_by_its_length(site: Site) -> None:
+def test_unit_rows_divide_each_row_by_its_length(site: BuildContext) -> None:
     logits, weights = asked(spec.Head(unit_rows=True), site)
     torch.testing.assert_close(logits, X @ F.normalize(weights["head.weight"], dim=1).T)
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_tied_head_loads_at_most_a_bias(site: Site, bias: bool) -> None:
+def test_a_tied_head_loads_at_most_a_bias(site: BuildContext, bias: bool) -> None:
     table = Table(10, 4, "embedding", site)
     head = Head(spec.Head(tied=True, bias=bias), 4, 10, site, tied_to=table)
-    assert [name for name, _ in head.destinations()] == (["head.bias"] if bias else [])
+    assert [name for name, _ in head.weight_targets()] == (["head.bias"] if bias else [])
     assert head.weight is table.weight

@@ -8,16 +8,16 @@ import torch.nn.functional as F
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.mlp import ACTIVATIONS, Glu, Mlp
 
 
-def test_gates(site: Site) -> None:
+def test_gates(site: BuildContext) -> None:
     layer = Glu(spec.Glu(6), 4, site)
     weights = {}
     for part in layer.modules():
         if isinstance(part, Layer):
-            for name, rows in part.destinations():
+            for name, rows in part.weight_targets():
                 weights[name] = rows.copy_(torch.randn(rows.shape))
     x, stream = torch.randn(3, 4), torch.randn(3, 4)
     gated = F.silu(x @ weights["gate.weight"].T) * (x @ weights["up.weight"].T)
@@ -25,17 +25,17 @@ def test_gates(site: Site) -> None:
         torch.testing.assert_close(layer(x, stream), stream + gated @ weights["down.weight"].T)
 
 
-def test_unknown_activation_is_refused_with_the_known_ones(site: Site) -> None:
+def test_unknown_activation_is_refused_with_the_known_ones(site: BuildContext) -> None:
     with pytest.raises(ModelError, match=r"'sine'.*silu"):
         Glu(spec.Glu(6, activation="sine"), 4, site)
 
 
-def test_plain_feed_forward_has_no_gate(site: Site) -> None:
+def test_plain_feed_forward_has_no_gate(site: BuildContext) -> None:
     layer = Mlp(spec.Mlp(6, activation="relu2", bias=True), 4, site)
     weights = {}
     for part in layer.modules():
         if isinstance(part, Layer):
-            for name, rows in part.destinations():
+            for name, rows in part.weight_targets():
                 weights[name] = rows.copy_(torch.randn(rows.shape))
     x, stream = torch.randn(3, 4), torch.randn(3, 4)
     inner = F.relu(x @ weights["up.weight"].T + weights["up.bias"]).square()

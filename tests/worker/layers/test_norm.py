@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from baton_worker import spec
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.norm import LayerNorm, RmsNorm, norm
 
 X = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0))
@@ -22,13 +22,13 @@ def centred(x: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 def filled(layer: RmsNorm | LayerNorm) -> dict[str, torch.Tensor]:
-    weights = {name: rows.copy_(torch.randn(rows.shape)) for name, rows in layer.destinations()}
+    weights = {name: rows.copy_(torch.randn(rows.shape)) for name, rows in layer.weight_targets()}
     copies = {name: rows.clone() for name, rows in weights.items()}
-    layer.finish()
+    layer.process_weights_after_loading()
     return copies
 
 
-def test_divides_by_the_root_mean_square(site: Site) -> None:
+def test_divides_by_the_root_mean_square(site: BuildContext) -> None:
     layer = RmsNorm(spec.Norm(eps=0.5), 6, "norm", site)
     weights = filled(layer)
     assert list(weights) == ["norm.weight"]
@@ -36,47 +36,47 @@ def test_divides_by_the_root_mean_square(site: Site) -> None:
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_layer_norm_centres_too(site: Site, bias: bool) -> None:
+def test_layer_norm_centres_too(site: BuildContext, bias: bool) -> None:
     layer = norm(spec.Norm(eps=0.5, kind="layer", bias=bias), 6, "norm", site)
     weights = filled(layer)
     expected = centred(X, 0.5) * weights["norm.weight"] + weights.get("norm.bias", 0.0)
     torch.testing.assert_close(layer(X), expected)
 
 
-def test_without_a_scale_nothing_is_loaded(site: Site) -> None:
+def test_without_a_scale_nothing_is_loaded(site: BuildContext) -> None:
     layer = norm(spec.Norm(eps=0.5, kind="layer", scaled=False), 6, "norm", site)
     assert filled(layer) == {}
     torch.testing.assert_close(layer(X), centred(X, 0.5))
 
 
 @pytest.mark.parametrize(("kind", "plain"), [("rms", rms), ("layer", centred)])
-def test_the_offset_is_added_to_the_weight(site: Site, kind: str, plain: object) -> None:
+def test_the_offset_is_added_to_the_weight(site: BuildContext, kind: str, plain: object) -> None:
     layer = norm(spec.Norm(eps=0.5, kind=kind, offset=1.0), 6, "norm", site)
     weights = filled(layer)
     assert callable(plain)
     torch.testing.assert_close(layer(X), plain(X, 0.5) * (1 + weights["norm.weight"]))
 
 
-def test_an_offset_keeps_small_weights_in_bfloat16(site: Site) -> None:
+def test_an_offset_keeps_small_weights_in_bfloat16(site: BuildContext) -> None:
     """1 + 2^-10 is 1 in bfloat16, but the checkpoint means it."""
-    half = Site(site.device, torch.bfloat16, site.name)
+    half = BuildContext(site.device, torch.bfloat16, site.name)
     layer = norm(spec.Norm(eps=0.0, offset=1.0), 6, "norm", half)
-    for _, rows in layer.destinations():
+    for _, rows in layer.weight_targets():
         rows.fill_(2.0**-10)
-    layer.finish()
+    layer.process_weights_after_loading()
     assert layer.weight is not None and float(layer.weight[0]) == 1 + 2.0**-10
     assert layer(X.bfloat16()).dtype is torch.bfloat16
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
-def test_each_head_may_have_a_weight_of_its_own(site: Site, kind: str) -> None:
+def test_each_head_may_have_a_weight_of_its_own(site: BuildContext, kind: str) -> None:
     layer = norm(spec.Norm(eps=0.5, kind=kind), (3, 6), "norm", site)
     weights = filled(layer)
     plain = rms if kind == "rms" else centred
     torch.testing.assert_close(layer(X), plain(X, 0.5) * weights["norm.weight"])
 
 
-def test_heads_may_be_stored_one_by_one(site: Site) -> None:
-    names = Site(site.device, site.dtype, lambda role: f"{role}s.{{head}}")
+def test_heads_may_be_stored_one_by_one(site: BuildContext) -> None:
+    names = BuildContext(site.device, site.dtype, lambda role: f"{role}s.{{head}}")
     layer = norm(spec.Norm(eps=0.5), (3, 6), "norm", names)
     assert list(filled(layer)) == ["norms.0.weight", "norms.1.weight", "norms.2.weight"]

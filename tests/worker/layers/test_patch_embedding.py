@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from baton_worker import spec
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.patch_embedding import Patches, squares
 
-SITE = Site(torch.device("cpu"), torch.float32, lambda role: role)
+SITE = BuildContext(torch.device("cpu"), torch.float32, lambda role: role)
 
 
 def filled(settings: spec.Patches, hidden: int) -> tuple[Patches, dict[str, torch.Tensor]]:
@@ -19,10 +19,10 @@ def filled(settings: spec.Patches, hidden: int) -> tuple[Patches, dict[str, torc
     layers = [part for part in layer.modules() if isinstance(part, Layer)]
     tensors = {}
     for part in layers:
-        for name, place in part.destinations():
+        for name, place in part.weight_targets():
             tensors[name] = torch.randn(place.shape)
             place.copy_(tensors[name])
-        part.finish()
+        part.process_weights_after_loading()
     return layer, tensors
 
 

@@ -8,17 +8,17 @@ import torch.nn.functional as F
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.pooler_head import ACTIVATIONS, Dense
 
-SITE = Site(torch.device("cpu"), torch.float32, lambda role: f"not {role}")
+SITE = BuildContext(torch.device("cpu"), torch.float32, lambda role: f"not {role}")
 
 
 def test_it_fills_from_the_checkpoints_own_names() -> None:
     settings = spec.Dense("head.dense", 3, 2, norm=spec.Norm(1e-5, "layer"), norm_name="head.norm")
     layer = Dense(settings, SITE)
     assert layer.norm is not None
-    names = [name for part in (layer.linear, layer.norm) for name, _ in part.destinations()]
+    names = [name for part in (layer.linear, layer.norm) for name, _ in part.weight_targets()]
     assert names == ["head.dense.weight", "head.dense.bias", "head.norm.weight"]
 
 

@@ -10,7 +10,7 @@ import torch
 
 from baton_worker.attention import AttentionBatch
 from baton_worker.checkpoint.load import LoadedModel
-from baton_worker.kernels.kv_pages import Codes
+from baton_worker.kernels.kv_pages import KVCodes
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import KVCache
 
@@ -25,7 +25,7 @@ class Driver:
     num_rows: int
     page_size: int = 4
     pages_per_row: int = 64
-    codes: Codes | None = None
+    codes: KVCodes | None = None
     layout: Layout = Layout.NHD
     lengths: list[int] = field(init=False)
 

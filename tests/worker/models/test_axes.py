@@ -13,7 +13,7 @@ from baton_worker import spec
 from baton_worker.attention import AttentionBatch
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kv_cache import KVCache
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.models.encoder import Stack, blocks_of
 from baton_worker.spec.names import Names
 from tests.support import tiny_models
@@ -121,10 +121,10 @@ def _stack(theirs: Any, config: Any) -> Stack:
         final_norm=False,
         names=(("up", "model.layers.{layer}.mlp.fc1"), ("down", "model.layers.{layer}.mlp.fc2")),
     )
-    site, state = Site(CPU, torch.float32, Names(encoder.names)), theirs.state_dict()
+    site, state = BuildContext(CPU, torch.float32, Names(encoder.names)), theirs.state_dict()
     stack = Stack(encoder, blocks_of(encoder, site), site)
     for layer in [part for part in stack.modules() if isinstance(part, Layer)]:
-        for name, destination in layer.destinations():
+        for name, destination in layer.weight_targets():
             destination.copy_(state[name.removeprefix("model.")])
-        layer.finish()
+        layer.process_weights_after_loading()
     return stack

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker.layers.attention.gqa import Attention as Heads
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.models.block import STYLES, PostNorm
 from baton_worker.spec import (
     Attention,
@@ -19,7 +19,7 @@ from baton_worker.spec import (
     Norm,
 )
 
-SITE = Site(torch.device("cpu"), torch.float32, lambda role: role)
+SITE = BuildContext(torch.device("cpu"), torch.float32, lambda role: role)
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
 Fn = Callable[[Tensor], Tensor]
 
@@ -40,7 +40,7 @@ def block(style: str, *, mixer: Part | None, ffn: Part | None, scale: float = 1.
     decoder = Decoder(8, 4, ((None, None),), Norm(1e-5), Head(), style=style, residual_scale=scale)
     made = STYLES[style](decoder, mixer, ffn, SITE)
     for seed, layer in enumerate(part for part in made.modules() if isinstance(part, Layer)):
-        for _, weight in layer.destinations():
+        for _, weight in layer.weight_targets():
             weight.copy_(torch.randn(8, generator=torch.Generator().manual_seed(seed)))
     return made
 
@@ -49,7 +49,7 @@ def norms(made: nn.Module) -> dict[str, Fn]:
     named = {}
     for layer in made.modules():
         if isinstance(layer, Layer):
-            ((name, weight),) = layer.destinations()
+            ((name, weight),) = layer.weight_targets()
             named[name.removesuffix(".weight")] = lambda x, w=weight: (
                 x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * w
             )

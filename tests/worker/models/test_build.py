@@ -10,7 +10,7 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.models import resolve
 from baton_worker.models.build import LAYERS, build
 from baton_worker.spec.hf_config import read_config
@@ -30,7 +30,7 @@ def test_every_spec_type_has_a_layer(decoder: spec.Decoder) -> None:
 
 
 def test_parameters_have_the_dtype_and_need_no_gradient(decoder: spec.Decoder) -> None:
-    model = build(decoder, Site(CPU, torch.bfloat16))
+    model = build(decoder, BuildContext(CPU, torch.bfloat16))
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
     assert not any(p.requires_grad for p in model.parameters())
     assert len(model.blocks) == len(decoder.layers)
@@ -38,8 +38,8 @@ def test_parameters_have_the_dtype_and_need_no_gradient(decoder: spec.Decoder) -
 
 def test_names_of_the_spec_reach_the_layers(decoder: spec.Decoder) -> None:
     renamed = replace(decoder, names=(("norm", "transformer.ln_f"), ("up", "h.{layer}.up")))
-    model = build(renamed, Site(CPU, torch.float32))
-    names = {name for layer in model.layers() for name, _ in layer.destinations()}
+    model = build(renamed, BuildContext(CPU, torch.float32))
+    names = {name for layer in model.layers() for name, _ in layer.weight_targets()}
     assert {"transformer.ln_f.weight", "h.2.up.weight"} <= names
 
 
@@ -47,4 +47,4 @@ def test_unknown_rope_is_refused(decoder: spec.Decoder) -> None:
     mixer, ffn = decoder.layers[0]
     odd = replace(mixer, rope=replace(mixer.rope, kind="spiral"))
     with pytest.raises(ModelError, match="spiral"):
-        build(replace(decoder, layers=((odd, ffn),)), Site(CPU, torch.float32))
+        build(replace(decoder, layers=((odd, ffn),)), BuildContext(CPU, torch.float32))

@@ -16,14 +16,14 @@ from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.linear import PackedLinear
 from baton_worker.layers.attention.gqa import Attention
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Glu
 from baton_worker.layers.moe.moe import Moe
 from baton_worker.models.build import build
 from baton_worker.models.decoder import Model
 from baton_worker.pooling.pooler import Pooler
-from baton_worker.pooling.recipe import Recipe
+from baton_worker.pooling.recipe import PoolingRecipe
 from tests.support import tiny_models
 
 CPU = torch.device("cpu")
@@ -107,8 +107,8 @@ def test_packed_model_equals_its_plain_twin(folder: Path, driver: Any, dtype: to
     if PackedLinear.refuses(torch.zeros(1, 1, dtype=dtype)) is None:
         linears = [m for m in packed.model.modules() if isinstance(m, Linear)]
         assert linears and all(linear.weight is None for linear in linears)
-    twin = build(packed.spec, Site(CPU, dtype))
-    wanted = dict(pair for layer in twin.layers() for pair in layer.destinations())
+    twin = build(packed.spec, BuildContext(CPU, dtype))
+    wanted = dict(pair for layer in twin.layers() for pair in layer.weight_targets())
     for name, tensor in SafetensorsFolder(folder).tensors(packed.spec):
         if name in wanted:
             wanted[name].copy_(tensor)
@@ -153,8 +153,8 @@ def test_a_pooler_sees_every_token_behind_every_layer(
     given = load_model(folder, device=CPU, dtype=torch.float32)
     seen = fed(given.model, monkeypatch)
     states = driver(given, 1).hidden({0: [5, 6, 7, 8]})
-    recipe = Recipe("embed", "mean", "identity", states.shape[1])
-    given.model.pooler = Pooler(recipe, Site(CPU, torch.float32))
+    recipe = PoolingRecipe("embed", "mean", "identity", states.shape[1])
+    given.model.pooler = Pooler(recipe, BuildContext(CPU, torch.float32))
     final = driver(given, 1).hidden({0: [5, 6, 7, 8]})
     assert seen == [4] and not torch.equal(states, final)
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
-from baton_worker.models.dual_encoder import TowersModel
+from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.families.clip import clip
 from baton_worker.spec.hf_config import read_config
 from tests.support import tiny_dual_encoders, tiny_encoders
@@ -21,16 +21,16 @@ ARCHITECTURES = ("CLIPModel", "SiglipModel")
 TEXTS = [[0, 9, 30, 7, 1], [0, 1], [0, *range(40, 62), 1], [5, 1], [0, 200, 1, 30, 1]]
 
 
-def load(folder: Path, dtype: torch.dtype = torch.float32) -> TowersModel:
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> DualEncoderModel:
     model = load_model(folder, device=CPU, dtype=dtype).model
-    assert isinstance(model, TowersModel)
+    assert isinstance(model, DualEncoderModel)
     return model
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Any, TowersModel]:
+) -> tuple[Any, DualEncoderModel]:
     folder: Path = tmp_path_factory.mktemp(request.param)
     return tiny_dual_encoders.save(folder, request.param), load(folder)
 
@@ -54,11 +54,11 @@ def images(count: int) -> torch.Tensor:
     return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(1))
 
 
-def embed(model: TowersModel, texts: list[list[int]]) -> torch.Tensor:
+def embed(model: DualEncoderModel, texts: list[list[int]]) -> torch.Tensor:
     return model.embed_texts([torch.tensor(text) for text in texts])
 
 
-def test_texts_of_any_length_together_and_alone(pair: tuple[Any, TowersModel]) -> None:
+def test_texts_of_any_length_together_and_alone(pair: tuple[Any, DualEncoderModel]) -> None:
     oracle, model = pair
     together = embed(model, TEXTS)
     for text, ours in zip(TEXTS, together, strict=True):
@@ -67,7 +67,7 @@ def test_texts_of_any_length_together_and_alone(pair: tuple[Any, TowersModel]) -
     assert torch.pdist(together).min() > 0.1, "the vectors of these texts do not differ"
 
 
-def test_images_together_and_alone(pair: tuple[Any, TowersModel]) -> None:
+def test_images_together_and_alone(pair: tuple[Any, DualEncoderModel]) -> None:
     oracle, model = pair
     pixels = images(3)
     together = model.embed_images(pixels)
@@ -77,7 +77,7 @@ def test_images_together_and_alone(pair: tuple[Any, TowersModel]) -> None:
     assert torch.pdist(together).min() > 0.1, "the vectors of these images do not differ"
 
 
-def test_progress_counts_the_layers_of_both(pair: tuple[Any, TowersModel]) -> None:
+def test_progress_counts_the_layers_of_both(pair: tuple[Any, DualEncoderModel]) -> None:
     _, model = pair
     before = model.progress
     embed(model, TEXTS[:1])
@@ -140,7 +140,7 @@ def test_bfloat16_and_rounded_weights_are_close(tmp_path: Path, architecture: st
     pixels, text = images(2), TEXTS[2]
     for dtype, quantize in ((torch.bfloat16, "none"), (torch.float32, "int8")):
         model = load_model(tmp_path, device=CPU, dtype=dtype, quantize=quantize).model
-        assert isinstance(model, TowersModel)
+        assert isinstance(model, DualEncoderModel)
         seen, read = model.embed_images(pixels).float(), embed(model, [text])[0].float()
         for image, ours in zip(pixels, seen, strict=True):
             assert F.cosine_similarity(ours, image_features(oracle, image), dim=0) > 0.99

@@ -16,13 +16,13 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from baton.errors import ModelError
-from baton_worker.attention import AttentionCall
+from baton_worker.attention import AttentionSpec
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.models import ARCHITECTURES
 from baton_worker.models.transformers_backend import (
-    Fallback,
+    TransformersModel,
     _check_windows,
-    load_fallback,
+    load_transformers_model,
     refuses,
 )
 from baton_worker.spec.hf_config import read_config
@@ -56,7 +56,9 @@ def test_enough_architectures_without_a_spec_show_the_fallback() -> None:
 def test_the_rest_of_the_worker_sees_a_model(tmp_path: Path) -> None:
     tiny_models.save_checkpoint(tmp_path, "HeliumForCausalLM")
     loaded = load(tmp_path)
-    assert isinstance(loaded.model, Fallback) and loaded.generates and loaded.recipe is None
+    assert (
+        isinstance(loaded.model, TransformersModel) and loaded.generates and loaded.recipe is None
+    )
     assert (loaded.max_length, loaded.vocab_size) == (
         tiny_models.MAX_LENGTH,
         tiny_models.VOCAB_SIZE,
@@ -122,7 +124,7 @@ def test_state_outside_of_the_attention_fails_the_trial(tmp_path: Path) -> None:
     kinds = ["conv", "full_attention", "conv"]
     folder = save(tmp_path, "Lfm2ForCausalLM", layer_types=kinds)
     with pytest.raises(ModelError, match="keeps state outside of its attention"):
-        load_fallback(folder, read_config(folder), device=CPU, dtype=torch.float32)
+        load_transformers_model(folder, read_config(folder), device=CPU, dtype=torch.float32)
 
 
 def test_a_mask_of_its_own_is_refused(tmp_path: Path) -> None:
@@ -154,14 +156,14 @@ def test_tensors_must_fit(tmp_path: Path, change: str) -> None:
     assert f"{change}_keys" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("options", [{"task": "embed"}, {"quantize": "int8"}])
+@pytest.mark.parametrize("options", [{"task": "embed"}, {"quantization": "int8"}])
 def test_only_a_spec_can_be_embedded_or_quantised(tmp_path: Path, options: dict[str, Any]) -> None:
     tiny_models.save_checkpoint(tmp_path, "HeliumForCausalLM")
     assert "only a spec can be" in refusal(tmp_path, **options)
 
 
-def call(window: int | None) -> AttentionCall:
-    return AttentionCall(4, 2, 8, 0.5, window, torch.float32, CPU)
+def call(window: int | None) -> AttentionSpec:
+    return AttentionSpec(4, 2, 8, 0.5, window, torch.float32, CPU)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from baton.errors import SettingsError
-from baton_worker.platform.flag_aliases import Names
+from baton_worker.platform.flag_aliases import FlagAliases
 
-NAMES = Names("--colour", {"crimson": "red"}, {"infra*": "nobody sees it", "puce": "use red"})
+NAMES = FlagAliases("--colour", {"crimson": "red"}, {"infra*": "nobody sees it", "puce": "use red"})
 
 
 @pytest.mark.parametrize(("name", "ours"), [("Crimson", "red"), ("RED", "red"), ("blue", "blue")])

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton_worker.pooling.accumulate import Gathering
-from baton_worker.pooling.recipe import Recipe, Take
+from baton_worker.pooling.accumulate import PoolingAccumulator
+from baton_worker.pooling.recipe import PoolingRecipe, Take
 
 STATES = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 TOKENS = torch.tensor([3, 9, 4, 9, 9, 1, 2, 3, 9, 5])
@@ -20,8 +20,8 @@ EXPECTED: dict[Take, Tensor] = {
 }
 
 
-def gathering(take: Take) -> Gathering:
-    return Gathering(Recipe("embed", take, "identity", 4, step_id=9))
+def gathering(take: Take) -> PoolingAccumulator:
+    return PoolingAccumulator(PoolingRecipe("embed", take, "identity", 4, step_id=9))
 
 
 @pytest.mark.parametrize("take", EXPECTED)

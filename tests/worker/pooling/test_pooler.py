@@ -6,17 +6,17 @@ import torch
 import torch.nn.functional as F
 
 from baton.protocol import Pooling
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.pooling.pooler import FINISHES, Pooler
-from baton_worker.pooling.recipe import Finish, Recipe
+from baton_worker.pooling.recipe import Finish, PoolingRecipe
 from baton_worker.spec import Dense
 
-SITE = Site(torch.device("cpu"), torch.float32, lambda role: role)
+SITE = BuildContext(torch.device("cpu"), torch.float32, lambda role: role)
 STATES = torch.randn(3, 1, 6, generator=torch.Generator().manual_seed(1))
 
 
 def pooler(finish: Finish, *head: Dense) -> Pooler:
-    made = Pooler(Recipe("embed", "mean", finish, 6, head), SITE)
+    made = Pooler(PoolingRecipe("embed", "mean", finish, 6, head), SITE)
     for layer in made.layers():
         for parameter in layer.parameters():
             parameter.data.normal_(generator=torch.Generator().manual_seed(2))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from baton_worker.pooling.recipe import Recipe, Take
+from baton_worker.pooling.recipe import PoolingRecipe, Take
 
 PIECES = (b"<", b"|embed", b"|>", b"\n", b"|>\n", b"a", b"find ")
 
 
-def recipe(**fields: object) -> Recipe:
+def recipe(**fields: object) -> PoolingRecipe:
     given = {"task": "embed", "take": "mean", "finish": "normalize", "width": 4}
-    return Recipe(**given | fields)  # type: ignore[arg-type]
+    return PoolingRecipe(**given | fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,9 @@ def test_reach(take: Take, whole: bool, reach: str) -> None:
 
 
 def test_the_shorter_length_counts() -> None:
-    assert recipe(max_length=5).info(9, generates=False).max_length == 5
-    assert recipe(max_length=50).info(9, generates=False).max_length == 9
-    assert recipe().info(9, generates=True).max_length == 9
+    assert recipe(max_length=5).info(9, generates=False).max_model_len == 5
+    assert recipe(max_length=50).info(9, generates=False).max_model_len == 9
+    assert recipe().info(9, generates=True).max_model_len == 9
 
 
 def test_steps_are_told() -> None:

@@ -75,7 +75,7 @@ def test_triton_is_taken_where_it_runs_and_refused_where_not(gpu: None) -> None:
 
 def test_without_a_gpu_triton_is_refused_when_a_worker_starts() -> None:
     with pytest.raises(SettingsError, match="--sampler triton: it needs a GPU"):
-        prepare(Config(device="cpu", threads=1, sampler="triton"))
+        prepare(Config(device="cpu", threads=1, sampling_backend="triton"))
 
 
 def test_a_name_that_nobody_has_is_refused_with_those_that_there_are() -> None:
@@ -87,7 +87,7 @@ def test_a_name_that_nobody_has_is_refused_with_those_that_there_are() -> None:
 @pytest.mark.parametrize("name", ["TRTLLMSampler", "trtllmsampler"])
 def test_the_sampler_in_cpp_of_tensorrt_llm_is_refused_with_what_to_use(name: str) -> None:
     with pytest.raises(SettingsError, match=rf"--sampler {name}: .*use triton, which samples on"):
-        prepare(Config(device="cpu", threads=1, sampler=name))
+        prepare(Config(device="cpu", threads=1, sampling_backend=name))
 
 
 def test_the_choice_decides_which_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from baton_worker.sampling import (
     Adjustments,
     Entries,
     History,
-    Rule,
-    Rules,
+    TokenRule,
+    TokenRules,
     fill,
     sample,
 )
@@ -68,12 +68,14 @@ def test_what_is_done_to_logits_equals_the_cpu() -> None:
         )
     index = np.arange(ROWS)
     biased = Entries(index, index % VOCAB, np.linspace(-4, 4, ROWS, dtype=np.float32))
-    rule = Rule.of(Sampling(1, allowed_ids=tuple(range(0, VOCAB, 2)), bad_words=((4,), (7, 8))))
+    rule = TokenRule.of(
+        Sampling(1, allowed_ids=tuple(range(0, VOCAB, 2)), bad_words=((4,), (7, 8)))
+    )
     assert rule is not None
     adjusted = Adjustments(
         bias=biased,
         history=History(index[::2], history[::2], sampled[::2], parameters[::2]),
-        rules=Rules([0, 3], [rule, rule], [history[0].astype(np.int32), history[3, :1]]),
+        rules=TokenRules([0, 3], [rule, rule], [history[0].astype(np.int32), history[3, :1]]),
     )
     logits = torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(2)) * 3
     found, chosen = [], []

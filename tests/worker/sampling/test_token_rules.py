@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from baton.protocol import Sampling
-from baton_worker.sampling.token_rules import Rule, Rules
+from baton_worker.sampling.token_rules import TokenRule, TokenRules
 
 VOCAB = 20
 SAMPLINGS = [
@@ -36,15 +36,15 @@ def allowed(sampling: Sampling) -> set[int]:
 
 @pytest.mark.row("F09.15")
 def test_together_and_one_by_one() -> None:
-    rules = [rule for s in SAMPLINGS if (rule := Rule.of(s)) is not None]
+    rules = [rule for s in SAMPLINGS if (rule := TokenRule.of(s)) is not None]
     logits = torch.arange(6.0 * VOCAB).view(6, VOCAB)
     rows = [1, 2, 4, 5]
     changed = logits.clone()
-    Rules(rows, rules, [LOG] * 4).apply(changed)
+    TokenRules(rows, rules, [LOG] * 4).apply(changed)
     assert torch.equal(changed[[0, 3]], logits[[0, 3]])
     for row, rule, sampling in zip(rows, rules, SAMPLINGS, strict=True):
         alone = logits[row : row + 1].clone()
-        Rules([0], [rule], [LOG]).apply(alone)
+        TokenRules([0], [rule], [LOG]).apply(alone)
         assert torch.equal(changed[row], alone[0])
         kept = set(torch.isfinite(alone[0]).nonzero()[:, 0].tolist())
         assert kept == allowed(sampling)
@@ -52,4 +52,4 @@ def test_together_and_one_by_one() -> None:
 
 
 def test_no_rule_without_a_reason() -> None:
-    assert Rule.of(Sampling(1, temperature=0.5, logit_bias={1: 2.0})) is None
+    assert TokenRule.of(Sampling(1, temperature=0.5, logit_bias={1: 2.0})) is None

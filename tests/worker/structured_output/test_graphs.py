@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from baton_scheduler.disaggregation import handoff
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_worker.checkpoint.load import LoadedModel
-from baton_worker.structured_output.manager import Constraints
+from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
 from tests.fakes.replayed_steps import replaying
 from tests.fakes.worker_pairs import Team
@@ -25,12 +25,12 @@ from tests.worker.structured_output.test_jump_ahead import (
 
 
 @pytest.fixture(scope="module")
-def stepping(stories: Path, vocabulary: Vocabulary) -> Constraints:
+def stepping(stories: Path, vocabulary: Vocabulary) -> StructuredOutputManager:
     return constraints(stories, vocabulary, jump_ahead=False)
 
 
 @pytest.fixture(scope="module")
-def expected(loaded: LoadedModel, stepping: Constraints) -> Jumping:
+def expected(loaded: LoadedModel, stepping: StructuredOutputManager) -> Jumping:
     """Token by token, eagerly, a plan for every step, each after the result of the one before."""
     one = Jumping(loaded, stepping, PLAIN)
     logs(one, samplings())
@@ -50,7 +50,9 @@ def test_with_and_without_overlap(
     jump_ahead: bool,
 ) -> None:
     like = constraints(stories, vocabulary, jump_ahead=jump_ahead)
-    one = Jumping(loaded, like, Limits(depth=depth, max_steps=max_steps))
+    one = Jumping(
+        loaded, like, SchedulerOptions(plans_in_flight=depth, max_steps_per_plan=max_steps)
+    )
     counts = replaying(one.runner, loaded.model)
     assert logs(one, samplings()) == list(expected.logs.values())
     # A step in which somebody jumps is none of one token per row.
@@ -64,7 +66,7 @@ def test_with_and_without_overlap(
 @pytest.mark.row("F10.07")
 def test_prefill_in_one_worker_and_replayed_decode_in_another(
     loaded: LoadedModel,
-    stepping: Constraints,
+    stepping: StructuredOutputManager,
     expected: Jumping,
     run_dir: Path,
     monkeypatch: pytest.MonkeyPatch,

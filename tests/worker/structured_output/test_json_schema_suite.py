@@ -17,11 +17,11 @@ from baton.protocol import Grammar, Sampling
 from baton.structured_output.llguidance import problem
 from baton_gateway.structured_output.request import constraint
 from baton_worker.checkpoint.load import load_model
-from baton_worker.engine.input_batch import Batch
-from baton_worker.engine.model_runner import Runner
+from baton_worker.engine.input_batch import InputBatch
+from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
 from baton_worker.structured_output.llguidance import Guidance
-from baton_worker.structured_output.manager import Constraints
+from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
 from tests.fakes.grammar_cases import suite
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
@@ -46,16 +46,16 @@ def vocabulary(folder: Path) -> Vocabulary:
 @pytest.fixture(scope="module")
 def planner(folder: Path, vocabulary: Vocabulary) -> Planner:
     loaded = load_model(folder, device=DEVICE, dtype=torch.float32)
-    batch = Batch(
-        max_rows=ROWS,
-        max_length=loaded.max_length,
+    batch = InputBatch(
+        max_num_seqs=ROWS,
+        max_model_len=loaded.max_length,
         page_size=PAGE_SIZE,
         num_pages=NUM_PAGES,
         vocab_size=loaded.vocab_size,
-        constraints=Constraints(Guidance(vocabulary), loaded.vocab_size),
+        constraints=StructuredOutputManager(Guidance(vocabulary), loaded.vocab_size),
     )
     cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=torch.float32, device=DEVICE)
-    runner = Runner(loaded.model, cache, batch, DEVICE)
+    runner = ModelRunner(loaded.model, cache, batch, DEVICE)
     return Planner(runner, num_pages=NUM_PAGES, page_size=PAGE_SIZE)
 
 

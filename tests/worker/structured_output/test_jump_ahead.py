@@ -12,14 +12,14 @@ import pytest
 
 from baton.protocol import Grammar, Sampling, Tokens
 from baton.protocol.token_columns import unpack
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_tokenizer.vocabulary.load import load
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
 from baton_worker.structured_output.jump_forward import Spelling, encoder
 from baton_worker.structured_output.llguidance import Guidance
-from baton_worker.structured_output.manager import Constraints
+from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
 from tests.fakes.scheduler_planner import (
     Planner,
@@ -56,7 +56,11 @@ class Jumping(House):
     """A house whose rows may bring several tokens, and that keeps what is told of each."""
 
     def __init__(
-        self, loaded: LoadedModel, like: Constraints, limits: Limits | None = None, pages: int = 200
+        self,
+        loaded: LoadedModel,
+        like: StructuredOutputManager,
+        limits: SchedulerOptions | None = None,
+        pages: int = 200,
     ) -> None:
         super().__init__(loaded, limits, num_pages=pages)
         self.runner.batch._constraints = like.fresh()
@@ -74,19 +78,19 @@ class Jumping(House):
                 self.logprobs.setdefault(owners[row], []).append(told)
 
 
-def constraints(path: Path, vocabulary: Vocabulary, *, jump_ahead: bool) -> Constraints:
+def constraints(path: Path, vocabulary: Vocabulary, *, jump_ahead: bool) -> StructuredOutputManager:
     spelling = Spelling(vocabulary, encoder(path, vocabulary))
     size = len(vocabulary.pieces)
-    return Constraints(Guidance(vocabulary), size, spelling, jump_ahead=jump_ahead)
+    return StructuredOutputManager(Guidance(vocabulary), size, spelling, jump_ahead=jump_ahead)
 
 
 @pytest.fixture(scope="module")
-def jumping(stories: Path, vocabulary: Vocabulary) -> Constraints:
+def jumping(stories: Path, vocabulary: Vocabulary) -> StructuredOutputManager:
     return constraints(stories, vocabulary, jump_ahead=True)
 
 
 @pytest.fixture(scope="module")
-def stepping(stories: Path, vocabulary: Vocabulary) -> Constraints:
+def stepping(stories: Path, vocabulary: Vocabulary) -> StructuredOutputManager:
     return constraints(stories, vocabulary, jump_ahead=False)
 
 
@@ -109,11 +113,11 @@ def text(vocabulary: Vocabulary, log: list[int]) -> str:
     return b"".join(vocabulary.pieces[token] for token in log if token != EOS).decode()
 
 
-PLAIN = Limits(depth=1, max_steps=1)
+PLAIN = SchedulerOptions(plans_in_flight=1, max_steps_per_plan=1)
 
 
 @pytest.fixture(scope="module")
-def expected(loaded: LoadedModel, stepping: Constraints) -> list[list[int]]:
+def expected(loaded: LoadedModel, stepping: StructuredOutputManager) -> list[list[int]]:
     """Token by token, a plan for every step, and each after the result of the one before."""
     return logs(Jumping(loaded, stepping, PLAIN), samplings())
 
@@ -131,30 +135,39 @@ def test_the_outputs_are_whole(expected: list[list[int]], vocabulary: Vocabulary
 )
 def test_jumping_ahead_changes_no_token(
     loaded: LoadedModel,
-    jumping: Constraints,
+    jumping: StructuredOutputManager,
     expected: list[list[int]],
     depth: int,
     max_steps: int,
     pages: int,
 ) -> None:
-    one = Jumping(loaded, jumping, Limits(depth=depth, max_steps=max_steps), pages)
+    one = Jumping(
+        loaded,
+        jumping,
+        SchedulerOptions(plans_in_flight=depth, max_steps_per_plan=max_steps),
+        pages,
+    )
     assert logs(one, samplings()) == expected
     assert any(max(result.counts, default=0) > 3 for result in one.results)
     assert pages == 200 or one.state.counters.preemptions > 0
 
 
 def test_a_row_that_has_run_to_the_end_of_its_pages_waits(
-    loaded: LoadedModel, jumping: Constraints, expected: list[list[int]]
+    loaded: LoadedModel, jumping: StructuredOutputManager, expected: list[list[int]]
 ) -> None:
-    one = Jumping(loaded, jumping, Limits(depth=4, max_steps=8), pages=20)
+    one = Jumping(
+        loaded, jumping, SchedulerOptions(plans_in_flight=4, max_steps_per_plan=8), pages=20
+    )
     assert logs(one, samplings()[3:4])[0] == expected[3]
     assert any(0 in result.counts for result in one.results)
 
 
-def test_fewer_steps(loaded: LoadedModel, jumping: Constraints, stepping: Constraints) -> None:
+def test_fewer_steps(
+    loaded: LoadedModel, jumping: StructuredOutputManager, stepping: StructuredOutputManager
+) -> None:
     steps = []
     for like in (jumping, stepping):
-        one = Jumping(loaded, like, Limits(max_steps=1))
+        one = Jumping(loaded, like, SchedulerOptions(max_steps_per_plan=1))
         logs(one, samplings()[:1])
         steps.append(len(one.results))
     assert steps[0] < 0.7 * steps[1]
@@ -163,8 +176,8 @@ def test_fewer_steps(loaded: LoadedModel, jumping: Constraints, stepping: Constr
 @pytest.mark.parametrize("number", [0, 1, 3])
 def test_a_log_is_continued_at_any_index(
     loaded: LoadedModel,
-    jumping: Constraints,
-    stepping: Constraints,
+    jumping: StructuredOutputManager,
+    stepping: StructuredOutputManager,
     expected: list[list[int]],
     number: int,
 ) -> None:
@@ -177,7 +190,7 @@ def test_a_log_is_continued_at_any_index(
 
 
 def test_logprobs_of_forced_tokens(
-    loaded: LoadedModel, jumping: Constraints, stepping: Constraints
+    loaded: LoadedModel, jumping: StructuredOutputManager, stepping: StructuredOutputManager
 ) -> None:
     told = []
     for like in (jumping, stepping):
@@ -192,7 +205,10 @@ def test_logprobs_of_forced_tokens(
     "said", [{"logit_bias": {300: 1.0}}, {"bad_words": ((300, 301),)}, {"allowed_ids": EVERY}]
 )
 def test_who_has_a_say_in_tokens_may_spell_as_it_likes(
-    loaded: LoadedModel, jumping: Constraints, stepping: Constraints, said: dict[str, Any]
+    loaded: LoadedModel,
+    jumping: StructuredOutputManager,
+    stepping: StructuredOutputManager,
+    said: dict[str, Any],
 ) -> None:
     asked = samplings(max_tokens=20, **said)[1:4]
     one = Jumping(loaded, jumping)
@@ -201,7 +217,10 @@ def test_who_has_a_say_in_tokens_may_spell_as_it_likes(
 
 
 def test_a_stop_id_is_never_forced(
-    loaded: LoadedModel, jumping: Constraints, stepping: Constraints, expected: list[list[int]]
+    loaded: LoadedModel,
+    jumping: StructuredOutputManager,
+    stepping: StructuredOutputManager,
+    expected: list[list[int]],
 ) -> None:
     """The spelling of a text has tokens that end the output: others are found."""
     inner = tuple(expected[3][2:6])
@@ -245,7 +264,9 @@ def test_a_typical_answer_of_real_weights(smollm2: Path) -> None:
     """Prints what docs/structured-output.md says: steps and processor time, off and on."""
     prompt = load(smollm2).tokenizer.encode(ASK, add_special_tokens=False).ids
     engines = [
-        Engine.build(Config(model=str(smollm2), jump_ahead=jump_ahead, num_pages=64))
+        Engine.build(
+            Config(model=str(smollm2), jump_forward=jump_ahead, num_gpu_blocks_override=64)
+        )
         for jump_ahead in (False, True)
     ]
     for compact in (True, False):

@@ -13,11 +13,11 @@ import torch
 from baton.protocol import Grammar, Sampling
 from baton.structured_output.llguidance import GrammarError
 from baton_worker.checkpoint.load import LoadedModel
-from baton_worker.engine.input_batch import Batch
-from baton_worker.engine.model_runner import Runner
+from baton_worker.engine.input_batch import InputBatch
+from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
 from baton_worker.structured_output.llguidance import Guidance
-from baton_worker.structured_output.manager import Constraints
+from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
 
@@ -114,15 +114,15 @@ def planner(loaded: LoadedModel, vocabulary: Vocabulary) -> Planner:
 
 def planner_of(loaded: LoadedModel, vocabulary: Vocabulary, rows: int = 64) -> Planner:
     cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=torch.float32, device=DEVICE)
-    batch = Batch(
-        max_rows=rows,
-        max_length=loaded.max_length,
+    batch = InputBatch(
+        max_num_seqs=rows,
+        max_model_len=loaded.max_length,
         page_size=PAGE_SIZE,
         num_pages=NUM_PAGES,
         vocab_size=loaded.vocab_size,
-        constraints=Constraints(Guidance(vocabulary), loaded.vocab_size),
+        constraints=StructuredOutputManager(Guidance(vocabulary), loaded.vocab_size),
     )
-    runner = Runner(loaded.model, cache, batch, DEVICE)
+    runner = ModelRunner(loaded.model, cache, batch, DEVICE)
     return Planner(runner, num_pages=NUM_PAGES, page_size=PAGE_SIZE)
 
 

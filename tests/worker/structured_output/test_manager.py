@@ -13,7 +13,7 @@ from baton.structured_output.llguidance import GrammarError
 from baton_worker.structured_output import GRAMMARS
 from baton_worker.structured_output.bitmask import Mask
 from baton_worker.structured_output.llguidance import Guidance
-from baton_worker.structured_output.manager import Bits, Constraints
+from baton_worker.structured_output.manager import Bits, StructuredOutputManager
 
 VOCAB = 12
 
@@ -81,7 +81,7 @@ NO_STOPS = np.full((3, 1), -1, np.int64)
 
 
 def test_masks_of_mixed_rows_and_where_they_end() -> None:
-    constraints = Constraints(Words(), VOCAB)
+    constraints = StructuredOutputManager(Words(), VOCAB)
     assert constraints.mask([1, 2, 3], NO_STOPS) is None
     assert constraints.enter(2, digits("34"), [3]) == ""
     assert constraints.enter(3, digits("9"), []) == ""
@@ -126,9 +126,9 @@ class One:
 
 def test_masks_are_foreseen_by_another_thread() -> None:
     slow = Slow()
-    constraints = Constraints(One(slow), VOCAB)
+    constraints = StructuredOutputManager(One(slow), VOCAB)
     assert constraints.enter(1, digits("34"), []) == ""
-    constraints.foresee([0, 1])
+    constraints.prefetch_masks([0, 1])
     # This thread is here while the other looks.
     assert slow.looked.wait(30)
     slow.go_on.set()
@@ -137,19 +137,19 @@ def test_masks_are_foreseen_by_another_thread() -> None:
 
 
 def test_what_was_foreseen_is_used_once() -> None:
-    constraints = Constraints(Words(), VOCAB)
+    constraints = StructuredOutputManager(Words(), VOCAB)
     for slot, word in enumerate(("345", "678", "9")):
         assert constraints.enter(slot, digits(word), []) == ""
-    constraints.foresee([0, 1])
+    constraints.prefetch_masks([0, 1])
     mask = constraints.mask([1, 2], NO_STOPS[:2])
     assert mask is not None and allowed(mask) == [[6], [9]]
     constraints.accept([1, 2], [6, 9])
     mask = constraints.mask([0, 1], NO_STOPS[:2])
     assert mask is not None and allowed(mask) == [[3], [7]]
     # Foreseen, and then nobody sampled: what is known of slot 0 is out of date.
-    constraints.foresee([0])
+    constraints.prefetch_masks([0])
     constraints.accept([0], [3])
-    constraints.foresee([0])
+    constraints.prefetch_masks([0])
     constraints.release(0)
     assert constraints.enter(0, digits("55"), []) == ""
     mask = constraints.mask([0], NO_STOPS[:1])
@@ -164,16 +164,16 @@ def test_trouble_of_the_other_thread_is_raised_here() -> None:
         def allowed(self) -> Bits:
             raise ArithmeticError("broken")
 
-    constraints = Constraints(One(Broken((1,))), VOCAB)
+    constraints = StructuredOutputManager(One(Broken((1,))), VOCAB)
     assert constraints.enter(0, digits("1"), []) == ""
-    constraints.foresee([0])
+    constraints.prefetch_masks([0])
     with pytest.raises(ArithmeticError, match="broken"):
         constraints.mask([0], NO_STOPS[:1])
 
 
 def test_reasons() -> None:
-    assert "no vocabulary" in Constraints(None, VOCAB).enter(0, digits("1"), [])
-    constraints = Constraints(Words(), VOCAB)
+    assert "no vocabulary" in StructuredOutputManager(None, VOCAB).enter(0, digits("1"), [])
+    constraints = StructuredOutputManager(Words(), VOCAB)
     assert "digits are wanted" in constraints.enter(0, digits("x"), [])
     assert "not 5" in constraints.enter(0, digits("1"), [5])
     assert constraints.enter(0, digits("12"), []) == ""
@@ -184,7 +184,7 @@ def test_reasons() -> None:
 
 def test_a_grammar_is_compiled_once_while_it_is_remembered() -> None:
     engine = Words()
-    constraints = Constraints(engine, VOCAB)
+    constraints = StructuredOutputManager(engine, VOCAB)
     for slot in range(5):
         assert constraints.enter(slot, digits("12"), []) == ""
     assert engine.compiled == 1

@@ -15,7 +15,7 @@ from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.structured_output import GRAMMARS
 from baton_worker.structured_output.jump_forward import Spelling, encoder
 from baton_worker.structured_output.llguidance import Guidance
-from baton_worker.structured_output.manager import Constraints
+from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
 from baton_worker.structured_output.xgrammar import XGrammar
 from tests.support.tiny_models import save_tokenizer
@@ -31,10 +31,10 @@ from tests.worker.structured_output.test_jump_ahead import (
 SCHEMA, REGEX, CHOICE, _ = ASKED
 
 
-def following(path: Path, vocabulary: Vocabulary, *, jump_ahead: bool) -> Constraints:
+def following(path: Path, vocabulary: Vocabulary, *, jump_ahead: bool) -> StructuredOutputManager:
     spelling = Spelling(vocabulary, encoder(path, vocabulary))
     size = len(vocabulary.pieces)
-    return Constraints(XGrammar(vocabulary), size, spelling, jump_ahead=jump_ahead)
+    return StructuredOutputManager(XGrammar(vocabulary), size, spelling, jump_ahead=jump_ahead)
 
 
 def test_the_registry_knows_it() -> None:

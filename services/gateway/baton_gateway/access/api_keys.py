@@ -31,7 +31,7 @@ _LOOK_SECONDS = 1.0
 log = logger(__name__)
 
 
-class Limits(msgspec.Struct, frozen=True):
+class KeyLimits(msgspec.Struct, frozen=True):
     """How much one key may use; 0 means as much as there is."""
 
     requests_per_minute: int = 0
@@ -42,7 +42,7 @@ class Limits(msgspec.Struct, frozen=True):
     """Choices in flight; a request with n choices has n of them."""
 
 
-class Key(msgspec.Struct, frozen=True):
+class ApiKey(msgspec.Struct, frozen=True):
     """What a key opens. The key itself is not kept."""
 
     name: str = ""
@@ -50,7 +50,7 @@ class Key(msgspec.Struct, frozen=True):
     """Who pays, owns streams and shares cached prefixes; several keys may be of one tenant."""
     models: tuple[str, ...] = ()
     """Models that it may use; empty means any."""
-    limits: Limits = Limits()
+    limits: KeyLimits = KeyLimits()
 
     def permits(self, model: str) -> bool:
         """Whether a model may be used."""
@@ -61,7 +61,7 @@ _Name = Annotated[str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$")]
 _Count = Annotated[int, Meta(ge=0)]
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class KeyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One `[[key]]` table of the file. A limit that it does not name is that of the settings."""
 
     name: _Name
@@ -81,25 +81,25 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"key {self.name}: give either key or sha256")
         return _digest(self.key.encode()) if self.key else bytes.fromhex(self.sha256)
 
-    def opens(self, default: Limits) -> Key:
+    def opens(self, default: KeyLimits) -> ApiKey:
         """What the key is worth."""
-        given = {name: getattr(self, name) for name in Limits.__struct_fields__}
+        given = {name: getattr(self, name) for name in KeyLimits.__struct_fields__}
         limits = {name: value for name, value in given.items() if value is not None}
         tenant = self.tenant or self.name
-        return Key(self.name, tenant, self.models, msgspec.structs.replace(default, **limits))
+        return ApiKey(self.name, tenant, self.models, msgspec.structs.replace(default, **limits))
 
 
-class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file of keys, in TOML."""
 
-    key: tuple[Entry, ...] = ()
+    key: tuple[KeyEntry, ...] = ()
 
 
-Known = list[tuple[bytes, Key]]
+Known = list[tuple[bytes, ApiKey]]
 """Digest of a key, and what it opens."""
 
 
-class Keys:
+class ApiKeys:
     """The keys that may enter; without a setting and without a file, everybody may.
 
     A file is read again when it changes. One that cannot be read changes nothing, except at the
@@ -107,27 +107,27 @@ class Keys:
     """
 
     def __init__(self, config: Config) -> None:
-        self._default = Limits(
+        self._default = KeyLimits(
             config.requests_per_minute,
             config.tokens_per_minute,
             config.tokens_per_month,
             config.concurrent_choices,
         )
-        self.anyone = Key(limits=self._default)
-        self._path = config.api_keys_file
-        self._given = self._from_setting(config.api_keys)
+        self.anyone = ApiKey(limits=self._default)
+        self._path = config.api_key_file
+        self._given = self._from_setting(config.api_key)
         self._seen, self._next_look = (0, 0), 0.0
         self._known = self._given
         if self._path is not None:
             self._read(self._path)
 
-    def check(self, path: str, headers: Headers) -> Key:
+    def check(self, path: str, headers: Headers) -> ApiKey:
         """The key that a request carries; `anyone` where none is needed.
 
         Raises 401 unless the path is open to all or exactly one known key is sent.
         """
         if path in _OPEN or path.startswith(_OPEN_FOLDER):
-            return Key()
+            return ApiKey()
         if not self._given and self._path is None:
             return self.anyone
         self._look()
@@ -143,7 +143,7 @@ class Keys:
             raise InvalidRequest("Incorrect API key provided.", code="invalid_api_key", status=401)
         return key
 
-    def _find(self, header: str) -> Key | None:
+    def _find(self, header: str) -> ApiKey | None:
         scheme, _, key = header.partition(" ")
         digest = _digest(key.encode("latin-1", "replace"))
         # Every key is compared, whichever matches.
@@ -155,7 +155,7 @@ class Keys:
         keys = [key.strip().encode() for key in setting.split(",") if key.strip()]
         names = (f"key-{number}" for number in range(1, len(keys) + 1))
         return [
-            (_digest(key), Key(name, name, (), self._default))
+            (_digest(key), ApiKey(name, name, (), self._default))
             for key, name in zip(keys, names, strict=True)
         ]
 
@@ -175,7 +175,7 @@ class Keys:
     def _read(self, path: Path) -> None:
         try:
             self._seen = _stamp(path)
-            entries = msgspec.toml.decode(path.read_bytes(), type=File).key
+            entries = msgspec.toml.decode(path.read_bytes(), type=KeyFile).key
             known = [(entry.digest(), entry.opens(self._default)) for entry in entries]
         except (OSError, ValueError) as error:
             raise SettingsError(f"The file of API keys cannot be used: {error}") from error

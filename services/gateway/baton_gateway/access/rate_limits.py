@@ -28,7 +28,7 @@ from limits.util import WindowStats
 
 from baton.errors import RateLimited
 from baton.logs import logger
-from baton_gateway.access.api_keys import Key
+from baton_gateway.access.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from redis.asyncio import ConnectionPool
@@ -41,20 +41,20 @@ _REDIS_PAUSE = 5.0
 log = logger(__name__)
 
 
-class TokensLimited(RateLimited):
+class TokenRateExceeded(RateLimited):
     """More tokens than the key has per minute."""
 
     type = "tokens"
 
 
-class QuotaSpent(RateLimited):
+class QuotaExceeded(RateLimited):
     """The month's tokens are gone: another try helps nobody."""
 
     type = "insufficient_quota"
     code = "insufficient_quota"
 
 
-class Windows:
+class RateWindows:
     """Fixed windows by (limit, key). In Redis, or here while it does not answer."""
 
     def __init__(self, pool: ConnectionPool | None = None) -> None:
@@ -102,18 +102,18 @@ def _in_redis(pool: ConnectionPool) -> FixedWindowRateLimiter:
     return FixedWindowRateLimiter(storage)
 
 
-class Limiter:
-    """What all keys have in use. Makes one `Budget` per HTTP request."""
+class RateLimiter:
+    """What all keys have in use. Makes one `RequestQuota` per HTTP request."""
 
     def __init__(self, pool: ConnectionPool | None = None) -> None:
-        self.windows = Windows(pool)
+        self.windows = RateWindows(pool)
         self.running: Counter[str] = Counter()
         """Choices in flight by key."""
         self._pool = pool
 
-    def budget(self, key: Key) -> Budget:
+    def quota(self, key: ApiKey) -> RequestQuota:
         """What one request of a key may use."""
-        return Budget(key, self)
+        return RequestQuota(key, self)
 
     async def close(self) -> None:
         """Let go of Redis."""
@@ -122,11 +122,11 @@ class Limiter:
 
 
 @dataclass(slots=True, eq=False)
-class Budget:
+class RequestQuota:
     """One request's part of what its key may use. Every method raises `RateLimited`."""
 
-    key: Key
-    limiter: Limiter
+    key: ApiKey
+    limiter: RateLimiter
     headers: dict[str, str] = field(default_factory=dict)
     """x-ratelimit-* for the response, as far as they are known."""
     _entered: int = 0
@@ -141,7 +141,7 @@ class Budget:
                     _over("requests per min (RPM)", limit, window, 1), retry_after=_seconds(window)
                 )
 
-    def enter(self, choices: int) -> None:
+    def acquire(self, choices: int) -> None:
         """Take places for choices; `leave` gives them back."""
         limit, running = self.key.limits.concurrent_choices, self.limiter.running
         if limit and running[self.key.name] + choices > limit:
@@ -153,19 +153,19 @@ class Budget:
         running[self.key.name] += choices
         self._entered += choices
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Give all places back."""
         self.limiter.running[self.key.name] -= self._entered
         if not self.limiter.running[self.key.name]:
             del self.limiter.running[self.key.name]
         self._entered = 0
 
-    async def spend(self, tokens: int) -> None:
+    async def charge_prompt(self, tokens: int) -> None:
         """Count the tokens of a prompt, before it runs."""
         if quota := self.key.limits.tokens_per_month:
             fits, window = await self._use(RateLimitItemPerMonth(quota), tokens)
             if not fits:
-                raise QuotaSpent(
+                raise QuotaExceeded(
                     f"You exceeded your current quota: Limit {quota} tokens per month, Used "
                     f"{quota - window.remaining}, Requested {tokens}. Ask the operator for more."
                 )
@@ -173,12 +173,12 @@ class Budget:
             fits, window = await self._use(RateLimitItemPerMinute(limit, namespace="T"), tokens)
             self._tell("tokens", limit, window)
             if not fits:
-                raise TokensLimited(
+                raise TokenRateExceeded(
                     _over("tokens per min (TPM)", limit, window, tokens),
                     retry_after=_seconds(window),
                 )
 
-    async def settle(self, tokens: int) -> None:
+    async def charge_completion(self, tokens: int) -> None:
         """Count the tokens of an answer, after it has run: this never raises."""
         if tokens and (quota := self.key.limits.tokens_per_month):
             await self._use(RateLimitItemPerMonth(quota), tokens, always=True)

@@ -26,8 +26,8 @@ from baton_gateway.api.reply import (
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation.logprobs import Vocabulary
-from baton_gateway.generation.output import Delta, Started
-from baton_gateway.generation.request import ChatPrompt, Generation
+from baton_gateway.generation.output import OutputDelta, Started
+from baton_gateway.generation.request import ChatPrompt, GenerationRequest
 from baton_gateway.http.body import read
 from baton_gateway.schemas.base import ChatRequest
 from baton_gateway.schemas.usage import (
@@ -39,7 +39,7 @@ from baton_gateway.schemas.usage import (
     ChatMessage,
     Usage,
 )
-from baton_gateway.streaming.chunk_template import Template
+from baton_gateway.streaming.chunk_template import ChunkTemplate
 
 router = APIRouter()
 
@@ -62,7 +62,7 @@ async def writer(engine: Engine, body: ChatRequest, head: Head) -> Writer:
     return Writer(body, head, await engine.vocabulary() if asked else Vocabulary(()))
 
 
-def generation(request: Request, body: ChatRequest, head: Head) -> Generation:
+def generation(request: Request, body: ChatRequest, head: Head) -> GenerationRequest:
     """What the engine is asked to do."""
     config: Config = request.app.state.config
     prompt = ChatPrompt(
@@ -129,7 +129,7 @@ class Transcript:
         options = body.stream_options
         self._usage = options is not None and options.include_usage
         self._carries = body.logprobs or body.return_token_ids
-        self._templates: dict[int, Template] = {}
+        self._templates: dict[int, ChunkTemplate] = {}
         """Per choice, a chunk that says nothing but text and ids."""
         self._completion = self._cached = 0
 
@@ -139,7 +139,7 @@ class Transcript:
             role = ChatChunkChoice(index, ChatDelta(role="assistant", content=""))
             yield self._chunk(role, first=index == 0)
 
-    def add(self, delta: Delta) -> bytes | None:
+    def add(self, delta: OutputDelta) -> bytes | None:
         """A piece of a choice. A token whose text is held back is worth an event only for what
         else it carries."""
         self._completion += len(delta.tokens)
@@ -157,13 +157,13 @@ class Transcript:
             usage = Usage.of(len(self._prompt), self._completion, self._cached)
             yield msgspec.json.encode(ChatChunk(**self._head.fields(), choices=[], usage=usage))
 
-    def _template(self, choice: int) -> Template:
+    def _template(self, choice: int) -> ChunkTemplate:
         if choice not in self._templates:
-            empty = self._chunk(self._piece(Delta(choice, "", array("i"))))
-            self._templates[choice] = Template(empty, "content")
+            empty = self._chunk(self._piece(OutputDelta(choice, "", array("i"))))
+            self._templates[choice] = ChunkTemplate(empty, "content")
         return self._templates[choice]
 
-    def _piece(self, delta: Delta) -> ChatChunkChoice:
+    def _piece(self, delta: OutputDelta) -> ChatChunkChoice:
         top = self._body.top_logprobs or 0
         scored = self._body.logprobs and delta.logprobs
         return ChatChunkChoice(

@@ -26,18 +26,18 @@ from baton_gateway.api.reply import (
 )
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
-from baton_gateway.generation.admission import Facts
+from baton_gateway.generation.admission import ModelInfo
 from baton_gateway.generation.logprobs import (
     CompletionLogprobs,
     PromptTable,
     Vocabulary,
 )
-from baton_gateway.generation.output import Delta, Started
-from baton_gateway.generation.request import Generation, Prompt, TextPrompt
+from baton_gateway.generation.output import OutputDelta, Started
+from baton_gateway.generation.request import GenerationRequest, Prompt, TextPrompt
 from baton_gateway.http.body import read
 from baton_gateway.schemas.base import CompletionRequest
 from baton_gateway.schemas.usage import Completion, CompletionChoice, Usage
-from baton_gateway.streaming.chunk_template import Template
+from baton_gateway.streaming.chunk_template import ChunkTemplate
 
 router = APIRouter()
 
@@ -58,7 +58,7 @@ async def writer(engine: Engine, body: CompletionRequest, head: Head) -> Writer:
     """What writes the answer."""
     asked = body.logprobs is not None or body.prompt_logprobs is not None
     vocabulary = await engine.vocabulary() if asked else Vocabulary(())
-    return Writer(body, head, vocabulary, await engine.facts(), await _echoes(body, engine))
+    return Writer(body, head, vocabulary, await engine.model_info(), await _echoes(body, engine))
 
 
 async def _echoes(body: CompletionRequest, engine: Engine) -> list[str]:
@@ -72,12 +72,12 @@ async def _echoes(body: CompletionRequest, engine: Engine) -> list[str]:
 
 
 async def _text(ids: tuple[int, ...], skip_special: bool, engine: Engine) -> str:
-    facts = await engine.facts()
-    known = [i for i in ids[: facts.max_length] if 0 <= i < facts.vocab_size]
+    facts = await engine.model_info()
+    known = [i for i in ids[: facts.max_model_len] if 0 <= i < facts.vocab_size]
     return await engine.tokenizers.detokenize(known, skip_special)
 
 
-def generation(request: Request, body: CompletionRequest, head: Head) -> Generation:
+def generation(request: Request, body: CompletionRequest, head: Head) -> GenerationRequest:
     """What the engine is asked to do."""
     config: Config = request.app.state.config
     prompts: list[Prompt] = [
@@ -115,7 +115,7 @@ class Writer:
         body: CompletionRequest,
         head: Head,
         vocabulary: Vocabulary,
-        facts: Facts,
+        facts: ModelInfo,
         echoes: list[str],
     ) -> None:
         self._body, self._head, self._vocabulary = body, head, vocabulary
@@ -198,7 +198,7 @@ class Transcript:
         self._carries = body.logprobs is not None or body.return_token_ids
         self._plain = body.logprobs is None and body.max_tokens != 0
         """A later part of a choice that runs says nothing but text and ids."""
-        self._templates: dict[int, Template] = {}
+        self._templates: dict[int, ChunkTemplate] = {}
         self._lengths: dict[int, int] = {}
         """Characters of each choice so far."""
         self._cached = [0] * len(started.prompts) * body.candidates
@@ -208,7 +208,7 @@ class Transcript:
         """Nothing."""
         return iter(())
 
-    def add(self, delta: Delta) -> bytes | None:
+    def add(self, delta: OutputDelta) -> bytes | None:
         """A part of a choice. A token whose text is held back is worth an event only for what else
         it carries."""
         at = self._lengths.get(delta.choice)
@@ -228,7 +228,7 @@ class Transcript:
             chunk = Completion(**self._head.fields(), choices=[], usage=total)
             yield msgspec.json.encode(chunk)
 
-    def _part(self, delta: Delta, at: int, *, first: bool) -> bytes | None:
+    def _part(self, delta: OutputDelta, at: int, *, first: bool) -> bytes | None:
         """Any part, `at` characters into its choice."""
         part = self._writer.shown(Choice.of(delta, at))
         self._completion += len(part.tokens)
@@ -243,9 +243,9 @@ class Transcript:
         chunk = Completion(**self._head.fields(), choices=[shown], usage=usage)
         return msgspec.json.encode(chunk)
 
-    def _template(self, choice: int) -> Template:
+    def _template(self, choice: int) -> ChunkTemplate:
         if choice not in self._templates:
-            self._templates[choice] = Template(self._chunk(choice, Choice()), "text")
+            self._templates[choice] = ChunkTemplate(self._chunk(choice, Choice()), "text")
         return self._templates[choice]
 
 

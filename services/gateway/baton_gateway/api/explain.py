@@ -19,7 +19,7 @@ async def explain(request: Request, name: str) -> Response:
     """The account of one of the latest requests of the same owner, by its X-Request-Id or by the
     id of its answer."""
     engine: Engine = request.app.state.engine
-    account = engine.ledger.find(name, tenant_of(request))
+    account = engine.timelines.find(name, tenant_of(request))
     if account is None:
         raise NotFound(
             "There is no such request, or it is not one of the latest that this gateway has served "

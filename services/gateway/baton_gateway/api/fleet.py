@@ -34,7 +34,7 @@ async def stream(request: Request) -> Response:
         "fleet",
         _snapshots(request.app.state.engine),
         keep_alive=config.keep_alive_seconds,
-        stall=config.stall_seconds,
+        stall=config.slow_client_seconds,
         done=False,
     )
 

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from baton_gateway.api.reply import json, permitted
 from baton_gateway.engine import Engine
-from baton_gateway.generation.admission import Facts
-from baton_gateway.http.middleware import budget_of
+from baton_gateway.generation.admission import ModelInfo
+from baton_gateway.http.middleware import quota_of
 
 router = APIRouter()
 _SINCE = int(time.time())
@@ -40,8 +40,8 @@ class Models(msgspec.Struct):
 async def models(request: Request) -> Response:
     """The one served model, if it is for this client."""
     engine: Engine = request.app.state.engine
-    facts = await engine.facts()
-    allowed = budget_of(request).key.permits(facts.model)
+    facts = await engine.model_info()
+    allowed = quota_of(request).key.permits(facts.model)
     return json(Models([_entry(facts)] if allowed else []))
 
 
@@ -51,5 +51,5 @@ async def model(request: Request, name: str) -> Response:
     return json(_entry(await permitted(request, name)))
 
 
-def _entry(facts: Facts) -> Model:
-    return Model(facts.model, facts.max_length or None)
+def _entry(facts: ModelInfo) -> Model:
+    return Model(facts.model, facts.max_model_len or None)

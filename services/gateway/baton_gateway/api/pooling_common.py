@@ -17,20 +17,20 @@ from baton.errors import InvalidRequest
 from baton.protocol import MediaItem, PooledTask, Pooling, PoolingInfo, Sampling
 from baton_gateway.api.reply import deadline, permitted, trace, whole
 from baton_gateway.config import Config
-from baton_gateway.generation.admission import Facts, serves
+from baton_gateway.generation.admission import ModelInfo, serves
 from baton_gateway.generation.request import (
     ChatPrompt,
-    Generation,
+    GenerationRequest,
     PairPrompt,
     Prompt,
     TextPrompt,
 )
 from baton_gateway.http.errors import invalid
 from baton_gateway.http.middleware import (
-    account_of,
-    budget_of,
     id_of,
+    quota_of,
     tenant_of,
+    timeline_of,
 )
 from baton_gateway.schemas.pooling import Input, PooledRequest, VectorRequest, too_many
 from baton_gateway.schemas.pooling_responses import Numbers, PooledUsage
@@ -45,7 +45,7 @@ class Job:
 
     request: Request
     body: PooledRequest
-    facts: Facts
+    facts: ModelInfo
     info: PoolingInfo
 
     def head(self, prefix: str) -> dict[str, Any]:
@@ -58,9 +58,9 @@ class Job:
     ) -> tuple[list[Vector], PooledUsage]:
         """The numbers of every prompt, in order."""
         config: Config = self.request.app.state.config
-        if len(prompts) > config.max_pooled_texts:
-            raise too_many(param, config.max_pooled_texts)
-        generation = Generation(
+        if len(prompts) > config.max_pooling_inputs:
+            raise too_many(param, config.max_pooling_inputs)
+        generation = GenerationRequest(
             id=self.head("pool")["id"],
             prompts=tuple(prompts),
             sampling=Sampling(max_tokens=0),
@@ -71,8 +71,8 @@ class Job:
             deadline_ms=deadline(self.request),
             priority=self.body.priority,
             tenant=tenant_of(self.request) or self.body.user or "",
-            budget=budget_of(self.request),
-            account=account_of(self.request),
+            quota=quota_of(self.request),
+            timeline=timeline_of(self.request),
             pooling=pooling,
         )
         started, choices = await whole(self.request, generation)

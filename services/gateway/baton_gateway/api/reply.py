@@ -19,29 +19,29 @@ from baton.errors import InvalidRequest
 from baton.protocol import Sampling
 from baton.protocol.token_columns import pack
 from baton_gateway.config import Config
-from baton_gateway.durable.journal import Route, Ticket
-from baton_gateway.durable.streams import Place, Streams
+from baton_gateway.durable.journal import Route, StreamRecord
+from baton_gateway.durable.streams import DurableStreams, ReplayCursor
 from baton_gateway.engine import Engine
 from baton_gateway.generation import logits_processors, processor_registry
-from baton_gateway.generation.admission import Facts, check_model, no_model
+from baton_gateway.generation.admission import ModelInfo, check_model, no_model
 from baton_gateway.generation.output import (
-    Delta,
     Event,
+    OutputDelta,
     Started,
     TokenLogprob,
 )
-from baton_gateway.generation.request import Generation, Prompt
-from baton_gateway.http.admission_headers import Notes
-from baton_gateway.http.disconnect import unless_gone
+from baton_gateway.generation.request import GenerationRequest, Prompt
+from baton_gateway.http.admission_headers import AdmissionHeaders
+from baton_gateway.http.disconnect import cancel_on_disconnect
 from baton_gateway.http.errors import invalid
 from baton_gateway.http.middleware import (
-    account_of,
-    budget_of,
     id_of,
+    quota_of,
     tenant_of,
+    timeline_of,
 )
 from baton_gateway.schemas.base import Sampled
-from baton_gateway.streaming.sse import EventStream, Shortcut
+from baton_gateway.streaming.sse import DirectPath, EventStream
 
 FINGERPRINT = f"baton-{__version__}"
 _GREEDY = 1e-5
@@ -96,7 +96,7 @@ def sampling(body: Sampled, config: Config, logprobs: int, prompt_logprobs: int)
         allowed_ids=body.allowed_token_ids,
         grammar=body.constraint.grammar if body.constraint else None,
         processors=logits_processors.check(
-            body.processors, processor_registry.names(config.processors)
+            body.processors, processor_registry.names(config.logits_processors)
         ),
     )
 
@@ -129,12 +129,12 @@ def tenant(request: Request, body: Sampled) -> str:
     return tenant_of(request) or body.user or ""
 
 
-async def permitted(request: Request, model: str | None) -> Facts:
+async def permitted(request: Request, model: str | None) -> ModelInfo:
     """The served model. Raises `NotFound` when it is another one, or not for the request's key."""
     engine: Engine = request.app.state.engine
-    facts = await engine.facts()
+    facts = await engine.model_info()
     check_model(facts.model if model is None else model, facts)
-    if not budget_of(request).key.permits(facts.model):
+    if not quota_of(request).key.permits(facts.model):
         raise no_model(facts.model if model is None else model)
     return facts
 
@@ -154,9 +154,9 @@ def requested(
     param: str,
     max_tokens: int | None,
     n: int,
-) -> Generation:
+) -> GenerationRequest:
     """What the engine is asked to do; `param` is the field that the prompts come from."""
-    return Generation(
+    return GenerationRequest(
         id=head.id,
         prompts=prompts,
         sampling=how,
@@ -175,10 +175,10 @@ def requested(
         priority=body.priority,
         tenant=tenant(request, body),
         salt=(body.cache_salt or "").encode(),
-        notes=Notes.of(request),
+        admission_notes=AdmissionHeaders.of(request),
         beams=body.beams,
-        budget=budget_of(request),
-        account=account_of(request),
+        quota=quota_of(request),
+        timeline=timeline_of(request),
     )
 
 
@@ -219,14 +219,14 @@ class Choice:
     """float32, where a vector was wanted."""
 
     @classmethod
-    def of(cls, delta: Delta, length: int) -> Choice:
+    def of(cls, delta: OutputDelta, length: int) -> Choice:
         """A delta alone, `length` characters into its choice's text."""
         part = cls()
         part.add(delta)
         part.starts = [length, *delta.ends][: len(delta.tokens)]
         return part
 
-    def add(self, delta: Delta) -> None:
+    def add(self, delta: OutputDelta) -> None:
         """Append a delta."""
         self.starts += [len(self.text), *delta.ends][: len(delta.tokens)]
         self.text += delta.text
@@ -241,27 +241,29 @@ class Choice:
 Answer = tuple[Started, list[Choice]]
 
 
-async def begin(events: AsyncGenerator[Event, None]) -> tuple[Started, Delta]:
+async def begin(events: AsyncGenerator[Event, None]) -> tuple[Started, OutputDelta]:
     """Wait for the first token. Whatever fails before it still has an HTTP status."""
     started = await anext(events)
     assert isinstance(started, Started)
     delta = await anext(events)
-    assert isinstance(delta, Delta)
+    assert isinstance(delta, OutputDelta)
     return started, delta
 
 
-async def rest(first: Delta, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Delta, None]:
+async def rest(
+    first: OutputDelta, events: AsyncGenerator[Event, None]
+) -> AsyncGenerator[OutputDelta, None]:
     """The deltas from the first on. Closing it closes the events."""
     try:
         yield first
         async for delta in events:
-            assert isinstance(delta, Delta)
+            assert isinstance(delta, OutputDelta)
             yield delta
     finally:
         await events.aclose()
 
 
-async def gather(engine: Engine, generation: Generation) -> Answer:
+async def gather(engine: Engine, generation: GenerationRequest) -> Answer:
     """The whole answer at once."""
     events = engine.generate(generation)
     try:
@@ -275,29 +277,29 @@ async def gather(engine: Engine, generation: Generation) -> Answer:
 
 
 async def respond(
-    request: Request, body: Sampled, work: Generation, head: Head, route: Route, to: Streamer
+    request: Request, body: Sampled, work: GenerationRequest, head: Head, route: Route, to: Streamer
 ) -> Response:
     """The answer, whole or streamed, with what its headers say of the work."""
     if body.stream or durable(request, body):
-        return work.notes.on(await streamed(request, body, work, head, route, to))
+        return work.admission_notes.apply(await streamed(request, body, work, head, route, to))
     started, choices = await whole(request, work)
-    return work.notes.on(json(to.whole(started, choices)))
+    return work.admission_notes.apply(json(to.whole(started, choices)))
 
 
-async def whole(request: Request, generation: Generation) -> Answer:
+async def whole(request: Request, generation: GenerationRequest) -> Answer:
     """`gather` for a client that may go away, which stops the work."""
     engine: Engine = request.app.state.engine
-    return await unless_gone(request.receive, gather(engine, generation))
+    return await cancel_on_disconnect(request.receive, gather(engine, generation))
 
 
 async def opened(
-    request: Request, generation: Generation
-) -> tuple[Started, AsyncGenerator[Delta, None]]:
+    request: Request, generation: GenerationRequest
+) -> tuple[Started, AsyncGenerator[OutputDelta, None]]:
     """A stream whose first token exists, for a client that may go away before that."""
     engine: Engine = request.app.state.engine
     events = engine.generate(generation)
     try:
-        started, first = await unless_gone(request.receive, begin(events))
+        started, first = await cancel_on_disconnect(request.receive, begin(events))
     except BaseException:
         await events.aclose()
         raise
@@ -313,7 +315,7 @@ class Transcript(Protocol):
     def opening(self) -> Iterable[bytes]:
         """What precedes the first delta."""
 
-    def add(self, delta: Delta) -> bytes | None:
+    def add(self, delta: OutputDelta) -> bytes | None:
         """The payload of a delta; None when it is not worth an event."""
 
     def closing(self) -> Iterable[bytes]:
@@ -331,7 +333,7 @@ class Streamer(Protocol):
 
 
 async def payloads(
-    transcript: Transcript, deltas: AsyncGenerator[Delta, None]
+    transcript: Transcript, deltas: AsyncGenerator[OutputDelta, None]
 ) -> AsyncGenerator[bytes, None]:
     """All events of a stream. Closing it closes the deltas."""
     try:
@@ -370,15 +372,20 @@ def durable(request: Request, body: Sampled) -> bool:
 
 
 async def streamed(
-    request: Request, body: Sampled, generation: Generation, head: Head, route: Route, to: Streamer
+    request: Request,
+    body: Sampled,
+    generation: GenerationRequest,
+    head: Head,
+    route: Route,
+    to: Streamer,
 ) -> Response:
     """The answer as server-sent events, kept in the journal when the client asks for that."""
     lasting = durable(request, body)
     started, deltas = await opened(request, generation)
     transcript = to.transcript(started)
     if lasting:
-        streams: Streams = request.app.state.streams
-        ticket = Ticket(
+        streams: DurableStreams = request.app.state.streams
+        ticket = StreamRecord(
             id=head.id,
             route=route,
             body=request.state.body,
@@ -390,8 +397,8 @@ async def streamed(
             prompts=tuple(pack(prompt) for prompt in started.prompts),
         )
         recording = await streams.record(ticket, deltas)
-        return event_stream(request, head, payloads(transcript, recording.deltas(Place())))
-    shortcut = Shortcut(generation.outlet, transcript.add)
+        return event_stream(request, head, payloads(transcript, recording.deltas(ReplayCursor())))
+    shortcut = DirectPath(generation.direct_sink, transcript.add)
     return event_stream(request, head, payloads(transcript, deltas), shortcut=shortcut)
 
 
@@ -400,7 +407,7 @@ def event_stream(
     head: Head,
     payloads: AsyncGenerator[bytes, None],
     first: int = 0,
-    shortcut: Shortcut | None = None,
+    shortcut: DirectPath | None = None,
 ) -> Response:
     """Payloads as server-sent events, numbered under the answer's id."""
     config: Config = request.app.state.config
@@ -408,7 +415,7 @@ def event_stream(
         head.id,
         payloads,
         keep_alive=config.keep_alive_seconds,
-        stall=config.stall_seconds,
+        stall=config.slow_client_seconds,
         first=first,
         shortcut=shortcut,
     )

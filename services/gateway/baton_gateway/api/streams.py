@@ -17,11 +17,11 @@ from baton.errors import InvalidRequest, NotFound
 from baton.protocol.token_columns import unpack
 from baton_gateway.api import chat, completions
 from baton_gateway.api.reply import Head, Streamer, event_stream, payloads, permitted
-from baton_gateway.durable.journal import Ticket
-from baton_gateway.durable.streams import Place, Streams
+from baton_gateway.durable.journal import StreamRecord
+from baton_gateway.durable.streams import DurableStreams, ReplayCursor
 from baton_gateway.engine import Engine
 from baton_gateway.generation.output import Event, Started
-from baton_gateway.generation.request import Generation, Past
+from baton_gateway.generation.request import GenerationRequest, PriorOutput
 from baton_gateway.http.body import build, parse
 from baton_gateway.http.middleware import tenant_of
 from baton_gateway.schemas.base import ChatRequest, CompletionRequest
@@ -34,9 +34,9 @@ async def resume(request: Request, name: str) -> Response:
     """The events that follow the last one that the client has; 204 when none do."""
     last = last_event(request, name)
     engine: Engine = request.app.state.engine
-    streams: Streams = request.app.state.streams
+    streams: DurableStreams = request.app.state.streams
 
-    def go_on(ticket: Ticket, past: tuple[Past, ...]) -> AsyncGenerator[Event, None]:
+    def go_on(ticket: StreamRecord, past: tuple[PriorOutput, ...]) -> AsyncGenerator[Event, None]:
         return engine.generate(_continued(request, ticket, past))
 
     recording = await streams.find(name, tenant_of(request), go_on)
@@ -46,7 +46,7 @@ async def resume(request: Request, name: str) -> Response:
             "X-Stream-Durable: 1 can be resumed.",
             code="stream_not_found",
         )
-    ticket, place = recording.ticket, Place()
+    ticket, place = recording.record, ReplayCursor()
     await permitted(request, ticket.model)
     started = Started(tuple(unpack(prompt) for prompt in ticket.prompts))
     writer = await _writer(engine, ticket)
@@ -74,7 +74,7 @@ def last_event(request: Request, name: str) -> int:
     return int(number)
 
 
-async def _skip(payloads: AsyncGenerator[bytes, None], place: Place, count: int) -> bool:
+async def _skip(payloads: AsyncGenerator[bytes, None], place: ReplayCursor, count: int) -> bool:
     """Pass over what the client has. False when nothing is left, not even the end.
 
     Raises `InvalidRequest` when that is more than there is.
@@ -93,14 +93,16 @@ async def _skip(payloads: AsyncGenerator[bytes, None], place: Place, count: int)
     return True
 
 
-async def _writer(engine: Engine, ticket: Ticket) -> Streamer:
+async def _writer(engine: Engine, ticket: StreamRecord) -> Streamer:
     body = parse(ticket.body)
     if ticket.route == "chat":
         return await chat.writer(engine, build(body, ChatRequest), _head(ticket))
     return await completions.writer(engine, build(body, CompletionRequest), _head(ticket))
 
 
-def _continued(request: Request, ticket: Ticket, past: tuple[Past, ...]) -> Generation:
+def _continued(
+    request: Request, ticket: StreamRecord, past: tuple[PriorOutput, ...]
+) -> GenerationRequest:
     body, head = parse(ticket.body), _head(ticket)
     if ticket.route == "chat":
         asked = chat.generation(request, build(body, ChatRequest), head)
@@ -111,9 +113,9 @@ def _continued(request: Request, ticket: Ticket, past: tuple[Past, ...]) -> Gene
         prompts=tuple(tuple(unpack(prompt)) for prompt in ticket.prompts),
         seed=ticket.seed,
         tenant=ticket.tenant,
-        past=past,
+        prior_outputs=past,
     )
 
 
-def _head(ticket: Ticket) -> Head:
+def _head(ticket: StreamRecord) -> Head:
     return Head(ticket.id, ticket.created, ticket.model)

@@ -13,7 +13,7 @@ from baton_gateway.engine import Engine
 from baton_gateway.generation.admission import check_prompt_ids
 from baton_gateway.generation.request import ChatPrompt, TextPrompt
 from baton_gateway.http.body import read
-from baton_gateway.http.disconnect import unless_gone
+from baton_gateway.http.disconnect import cancel_on_disconnect
 from baton_gateway.schemas.base import DetokenizeRequest, TokenizeRequest
 
 router = APIRouter()
@@ -42,9 +42,9 @@ async def tokenize(request: Request) -> Response:
     body = await read(request, TokenizeRequest)
     engine: Engine = request.app.state.engine
     facts = await permitted(request, body.model)
-    limit = max(_LONGEST, 4 * facts.max_length)
+    limit = max(_LONGEST, 4 * facts.max_model_len)
     encode = engine.tokenizers.encode(_prompt(body), limit)
-    ids = await unless_gone(request.receive, encode)
+    ids = await cancel_on_disconnect(request.receive, encode)
     if len(ids) > limit:
         raise InvalidRequest(
             f"The text has more than {limit} tokens. Send it in parts.",
@@ -55,7 +55,7 @@ async def tokenize(request: Request) -> Response:
     if body.return_token_strs:
         vocabulary = await engine.vocabulary()
         names = [vocabulary.text(token) for token in ids]
-    return json(Tokenized(len(ids), facts.max_length, list(ids), names))
+    return json(Tokenized(len(ids), facts.max_model_len, list(ids), names))
 
 
 def _prompt(body: TokenizeRequest) -> ChatPrompt | TextPrompt:
@@ -78,4 +78,4 @@ async def detokenize(request: Request) -> Response:
     facts = await permitted(request, body.model)
     check_prompt_ids(body.tokens, "tokens", facts)
     decode = engine.tokenizers.detokenize(body.tokens, body.skip_special_tokens)
-    return json(Detokenized(await unless_gone(request.receive, decode)))
+    return json(Detokenized(await cancel_on_disconnect(request.receive, decode)))

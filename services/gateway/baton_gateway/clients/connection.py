@@ -12,7 +12,7 @@ from baton.logs import logger
 from baton.net.handshake import BEAT_SECONDS, LOST_SECONDS, Greeting
 from baton.net.sockets import Received
 from baton.net.topology import FRONTEND, Link
-from baton.protocol import Beat, Envelope, Hello, Message, Who
+from baton.protocol import Beat, Envelope, Hello, HelloRequest, Message
 
 _AWAY_SECONDS = 3.0
 """How long a server may be away whose connection broke."""
@@ -138,7 +138,7 @@ class Connection:
                 log.exception("could not apply %s from %s", type(message).__name__, self.address)
 
     async def _heard(self, message: Message) -> None:
-        if isinstance(message, Who) and self.server is not None:
+        if isinstance(message, HelloRequest) and self.server is not None:
             # Either a new incarnation, or the same one has given us up for lost.
             self._greeting.server = None
             await self._leave()
@@ -147,7 +147,7 @@ class Connection:
             await self._leave()
             self._joined = self.known = True
             await self._listener.joined(self)
-        elif self._joined and not isinstance(message, (Hello, Beat, Who)):
+        elif self._joined and not isinstance(message, (Hello, Beat, HelloRequest)):
             await self._listener.received(self, message)
 
     async def _leave(self) -> None:
@@ -200,7 +200,7 @@ class Pool:
         await self.follow(())
 
 
-async def until(ready: Callable[[], bool], seconds: float) -> bool:
+async def wait_until(ready: Callable[[], bool], seconds: float) -> bool:
     """Wait until a condition holds, at most `seconds`. False when it still does not."""
     deadline = time.monotonic() + seconds
     while not ready():

@@ -10,11 +10,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from baton.protocol import Decode, DecodeOpen, Text
+from baton.protocol import Decode, DecodedText, DecodeOpen
 from baton.protocol.token_columns import pack, unpack
 from baton_gateway.clients.connection import Connection
 from baton_gateway.generation.sequence import Sequence
-from baton_gateway.http.write_batch import Burst
+from baton_gateway.http.write_batch import WriteBatch
 
 _ROW = 255
 """Most tokens in one row: counts are uint8."""
@@ -68,7 +68,7 @@ class _Batch:
         )
 
 
-class Decoding:
+class DetokenizerClient:
     """Sends logs to tokenizers, puts the text that comes back on the streams.
 
     `live` maps handles to the engine's sequences; `abort` ends sequences at the scheduler whose
@@ -80,11 +80,11 @@ class Decoding:
         live: Mapping[int, Sequence],
         pick: Callable[[], Connection | None],
         abort: Callable[[Iterable[Sequence]], Awaitable[None]],
-        burst: Burst,
+        burst: WriteBatch,
     ) -> None:
         self._live, self._pick, self._abort, self._burst = live, pick, abort, burst
 
-    async def feed(self, sequences: Iterable[Sequence]) -> None:
+    async def add(self, sequences: Iterable[Sequence]) -> None:
         """Send the tokens, and the ends, that the tokenizers have not seen."""
         waiting = [s for s in sequences if not (s.ended or s.mute)]
         while waiting:
@@ -105,7 +105,7 @@ class Decoding:
                 await _post(home, batch)
             waiting = left
 
-    async def apply(self, text: Text, source: Connection) -> None:
+    async def receive(self, text: DecodedText, source: Connection) -> None:
         """Put the text of one answer on the streams; open again what the tokenizer forgot."""
         unknown = set(unpack(text.unknown, "I"))
         forgotten = [s for s in map(self._live.get, unknown) if s and _answers(s, source)]
@@ -113,11 +113,11 @@ class Decoding:
             sequence.reopen(source, stale=sequence.awaited)
         with self._burst:
             stopped = self._put(text, source, unknown)
-        await self.feed(forgotten)
+        await self.add(forgotten)
         if stopped:
             await self._abort(stopped)
 
-    def _put(self, text: Text, source: Connection, unknown: set[int]) -> list[Sequence]:
+    def _put(self, text: DecodedText, source: Connection, unknown: set[int]) -> list[Sequence]:
         """Returns the sequences that a stop string ended while the scheduler still ran them."""
         stopped = []
         rows = zip(unpack(text.handles, "I"), unpack(text.next, "I"), text.texts, strict=True)
@@ -140,7 +140,7 @@ class Decoding:
 
     async def place(self) -> None:
         """Find a tokenizer for the sequences that have none."""
-        await self.feed([s for s in self._live.values() if s.home is None])
+        await self.add([s for s in self._live.values() if s.home is None])
 
     async def close(self, sequences: Iterable[Sequence]) -> None:
         """Drop the decode states of sequences that nobody reads any more."""

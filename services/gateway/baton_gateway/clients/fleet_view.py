@@ -20,12 +20,12 @@ class _Progress:
 
 
 @dataclass(slots=True)
-class Fleet:
+class FleetView:
     """Health means progress: a worker with sequences but no steps is hung, whatever it says."""
 
     hang_seconds: float
     stats: Stats | None = None
-    heard: float = 0.0
+    last_heard: float = 0.0
     _progress: dict[str, _Progress] = field(default_factory=dict)
 
     def report(self, stats: Stats, now: float) -> None:
@@ -37,7 +37,7 @@ class Fleet:
                 old = _Progress(worker.steps, now)
             seen[worker.name] = old
         self._progress = seen
-        self.stats, self.heard = stats, now
+        self.stats, self.last_heard = stats, now
 
     def forget(self) -> None:
         """The scheduler is gone: nothing that it reported can be relied on."""
@@ -46,7 +46,7 @@ class Fleet:
 
     def silent(self, now: float) -> bool:
         """The scheduler has not reported for too long."""
-        return self.stats is None or now - self.heard > SILENT_SECONDS
+        return self.stats is None or now - self.last_heard > SILENT_SECONDS
 
     def hung(self, now: float) -> list[str]:
         """Names of workers that are busy without progress."""
@@ -58,20 +58,20 @@ class Fleet:
             or (w.running and now - self._progress[w.name].since > self.hang_seconds)
         ]
 
-    def able(self, now: float) -> bool:
+    def has_ready_worker(self, now: float) -> bool:
         """Some worker takes new work."""
         hung = self.hung(now)
         workers = self.stats.workers if self.stats else ()
         return any(w.state == "ready" and w.name not in hung for w in workers)
 
-    def complaints(self, now: float) -> list[str]:
+    def unhealthy_reasons(self, now: float) -> list[str]:
         """Why the system is not healthy; empty when it is."""
         if self.silent(now):
             return ["the scheduler is silent"]
         if self.stats is not None and not self.stats.workers:
             return ["no worker has joined"]
         reasons = [f"worker {name} is hung" for name in self.hung(now)]
-        if not reasons and not self.able(now):
+        if not reasons and not self.has_ready_worker(now):
             reasons.append("no worker takes new work")
         return reasons
 
@@ -88,11 +88,11 @@ class Fleet:
 _NUMBERS = tuple(
     name
     for name in Stats.__struct_fields__
-    if name not in {"model", "max_length", "eos_ids", "workers", "incarnation", "pooling"}
+    if name not in {"model", "max_model_len", "eos_ids", "workers", "incarnation", "pooling"}
 )
 
 
-def snapshot(fleet: Fleet, pools: dict[str, Pool], me: dict[str, str]) -> dict[str, Any]:
+def snapshot(fleet: FleetView, pools: dict[str, Pool], me: dict[str, str]) -> dict[str, Any]:
     """The whole system as one JSON object, for the fleet page.
 
     `services` lists every process with a state and one line of detail, `workers` the fields of

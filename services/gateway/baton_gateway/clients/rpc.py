@@ -9,8 +9,8 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
-from baton.protocol import Envelope, Message, Refused
-from baton_gateway.clients.connection import Connection, Pool, until
+from baton.protocol import Envelope, Message, RequestError
+from baton_gateway.clients.connection import Connection, Pool, wait_until
 
 _TRIES = 2
 """A service that dies takes its questions with it: they are put once more, to another."""
@@ -22,16 +22,16 @@ class _Lost(Exception):
     """Who was asked has gone."""
 
 
-class Questions(Generic[A]):
+class RpcClient(Generic[A]):
     """The pool's listener passes `answer` and `lost` on to here."""
 
     def __init__(self, pool: Pool, patience: float, who: str) -> None:
         """`who` answers, in the singular; a question waits `patience` seconds for one of them."""
         self._pool, self._patience, self._who = pool, patience, who
         self._ids = count(1)
-        self._pending: dict[int, tuple[Connection, asyncio.Future[A | Refused]]] = {}
+        self._pending: dict[int, tuple[Connection, asyncio.Future[A | RequestError]]] = {}
 
-    async def ask(self, build: Callable[[int], Message], trace: str = "") -> A:
+    async def call(self, build: Callable[[int], Message], trace: str = "") -> A:
         """The answer to the question of a number. Raises the `BatonError` of a refusal, or
         `Unavailable` when nobody answers."""
         for _ in range(_TRIES):
@@ -39,12 +39,12 @@ class Questions(Generic[A]):
                 answer = await self._ask_once(build(next(self._ids) & 0xFFFFFFFF), trace)
             except _Lost:
                 continue
-            if isinstance(answer, Refused):
+            if isinstance(answer, RequestError):
                 raise _refusal(answer)
             return answer
         raise Unavailable(f"The {self._who}s are restarting. Try again in a moment.", retry_after=1)
 
-    def answer(self, message: A | Refused) -> None:
+    def receive(self, message: A | RequestError) -> None:
         """Hand an answer to whoever asked; nobody may wait for it any more."""
         number: int = message.id  # type: ignore[union-attr]
         _, future = self._pending.get(number, (None, None))
@@ -57,13 +57,13 @@ class Questions(Generic[A]):
             if home is connection and not future.done():
                 future.set_exception(_Lost())
 
-    async def _ask_once(self, question: Message, trace: str) -> A | Refused:
-        await until(lambda: bool(self._pool.ready()), self._patience)
+    async def _ask_once(self, question: Message, trace: str) -> A | RequestError:
+        await wait_until(lambda: bool(self._pool.ready()), self._patience)
         connection = self._pool.pick()
         if connection is None:
             raise Unavailable(f"No {self._who} is connected. Try again in a moment.", retry_after=1)
         number: int = question.id  # type: ignore[attr-defined]
-        future: asyncio.Future[A | Refused] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[A | RequestError] = asyncio.get_running_loop().create_future()
         self._pending[number] = (connection, future)
         try:
             if not await connection.post(question, Envelope(trace=trace) if trace else None):
@@ -73,7 +73,7 @@ class Questions(Generic[A]):
             del self._pending[number]
 
 
-def _refusal(answer: Refused) -> BatonError:
+def _refusal(answer: RequestError) -> BatonError:
     if answer.status == Unavailable.status:
         return Unavailable(answer.message, code=answer.code, retry_after=1)
     if answer.status >= 500:

@@ -24,11 +24,11 @@ from baton.protocol import (
 from baton.protocol.token_columns import pack, unpack
 from baton.protocol.vector_columns import split
 from baton_gateway.clients.connection import Connect, Connection, Pool
-from baton_gateway.clients.fleet_view import Fleet
+from baton_gateway.clients.fleet_view import FleetView
 from baton_gateway.generation.logprobs import by_row, of_prompt
 from baton_gateway.generation.sequence import Sequence
-from baton_gateway.http.errors import CutOff
-from baton_gateway.observability.latency import Ledger
+from baton_gateway.http.errors import GatewayPartitioned
+from baton_gateway.observability.latency import TimelineStore
 
 Feed = Callable[[Iterable[Sequence]], Awaitable[None]]
 
@@ -39,7 +39,7 @@ _KINDS: dict[int, type[BatonError]] = {429: RateLimited, 503: Unavailable}
 log = logger(__name__)
 
 
-class Scheduler:
+class SchedulerClient:
     """Submits and aborts sequences, applies tokens to their logs.
 
     `feed` is called once per message with the sequences that it advanced. `live` holds every
@@ -53,8 +53,8 @@ class Scheduler:
         self,
         hello: Hello,
         connect: Connect,
-        fleet: Fleet,
-        ledger: Ledger,
+        fleet: FleetView,
+        ledger: TimelineStore,
         feed: Feed,
         patience: float,
     ) -> None:
@@ -141,7 +141,7 @@ class Scheduler:
         """Refuse what has no token yet: its client can send it again, to another gateway."""
         for sequence in list(self.live.values()):
             if not sequence.log and not sequence.ended:
-                sequence.stream.fail(CutOff())
+                sequence.stream.fail(GatewayPartitioned())
 
     def forget(self, sequences: Iterable[Sequence]) -> None:
         """Nobody reads these any more."""
@@ -179,14 +179,14 @@ class Scheduler:
                 future.set_result(message.pages)
 
     async def _on_tokens(self, message: Tokens) -> None:
-        self._ledger.told(message.times.items())
+        self._ledger.told(message.phase_times.items())
         for handle, cached in message.cached.items():
             # What is continued elsewhere finds another cache; the client is told of the first.
             if (sequence := self.live.get(handle)) is not None and not sequence.log:
                 sequence.cached = cached
-        for handle, note in message.notes.items():
+        for handle, note in message.estimates.items():
             if (sequence := self.live.get(handle)) is not None and sequence.choice == 0:
-                sequence.notes.take(note)
+                sequence.notes.update(note)
         fed, stale, torn = self._extend(message)
         for part in message.prompt_logprobs:
             if (sequence := self.live.get(part.slot)) is not None:
@@ -248,8 +248,8 @@ class Scheduler:
         if message.code == _LEAVING or (message.code == _FULL and sequence.log):
             self._hold(sequence)  # It will be taken later, by this scheduler or by the next.
             return
-        if message.times is not None:
-            self._ledger.told(((message.handle, message.times),))
+        if message.phase_times is not None:
+            self._ledger.told(((message.handle, message.phase_times),))
         kind = _KINDS.get(message.status, ServerFault)
         error = kind(
             message.message,

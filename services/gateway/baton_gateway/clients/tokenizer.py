@@ -13,19 +13,19 @@ from baton.protocol import (
     Encoded,
     EncodeText,
     Message,
-    Pieces,
     TokenizerInfo,
     Vocabulary,
+    VocabularyBytes,
 )
 from baton.protocol.token_columns import pack, unpack
 from baton_gateway.clients.connection import Pool
-from baton_gateway.clients.rpc import Questions
+from baton_gateway.clients.rpc import RpcClient
 from baton_gateway.generation.request import ChatPrompt, PairPrompt, TextPrompt
 
-Answer = Encoded | Detokenized | Pieces
+Answer = Encoded | Detokenized | VocabularyBytes
 
 
-class Tokenizers(Questions[Answer]):
+class TokenizerClient(RpcClient[Answer]):
     """Request and response by id."""
 
     def __init__(self, pool: Pool, patience: float) -> None:
@@ -51,7 +51,7 @@ class Tokenizers(Questions[Answer]):
         self, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int, trace: str = ""
     ) -> tuple[array[int], int]:
         """The same, and where the second text begins, if the model tells the two apart; else 0."""
-        answer = await self.ask(lambda id: _encode(id, prompt, limit), trace)
+        answer = await self.call(lambda id: _encode(id, prompt, limit), trace)
         if not isinstance(answer, Encoded):
             raise _unexpected(answer)
         return unpack(answer.tokens), answer.second
@@ -59,7 +59,7 @@ class Tokenizers(Questions[Answer]):
     async def detokenize(self, tokens: Sequence[int], skip_special: bool) -> str:
         """Text of whole id lists."""
         column = pack(tokens)
-        answer = await self.ask(lambda id: Detokenize(id, column, skip_special))
+        answer = await self.call(lambda id: Detokenize(id, column, skip_special))
         if not isinstance(answer, Detokenized):
             raise _unexpected(answer)
         return answer.text
@@ -67,8 +67,8 @@ class Tokenizers(Questions[Answer]):
     async def pieces(self) -> tuple[bytes, ...]:
         """Raw bytes of every token. Asked once: a deployment has one vocabulary."""
         if not self._pieces:
-            answer = await self.ask(Vocabulary)
-            if not isinstance(answer, Pieces):
+            answer = await self.call(Vocabulary)
+            if not isinstance(answer, VocabularyBytes):
                 raise _unexpected(answer)
             self._pieces = answer.pieces
         return self._pieces

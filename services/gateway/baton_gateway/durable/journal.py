@@ -20,12 +20,12 @@ from baton.errors import BatonError, Unavailable
 from baton.protocol.token_columns import pack, unpack
 from baton_gateway.config import Config
 from baton_gateway.durable import JOURNALS
-from baton_gateway.generation.output import Delta, TokenLogprob
+from baton_gateway.generation.output import OutputDelta, TokenLogprob
 
 Route = Literal["chat", "completions"]
 
 
-class Ticket(msgspec.Struct, frozen=True):
+class StreamRecord(msgspec.Struct, frozen=True):
     """What was asked, so that the same answer can be continued anywhere."""
 
     id: str
@@ -45,7 +45,7 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 class _Part(msgspec.Struct, frozen=True, array_like=True):
-    """A `Delta` as it is kept."""
+    """A `OutputDelta` as it is kept."""
 
     choice: int
     text: str
@@ -61,7 +61,7 @@ _decoder = msgspec.msgpack.Decoder(_Part)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def encode(delta: Delta) -> bytes:
+def encode(delta: OutputDelta) -> bytes:
     """A delta as a part. Log-probabilities of prompts are never streamed and are not kept."""
     return _encode(
         _Part(
@@ -77,11 +77,11 @@ def encode(delta: Delta) -> bytes:
     )
 
 
-def decode(part: bytes) -> Delta:
+def decode(part: bytes) -> OutputDelta:
     """The inverse of `encode`."""
     found = _decoder.decode(part)
     tokens: array[int] = unpack(found.tokens)
-    return Delta(
+    return OutputDelta(
         choice=found.choice,
         text=found.text,
         tokens=tokens,
@@ -94,10 +94,10 @@ def decode(part: bytes) -> Delta:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredStream:
     """A stream as it was found."""
 
-    ticket: Ticket
+    record: StreamRecord
     parts: tuple[bytes, ...]
     done: bool
     """Nothing follows the parts."""
@@ -105,7 +105,7 @@ class Kept:
     """Of the caller, from now on."""
 
 
-class Superseded(BatonError):
+class StreamFenced(BatonError):
     """Another gateway has taken the stream, or its time is over: it must not be written here."""
 
     status = 409
@@ -139,13 +139,13 @@ class Journal(Protocol):
     Parts of one stream are appended one after the other; different streams may share a write.
     """
 
-    async def create(self, ticket: Ticket) -> int:
+    async def create(self, ticket: StreamRecord) -> int:
         """Begin a stream. Returns its first epoch."""
 
     async def append(self, name: str, epoch: int, part: bytes, *, done: bool) -> None:
-        """Add a part; once this returns, it outlives the process. Raises `Superseded`."""
+        """Add a part; once this returns, it outlives the process. Raises `StreamFenced`."""
 
-    async def take(self, name: str, owner: str) -> Kept | None:
+    async def claim(self, name: str, owner: str) -> StoredStream | None:
         """A stream to continue, under a new epoch. None when `owner` has no stream of that name."""
 
     async def prune(self) -> None:

@@ -15,9 +15,9 @@ import msgspec
 from baton.logs import logger
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import (
-    Kept,
-    Superseded,
-    Ticket,
+    StoredStream,
+    StreamFenced,
+    StreamRecord,
     lost,
 )
 
@@ -45,7 +45,7 @@ class RedisJournal:
         self._redis = connect(config.redis_url)
         self._expiry = max(1, round(config.journal_seconds))
 
-    async def create(self, ticket: Ticket) -> int:
+    async def create(self, ticket: StreamRecord) -> int:
         """See `Journal`."""
         name = _key(ticket.id)
         fields: dict[Any, Any] = {
@@ -81,13 +81,13 @@ class RedisJournal:
             return True
 
         if not await self._transact(key, add):
-            raise Superseded
+            raise StreamFenced
 
-    async def take(self, name: str, owner: str) -> Kept | None:
+    async def claim(self, name: str, owner: str) -> StoredStream | None:
         """See `Journal`."""
         key = _key(name)
 
-        async def begin(pipe: Pipeline) -> Kept | None:
+        async def begin(pipe: Pipeline) -> StoredStream | None:
             found = await _maybe(pipe.hgetall(key))
             if not found or found[b"owner"] != owner.encode():
                 return None
@@ -95,8 +95,8 @@ class RedisJournal:
             pipe.hincrby(key, "epoch", 1)
             pipe.lrange(f"{key}:parts", 0, -1)
             epoch, parts = await pipe.execute()
-            ticket = msgspec.msgpack.decode(found[b"ticket"], type=Ticket)
-            return Kept(ticket, tuple(parts), found[b"done"] == b"1", epoch)
+            ticket = msgspec.msgpack.decode(found[b"ticket"], type=StreamRecord)
+            return StoredStream(ticket, tuple(parts), found[b"done"] == b"1", epoch)
 
         return await self._transact(key, begin)
 

@@ -21,9 +21,9 @@ import msgspec
 from baton.logs import logger
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import (
-    Kept,
-    Superseded,
-    Ticket,
+    StoredStream,
+    StreamFenced,
+    StreamRecord,
     full,
     lost,
 )
@@ -80,7 +80,7 @@ class SqliteJournal:
         self._pending: list[_Append] = []
         self._writer: asyncio.Task[None] | None = None
 
-    async def create(self, ticket: Ticket) -> int:
+    async def create(self, ticket: StreamRecord) -> int:
         """See `Journal`. Raises `Unavailable` when the file is full of unfinished streams."""
         data = msgspec.msgpack.encode(ticket)
         if not await self._run(lambda db: self._create(db, ticket, data)):
@@ -95,7 +95,7 @@ class SqliteJournal:
             self._writer = asyncio.create_task(self._write())
         await written
 
-    async def take(self, name: str, owner: str) -> Kept | None:
+    async def claim(self, name: str, owner: str) -> StoredStream | None:
         """See `Journal`."""
         return await self._run(lambda db: self._take(db, name, owner))
 
@@ -122,7 +122,7 @@ class SqliteJournal:
                 _settle(batch, error)
             else:
                 for item, fits in zip(batch, good, strict=True):
-                    _settle([item], None if fits else Superseded())
+                    _settle([item], None if fits else StreamFenced())
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do something in a transaction of its own, in the thread."""
@@ -139,7 +139,7 @@ class SqliteJournal:
         with self._connection as db:
             return work(db)
 
-    def _create(self, db: sqlite3.Connection, ticket: Ticket, data: bytes) -> bool:
+    def _create(self, db: sqlite3.Connection, ticket: StreamRecord, data: bytes) -> bool:
         while _held(db) + len(data) > self._bytes:
             if not (self._forget(db) or _drop_oldest(db)):
                 return False
@@ -147,7 +147,7 @@ class SqliteJournal:
         db.execute("INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         return True
 
-    def _take(self, db: sqlite3.Connection, name: str, owner: str) -> Kept | None:
+    def _take(self, db: sqlite3.Connection, name: str, owner: str) -> StoredStream | None:
         found = db.execute(
             "UPDATE streams SET epoch = epoch + 1 WHERE id = ? AND owner = ? AND touched > ? "
             "RETURNING ticket, epoch, done",
@@ -158,7 +158,9 @@ class SqliteJournal:
         ticket, epoch, done = found
         rows = db.execute("SELECT data FROM parts WHERE stream = ? ORDER BY number", (name,))
         parts = tuple(data for (data,) in rows)
-        return Kept(msgspec.msgpack.decode(ticket, type=Ticket), parts, bool(done), epoch)
+        return StoredStream(
+            msgspec.msgpack.decode(ticket, type=StreamRecord), parts, bool(done), epoch
+        )
 
     def _forget(self, db: sqlite3.Connection) -> int:
         """Drop some streams whose time is over. Returns how many."""

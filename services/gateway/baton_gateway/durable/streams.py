@@ -19,38 +19,38 @@ from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
 from baton.logs import logger
 from baton_gateway.durable.journal import (
     Journal,
-    Kept,
-    Superseded,
-    Ticket,
+    StoredStream,
+    StreamFenced,
+    StreamRecord,
     decode,
     encode,
 )
-from baton_gateway.generation.output import Delta, Event
-from baton_gateway.generation.request import Past
-from baton_gateway.http.disconnect import stop
-from baton_gateway.http.errors import FAULT, CutOff
+from baton_gateway.generation.output import Event, OutputDelta
+from baton_gateway.generation.request import PriorOutput
+from baton_gateway.http.disconnect import cancel_tasks
+from baton_gateway.http.errors import FAULT, GatewayPartitioned
 
 _PRUNE_SECONDS = 30.0
 _GUARD_SECONDS = 0.1
 """How often it is asked whether this gateway is cut off."""
 
-Continue = Callable[[Ticket, tuple[Past, ...]], AsyncGenerator[Event, None]]
+Continue = Callable[[StreamRecord, tuple[PriorOutput, ...]], AsyncGenerator[Event, None]]
 """Runs a stream on after what its choices have produced."""
 
 log = logger(__name__)
 
 
-class Recording:
+class DurableStream:
     """One durable stream: written by a task, read from the first delta on by any number of readers.
 
     It pauses when nobody has read it for `grace` seconds: the work is aborted, and whoever comes
     later continues it from the journal.
     """
 
-    def __init__(self, ticket: Ticket, journal: Journal, epoch: int, grace: float) -> None:
-        self.ticket = ticket
+    def __init__(self, ticket: StreamRecord, journal: Journal, epoch: int, grace: float) -> None:
+        self.record = ticket
         self._journal, self._epoch, self._grace = journal, epoch, grace
-        self._deltas: list[Delta] = []
+        self._deltas: list[OutputDelta] = []
         self._error: BatonError | None = None
         self._readers = 0
         self._changed = asyncio.Event()
@@ -60,13 +60,15 @@ class Recording:
         self._kept = True
         """The journal has every delta so far."""
 
-    def start(self, events: AsyncGenerator[Event, None], past: tuple[Delta, ...] = ()) -> None:
+    def start(
+        self, events: AsyncGenerator[Event, None], past: tuple[OutputDelta, ...] = ()
+    ) -> None:
         """Begin to record what follows `past`."""
         self._deltas = list(past)
         self._task = asyncio.create_task(self._record(events))
         self._watch()
 
-    def ended(self, deltas: tuple[Delta, ...]) -> None:
+    def ended(self, deltas: tuple[OutputDelta, ...]) -> None:
         """Nothing follows these."""
         self._deltas, self._complete = list(deltas), True
 
@@ -75,7 +77,7 @@ class Recording:
         """It is being written here."""
         return self._task is not None and not self._task.done()
 
-    async def deltas(self, place: Place) -> AsyncGenerator[Delta, None]:
+    async def deltas(self, place: ReplayCursor) -> AsyncGenerator[OutputDelta, None]:
         """Every delta from the first on. Raises what the run ended with."""
         self._readers += 1
         if self._alone is not None:
@@ -117,14 +119,14 @@ class Recording:
             self._alone = asyncio.get_running_loop().call_later(self._grace, self._pause)
 
     def _pause(self) -> None:
-        log.info("nobody reads the stream %s: it pauses", self.ticket.id)
+        log.info("nobody reads the stream %s: it pauses", self.record.id)
         if self._task is not None:
             self._task.cancel()
 
     async def _record(self, events: AsyncGenerator[Event, None]) -> None:
         try:
             async for event in events:
-                if isinstance(event, Delta):
+                if isinstance(event, OutputDelta):
                     await self._keep(encode(event))
                     self._deltas.append(event)
                     self._tell()
@@ -133,10 +135,10 @@ class Recording:
         except BatonError as error:
             self._error = error
         except asyncio.CancelledError:
-            self._error = CutOff() if self._left else _paused()
+            self._error = GatewayPartitioned() if self._left else _paused()
             raise
         except Exception:
-            log.exception("the stream %s broke off", self.ticket.id)
+            log.exception("the stream %s broke off", self.record.id)
             self._error = ServerFault(FAULT)
         finally:
             await events.aclose()
@@ -147,9 +149,9 @@ class Recording:
         if not self._kept:
             return
         try:
-            await self._journal.append(self.ticket.id, self._epoch, part, done=done)
+            await self._journal.append(self.record.id, self._epoch, part, done=done)
         except Unavailable:
-            log.error("the stream %s is not durable from here on", self.ticket.id)
+            log.error("the stream %s is not durable from here on", self.record.id)
             self._kept = False
 
     def _tell(self) -> None:
@@ -157,7 +159,7 @@ class Recording:
         changed.set()
 
 
-class Place:
+class ReplayCursor:
     """How far a reader has come."""
 
     def __init__(self) -> None:
@@ -165,7 +167,7 @@ class Place:
         """It skips what its client has seen, all of which must have been recorded."""
 
 
-class Streams:
+class DurableStreams:
     """The durable streams of one gateway. Life cycle: `start` once, `close` at the end."""
 
     def __init__(
@@ -173,7 +175,7 @@ class Streams:
     ) -> None:
         """`cut_off`: whether other gateways should take the streams of this one."""
         self._journal, self._grace, self._cut_off = journal, grace, cut_off
-        self._here: dict[str, Recording] = {}
+        self._here: dict[str, DurableStream] = {}
         self._taking = WeakValueDictionary[str, asyncio.Lock]()
         """By id, of streams that are looked for just now."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -184,11 +186,13 @@ class Streams:
 
     async def close(self) -> None:
         """Pause what runs, close the journal."""
-        await stop(*self._tasks)
+        await cancel_tasks(*self._tasks)
         await asyncio.gather(*(recording.stop() for recording in self._here.values()))
         await self._journal.close()
 
-    async def record(self, ticket: Ticket, events: AsyncGenerator[Delta, None]) -> Recording:
+    async def record(
+        self, ticket: StreamRecord, events: AsyncGenerator[OutputDelta, None]
+    ) -> DurableStream:
         """Make a stream durable that has just begun. Raises `Unavailable` when it cannot be."""
         try:
             epoch = await self._journal.create(ticket)
@@ -197,43 +201,44 @@ class Streams:
             raise
         return self._run(ticket, epoch, events)
 
-    async def find(self, name: str, owner: str, resume: Continue) -> Recording | None:
+    async def find(self, name: str, owner: str, resume: Continue) -> DurableStream | None:
         """A stream of this owner: as it runs here, else continued from the journal.
 
-        Raises `CutOff` where it could not go on: whoever runs it meanwhile is left in peace.
+        Raises `GatewayPartitioned` where it could not go on: whoever runs it meanwhile is left in
+        peace.
         """
         if self._cut_off():
-            raise CutOff
+            raise GatewayPartitioned
         async with self._taking.setdefault(name, asyncio.Lock()):
             here = self._here.get(name)
             if here is not None and here.running:
-                return here if here.ticket.owner == owner else None
-            kept = await self._journal.take(name, owner)
+                return here if here.record.owner == owner else None
+            kept = await self._journal.claim(name, owner)
             return None if kept is None else self._go_on(kept, resume)
 
-    def _go_on(self, kept: Kept, resume: Continue) -> Recording:
+    def _go_on(self, kept: StoredStream, resume: Continue) -> DurableStream:
         deltas = tuple(map(decode, kept.parts))
         if kept.done:
-            recording = Recording(kept.ticket, self._journal, kept.epoch, self._grace)
+            recording = DurableStream(kept.record, self._journal, kept.epoch, self._grace)
             recording.ended(deltas)
             return recording
-        past: dict[int, Past] = {}
+        past: dict[int, PriorOutput] = {}
         for delta in deltas:
-            past.setdefault(delta.choice, Past()).add(delta)
+            past.setdefault(delta.choice, PriorOutput()).add(delta)
         choices = max(past, default=-1) + 1
-        history = tuple(past.get(choice, Past()) for choice in range(choices))
-        log.info("the stream %s goes on after %d events", kept.ticket.id, len(deltas))
-        return self._run(kept.ticket, kept.epoch, resume(kept.ticket, history), deltas)
+        history = tuple(past.get(choice, PriorOutput()) for choice in range(choices))
+        log.info("the stream %s goes on after %d events", kept.record.id, len(deltas))
+        return self._run(kept.record, kept.epoch, resume(kept.record, history), deltas)
 
     def _run(
         self,
-        ticket: Ticket,
+        ticket: StreamRecord,
         epoch: int,
-        events: AsyncGenerator[Event, None] | AsyncGenerator[Delta, None],
-        past: tuple[Delta, ...] = (),
-    ) -> Recording:
+        events: AsyncGenerator[Event, None] | AsyncGenerator[OutputDelta, None],
+        past: tuple[OutputDelta, ...] = (),
+    ) -> DurableStream:
         self._here = {name: r for name, r in self._here.items() if r.running}
-        recording = Recording(ticket, self._journal, epoch, self._grace)
+        recording = DurableStream(ticket, self._journal, epoch, self._grace)
         recording.start(events, past)
         self._here[ticket.id] = recording
         return recording
@@ -267,4 +272,4 @@ def _paused() -> Unavailable:
     )
 
 
-__all__ = ["Place", "Recording", "Streams", "Superseded"]
+__all__ = ["DurableStream", "DurableStreams", "ReplayCursor", "StreamFenced"]

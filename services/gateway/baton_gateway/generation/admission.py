@@ -12,18 +12,18 @@ from baton.errors import InvalidRequest, NotFound
 from baton.protocol import PoolingInfo, Sampling
 from baton.protocol.token_columns import derive_seed
 from baton_gateway.generation.beam_search import alternatives
-from baton_gateway.generation.request import Generation
+from baton_gateway.generation.request import GenerationRequest
 
 MAX_ALTERNATIVES = 255
 """Most probable tokens that a worker tells of one position."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelInfo:
     """The served model as the gateway needs to know it."""
 
     model: str
-    max_length: int
+    max_model_len: int
     """Longest sequence, prompt and output together."""
     vocab_size: int
     """Every token id of a client is below it."""
@@ -34,7 +34,7 @@ class Facts:
     """What the model gives in place of text."""
 
 
-def check_model(name: str, facts: Facts) -> None:
+def check_model(name: str, facts: ModelInfo) -> None:
     """Raise `NotFound` for any model but the served one."""
     if name != facts.model:
         raise no_model(name)
@@ -49,12 +49,12 @@ def no_model(name: str) -> NotFound:
     )
 
 
-def suited(generation: Generation, facts: Facts) -> Facts:
+def check_task(generation: GenerationRequest, facts: ModelInfo) -> ModelInfo:
     """The facts that concern this request. Raises `InvalidRequest` for a model that is of no use
     for it."""
     pooling = facts.pooling
     if generation.pooling is not None:
-        return facts if pooling is None else replace(facts, max_length=pooling.max_length)
+        return facts if pooling is None else replace(facts, max_model_len=pooling.max_model_len)
     if pooling is not None and not pooling.generates:
         raise InvalidRequest(
             f"The model `{facts.model}` does not generate text. {serves(pooling)}",
@@ -78,7 +78,7 @@ _SERVES = {
 }
 
 
-def check_total(generation: Generation, total: int, most: int) -> None:
+def check_total(generation: GenerationRequest, total: int, most: int) -> None:
     """Raise `InvalidRequest` when the texts of one request have more than `most` tokens."""
     if generation.pooling is not None and total > most:
         raise InvalidRequest(
@@ -89,7 +89,7 @@ def check_total(generation: Generation, total: int, most: int) -> None:
         )
 
 
-def check_ids(generation: Generation, facts: Facts) -> None:
+def check_ids(generation: GenerationRequest, facts: ModelInfo) -> None:
     """Raise `InvalidRequest` for token ids that the model does not have, wherever they stand."""
     sampling = generation.sampling
     check_range(sampling.logit_bias, "logit_bias", facts)
@@ -99,12 +99,12 @@ def check_ids(generation: Generation, facts: Facts) -> None:
     for number, prompt in enumerate(generation.prompts):
         if isinstance(prompt, tuple):
             param = f"{generation.param}[{number}]" if several else generation.param
-            if len(prompt) > facts.max_length:
+            if len(prompt) > facts.max_model_len:
                 raise too_long(generation, len(prompt), facts)
             check_prompt_ids(prompt, param, facts)
 
 
-def check_beams(generation: Generation, facts: Facts) -> None:
+def check_beams(generation: GenerationRequest, facts: ModelInfo) -> None:
     """Raise `InvalidRequest` for a beam search that needs too many alternatives per step, or whose
     output a grammar would have to restrict."""
     if generation.beams is None:
@@ -127,7 +127,7 @@ def check_beams(generation: Generation, facts: Facts) -> None:
         )
 
 
-def check_range(ids: Iterable[int], param: str, facts: Facts) -> None:
+def check_range(ids: Iterable[int], param: str, facts: ModelInfo) -> None:
     """Raise `InvalidRequest` unless every id is one of the vocabulary."""
     for token in ids:
         if not 0 <= token < facts.vocab_size:
@@ -139,7 +139,7 @@ def check_range(ids: Iterable[int], param: str, facts: Facts) -> None:
             )
 
 
-def check_prompt_ids(ids: tuple[int, ...], param: str, facts: Facts) -> None:
+def check_prompt_ids(ids: tuple[int, ...], param: str, facts: ModelInfo) -> None:
     """Raise `InvalidRequest` for ids outside the vocabulary and for bare media placeholders."""
     if not ids or (min(ids) >= 0 and max(ids) < facts.vocab_size and not facts.media_ids):
         return
@@ -153,7 +153,7 @@ def check_prompt_ids(ids: tuple[int, ...], param: str, facts: Facts) -> None:
             )
 
 
-def fit(generation: Generation, prompt: array[int], facts: Facts) -> int:
+def clamp_max_tokens(generation: GenerationRequest, prompt: array[int], facts: ModelInfo) -> int:
     """Most tokens that a prompt may be continued with. Raises `InvalidRequest` when none fit."""
     if not prompt:
         raise InvalidRequest(
@@ -162,22 +162,22 @@ def fit(generation: Generation, prompt: array[int], facts: Facts) -> int:
             param=generation.param,
         )
     if generation.pooling is not None:
-        if len(prompt) > facts.max_length:
+        if len(prompt) > facts.max_model_len:
             raise too_long(generation, len(prompt), facts)
         return 0
     wanted = generation.max_tokens
     # Log-probabilities of a prompt need one step of the model, and a step samples.
-    if len(prompt) + max(1, wanted or 0) > facts.max_length:
+    if len(prompt) + max(1, wanted or 0) > facts.max_model_len:
         raise too_long(generation, len(prompt), facts)
-    return facts.max_length - len(prompt) if wanted is None else max(1, wanted)
+    return facts.max_model_len - len(prompt) if wanted is None else max(1, wanted)
 
 
-def too_long(generation: Generation, length: int, facts: Facts) -> InvalidRequest:
+def too_long(generation: GenerationRequest, length: int, facts: ModelInfo) -> InvalidRequest:
     """The error of a prompt that does not fit the context, in OpenAI's words."""
     param = generation.param
     wanted = generation.max_tokens
-    if wanted is None or length > facts.max_length:
-        over = "at least " if length > facts.max_length else ""
+    if wanted is None or length > facts.max_model_len:
+        over = "at least " if length > facts.max_model_len else ""
         request = f"your {param} resulted in {over}{length} tokens"
     else:
         total = length + wanted
@@ -185,14 +185,16 @@ def too_long(generation: Generation, length: int, facts: Facts) -> InvalidReques
             f"you requested {total} tokens ({length} in the {param}, {wanted} in the completion)"
         )
     return InvalidRequest(
-        f"This model's maximum context length is {facts.max_length} tokens. However, {request}. "
+        f"This model's maximum context length is {facts.max_model_len} tokens. However, {request}. "
         f"Please reduce the length of the {param}{'' if generation.pooling else ' or completion'}.",
         code="context_length_exceeded",
         param=param,
     )
 
 
-def sampling_of(generation: Generation, choice: int, max_tokens: int, facts: Facts) -> Sampling:
+def sampling_of(
+    generation: GenerationRequest, choice: int, max_tokens: int, facts: ModelInfo
+) -> Sampling:
     """The wire's sampling parameters of one choice."""
     eos = () if generation.ignore_eos else facts.eos_ids
     return msgspec.structs.replace(

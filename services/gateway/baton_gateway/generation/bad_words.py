@@ -15,13 +15,13 @@ MAX_TOKENS = 16
 
 
 class Encoder(Protocol):
-    """What is needed of `Tokenizers`."""
+    """What is needed of `TokenizerClient`."""
 
     async def encode(self, prompt: TextPrompt, limit: int) -> Sequence[int]:
         """Ids of a text; more than `limit` of them mean that it is longer than that."""
 
 
-async def encode(words: tuple[str, ...], encoder: Encoder) -> tuple[tuple[int, ...], ...]:
+async def encode_bad_words(words: tuple[str, ...], encoder: Encoder) -> tuple[tuple[int, ...], ...]:
     """Token sequences of every word, at the beginning of a text and after a space.
 
     Only these spellings are recognised: a model that spells a word letter by letter can say it.

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from baton_gateway.generation.output import TokenLogprob
-from baton_gateway.generation.request import Beams
+from baton_gateway.generation.request import BeamSearchOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,12 @@ class Beam:
     """"stop" or "length" once it has ended."""
 
 
-class Search:
+class BeamSearch:
     """The beams of one prompt. `advance` until it is `over`, then `best`."""
 
-    def __init__(self, options: Beams, stop_ids: frozenset[int], max_tokens: int) -> None:
+    def __init__(
+        self, options: BeamSearchOptions, stop_ids: frozenset[int], max_tokens: int
+    ) -> None:
         self._options, self._stop_ids, self._max_tokens = options, stop_ids, max_tokens
         self.running = [Beam()]
         self._ended: list[Beam] = []
@@ -47,7 +49,7 @@ class Search:
         return alternatives(self._options.width, len(self._stop_ids))
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         """No hypothesis that still runs could become one of the best, or none runs."""
         if not self.running or len(self._ended) < self._options.width:
             return not self.running

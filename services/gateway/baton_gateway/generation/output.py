@@ -27,7 +27,7 @@ class TokenLogprob:
     top: tuple[tuple[int, float], ...]
 
 
-class Delta(msgspec.Struct, frozen=True, gc=False):
+class OutputDelta(msgspec.Struct, frozen=True, gc=False):
     """New tokens of one choice and the text that they made final. Made for every token of every
     stream, hence msgspec; it can be part of no cycle."""
 
@@ -51,9 +51,9 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     vector: bytes | None = None
     """float32: what the prompt has come to, where a vector was wanted."""
 
-    def then(self, later: Delta) -> Delta:
+    def then(self, later: OutputDelta) -> OutputDelta:
         """This delta and the next one of the same choice, as one."""
-        return Delta(
+        return OutputDelta(
             choice=self.choice,
             text=self.text + later.text,
             tokens=self.tokens + later.tokens,
@@ -66,4 +66,4 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-Event = Started | Delta
+Event = Started | OutputDelta

@@ -8,21 +8,21 @@ from collections.abc import Callable
 
 from baton.errors import BatonError, ServerFault
 from baton.logs import logger
-from baton_gateway.generation.output import Delta
+from baton_gateway.generation.output import OutputDelta
 from baton_gateway.http.errors import FAULT
-from baton_gateway.http.write_batch import Burst
+from baton_gateway.http.write_batch import WriteBatch
 
-LIMIT = 256
+MAX_QUEUED_DELTAS = 256
 """Deltas that wait for a slow reader. Beyond it, deltas of one choice are joined."""
 
 log = logger(__name__)
 
 
-def _never(delta: Delta) -> bool:
+def _never(delta: OutputDelta) -> bool:
     return False
 
 
-class Stream:
+class OutputQueue:
     """An asynchronous iterator of deltas that ends when every choice has ended, or in an error.
 
     `put` never waits and never loses text: the engine serves all requests from one task, which
@@ -33,13 +33,13 @@ class Stream:
     nothing. It is woken for the end.
     """
 
-    def __init__(self, choices: int, write: Callable[[Delta], bool] = _never) -> None:
-        self._deltas: deque[Delta] = deque()
+    def __init__(self, choices: int, write: Callable[[OutputDelta], bool] = _never) -> None:
+        self._deltas: deque[OutputDelta] = deque()
         self._open, self._write = choices, write
         self._error: BatonError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    def put(self, delta: Delta) -> None:
+    def put(self, delta: OutputDelta) -> None:
         """Add a delta; one with a reason is the last of its choice."""
         if delta.reason is not None:
             self._open -= 1
@@ -48,11 +48,11 @@ class Stream:
             if self._open <= 0:
                 self._wake()
             return
-        if len(self._deltas) < LIMIT or not self._join(delta):
+        if len(self._deltas) < MAX_QUEUED_DELTAS or not self._join(delta):
             self._deltas.append(delta)
         self._wake()
 
-    def _written(self, delta: Delta) -> bool:
+    def _written(self, delta: OutputDelta) -> bool:
         """Whether a delta is dealt with. What breaks here ends this stream, and no other one."""
         try:
             return self._write(delta)
@@ -70,10 +70,10 @@ class Stream:
     def __len__(self) -> int:
         return len(self._deltas)
 
-    def __aiter__(self) -> Stream:
+    def __aiter__(self) -> OutputQueue:
         return self
 
-    async def __anext__(self) -> Delta:
+    async def __anext__(self) -> OutputDelta:
         while not self._deltas:
             if self._open <= 0:
                 raise StopAsyncIteration
@@ -83,7 +83,7 @@ class Stream:
             await self._waiter
         return self._deltas.popleft()
 
-    def _join(self, delta: Delta) -> bool:
+    def _join(self, delta: OutputDelta) -> bool:
         for i in range(len(self._deltas) - 1, -1, -1):
             if self._deltas[i].choice == delta.choice:
                 self._deltas[i] = self._deltas[i].then(delta)
@@ -95,16 +95,16 @@ class Stream:
             self._waiter.set_result(None)
 
 
-class Outlet:
+class DirectSink:
     """Shared by whoever runs a request and whoever answers it. It is used only while the reader of
     the deltas waits, so that nothing overtakes anything."""
 
-    __slots__ = ("burst", "write")
+    __slots__ = ("write", "write_batch")
 
     def __init__(self) -> None:
-        self.write: Callable[[Delta], bool] = _closed
+        self.write: Callable[[OutputDelta], bool] = _closed
         """Writes a delta at once, or returns False and has done nothing."""
-        self.burst = Burst()
+        self.write_batch = WriteBatch()
         """With which others its chunks leave; that of whoever runs many requests."""
 
     def close(self) -> None:
@@ -112,5 +112,5 @@ class Outlet:
         self.write = _closed
 
 
-def _closed(delta: Delta) -> bool:
+def _closed(delta: OutputDelta) -> bool:
     return False

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from baton.protocol import Blob, MediaItem, Pooling, Sampling
-from baton_gateway.access.api_keys import Key
-from baton_gateway.access.rate_limits import Budget, Limiter
-from baton_gateway.generation.output import Delta, TokenLogprob
-from baton_gateway.generation.output_queue import Outlet
-from baton_gateway.http.admission_headers import Notes
-from baton_gateway.observability.latency import Account
+from baton_gateway.access.api_keys import ApiKey
+from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
+from baton_gateway.generation.output import OutputDelta, TokenLogprob
+from baton_gateway.generation.output_queue import DirectSink
+from baton_gateway.http.admission_headers import AdmissionHeaders
+from baton_gateway.observability.latency import RequestTimeline
 from baton_gateway.structured_output.request import Constraint
 
 
@@ -47,7 +47,7 @@ Prompt = ChatPrompt | TextPrompt | PairPrompt | MediaItem | tuple[int, ...]
 """A tuple holds token ids, already encoded by the client; a `MediaItem` stands by itself."""
 
 
-class Encoding(NamedTuple):
+class EncodedPrompt(NamedTuple):
     """A prompt as the scheduler is given it."""
 
     ids: array[int]
@@ -59,7 +59,7 @@ class Encoding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Beams:
+class BeamSearchOptions:
     """What a client wants of a beam search."""
 
     width: int
@@ -72,7 +72,7 @@ class Beams:
 
 
 @dataclass(slots=True)
-class Past:
+class PriorOutput:
     """What a choice has produced before: it is continued from there."""
 
     tokens: array[int] = field(default_factory=lambda: array("i"))
@@ -83,7 +83,7 @@ class Past:
     cached: int = 0
     ended: bool = False
 
-    def add(self, delta: Delta) -> None:
+    def add(self, delta: OutputDelta) -> None:
         """Append what has been delivered."""
         self.tokens += delta.tokens
         self.length += len(delta.text)
@@ -93,7 +93,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class GenerationRequest:
     """One request: every prompt is continued `n` times."""
 
     id: str
@@ -124,17 +124,17 @@ class Generation:
     """Who pays, and with whom cached prefixes are shared."""
     salt: bytes = b""
     """Of the tenant's requests, only those of the same salt share cached prefixes."""
-    notes: Notes = field(default_factory=Notes)
+    admission_notes: AdmissionHeaders = field(default_factory=AdmissionHeaders)
     """Where the scheduler's words on the first choice are written down."""
-    past: tuple[Past, ...] = ()
+    prior_outputs: tuple[PriorOutput, ...] = ()
     """Per choice, where it goes on; empty for a request that begins."""
-    budget: Budget = field(default_factory=lambda: Limiter().budget(Key()))
+    quota: RequestQuota = field(default_factory=lambda: RateLimiter().quota(ApiKey()))
     """What its key may use."""
-    account: Account = field(default_factory=Account)
+    timeline: RequestTimeline = field(default_factory=RequestTimeline)
     """Where its time is written down."""
-    beams: Beams | None = None
+    beams: BeamSearchOptions | None = None
     """The `n` choices are the best outputs of a beam search instead of samples."""
-    outlet: Outlet = field(default_factory=Outlet)
+    direct_sink: DirectSink = field(default_factory=DirectSink)
     """Where its deltas can be written past its reader."""
     pooling: Pooling | None = None
     """Not text but a vector of every prompt is wanted; `n` is 1 then, and nothing is sampled."""

@@ -10,11 +10,11 @@ from baton.errors import ServerFault
 from baton.protocol import Blob, DecodeOpen, Pooling, Sampling, Submit
 from baton.protocol.token_columns import pack
 from baton_gateway.clients.connection import Connection
-from baton_gateway.generation.output import Delta, TokenLogprob
-from baton_gateway.generation.output_queue import Stream
-from baton_gateway.generation.request import Past
-from baton_gateway.http.admission_headers import Notes
-from baton_gateway.observability.latency import Account
+from baton_gateway.generation.output import OutputDelta, TokenLogprob
+from baton_gateway.generation.output_queue import OutputQueue
+from baton_gateway.generation.request import PriorOutput
+from baton_gateway.http.admission_headers import AdmissionHeaders
+from baton_gateway.observability.latency import RequestTimeline
 
 _TAIL = 8
 """Prompt ids that a tokenizer sees before the first token, for its leading space."""
@@ -36,11 +36,11 @@ class Sequence:
     choice: int
     prompt: array[int]
     sampling: Sampling
-    stream: Stream
+    stream: OutputQueue
     priority: int = 0
     tenant: str = ""
     salt: bytes = b""
-    notes: Notes = field(default_factory=Notes)
+    notes: AdmissionHeaders = field(default_factory=AdmissionHeaders)
     stops: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     """Those of `sampling.stop_ids` that the client named."""
@@ -56,7 +56,7 @@ class Sequence:
     """What vector is wanted in place of text."""
     media: tuple[Blob, ...] = ()
     """What placeholders of the prompt stand for."""
-    account: Account = field(default_factory=Account)
+    account: RequestTimeline = field(default_factory=RequestTimeline)
     """Where the time of its request is written down."""
     log: array[int] = field(default_factory=lambda: array("i"))
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -97,12 +97,12 @@ class Sequence:
             priority=self.priority,
             tenant=self.tenant,
             salt=self.salt,
-            report=self.notes.report,
+            explain=self.notes.explain,
             pooling=self.pooling,
             media=self.media,
         )
 
-    def follow(self, past: Past) -> None:
+    def follow(self, past: PriorOutput) -> None:
         """Go on where a choice was left; nothing may have been sent or received yet."""
         self.log, self.logprobs = array("i", past.tokens), list(past.logprobs)
         self.delivered = self.sent = self.inherited = len(self.log)
@@ -168,7 +168,7 @@ class Sequence:
         """Put the vector, float32, on the stream; there is nothing to decode."""
         self.reason, self.ended = "stop", True
         self.account.delivered(self.handle)
-        self.stream.put(Delta(self.choice, "", array("i"), reason="stop", vector=vector))
+        self.stream.put(OutputDelta(self.choice, "", array("i"), reason="stop", vector=vector))
 
     def reopen(self, home: Connection | None, stale: int = 0) -> None:
         """Forget the decode state: `home` is to open it anew, after what was delivered."""
@@ -185,7 +185,7 @@ class Sequence:
         tokens = self.log[self.delivered : upto]
         if len(ends) != len(tokens):
             ends = (ends + (self.length,) * (len(tokens) - len(ends)))[: len(tokens)]
-        delta = Delta(
+        delta = OutputDelta(
             choice=self.choice,
             text=text,
             tokens=tokens,

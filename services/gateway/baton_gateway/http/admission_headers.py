@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import InvalidRequest
-from baton.protocol import Note
+from baton.protocol import QueueEstimate
 
 R = TypeVar("R", bound=Response)
 
 
 @dataclass(slots=True)
-class Notes:
+class AdmissionHeaders:
     """Filled in by the engine: by the time a response begins, its first token exists.
 
     - X-Queue-Position: how many sequences were to run before it when it arrived
@@ -23,12 +23,12 @@ class Notes:
     - X-Cache-Report: why no more of its prompt was cached, and the first token that was not
     """
 
-    report: bool = False
+    explain: bool = False
     """The client asks for the last of them."""
-    note: Note | None = None
+    estimate: QueueEstimate | None = None
 
     @classmethod
-    def of(cls, request: Request) -> Notes:
+    def of(cls, request: Request) -> AdmissionHeaders:
         """What the client asks for with `X-Cache-Report: 1`. Raises `InvalidRequest`."""
         header = request.headers.get("x-cache-report", "0")
         if header not in {"0", "1"}:
@@ -37,18 +37,20 @@ class Notes:
             )
         return cls(header == "1")
 
-    def take(self, note: Note) -> None:
+    def update(self, note: QueueEstimate) -> None:
         """Hear of a sequence. Only the first place that a request had counts."""
-        if self.note is None:
-            self.note = note
+        if self.estimate is None:
+            self.estimate = note
 
-    def on(self, response: R) -> R:
+    def apply(self, response: R) -> R:
         """The response, with the headers."""
-        note = self.note
+        note = self.estimate
         if note is not None:
             response.headers["x-queue-position"] = str(note.position)
-            if note.estimate_ms >= 0:
-                response.headers["x-estimated-ttft-ms"] = str(note.estimate_ms)
-            if note.reason:
-                response.headers["x-cache-report"] = f"{note.reason}; token={note.token}"
+            if note.ttft_ms >= 0:
+                response.headers["x-estimated-ttft-ms"] = str(note.ttft_ms)
+            if note.miss_reason:
+                response.headers["x-cache-report"] = (
+                    f"{note.miss_reason}; token={note.miss_position}"
+                )
         return response

@@ -1,4 +1,4 @@
-"""Which `Host` headers are answered: the defence of a local server against DNS rebinding.
+"""Which `HostCache` headers are answered: the defence of a local server against DNS rebinding.
 
 A page of a hostile site can point its own name at 127.0.0.1 and read a server that listens there
 without a key. Its requests still carry the site's name, so a gateway on a loopback address answers
@@ -28,14 +28,14 @@ def _is_loopback(host: str) -> bool:
     return host == "localhost" or (_is_address(host) and ip_address(host).is_loopback)
 
 
-def name_of(header: str) -> str:
-    """The host of a `Host` header without its port, lower case: "[::1]:8000" gives "::1"."""
+def host_name(header: str) -> str:
+    """The host of a `HostCache` header without its port, lower case: "[::1]:8000" gives "::1"."""
     if header.startswith("["):
         return header[1:].partition("]")[0].lower()
     return header.partition(":")[0].rstrip(".").lower()
 
 
-class Hosts:
+class AllowedHosts:
     """The names that this gateway answers to."""
 
     def __init__(self, listed: str, bound: str) -> None:
@@ -46,7 +46,7 @@ class Hosts:
 
     def check(self, headers: Headers) -> None:
         """Raise `InvalidRequest` (421) for a name that is not ours."""
-        name = name_of(headers.get("host", ""))
+        name = host_name(headers.get("host", ""))
         if self._any or name in self._names or _is_address(name):
             return
         raise InvalidRequest(

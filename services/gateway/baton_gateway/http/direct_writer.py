@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 _KEY = "baton.direct"
 
 
-class Direct:
+class DirectWriter:
     """The body of one response. To be used only while nobody is inside of its `send`."""
 
     __slots__ = ("_cycle",)
@@ -18,9 +18,9 @@ class Direct:
         self._cycle = cycle
 
     @classmethod
-    def of(cls, scope: Any) -> Direct | None:
+    def of(cls, scope: Any) -> DirectWriter | None:
         """That of a request's scope; None where the server offers none."""
-        direct: Direct | None = scope.get("extensions", {}).get(_KEY)
+        direct: DirectWriter | None = scope.get("extensions", {}).get(_KEY)
         return direct
 
     def offer(self, scope: Any) -> None:

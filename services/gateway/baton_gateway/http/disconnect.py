@@ -11,30 +11,30 @@ from starlette.types import Receive
 T = TypeVar("T")
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client has closed the connection: there is nobody to answer."""
 
 
-async def departure(receive: Receive) -> None:
+async def wait_disconnect(receive: Receive) -> None:
     """Return when the client has gone. The body must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work`; cancel it and raise `ClientGone` as soon as the client goes."""
+async def cancel_on_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`; cancel it and raise `ClientDisconnected` as soon as the client goes."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(departure(receive))
+    gone = asyncio.ensure_future(wait_disconnect(receive))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ClientGone
+            raise ClientDisconnected
         return task.result()
     finally:
-        await stop(task, gone)
+        await cancel_tasks(task, gone)
 
 
-async def stop(*tasks: asyncio.Task[Any]) -> None:
+async def cancel_tasks(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks and wait until they have cleaned up. Results and errors were read before."""
     for task in tasks:
         task.cancel()

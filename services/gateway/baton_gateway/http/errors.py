@@ -33,7 +33,7 @@ _BOUNDS = {
 }
 
 
-class CutOff(Unavailable):
+class GatewayPartitioned(Unavailable):
     """The scheduler cannot be reached from here, but perhaps from another gateway of this port: the
     connection is closed, and the client's next one may end there."""
 
@@ -75,7 +75,7 @@ def respond(error: BatonError) -> Response:
         headers["retry-after"] = str(min(_LONGEST_WAIT, max(1, after)))
     if error.code in _FINAL:
         headers["x-should-retry"] = "false"
-    if error.status == 413 or isinstance(error, CutOff):
+    if error.status == 413 or isinstance(error, GatewayPartitioned):
         headers["connection"] = "close"
     return Response(encode(error), error.status, headers, media_type="application/json")
 

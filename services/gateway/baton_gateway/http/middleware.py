@@ -10,12 +10,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from baton.errors import BatonError, ServerFault
 from baton.logs import logger, request_id
-from baton_gateway.access.api_keys import Keys
-from baton_gateway.access.rate_limits import Budget, Limiter
-from baton_gateway.http.allowed_hosts import Hosts
-from baton_gateway.http.disconnect import ClientGone
+from baton_gateway.access.api_keys import ApiKeys
+from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
+from baton_gateway.http.allowed_hosts import AllowedHosts
+from baton_gateway.http.disconnect import ClientDisconnected
 from baton_gateway.http.errors import FAULT, respond
-from baton_gateway.observability.latency import Account, Ledger
+from baton_gateway.observability.latency import RequestTimeline, TimelineStore
 from baton_gateway.observability.metrics import Metrics
 
 _GONE = "499"
@@ -25,17 +25,17 @@ _LONGEST_PATH = 100
 log = logger(__name__)
 
 
-class Gate:
+class RequestMiddleware:
     """Pure ASGI: streams pass through unbuffered and disconnects are seen at once."""
 
     def __init__(
         self,
         app: ASGIApp,
-        hosts: Hosts,
-        keys: Keys,
-        limiter: Limiter,
+        hosts: AllowedHosts,
+        keys: ApiKeys,
+        limiter: RateLimiter,
         metrics: Metrics,
-        ledger: Ledger,
+        ledger: TimelineStore,
     ) -> None:
         self._app, self._hosts, self._keys = app, hosts, keys
         self._limiter, self._metrics, self._ledger = limiter, metrics, ledger
@@ -44,7 +44,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = Visit(send, scope["path"])
+        visit = ResponseTracker(send, scope["path"])
         token = request_id.set(visit.id)
         scope.setdefault("state", {})["request_id"] = visit.id
         try:
@@ -55,18 +55,18 @@ class Gate:
             self._metrics.requests.labels(route, visit.status).inc()
             visit.account.close(visit.status)
 
-    async def _serve(self, scope: Scope, receive: Receive, visit: Visit) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, visit: ResponseTracker) -> None:
         try:
             headers = Headers(scope=scope)
             self._hosts.check(headers)
-            budget = self._limiter.budget(self._keys.check(scope["path"], headers))
+            budget = self._limiter.quota(self._keys.check(scope["path"], headers))
             scope["state"]["budget"], visit.headers = budget, budget.headers
             scope["state"]["account"] = visit.account
             if scope["method"] == "POST":
                 self._ledger.keep(visit.account, budget.key.tenant)
                 await budget.request()
             await self._app(scope, receive, visit.send)
-        except ClientGone:
+        except ClientDisconnected:
             visit.status = _GONE
         except BatonError as error:
             await visit.refuse(scope, receive, error)
@@ -75,12 +75,12 @@ class Gate:
             await visit.refuse(scope, receive, ServerFault(FAULT, code="internal_error"))
 
 
-class Visit:
+class ResponseTracker:
     """One request on its way out: stamps the id on it and remembers the status."""
 
     def __init__(self, send: Send, path: str) -> None:
         self.id = f"req_{uuid.uuid4().hex}"
-        self.account = Account(self.id, path[:_LONGEST_PATH])
+        self.account = RequestTimeline(self.id, path[:_LONGEST_PATH])
         self.status = "0"
         self.headers: dict[str, str] = {}
         """More headers for the response."""
@@ -106,18 +106,18 @@ def id_of(request: Request) -> str:
     return str(request.scope["state"]["request_id"])
 
 
-def budget_of(request: Request) -> Budget:
+def quota_of(request: Request) -> RequestQuota:
     """What the request's key may use."""
-    budget: Budget = request.scope["state"]["budget"]
+    budget: RequestQuota = request.scope["state"]["budget"]
     return budget
 
 
-def account_of(request: Request) -> Account:
+def timeline_of(request: Request) -> RequestTimeline:
     """Where the time of the request is written down."""
-    account: Account = request.scope["state"]["account"]
+    account: RequestTimeline = request.scope["state"]["account"]
     return account
 
 
 def tenant_of(request: Request) -> str:
     """Whose key the request carries; empty when none is needed."""
-    return budget_of(request).key.tenant
+    return quota_of(request).key.tenant

@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from baton.errors import BatonError, InvalidRequest, Unavailable
 from baton.logs import logger
-from baton_gateway.http.direct_writer import Direct
+from baton_gateway.http.direct_writer import DirectWriter
 from baton_gateway.http.errors import respond
 
 METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS")
@@ -194,7 +194,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        Direct(cycle).offer(cycle.scope)
+        DirectWriter(cycle).offer(cycle.scope)
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:

@@ -15,7 +15,7 @@ log = logger(__name__)
 
 
 class Body(Protocol):
-    """Where chunks go; `baton_gateway.http.direct_writer.Direct` is one."""
+    """Where chunks go; `baton_gateway.http.direct_writer.DirectWriter` is one."""
 
     def write(self, data: bytes) -> None:
         """Write one chunk."""
@@ -24,7 +24,7 @@ class Body(Protocol):
         """Close the connection at once, for good."""
 
 
-class Burst:
+class WriteBatch:
     """Gathers chunks inside of `with`, and writes them at its end; outside, each at once.
 
     Nothing else runs between: what is inside of `with` must not wait.

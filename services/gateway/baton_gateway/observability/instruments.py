@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 
-class Total(Collector):
+class FastCounter(Collector):
     """A counter without labels."""
 
     def __init__(self, name: str, text: str, registry: CollectorRegistry) -> None:
@@ -30,7 +30,7 @@ class Total(Collector):
         yield CounterMetricFamily(self._name, self._text, self.value)
 
 
-class Spread(Collector):
+class FastHistogram(Collector):
     """A histogram without labels."""
 
     def __init__(

@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from baton.protocol import Times
+from baton.protocol import PhaseTimes
 
 Cause: TypeAlias = Literal[
     "receive",
@@ -70,17 +70,17 @@ _SERVICES = {
 _PHASES = {
     "queue": "queued",
     "prefill": "prefill",
-    "handover": "moved",
+    "handover": "handover",
     "decode": "decode",
     "preempted": "preempted",
-    "worker_loss": "lost",
+    "worker_loss": "worker_loss",
 }
-"""Causes that the scheduler tells apart, by their fields of `Times`."""
+"""Causes that the scheduler tells apart, by their fields of `PhaseTimes`."""
 _TRIMMED = ("decode", "preempted", "worker_loss", "handover", "prefill", "queue")
 """From which of them it is taken what a scheduler did after the answer was complete."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class TimelinePart(msgspec.Struct, frozen=True):
     """One cause."""
 
     cause: str
@@ -90,7 +90,7 @@ class Part(msgspec.Struct, frozen=True):
     """Of the wall time."""
 
 
-class Run(msgspec.Struct, frozen=True):
+class ChoiceTimeline(msgspec.Struct, frozen=True):
     """One choice at the scheduler, in milliseconds from its arrival there to its end."""
 
     choice: int
@@ -109,7 +109,7 @@ class Run(msgspec.Struct, frozen=True):
     """The one that it ran on, the last of them if there were several; empty when none had it."""
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class LatencyExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of GET /v1/requests/{id}/explain."""
 
     id: str
@@ -123,16 +123,16 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     """Code of the error that ended its run."""
     wall_ms: float
-    causes: list[Part]
+    causes: list[TimelinePart]
     unattributed_ms: float
     """Of the wall time: nobody can say what it was."""
     choice: int | None
     """The choice that ended last: its times are in `causes`."""
-    choices: list[Run]
+    choices: list[ChoiceTimeline]
     summary: str
 
 
-class Account:
+class RequestTimeline:
     """The stopwatch of one request. It begins with it, under the cause "receive"."""
 
     __slots__ = (
@@ -175,7 +175,7 @@ class Account:
         """Handles whose tokens are not all there."""
         self._waiting: set[int] = set()
         """Handles whose text is not all there."""
-        self._times: dict[int, Times] = {}
+        self._times: dict[int, PhaseTimes] = {}
         self._last: int | None = None
         """Handle of the choice that was the last to have all its tokens."""
 
@@ -223,7 +223,7 @@ class Account:
         if not self._waiting:
             self.enter("respond")
 
-    def told(self, handle: int, times: Times) -> None:
+    def estimated(self, handle: int, times: PhaseTimes) -> None:
         """The scheduler's account of a choice has come, perhaps after the end."""
         self._times[handle] = times
 
@@ -253,14 +253,14 @@ class Account:
             self.ended, self.status = self._clock(), status
             self._add(self.ended)
 
-    def explain(self) -> Explanation:
+    def explain(self) -> LatencyExplanation:
         """Its account, as far as it has come."""
         now = self._clock() if self.ended is None else self.ended
         critical = self._critical()
         times = None if critical is None else self._times[critical]
         seconds, wall = self._causes(now, times), now - self.began
         parts = [_part(cause, seconds[cause], wall) for cause in _SERVICES if cause in seconds]
-        return Explanation(
+        return LatencyExplanation(
             id=self.id,
             created=self.created,
             path=self.path,
@@ -275,7 +275,7 @@ class Account:
             summary=_summary(parts, times),
         )
 
-    def _causes(self, now: float, times: Times | None) -> dict[str, float]:
+    def _causes(self, now: float, times: PhaseTimes | None) -> dict[str, float]:
         """Seconds of each cause, until now; `times` are those of the choice that counts."""
         seconds = dict(self._seconds)
         if self.ended is None:
@@ -299,13 +299,13 @@ class Account:
         return max(self._times, key=lambda handle: _life(self._times[handle]), default=None)
 
 
-class Ledger:
+class TimelineStore:
     """The accounts of the latest requests, at most `size` of them."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._accounts: OrderedDict[str, Account] = OrderedDict()
-        self._owed: dict[int, Account] = {}
+        self._accounts: OrderedDict[str, RequestTimeline] = OrderedDict()
+        self._owed: dict[int, RequestTimeline] = {}
         """By handle, those that a scheduler is still to tell something of."""
 
     def __len__(self) -> int:
@@ -316,7 +316,7 @@ class Ledger:
         """Choices of which a scheduler is still to tell something."""
         return len(self._owed)
 
-    def keep(self, account: Account, owner: str) -> None:
+    def keep(self, account: RequestTimeline, owner: str) -> None:
         """Remember a request of this owner; the oldest makes room."""
         account.owner = owner
         self._accounts[_number(account.id)] = account
@@ -324,25 +324,25 @@ class Ledger:
             _, old = self._accounts.popitem(last=False)
             self._forget(old)
 
-    def submitted(self, account: Account, choices: dict[int, int]) -> None:
+    def submitted(self, account: RequestTimeline, choices: dict[int, int]) -> None:
         """Choices of a request, by handle, go to the scheduler."""
         account.submitted(choices)
         if _number(account.id) in self._accounts:
             self._owed |= dict.fromkeys(choices, account)
 
-    def told(self, times: Iterable[tuple[int, Times]]) -> None:
+    def told(self, times: Iterable[tuple[int, PhaseTimes]]) -> None:
         """A scheduler says where the time of choices went."""
         for handle, spent in times:
             account = self._owed.pop(handle, None)
             if account is not None:
-                account.told(handle, spent)
+                account.estimated(handle, spent)
 
-    def find(self, name: str, owner: str) -> Account | None:
+    def find(self, name: str, owner: str) -> RequestTimeline | None:
         """The account of a request of this owner, by any of its ids."""
         account = self._accounts.get(_number(name))
         return account if account is not None and account.owner == owner else None
 
-    def _forget(self, account: Account) -> None:
+    def _forget(self, account: RequestTimeline) -> None:
         for handle in account.handles:
             self._owed.pop(handle, None)
 
@@ -352,7 +352,7 @@ def _number(name: str) -> str:
     return name.replace("-", "_").rpartition("_")[2]
 
 
-def _split(times: Times, engine: float) -> dict[str, float]:
+def _split(times: PhaseTimes, engine: float) -> dict[str, float]:
     """What became of the time with the scheduler."""
     found = {cause: getattr(times, field) for cause, field in _PHASES.items()}
     rest = engine - sum(found.values())
@@ -366,33 +366,35 @@ def _split(times: Times, engine: float) -> dict[str, float]:
     return {c: s for c, s in found.items() if s or c in always} | {"transport": max(0.0, rest)}
 
 
-def _life(times: Times) -> float:
+def _life(times: PhaseTimes) -> float:
     return float(sum(getattr(times, field) for field in _PHASES.values()))
 
 
-def _part(cause: str, seconds: float, wall: float) -> Part:
-    return Part(cause, _SERVICES[cause], _ms(seconds), round(seconds / wall, 4) if wall else 0.0)
+def _part(cause: str, seconds: float, wall: float) -> TimelinePart:
+    return TimelinePart(
+        cause, _SERVICES[cause], _ms(seconds), round(seconds / wall, 4) if wall else 0.0
+    )
 
 
-def _run(choice: int, times: Times) -> Run:
+def _run(choice: int, times: PhaseTimes) -> ChoiceTimeline:
     spent = {f"{cause}_ms": _ms(getattr(times, field)) for cause, field in _PHASES.items()}
-    return Run(
+    return ChoiceTimeline(
         choice=choice,
         preemptions=times.preemptions,
         worker_losses=times.losses,
         handovers=times.handovers,
-        shared_with=round(times.others, 2),
+        shared_with=round(times.batch_neighbours, 2),
         worker=times.worker,
         **spent,
     )
 
 
-def _summary(parts: list[Part], times: Times | None) -> str:
+def _summary(parts: list[TimelinePart], times: PhaseTimes | None) -> str:
     """The greatest causes in one line."""
     greatest = sorted(parts, key=lambda part: -part.ms)[:3]
     words = [f"{part.cause} {100 * part.share:.0f} %" for part in greatest if part.ms]
-    if times is not None and times.others:
-        words.append(f"its steps were shared with {times.others:.1f} others")
+    if times is not None and times.batch_neighbours:
+        words.append(f"its steps were shared with {times.batch_neighbours:.1f} others")
     return ", ".join(words)
 
 

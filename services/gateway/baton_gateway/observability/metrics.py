@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from baton.protocol import Stats
-from baton_gateway.observability.instruments import Spread, Total
+from baton_gateway.observability.instruments import FastCounter, FastHistogram
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _INTERVALS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5)
@@ -25,12 +25,12 @@ _LENGTHS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
 _TOTALS = (
     ("preemptions", "Sequences that had to make room and were run again."),
     ("finished", "Sequences that ended."),
-    ("lost_workers", "Workers that went silent."),
+    ("worker_losses", "Workers that went silent."),
     ("dropped_frames", "Frames that the scheduler dropped: unreadable, or of nobody it knows."),
     ("handoffs", "Running sequences that changed their worker, with their keys."),
     ("failed_transfers", "Keys that did not arrive and were computed again."),
     ("stale_results", "Results of an older incarnation, dropped."),
-    ("moved_tokens", "Tokens whose keys were pulled from another worker."),
+    ("transferred_tokens", "Tokens whose KV were pulled from another worker."),
 )
 _SCALE = (
     ("desired_workers", "desired", "Workers of a role that would hold every target."),
@@ -60,12 +60,12 @@ class Metrics:
             "baton_gateway_requests", "Generations in flight here.", registry=self.registry
         )
         self.prompt = self._count("prompt_tokens", "Prompt tokens accepted.")
-        self.generated = Total("baton_generation_tokens", "Tokens delivered.", self.registry)
+        self.generated = FastCounter("baton_generation_tokens", "Tokens delivered.", self.registry)
         self.aborted = self._count("requests_aborted", "Generations that ended before their end.")
         self.first_token = self._spread(
             "time_to_first_token_seconds", "Request to first token.", _SECONDS
         )
-        self.interval = Spread(
+        self.interval = FastHistogram(
             "baton_inter_token_latency_seconds",
             "Token to token of one choice.",
             _INTERVALS,

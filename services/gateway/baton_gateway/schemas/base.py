@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from baton_gateway.generation.bad_words import MAX_WORDS
 from baton_gateway.generation.logits_processors import MAX_PROCESSORS
-from baton_gateway.generation.request import Beams
+from baton_gateway.generation.request import BeamSearchOptions
 from baton_gateway.http.body import check_depth
 from baton_gateway.http.errors import invalid, missing, wrong_type
 from baton_gateway.schemas.beam_search import (
@@ -328,7 +328,7 @@ class Sampled(Request):
         return constraint({name: getattr(self, name) for name in CONSTRAINTS})
 
     @cached_property
-    def beams(self) -> Beams | None:
+    def beams(self) -> BeamSearchOptions | None:
         """The beam search that is wanted."""
         if self.model_fields_set.isdisjoint(FIELDS):
             return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from baton_gateway.generation.request import Beams
+from baton_gateway.generation.request import BeamSearchOptions
 from baton_gateway.http.errors import invalid, wrong_type
 
 MAX_WIDTH = 16
@@ -49,7 +49,7 @@ def early(value: object) -> bool | str:
     raise wrong_type("early_stopping", "a boolean or 'never'", value)
 
 
-def beams(fields: Mapping[str, Any], neutral: Mapping[str, Any]) -> Beams | None:
+def beams(fields: Mapping[str, Any], neutral: Mapping[str, Any]) -> BeamSearchOptions | None:
     """The search that a request asks for, or None. Raises `InvalidRequest`.
 
     Args:
@@ -73,7 +73,7 @@ def beams(fields: Mapping[str, Any], neutral: Mapping[str, Any]) -> Beams | None
             f"Invalid 'beam_width': expected a value from 'n', which is {fields['n']}, to "
             f"{MAX_WIDTH}.",
         )
-    return Beams(width, fields["length_penalty"], fields["early_stopping"])
+    return BeamSearchOptions(width, fields["length_penalty"], fields["early_stopping"])
 
 
 def _is_text(value: Any) -> bool:

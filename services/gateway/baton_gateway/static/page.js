@@ -286,7 +286,7 @@ function meter(node, used, worker) {
 
 function show(fleet) {
   model = fleet.model || model;
-  const context = fleet.max_length ? `, context ${number.format(fleet.max_length)}` : "";
+  const context = fleet.max_model_len ? `, context ${number.format(fleet.max_model_len)}` : "";
   $("model").textContent = model ? model + context : "no model yet";
   $("rate").textContent = speed(fleet.tokens_per_second);
   trend("fleet", $("spark"), fleet.tokens_per_second);

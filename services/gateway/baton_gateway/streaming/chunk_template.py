@@ -10,7 +10,7 @@ _encode = msgspec.json.Encoder().encode
 _IDS = b'"token_ids":['
 
 
-class Template:
+class ChunkTemplate:
     """An object in which nothing varies but one string and, where it has them, `token_ids`.
 
     A field's name cannot stand inside of an encoded string: its quotation marks would be escaped.

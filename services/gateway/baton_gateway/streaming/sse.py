@@ -15,22 +15,22 @@ from starlette.types import Receive, Scope, Send
 
 from baton.errors import BatonError, ServerFault
 from baton.logs import logger
-from baton_gateway.generation.output import Delta
-from baton_gateway.generation.output_queue import Outlet
-from baton_gateway.http.direct_writer import Direct
-from baton_gateway.http.disconnect import departure, stop
-from baton_gateway.http.errors import FAULT, CutOff, encode
+from baton_gateway.generation.output import OutputDelta
+from baton_gateway.generation.output_queue import DirectSink
+from baton_gateway.http.direct_writer import DirectWriter
+from baton_gateway.http.disconnect import cancel_tasks, wait_disconnect
+from baton_gateway.http.errors import FAULT, GatewayPartitioned, encode
 
 log = logger(__name__)
 _COMMENT = b": keep-alive\n\n"
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
-class Shortcut(NamedTuple):
+class DirectPath(NamedTuple):
     """How a delta becomes an event past the payload source, as it would in it."""
 
-    outlet: Outlet
-    payload: Callable[[Delta], bytes | None]
+    sink: DirectSink
+    payload: Callable[[OutputDelta], bytes | None]
     """None for a delta that is not worth an event."""
 
 
@@ -53,7 +53,7 @@ class EventStream(Response):
         stall: float,
         first: int = 0,
         done: bool = True,
-        shortcut: Shortcut | None = None,
+        shortcut: DirectPath | None = None,
     ) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
@@ -66,8 +66,8 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writing = asyncio.ensure_future(self._write(send))
         watching = asyncio.ensure_future(self._watch(send))
-        gone = asyncio.ensure_future(departure(receive))
-        self._open(Direct.of(scope))
+        gone = asyncio.ensure_future(wait_disconnect(receive))
+        self._open(DirectWriter.of(scope))
         try:
             await asyncio.wait((writing, watching, gone), return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
@@ -77,21 +77,21 @@ class EventStream(Response):
                 log.warning("a client read nothing for %g s and was cut off", self._stall)
         finally:
             if self._shortcut is not None:
-                self._shortcut.outlet.close()
-            await stop(writing, watching, gone)
+                self._shortcut.sink.close()
+            await cancel_tasks(writing, watching, gone)
             await self._payloads.aclose()
 
-    def _open(self, direct: Direct | None) -> None:
+    def _open(self, direct: DirectWriter | None) -> None:
         """Let deltas be written at once, where the server can do that."""
         if self._shortcut is None or direct is None:
             return
         outlet, payload = self._shortcut
 
-        def write(delta: Delta) -> bool:
+        def write(delta: OutputDelta) -> bool:
             if not direct.open:
                 return False
             if (data := payload(delta)) is not None:
-                outlet.burst.add(direct, self._frame(data))
+                outlet.write_batch.add(direct, self._frame(data))
                 self._since = time.monotonic()
             return True
 
@@ -104,7 +104,7 @@ class EventStream(Response):
                 await self._event(send, payload)
             if self._done:
                 await self._event(send, b"[DONE]")
-        except CutOff:
+        except GatewayPartitioned:
             return  # The connection ends here, the stream does not: its client takes it up again.
         except BatonError as error:
             await self._put(send, b"data: %b\n\n" % encode(error))

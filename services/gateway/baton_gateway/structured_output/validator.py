@@ -42,7 +42,7 @@ log = logger(__name__)
 _verdict: msgspec.msgpack.Decoder[Problem | None] = msgspec.msgpack.Decoder(Problem | None)
 
 
-class Compiler:
+class GrammarValidator:
     """At most `CHILDREN` child processes, started when they are needed, and kept."""
 
     def __init__(self, engine: str = "llguidance", seconds: float = SECONDS) -> None:
@@ -57,7 +57,7 @@ class Compiler:
         """Raise `InvalidRequest` for a grammar that cannot be honoured."""
         found = await self._ask(constraint.grammar)
         if found is not None:
-            raise refusal(found, constraint)
+            raise grammar_error(found, constraint)
 
     async def close(self) -> None:
         """End the children."""
@@ -142,7 +142,7 @@ async def _kill(child: Process) -> None:
     await child.wait()
 
 
-def refusal(found: Problem, constraint: Constraint) -> InvalidRequest:
+def grammar_error(found: Problem, constraint: Constraint) -> InvalidRequest:
     """The error of a grammar: for a JSON schema with OpenAI's words and without a code."""
     param = constraint.param
     if constraint.grammar.kind == "json_schema" and found.code != "grammar_too_complex":

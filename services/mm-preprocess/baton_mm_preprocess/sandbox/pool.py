@@ -35,11 +35,11 @@ T = TypeVar("T")
 _outcome: msgspec.msgpack.Decoder[Outcome] = msgspec.msgpack.Decoder(Outcome)
 
 
-class Gone(Exception):
+class ChildDied(Exception):
     """The child has ended in the middle of something."""
 
 
-class Late(Gone):
+class ChildTimeout(ChildDied):
     """It was killed, because it took too long."""
 
 
@@ -56,13 +56,13 @@ class Child:
         )
         try:
             self.exchange(setup, _STARTUP_SECONDS)
-        except Gone as error:
+        except ChildDied as error:
             self.close()
             log.error("the process that decodes media does not start: %r", error)
             raise Unavailable("Media cannot be read at the moment. Try again later.") from error
 
     def exchange(self, message: object, seconds: float) -> bytes:
-        """The answer to a message. Raises `Gone`, or after so many seconds `Late`."""
+        """The answer to a message. Raises `ChildDied`, or after so many seconds `ChildTimeout`."""
         source, target = self._process.stdout, self._process.stdin
         assert source is not None and target is not None
         late = threading.Event()
@@ -81,7 +81,7 @@ class Child:
         finally:
             timer.cancel()
         if answer is None:
-            raise Late if late.is_set() else Gone
+            raise ChildTimeout if late.is_set() else ChildDied
         return answer
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class Child:
         self._process.communicate()
 
 
-class Children:
+class ChildPool:
     """At most `processes` of them. Life cycle: `start`, then `submit` and `prepare`, `close`."""
 
     def __init__(self, setup: Setup, processes: int, seconds: float) -> None:
@@ -117,9 +117,9 @@ class Children:
         for _ in range(_TRIES):
             try:
                 return self._ask(url)
-            except Late:
+            except ChildTimeout:
                 return self._slow()
-            except Gone:
+            except ChildDied:
                 log.warning("a process that decodes media has ended")
         return Problem(
             "image_parse_error",

@@ -29,10 +29,10 @@ from typing import NamedTuple
 
 from baton.protocol import Grant, Pull, Pulled, Revoke
 from baton.protocol.token_columns import pack
-from baton_scheduler.disaggregation.transfer_stats import Carried
+from baton_scheduler.disaggregation.transfer_stats import TransferTotals
 from baton_scheduler.events import Decision, Tell
 from baton_scheduler.kv.block_table import Tables, column, flat
-from baton_scheduler.placement.placement import Placement, alike, landings
+from baton_scheduler.placement.placement import Placement, decode_candidates, kv_compatible
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.worker import Worker
@@ -48,7 +48,7 @@ _FEWEST_LEFT = 4
 
 
 @dataclass(slots=True)
-class Move:
+class Handoff:
     """One transfer under way. Both workers hold their pages until it has ended."""
 
     id: int
@@ -66,7 +66,7 @@ class Move:
     """The prompt was whole when it began: the sequence changes over when it has ended."""
 
 
-class Pass(NamedTuple):
+class ReadyHandoff(NamedTuple):
     """A sequence that can change over from one worker to another now."""
 
     sequence: Sequence
@@ -74,44 +74,46 @@ class Pass(NamedTuple):
     target: Worker
 
 
-class Moves:
+class Handoffs:
     """All transfers under way, by number."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
-        self._moves: dict[int, Move] = {}
+        self._moves: dict[int, Handoff] = {}
         self._count = 0
         self.moved_tokens = 0
         """Tokens whose keys were pulled from another worker."""
-        self.carried = Carried()
+        self.carried = TransferTotals()
 
     def __len__(self) -> int:
         return len(self._moves)
 
-    def __iter__(self) -> Iterator[Move]:
+    def __iter__(self) -> Iterator[Handoff]:
         return iter(self._moves.values())
 
-    def begin(self, fleet: Fleet) -> tuple[list[Decision], list[Pass]]:
+    def begin(self, fleet: Fleet) -> tuple[list[Decision], list[ReadyHandoff]]:
         """Start what is due: everything that a prefill worker has begun, or a draining one runs.
 
         A sequence whose keys the target has already can change over at once.
         """
-        decisions, ready = list[Decision](), list[Pass]()
+        decisions, ready = list[Decision](), list[ReadyHandoff]()
         for source in fleet:
-            if source.info.pages_address and (source.info.role == "prefill" or source.draining):
-                for slot in passable(source):
+            if source.info.kv_address and (source.info.role == "prefill" or source.draining):
+                for slot in ready_handoffs(source):
                     target = self._target(source, slot, fleet)
                     if target is None:
                         continue
                     started = self._start(source, slot, target)
                     decisions += started
                     if not started:
-                        ready.append(Pass(source.batch.at(slot), source, target))
+                        ready.append(ReadyHandoff(source.batch.at(slot), source, target))
                 for slot in filling(source):
                     decisions += self._start_part(source, slot, fleet)
         return decisions, ready
 
-    def end(self, name: str, pulled: Pulled, fleet: Fleet) -> tuple[list[Decision], Pass | None]:
+    def end(
+        self, name: str, pulled: Pulled, fleet: Fleet
+    ) -> tuple[list[Decision], ReadyHandoff | None]:
         """A pull has ended. If it went well, and the sequence still runs at the source, it can
         change over now: the target knows its keys."""
         move, target = self._moves.get(pulled.id), fleet.get(name)
@@ -132,7 +134,7 @@ class Moves:
         gone = source is None or move.sequence.worker != source.name
         if pulled.reason or source is None or gone or not move.last:
             return decisions, None
-        return decisions, Pass(move.sequence, source, target)
+        return decisions, ReadyHandoff(move.sequence, source, target)
 
     def leave(self, worker: Worker, fleet: Fleet) -> list[Decision]:
         """A worker is gone. What it pulled is lost; what others pull of it will fail by itself."""
@@ -168,8 +170,8 @@ class Moves:
         busy = Counter(move.target for move in self)
         able = [
             w
-            for w in landings(sequence, fleet)
-            if alike(source, w) and busy[w.name] < _MOST_INBOUND
+            for w in decode_candidates(sequence, fleet)
+            if kv_compatible(source, w) and busy[w.name] < _MOST_INBOUND
         ]
         bound = [w for w in able if w.name == sequence.bound]
         if bound:
@@ -182,7 +184,7 @@ class Moves:
         if target is None:
             return []
         size, sequence = target.info.page_size, source.batch.at(slot)
-        end = int(source.batch.settled[slot]) // size * size
+        end = int(source.batch.num_confirmed[slot]) // size * size
         sequence.bound, sequence.ahead = target.name, end
         return self._start(source, slot, target, end)
 
@@ -190,7 +192,7 @@ class Moves:
         self, source: Worker, slot: int, target: Worker, part: int | None = None
     ) -> list[Decision]:
         """Nothing when there is nothing to pull, or not all of it is there."""
-        sequence, end = source.batch.at(slot), part or int(source.batch.settled[slot])
+        sequence, end = source.batch.at(slot), part or int(source.batch.num_confirmed[slot])
         start = target.keys.known_tokens(sequence)
         if start + target.info.page_size > end or not _has_all(source, slot, target, end):
             return []
@@ -198,9 +200,9 @@ class Moves:
             return []
         self._count += 1
         number = self._count
-        lent = source.loans.lend(number, slot, end)
+        lent = source.loans.pin(number, slot, end)
         tables = target.loans.prepare(number, sequence, end)
-        self._moves[number] = Move(
+        self._moves[number] = Handoff(
             number,
             sequence,
             source.name,
@@ -214,7 +216,7 @@ class Moves:
         )
         token = _token(number, source, target)
         grant = Grant(source.epoch, number, token, column(lent), end)
-        address = source.info.pages_address
+        address = source.info.kv_address
         pull = Pull(target.epoch, number, address, token, start, end, column(tables), source.epoch)
         return [Tell(source.name, grant), Tell(target.name, pull)]
 
@@ -227,11 +229,11 @@ def _has_all(source: Worker, slot: int, target: Worker, end: int) -> bool:
     return all(mine <= first for mine, first in zip(had, firsts, strict=True))
 
 
-def passable(source: Worker) -> list[int]:
+def ready_handoffs(source: Worker) -> list[int]:
     """Slots whose known tokens are all computed and that have some way to go."""
     batch = source.batch
-    due = (batch.grant != 0) & (batch.settled >= batch.known) & (batch.known > 0)
-    due &= batch.quota - batch.generated > _FEWEST_LEFT
+    due = (batch.lease_id != 0) & (batch.num_confirmed >= batch.num_known) & (batch.num_known > 0)
+    due &= batch.max_output_tokens - batch.generated > _FEWEST_LEFT
     slots = [int(slot) for slot in due.nonzero()[0]]
     return [
         slot
@@ -248,13 +250,17 @@ def filling(source: Worker) -> list[int]:
     batch = source.batch
     if not source.groups.plain:
         return []
-    due = (batch.grant != 0) & (batch.settled < batch.known) & (batch.settled >= _LEAST_PART)
+    due = (
+        (batch.lease_id != 0)
+        & (batch.num_confirmed < batch.num_known)
+        & (batch.num_confirmed >= _LEAST_PART)
+    )
     slots = [int(slot) for slot in due.nonzero()[0]]
     return [slot for slot in slots if _fresh_part(source, slot)]
 
 
 def _fresh_part(source: Worker, slot: int) -> bool:
-    sequence, settled = source.batch.at(slot), int(source.batch.settled[slot])
+    sequence, settled = source.batch.at(slot), int(source.batch.num_confirmed[slot])
     return (
         settled >= sequence.ahead + _LEAST_PART
         and sequence.sampling.max_tokens > _FEWEST_LEFT
@@ -263,7 +269,7 @@ def _fresh_part(source: Worker, slot: int) -> bool:
     )
 
 
-def _let_go(move: Move, fleet: Fleet) -> list[Decision]:
+def _let_go(move: Handoff, fleet: Fleet) -> list[Decision]:
     """The source may have its pages back, if it is still the one that lent them."""
     source = fleet.get(move.source)
     if source is None or source.epoch != move.source_epoch:

@@ -20,7 +20,7 @@ class _Row:
     seconds: float = 0.0
 
 
-class Carried:
+class TransferTotals:
     """Totals since the start, by transport."""
 
     def __init__(self) -> None:

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from baton_scheduler.kv.block_table import Table, Tables, flat
-from baton_scheduler.kv.kv_manager import Keys
-from baton_scheduler.kv.prefix_cache import named
+from baton_scheduler.kv.block_table import BlockTable, Tables, flat
+from baton_scheduler.kv.kv_manager import KVManager
+from baton_scheduler.kv.prefix_cache import group_key
 from baton_scheduler.sequence import Sequence
 
 
-class Starts:
+class Allocator:
     """Places sequences in a batch, and keeps what they wait for until the plan they enter with."""
 
-    def __init__(self, keys: Keys, worth: Callable[[int, int], bool]) -> None:
+    def __init__(self, keys: KVManager, worth: Callable[[int, int], bool]) -> None:
         self._keys = keys
         self._pool, self._batch = keys.pool, keys.batch
         self._worth = worth
         """Whether so many host pages are brought back sooner than so many blocks are computed."""
 
-    def place(self, sequence: Sequence, gateway: int, max_length: int) -> tuple[int, int]:
+    def place(self, sequence: Sequence, gateway: int, max_model_len: int) -> tuple[int, int]:
         """Give a sequence a slot, and pages for all its known tokens, known ones first. A group
         that sees a window gets those of one window, and more as the prompt is computed.
 
@@ -46,16 +46,16 @@ class Starts:
         sources, more = self._fork(sequence, blocks, sum(lacking))
         self._pool.share(sources)
         own = keys.take(lacking)
-        tables = [Table(t.first, t.pages + mine) for t, mine in zip(tables, own, strict=True)]
+        tables = [BlockTable(t.first, t.pages + mine) for t, mine in zip(tables, own, strict=True)]
         hit = blocks * size + more
         if sequence.cached is None:
             sequence.cached = min(hit, sequence.num_prompt)
-        slot = self._batch.add(sequence, gateway, tables, size, max_length, hit, num_known)
+        slot = self._batch.add(sequence, gateway, tables, size, max_model_len, hit, num_known)
         if more:
             self._batch.sources[slot] = sources
         if hosted:
             pairs = (zip(t.pages, mine, strict=False) for t, mine in zip(hosted, own, strict=True))
-            self._batch.incoming[slot] = [pair for some in pairs for pair in some]
+            self._batch.pending_swap_in[slot] = [pair for some in pairs for pair in some]
         return slot, hit
 
     def _hosted(self, sequence: Sequence, first: int) -> Tables:
@@ -86,7 +86,7 @@ class Starts:
         chain = sequence.chain(size)
         wanted, prefix = chain.content(block * size, end), chain.at(block - 1)
         groups = range(len(self._keys.groups))
-        found = [index.fork(named(prefix, group), wanted) for group in groups]
+        found = [index.fork(group_key(prefix, group), wanted) for group in groups]
         pages, number = [page for page, _ in found], min(common for _, common in found)
         spare = self._pool.num_free - needed
         if not number or spare < sum(self._pool.references(page) == 0 for page in pages):
@@ -99,7 +99,7 @@ class Starts:
         if host is None:
             return [], []
         for slot in entering:
-            incoming += self._batch.incoming.pop(slot, [])
+            incoming += self._batch.pending_swap_in.pop(slot, [])
         host.unpin(source for source, _ in incoming)
         return host.outgoing(), [number for pair in incoming for number in pair]
 
@@ -111,7 +111,7 @@ class Starts:
             forked = self._batch.sources.pop(slot, [])
             if forked:
                 self._pool.give(forked)
-                block = (int(self._batch.hit[slot]) - 1) // self._keys.page_size
+                block = (int(self._batch.num_cached_tokens[slot]) - 1) // self._keys.page_size
                 sources += forked
                 targets += [table.at(block) for table in self._batch.tables(slot)]
         return sources, targets
@@ -119,6 +119,6 @@ class Starts:
     def cancel(self, slot: int) -> None:
         """What a slot waits for is not wanted any more."""
         self._pool.give(self._batch.sources.pop(slot, []))
-        incoming = self._batch.incoming.pop(slot, [])
+        incoming = self._batch.pending_swap_in.pop(slot, [])
         if self._pool.host is not None:
             self._pool.host.unpin(page for page, _ in incoming)

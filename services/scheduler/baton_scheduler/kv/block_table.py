@@ -12,7 +12,7 @@ NONE = 0xFFFFFFFF
 """On the wire, in the place of a page that a sequence does not hold."""
 
 
-class Table(NamedTuple):
+class BlockTable(NamedTuple):
     """Pages of one group, from block `first` on."""
 
     first: int
@@ -23,10 +23,10 @@ class Table(NamedTuple):
         """The block behind the last."""
         return self.first + len(self.pages)
 
-    def since(self, block: int) -> Table:
+    def since(self, block: int) -> BlockTable:
         """Less what lies before a block."""
         first = max(self.first, block)
-        return Table(first, self.pages[first - self.first :])
+        return BlockTable(first, self.pages[first - self.first :])
 
     def at(self, block: int) -> int:
         """The page of a block that it holds."""
@@ -34,16 +34,16 @@ class Table(NamedTuple):
         return self.pages[block - self.first]
 
 
-Tables: TypeAlias = list[Table]
+Tables: TypeAlias = list[BlockTable]
 """One for each group."""
 
 
-def flat(tables: Iterable[Table]) -> list[int]:
+def flat(tables: Iterable[BlockTable]) -> list[int]:
     """All their pages."""
     return list(chain.from_iterable(table.pages for table in tables))
 
 
-def column(tables: Iterable[Table]) -> bytes:
+def column(tables: Iterable[BlockTable]) -> bytes:
     """uint32: the tables one after the other, all of one length, from the first block on."""
     rows = (np.array([NONE] * table.first + table.pages, "<u4") for table in tables)
     return b"".join(row.tobytes() for row in rows)

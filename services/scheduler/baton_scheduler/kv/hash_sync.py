@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from baton.kv.page_hashes import join
-from baton.protocol import Kept
+from baton.kv.page_hashes import join_hashes
+from baton.protocol import PageHashes
 from baton.protocol.token_columns import pack
-from baton_scheduler.kv.prefix_cache import PrefixIndex
+from baton_scheduler.kv.prefix_cache import PrefixCache
 
 _SECONDS = 0.25
 """A new name is told with those of as long a time: it is of use after a restart only."""
 
 
-class Told:
+class PageHashSync:
     """Told late of names, but at once of each that is gone: so a worker never takes a page for
     what it has stopped to be, whenever the scheduler ends."""
 
@@ -19,12 +19,12 @@ class Told:
         self._pages: set[int] = set()
         self._next = 0.0
 
-    def assume(self, index: PrefixIndex) -> None:
+    def assume(self, index: PrefixCache) -> None:
         """It has said itself what these pages hold."""
         self._pages = index.pages()
         index.changed.clear()
 
-    def news(self, index: PrefixIndex, epoch: int, now: float) -> Kept | None:
+    def updates(self, index: PrefixCache, epoch: int, now: float) -> PageHashes | None:
         """What to tell now; to be sent before any plan or pull of the same moment."""
         changed = index.changed
         if not changed:
@@ -39,9 +39,13 @@ class Told:
         for page in forgotten:
             if index.name(page) is None:
                 changed.pop(page, None)
-        return Kept(epoch, join(names), pack(forgotten, "I")) if names or forgotten else None
+        return (
+            PageHashes(epoch, join_hashes(names), pack(forgotten, "I"))
+            if names or forgotten
+            else None
+        )
 
-    def _names(self, index: PrefixIndex, now: float) -> dict[int, bytes]:
+    def _names(self, index: PrefixCache, now: float) -> dict[int, bytes]:
         """New names, if it is time for them."""
         if now < self._next:
             return {}

@@ -14,11 +14,11 @@ from array import array
 from collections.abc import Iterable
 
 from baton.kv.page_groups import PageGroups
-from baton_scheduler.kv.block_table import Table, Tables
-from baton_scheduler.kv.prefix_cache import Chain, named, reach
+from baton_scheduler.kv.block_table import BlockTable, Tables
+from baton_scheduler.kv.prefix_cache import BlockHashes, group_key, longest_usable_prefix
 
 
-class Host:
+class HostCache:
     """Host pages 0 .. total - 1 by the prefix that they hold. The least recently used makes room;
     those that a waiting plan will read do not."""
 
@@ -55,20 +55,20 @@ class Host:
     def _drop(self, hash: bytes) -> None:
         self._free.append(self._pages.pop(hash))
 
-    def match(self, chain: Chain, first: int, most: int, groups: PageGroups) -> Tables:
+    def match(self, chain: BlockHashes, first: int, most: int, groups: PageGroups) -> Tables:
         """Host pages that prolong a prefix of `first` blocks, which is known, to at most `most`: of
         each group those that the next token sees. All end with the same block."""
         pages = self._pages
 
         def has(group: int, block: int) -> bool:
-            return named(chain.at(block), group) in pages
+            return group_key(chain.at(block), group) in pages
 
-        end = reach(has, groups, most, first)
-        tables = list[Table]()
+        end = longest_usable_prefix(has, groups, most, first)
+        tables = list[BlockTable]()
         for group in range(len(groups)):
             start = max(first, groups.first(group, end * groups.page_size))
-            names = (named(chain.at(block), group) for block in range(start, end))
-            tables.append(Table(start, [pages[name] for name in names]))
+            names = (group_key(chain.at(block), group) for block in range(start, end))
+            tables.append(BlockTable(start, [pages[name] for name in names]))
         return tables
 
     def pin(self, pages: Iterable[int]) -> None:

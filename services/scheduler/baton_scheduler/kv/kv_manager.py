@@ -13,17 +13,19 @@ from itertools import islice
 import numpy as np
 
 from baton.kv.page_groups import PageGroups
-from baton_scheduler.kv.block_table import Table, Tables
+from baton_scheduler.kv.block_table import BlockTable, Tables
 from baton_scheduler.kv.page_pool import PagePool
-from baton_scheduler.kv.prefix_cache import named
+from baton_scheduler.kv.prefix_cache import group_key
 from baton_scheduler.sequence import Sequence
-from baton_scheduler.slot_table import Batch, Ints
+from baton_scheduler.slot_table import Ints, SlotTable
 
 
-class Keys:
+class KVManager:
     """The pages of a batch: what is known before, what is learned, what is let go."""
 
-    def __init__(self, pool: PagePool, batch: Batch, groups: PageGroups, *, caching: bool) -> None:
+    def __init__(
+        self, pool: PagePool, batch: SlotTable, groups: PageGroups, *, caching: bool
+    ) -> None:
         self.pool, self.batch, self.groups = pool, batch, groups
         self.page_size = groups.page_size
         self.caching = caching
@@ -37,7 +39,7 @@ class Keys:
         """Pages of the longest known prefix of a sequence, less its last token: those that the
         next token sees."""
         if not self.caching:
-            return [Table(0, []) for _ in self.groups.windows]
+            return [BlockTable(0, []) for _ in self.groups.windows]
         most = sequence.reusable // self.page_size
         return self.pool.index.known(sequence.chain(self.page_size), most, self.groups)
 
@@ -82,16 +84,16 @@ class Keys:
     def learn(self, slots: Ints, ends: Ints) -> None:
         """The keys of these slots are in pages up to these positions: name the full ones."""
         batch = self.batch
-        batch.settled[slots] = ends
+        batch.num_confirmed[slots] = ends
         if not self.caching:
             return
-        full, before = ends // self.page_size, batch.named.take(slots)
+        full, before = ends // self.page_size, batch.num_hashed_blocks.take(slots)
         fresh = np.flatnonzero(full > before)
         columns = (column.take(fresh).tolist() for column in (slots, before, full))
         for slot, first, count in zip(*columns, strict=True):
             self._name(slot, first, count)
-        batch.named[slots[fresh]] = full[fresh]
-        for slot in slots[ends == batch.known.take(slots)].tolist():
+        batch.num_hashed_blocks[slots[fresh]] = full[fresh]
+        for slot in slots[ends == batch.num_known.take(slots)].tolist():
             self.keep_tail(slot)
             batch.at(slot).begun = True
 
@@ -108,17 +110,19 @@ class Keys:
             dropped = int(batch.dropped[group, slot])
             for block in range(max(first, dropped), count):
                 hash, prefix, tokens = chain.link(block)
-                fill(pages[block - dropped], named(hash, group), named(prefix, group), tokens)
+                fill(
+                    pages[block - dropped], group_key(hash, group), group_key(prefix, group), tokens
+                )
 
     def keep_tail(self, slot: int) -> None:
         """The last page of what was settled can be copied from now on, up to there."""
-        size, end = self.page_size, int(self.batch.settled[slot])
+        size, end = self.page_size, int(self.batch.num_confirmed[slot])
         block = end // size
         if self.caching and end % size:
             chain = self.batch.at(slot).chain(size)
             prefix, content = chain.at(block - 1), chain.content(block * size, end)
             for group, table in enumerate(self.batch.tables(slot)):
-                self.pool.begin(table.at(block), named(prefix, group), content)
+                self.pool.begin(table.at(block), group_key(prefix, group), content)
 
     def shed(self, slack: int) -> None:
         """Give back the pages that no token to come can see, but for `slack` tokens more.
@@ -129,9 +133,9 @@ class Keys:
         """
         batch, size = self.batch, self.page_size
         for group in self.groups.windowed:
-            seen = batch.settled + 1 - self.groups.windows[group] - slack
+            seen = batch.num_confirmed + 1 - self.groups.windows[group] - slack
             # The last page stays, although the one token of a window of one does not see it.
             unseen = np.minimum(np.maximum(seen, 0), batch.capacity - 1) // size
             dropped = batch.dropped[group]
-            for slot in np.flatnonzero(batch.entered & (unseen > dropped)).tolist():
+            for slot in np.flatnonzero(batch.sent & (unseen > dropped)).tolist():
                 self.pool.give(batch.drop(slot, group, int(unseen[slot] - dropped[slot])))

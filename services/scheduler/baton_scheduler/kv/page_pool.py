@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 
-from baton_scheduler.kv.host_cache import Host
-from baton_scheduler.kv.prefix_cache import PrefixIndex
+from baton_scheduler.kv.host_cache import HostCache
+from baton_scheduler.kv.prefix_cache import PrefixCache
 
 
 class PagePool:
@@ -31,11 +31,11 @@ class PagePool:
     only by what it begins with may be written behind that; it is never read, it is copied.
     """
 
-    def __init__(self, total: int, host: Host | None = None) -> None:
+    def __init__(self, total: int, host: HostCache | None = None) -> None:
         self.total = total
         self.host = host
         """Where named pages go that make room."""
-        self.index = PrefixIndex()
+        self.index = PrefixCache()
         self._free = list(range(total - 1, -1, -1))
         self._cached: dict[int, None] = {}
         """In the order in which they were given back: the least recently used is first."""

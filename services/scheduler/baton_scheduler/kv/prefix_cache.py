@@ -31,7 +31,7 @@ import numpy as np
 from baton.kv.page_groups import PageGroups
 from baton.protocol import Submit
 from baton.protocol.token_columns import block_hash, pack
-from baton_scheduler.kv.block_table import Table, Tables
+from baton_scheduler.kv.block_table import BlockTable, Tables
 
 _MOST_EVICTED = 65_536
 """Names that are remembered after their pages were given up; the oldest is forgotten first."""
@@ -47,12 +47,14 @@ def salt(submit: Submit) -> bytes:
     return b"%b%d:%b%b" % (b"whole:" if whole else b"", len(tenant), tenant, submit.salt)
 
 
-def named(hash: bytes, group: int) -> bytes:
+def group_key(hash: bytes, group: int) -> bytes:
     """The name of what a group of layers keeps of the block with this hash."""
     return hash + bytes((group,)) if group else hash
 
 
-def reach(has: Callable[[int, int], bool], groups: PageGroups, most: int, first: int = 0) -> int:
+def longest_usable_prefix(
+    has: Callable[[int, int], bool], groups: PageGroups, most: int, first: int = 0
+) -> int:
     """Blocks, at least `first` and at most `most`, of the longest prefix that can be gone on from.
 
     `has(group, block)` says whether there is a page; those before block `first` are there.
@@ -81,7 +83,7 @@ def _run(
     return most
 
 
-class Chain:
+class BlockHashes:
     """Hashes of a sequence's blocks, each computed once, when it is first asked for.
 
     Equal to `baton.protocol.token_columns.block_hashes(prompt + log, size, salt(submit))`, but a
@@ -118,7 +120,7 @@ class Chain:
         return self.at(block), hashes[block], tokens
 
 
-class PrefixIndex:
+class PrefixCache:
     """Pages by the hash of the prefix that ends in them, one page per hash, one hash per page; and
     by the prefix that they go on from, any number behind each."""
 
@@ -142,7 +144,7 @@ class PrefixIndex:
         """All that are known by something."""
         return {*self._hashes, *self._parents}
 
-    def match(self, chain: Chain, most: int) -> list[int]:
+    def match(self, chain: BlockHashes, most: int) -> list[int]:
         """Pages of the longest known prefix of at most `most` blocks, all of one group."""
         pages: list[int] = []
         for block in range(most):
@@ -152,20 +154,22 @@ class PrefixIndex:
             pages.append(page)
         return pages
 
-    def known(self, chain: Chain, most: int, groups: PageGroups) -> Tables:
+    def known(self, chain: BlockHashes, most: int, groups: PageGroups) -> Tables:
         """Pages of the longest known prefix of at most `most` blocks that can be gone on from: of
         each group those that its next token sees. All end with the same block."""
         if groups.plain:
-            return [Table(0, self.match(chain, most))]
+            return [BlockTable(0, self.match(chain, most))]
         pages = self._pages
 
         def has(group: int, block: int) -> bool:
-            return named(chain.at(block), group) in pages
+            return group_key(chain.at(block), group) in pages
 
-        end = reach(has, groups, most)
+        end = longest_usable_prefix(has, groups, most)
         firsts = [groups.first(group, end * groups.page_size) for group in range(len(groups))]
         return [
-            Table(first, [pages[named(chain.at(block), group)] for block in range(first, end)])
+            BlockTable(
+                first, [pages[group_key(chain.at(block), group)] for block in range(first, end)]
+            )
             for group, first in enumerate(firsts)
         ]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, KeysView
 
-from baton_scheduler.kv.block_table import Table, Tables, flat
-from baton_scheduler.kv.kv_manager import Keys
-from baton_scheduler.kv.prefix_cache import named
+from baton_scheduler.kv.block_table import BlockTable, Tables, flat
+from baton_scheduler.kv.kv_manager import KVManager
+from baton_scheduler.kv.prefix_cache import group_key
 from baton_scheduler.sequence import Sequence
 
 
-class Loans:
+class TransferPages:
     """Pages by the transfer's number. They stay, whoever lets go of them meanwhile."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: KVManager) -> None:
         self._keys = keys
         self._pages: dict[int, list[int]] = {}
 
@@ -28,10 +28,10 @@ class Loans:
         """Transfers under way."""
         return self._pages.keys()
 
-    def lend(self, number: int, slot: int, length: int) -> Tables:
+    def pin(self, number: int, slot: int, length: int) -> Tables:
         """Hold the pages that a slot has of its first tokens for a transfer that reads them."""
         end, batch = self._keys.num_blocks(length), self._keys.batch
-        tables = [Table(t.first, t.pages[: end - t.first]) for t in batch.tables(slot)]
+        tables = [BlockTable(t.first, t.pages[: end - t.first]) for t in batch.tables(slot)]
         self._pages[number] = flat(tables)
         self._keys.pool.share(self._pages[number])
         return tables
@@ -43,7 +43,7 @@ class Loans:
         tables = keys.since(keys.known(sequence), length // size * size)
         keys.pool.share(flat(tables))
         own = keys.take([keys.num_blocks(length) - table.end for table in tables])
-        tables = [Table(t.first, t.pages + mine) for t, mine in zip(tables, own, strict=True)]
+        tables = [BlockTable(t.first, t.pages + mine) for t, mine in zip(tables, own, strict=True)]
         self._pages[number] = flat(tables)
         return tables
 
@@ -55,9 +55,9 @@ class Loans:
         for group, table in enumerate(tables):
             for block in range(max(start // size, table.first), table.end):
                 page, last = table.at(block), min(end, (block + 1) * size)
-                if last % size or pool.name(page, named(chain.at(block), group)):
+                if last % size or pool.name(page, group_key(chain.at(block), group)):
                     content = chain.content(block * size, last)
-                    pool.begin(page, named(chain.at(block - 1), group), content)
+                    pool.begin(page, group_key(chain.at(block - 1), group), content)
 
     def release(self, number: int) -> None:
         """A transfer has ended: it holds nothing any more."""

@@ -21,7 +21,7 @@ from math import ceil
 from typing import NamedTuple
 
 from baton.protocol import RoleStats
-from baton_scheduler.disaggregation.handoff import passable
+from baton_scheduler.disaggregation.handoff import ready_handoffs
 from baton_scheduler.phase_times import Phase
 from baton_scheduler.state import State
 from baton_scheduler.workers.worker import Worker
@@ -53,7 +53,7 @@ def _role(role: str, state: State, targets: Targets) -> RoleStats:
     queue = max(_queued(workers, state) if begins else 0.0, _held(state) if decodes else 0.0)
     ttft = _mean((w.pulse.ttft, 1) for w in workers if w.pulse.ttft) if begins else 0.0
     rows = sum(len(w.batch) for w in workers)
-    itl = _mean((w.pulse.interval, len(w.batch)) for w in workers) if decodes else 0.0
+    itl = _mean((w.pulse.itl, len(w.batch)) for w in workers) if decodes else 0.0
     pressure = {
         "queue": queue / targets.ttft,
         "ttft": ttft / targets.ttft if queue else 0.0,
@@ -79,7 +79,7 @@ def _alone(state: State) -> bool:
 
 def _queued(workers: list[Worker], state: State) -> float:
     """How long the first has waited that waits to be placed, or what waits will take."""
-    ages = [state.now - sequence.ledger.mark[1] for sequence in state.queue]
+    ages = [state.now - sequence.phase_timer.mark[1] for sequence in state.queue]
     rate = sum(map(capacity, workers))
     return max([*ages, state.queue.num_tokens / rate if rate else 0.0])
 
@@ -87,10 +87,10 @@ def _queued(workers: list[Worker], state: State) -> float:
 def _held(state: State) -> float:
     """How long the first has decoded on a prefill worker, because nobody could take it."""
     marks = [
-        worker.batch.at(slot).ledger.mark
+        worker.batch.at(slot).phase_timer.mark
         for worker in state.fleet
         if worker.info.role == "prefill"
-        for slot in passable(worker)
+        for slot in ready_handoffs(worker)
     ]
     return max((state.now - since for phase, since in marks if phase == Phase.DECODE), default=0.0)
 

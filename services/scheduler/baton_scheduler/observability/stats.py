@@ -29,7 +29,7 @@ def stats(
     return Stats(
         incarnation=incarnation,
         model=info.model if info else "",
-        max_length=state.fleet.max_length,
+        max_model_len=state.fleet.max_model_len,
         vocab_size=info.vocab_size if info else 0,
         waiting=len(state.queue),
         waiting_tokens=state.queue.num_tokens,
@@ -44,7 +44,7 @@ def stats(
             *(_present(w, state) for w in workers),
             *(_hung(name, info) for name, info in hung),
         ),
-        lost_workers=counters.lost_workers,
+        worker_losses=counters.lost_workers,
         dropped_frames=dropped_frames,
         stale_results=counters.stale_results,
         prompt_tokens=counters.prompt_tokens,
@@ -53,8 +53,8 @@ def stats(
         pooling=info.pooling if info else None,
         handoffs=counters.handoffs,
         failed_transfers=counters.failed_transfers,
-        moved_tokens=state.moves.moved_tokens,
-        transfers=state.moves.carried.stats(),
+        transferred_tokens=state.handoffs.moved_tokens,
+        transfers=state.handoffs.carried.stats(),
         roles=roles(state, targets or Targets()),
     )
 

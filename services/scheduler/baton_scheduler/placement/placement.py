@@ -3,8 +3,8 @@
     waits:  takers (role), owners, room --> where it starts, and from a prefill worker lands then
     begun:  landings (role, layout, room) --> where it goes on with its keys
 
-The filters are the same for every policy: they say what is possible. A policy only picks. `Cost`
-picks what is estimated to cost the least, in seconds, summed over everybody who pays:
+The filters are the same for every policy: they say what is possible. A policy only picks.
+`CostBased` picks what is estimated to cost the least, in seconds, summed over everybody who pays:
 
     wait      until what is before it on the worker has been computed
     prefill   to compute its tokens that are not known there: this is the affinity to a prefix
@@ -14,8 +14,8 @@ picks what is estimated to cost the least, in seconds, summed over everybody who
     transfer  to move its keys to where it decodes; nothing when it decodes where it starts
 
 A prompt starts on a decode worker when that is cheaper than to compute it elsewhere and to move it,
-up to `local` new tokens. What a token and a byte cost is measured (`Pace`, `Links`), and comes in
-with events: the same events give the same choices.
+up to `local` new tokens. What a token and a byte cost is measured (`LinearCostModel`,
+`TransferCost`), and comes in with events: the same events give the same choices.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
 from baton.protocol import WorkerInfo
-from baton_scheduler.placement.transfer_cost import Links
+from baton_scheduler.placement.transfer_cost import TransferCost
 from baton_scheduler.sequence import Sequence
-from baton_scheduler.workers.cost_model import Pace
+from baton_scheduler.workers.cost_model import LinearCostModel
 from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.worker import Worker
 
@@ -53,7 +53,7 @@ class Score(NamedTuple):
     transfer: float = 0.0
 
 
-class Landing(NamedTuple):
+class DecodeTarget(NamedTuple):
     """A worker on which a sequence could decode."""
 
     worker: Worker
@@ -69,9 +69,9 @@ class Placement(ABC):
     Both return one of the workers that they are given, of which there is at least one.
     """
 
-    def __init__(self, weights: Mapping[str, float], links: Links | None = None) -> None:
+    def __init__(self, weights: Mapping[str, float], links: TransferCost | None = None) -> None:
         self.weights = weights
-        self.links = links or Links()
+        self.links = links or TransferCost()
 
     def owners(self, sequence: Sequence, willing: list[Worker]) -> list[Worker]:
         """Those of the workers that may start a sequence for which it waits, room or not: all of
@@ -95,14 +95,14 @@ class Placement(ABC):
         return self.links.layout()
 
 
-class Cost(Placement):
+class CostBased(Placement):
     """The least estimated seconds; of equals the least loaded."""
 
     def start(self, sequence: Sequence, able: list[Worker], fleet: Fleet) -> Worker:
         if len(able) == 1:
             return able[0]
         passes, mean = any(w.info.role == "prefill" for w in able), average(fleet)
-        ends = _ends(sequence, landings(sequence, fleet), mean) if passes else []
+        ends = _ends(sequence, decode_candidates(sequence, fleet), mean) if passes else []
         return min(able, key=lambda w: (self._whole(sequence, w, ends, mean), w.load))
 
     def land(self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet) -> Worker:
@@ -111,17 +111,19 @@ class Cost(Placement):
         ends = _ends(sequence, able, average(fleet))
         return min(ends, key=lambda end: (self._after(source, end), end.worker.load)).worker
 
-    def _whole(self, sequence: Sequence, worker: Worker, ends: list[Landing], mean: Price) -> float:
+    def _whole(
+        self, sequence: Sequence, worker: Worker, ends: list[DecodeTarget], mean: Price
+    ) -> float:
         """Weighted seconds when it begins on this worker, and goes on at the best place for it."""
         known = worker.keys.known_tokens(sequence)
         first = self._sum(beginning(sequence, worker, known, mean))
         if worker.info.role == "prefill":
-            after = [self._after(worker, end) for end in ends if alike(worker, end.worker)]
+            after = [self._after(worker, end) for end in ends if kv_compatible(worker, end.worker)]
             if after:
                 return first + min(after)
-        return first + self._sum(landing(sequence, worker, known, mean).score)
+        return first + self._sum(decode_target(sequence, worker, known, mean).score)
 
-    def _after(self, source: Worker, end: Landing) -> float:
+    def _after(self, source: Worker, end: DecodeTarget) -> float:
         seconds = self.links.seconds(source.name, end.worker.name, end.num_bytes)
         return self._sum(end.score._replace(transfer=seconds))
 
@@ -133,7 +135,7 @@ class Cost(Placement):
 class RoundRobin(Placement):
     """In turn, by name, whatever they know and do: what the others are measured by."""
 
-    def __init__(self, weights: Mapping[str, float], links: Links | None = None) -> None:
+    def __init__(self, weights: Mapping[str, float], links: TransferCost | None = None) -> None:
         super().__init__(weights, links)
         self._started = self._landed = ""
 
@@ -208,7 +210,7 @@ def _after(name: str, able: list[Worker]) -> Worker:
 # Filters.
 
 
-def takers(sequence: Sequence, fleet: Fleet, local: int) -> list[Worker]:
+def prefill_candidates(sequence: Sequence, fleet: Fleet, local: int) -> list[Worker]:
     """Workers that a sequence may start on: not those that only decode, unless there are no
     others, or no more than `local` of its tokens are to be computed there."""
     begin = [w for w in fleet if w.info.role != "decode" and not w.draining]
@@ -219,12 +221,12 @@ def takers(sequence: Sequence, fleet: Fleet, local: int) -> list[Worker]:
     return begin + near if begin else list(fleet)
 
 
-def able(sequence: Sequence, willing: list[Worker]) -> list[Worker]:
+def with_room(sequence: Sequence, willing: list[Worker]) -> list[Worker]:
     """Those of some workers that can start it now."""
     return [w for w in willing if w.fits(sequence) and w.has_room(sequence)]
 
 
-def landings(sequence: Sequence, fleet: Fleet) -> list[Worker]:
+def decode_candidates(sequence: Sequence, fleet: Fleet) -> list[Worker]:
     """Workers that can go on now with what another one passes on."""
     return [
         w
@@ -233,7 +235,7 @@ def landings(sequence: Sequence, fleet: Fleet) -> list[Worker]:
     ]
 
 
-def alike(source: Worker, target: Worker) -> bool:
+def kv_compatible(source: Worker, target: Worker) -> bool:
     """Keys can pass from one to the other."""
     same = source.info.kv_layout == target.info.kv_layout
     return source is not target and same and source.groups.windows == target.groups.windows
@@ -247,16 +249,16 @@ def beginning(sequence: Sequence, worker: Worker, known: int, mean: Price) -> Sc
     base, slope = price(worker, mean)
     batch, rows = worker.batch, len(worker.batch)
     new = sequence.num_tokens - known
-    steps = -(-(batch.backlog + new) // max(1, worker.budget - rows))
+    steps = -(-(batch.pending_prefill_tokens + new) // max(1, worker.budget - rows))
     steps += min(len(worker.flights), _IN_FLIGHT)
     return Score(
-        wait=base * steps + slope * (batch.backlog + steps * rows),
+        wait=base * steps + slope * (batch.pending_prefill_tokens + steps * rows),
         prefill=slope * new,
         disturb=slope * new * rows,
     )
 
 
-def landing(sequence: Sequence, target: Worker, known: int, mean: Price) -> Landing:
+def decode_target(sequence: Sequence, target: Worker, known: int, mean: Price) -> DecodeTarget:
     """What it costs to decode on this worker, which knows so many of its tokens, and what it lacks
     of the keys."""
     base, slope = price(target, mean)
@@ -265,11 +267,11 @@ def landing(sequence: Sequence, target: Worker, known: int, mean: Price) -> Land
     missing = -(-sequence.num_tokens // size) - known // size
     evicted = max(0, missing - (target.pool.num_free - target.pool.num_cached))
     score = Score(decode=left * (base + 2 * slope * rows), room=slope * evicted * size)
-    return Landing(target, score, token_bytes(target.info) * (sequence.num_tokens - known))
+    return DecodeTarget(target, score, token_bytes(target.info) * (sequence.num_tokens - known))
 
 
-def _ends(sequence: Sequence, workers: list[Worker], mean: Price) -> list[Landing]:
-    return [landing(sequence, w, w.keys.known_tokens(sequence), mean) for w in workers]
+def _ends(sequence: Sequence, workers: list[Worker], mean: Price) -> list[DecodeTarget]:
+    return [decode_target(sequence, w, w.keys.known_tokens(sequence), mean) for w in workers]
 
 
 def token_bytes(info: WorkerInfo) -> float:
@@ -286,5 +288,5 @@ def price(worker: Worker, mean: Price) -> Price:
 
 def average(fleet: Fleet) -> Price:
     """Of all workers together: asked for once per choice, as it looks at each of them."""
-    together = Pace.together(worker.pace for worker in fleet)
+    together = LinearCostModel.together(worker.pace for worker in fleet)
     return together.line if together.known else _NOMINAL

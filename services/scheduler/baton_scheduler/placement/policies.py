@@ -7,13 +7,13 @@ from baton.registry import Registry
 PLACEMENTS = Registry(
     "placement",
     {
-        "cost": "baton_scheduler.placement.placement:Cost",
+        "cost": "baton_scheduler.placement.placement:CostBased",
         "round-robin": "baton_scheduler.placement.placement:RoundRobin",
         "least-loaded": "baton_scheduler.placement.placement:LeastLoaded",
         "modulo": "baton_scheduler.placement.placement:Modulo",
     },
 )
-"""Kinds of `Placement`, each made with the weights of scores."""
+"""Kinds of `DeviceConfig`, each made with the weights of scores."""
 
 SCORES = {
     "wait": 1.0,

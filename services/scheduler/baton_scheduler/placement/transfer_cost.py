@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from baton_scheduler.workers.cost_model import Pace
+from baton_scheduler.workers.cost_model import LinearCostModel
 
 _NOMINAL = (0.001, 1e-9)
 """Seconds of a transfer, and more per byte, before any was measured: about 1 GB/s."""
 
 
-class Links:
+class TransferCost:
     """Pairs (source, target) and the pace of the bytes between them."""
 
     def __init__(self) -> None:
-        self._paces: dict[tuple[str, str], Pace] = {}
-        self._all = Pace()
+        self._paces: dict[tuple[str, str], LinearCostModel] = {}
+        self._all = LinearCostModel()
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._paces)
@@ -23,7 +23,7 @@ class Links:
     def add(self, source: str, target: str, num_bytes: int, seconds: float) -> None:
         """A transfer of so many bytes has taken so long."""
         if num_bytes > 0:
-            self._paces.setdefault((source, target), Pace()).add(num_bytes, seconds)
+            self._paces.setdefault((source, target), LinearCostModel()).add(num_bytes, seconds)
             self._all.add(num_bytes, seconds)
 
     def seconds(self, source: str, target: str, num_bytes: float) -> float:

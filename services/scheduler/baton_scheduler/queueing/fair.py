@@ -30,7 +30,7 @@ would take from them what they are owed anyway."""
 
 
 @dataclass(slots=True)
-class Account:
+class TenantAccount:
     """What a tenant was served, and what it waits for."""
 
     number: int
@@ -51,10 +51,10 @@ class Fair(Queue):
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         super().__init__()
         self._weights = weights or {}
-        self._accounts: dict[str, Account] = {}
-        self._waiting: dict[int, Account] = {}
+        self._accounts: dict[str, TenantAccount] = {}
+        self._waiting: dict[int, TenantAccount] = {}
         """Accounts with somebody waiting, by number."""
-        self._numbers: dict[int, Account] = {}
+        self._numbers: dict[int, TenantAccount] = {}
         self._last = 0.0
         """Counter of the account that was the last to stop waiting."""
         self._opened = 0
@@ -92,7 +92,7 @@ class Fair(Queue):
             others = [a.counter for a in self._waiting.values()]
             account.counter = max(account.counter, min(others, default=self._last))
             self._waiting[account.number] = account
-        sequence.payer = account.number
+        sequence.billed_tenant = account.number
         account.waiting[sequence.arrival] = sequence
         self._count(sequence, 1)
 
@@ -101,7 +101,7 @@ class Fair(Queue):
         if sequence.key[0] == 0:
             super().remove(sequence)
             return
-        account = self._waiting[sequence.payer]
+        account = self._waiting[sequence.billed_tenant]
         del account.waiting[sequence.arrival]
         if not account.waiting:
             del self._waiting[account.number]
@@ -115,7 +115,7 @@ class Fair(Queue):
 
     def charge(self, sequence: Sequence, num_tokens: int) -> None:
         """Count a prompt."""
-        self._add(sequence.payer, PROMPT_COST * num_tokens)
+        self._add(sequence.billed_tenant, PROMPT_COST * num_tokens)
 
     def sampled(self, payers: Ints) -> None:
         """Count a step."""
@@ -144,13 +144,13 @@ class Fair(Queue):
         if account is not None:
             account.counter += cost / account.weight
 
-    def _account(self, tenant: str) -> Account:
+    def _account(self, tenant: str) -> TenantAccount:
         account = self._accounts.get(tenant)
         if account is None:
             if len(self._accounts) >= _MOST_ACCOUNTS:
                 self._prune()
             self._opened += 1
-            account = Account(self._opened, self._weights.get(tenant, 1.0))
+            account = TenantAccount(self._opened, self._weights.get(tenant, 1.0))
             self._accounts[tenant] = self._numbers[account.number] = account
         return account
 

@@ -56,7 +56,7 @@ class Queue:
         """So many tokens of a prompt will be computed."""
 
     def sampled(self, payers: Ints) -> None:
-        """Per token that was sampled, `Sequence.payer` of its sequence."""
+        """Per token that was sampled, `Sequence.billed_tenant` of its sequence."""
 
     def layout(self) -> bytes:
         """All that later choices depend on, for the state's digest."""

@@ -1,7 +1,7 @@
 """The flight recorder: every event to a file, and the same decisions from the file again.
 
 The file is a sequence of frames, each a little-endian uint32 length and that many bytes of
-MessagePack: one `Header`, then one `Entry` per event. After each Tick the entry carries a digest
+MessagePack: one `Header`, then one `KeyEntry` per event. After each Tick the entry carries a digest
 of the state and of all decisions so far; `replay` compares.
 """
 
@@ -19,7 +19,7 @@ import msgspec
 from baton.errors import SettingsError
 from baton.logs import logger
 from baton_scheduler.events import Decision, Event, Tick
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 
 FORMAT = 5
@@ -34,7 +34,7 @@ class Header(msgspec.Struct, frozen=True):
     """First frame: how the state machine was set up."""
 
     format: int
-    limits: Limits
+    limits: SchedulerOptions
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -75,7 +75,7 @@ class Trace:
 class Recorder:
     """Writes a recording, until it has `max_bytes`. A full disk ends it too, never the service."""
 
-    def __init__(self, path: Path, limits: Limits, max_bytes: int) -> None:
+    def __init__(self, path: Path, limits: SchedulerOptions, max_bytes: int) -> None:
         try:
             self._file: BinaryIO | None = path.open("wb")
         except OSError as error:
@@ -158,7 +158,7 @@ def _header(frames: Iterator[bytes | None]) -> Header:
     return header
 
 
-def load(path: Path) -> tuple[Limits, list[Event]]:
+def load(path: Path) -> tuple[SchedulerOptions, list[Event]]:
     """Limits and events of a recording; a torn last frame is left out.
 
     Raises `SettingsError` when the file cannot be read or is no recording of this format.

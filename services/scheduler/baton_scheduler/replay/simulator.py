@@ -42,7 +42,7 @@ from baton_scheduler.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from baton_scheduler.options import Limits
+from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.placement.placement import token_bytes
 from baton_scheduler.placement.policies import PLACEMENTS
 from baton_scheduler.queueing.policies import ORDERS
@@ -55,7 +55,7 @@ _MOST_TURNS = 10_000_000
 """Of a simulation: work that never ends is an error, not a hang."""
 
 
-class Figures(NamedTuple):
+class SimulatedLatency(NamedTuple):
     """What a way to run a load comes to."""
 
     hits: float
@@ -74,7 +74,7 @@ class Comparison(NamedTuple):
     names: tuple[str, str]
     changes: list[Change]
     """One per tenant that had a token under both."""
-    figures: tuple[Figures, Figures]
+    figures: tuple[SimulatedLatency, SimulatedLatency]
 
 
 class Change(NamedTuple):
@@ -101,16 +101,16 @@ class Script:
     """The same of a transfer."""
 
 
-def compare(path: Path, *, order: str = "", placement: str = "") -> Comparison:
+def compare(path: Path, *, scheduling_policy: str = "", placement_policy: str = "") -> Comparison:
     """Simulate a recording as it was, and with another order, another placement or both.
 
     Raises `SettingsError` when the file is no recording, or a name is unknown.
     """
     limits, events = load(path)
-    order = ORDERS.check(order or limits.order)
-    placement = PLACEMENTS.check(placement or limits.placement)
+    order = ORDERS.check(scheduling_policy or limits.scheduling_policy)
+    placement = PLACEMENTS.check(placement_policy or limits.placement_policy)
     script = learn(limits, events)
-    other = msgspec.structs.replace(limits, order=order, placement=placement)
+    other = msgspec.structs.replace(limits, scheduling_policy=order, placement_policy=placement)
     runs = [Simulation(each, script) for each in (limits, other)]
     before, after = (run.run() for run in runs)
     tenants = {tenant for tenant, _ in before.values()}
@@ -121,8 +121,8 @@ def compare(path: Path, *, order: str = "", placement: str = "") -> Comparison:
     )
 
 
-def _name(limits: Limits) -> str:
-    return f"{limits.order}, {limits.placement}"
+def _name(limits: SchedulerOptions) -> str:
+    return f"{limits.scheduling_policy}, {limits.placement_policy}"
 
 
 Waits = dict[int, tuple[str, float]]
@@ -137,7 +137,7 @@ def _change(tenant: str, before: Waits, after: Waits) -> Change:
     return Change(tenant, len(both), *means)
 
 
-def learn(limits: Limits, events: Iterable[Event]) -> Script:
+def learn(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
     """Apply the recorded events once, and take down what a simulation needs."""
     state, script, numbers = State(limits), Script(), dict[tuple[str, int], int]()
     sizes: dict[tuple[str, int], int] = {}
@@ -174,9 +174,9 @@ def learn(limits: Limits, events: Iterable[Event]) -> Script:
 
 def _sizes(worker: str, plan: Plan) -> dict[tuple[str, int], int]:
     """Tokens of each step of a plan."""
-    sizes = {(worker, plan.step): sum(unpack(plan.counts, "I"))}
-    turns = unpack(plan.turns, "I")
-    for turn in range(1, plan.steps):
+    sizes = {(worker, plan.step): sum(unpack(plan.num_scheduled, "I"))}
+    turns = unpack(plan.steps_per_row, "I")
+    for turn in range(1, plan.num_steps):
         sizes[worker, plan.step + turn] = sum(number > turn for number in turns)
     return sizes
 
@@ -242,7 +242,7 @@ class _Worker:
         plan = self.plans.popleft()
         for slot in unpack(plan.release, "I"):
             del self.slots[slot]
-        for new in plan.enter:
+        for new in plan.new_sequences:
             self.slots[new.slot] = _Slot(int(new.request), new.num_prompt)
         rows, first, tokens, finished = self._run(plan, script)
         return Result(
@@ -261,7 +261,7 @@ class _Worker:
     ) -> tuple[list[int], list[int], list[int], dict[int, str]]:
         """Slots that sample, index and token of each, and those that end."""
         rows, first, tokens, finished = list[int](), list[int](), list[int](), dict[int, str]()
-        ends = np.frombuffer(plan.starts, "<u4") + np.frombuffer(plan.counts, "<u4")
+        ends = np.frombuffer(plan.num_computed, "<u4") + np.frombuffer(plan.num_scheduled, "<u4")
         columns = (unpack(plan.rows, "I"), ends.tolist(), plan.samples)
         for row, end, samples in zip(*columns, strict=True):
             slot = self.slots[row]
@@ -279,9 +279,12 @@ class _Worker:
 class Simulation:
     """A state, its workers, and the times at which things happen to them."""
 
-    def __init__(self, limits: Limits, script: Script) -> None:
+    def __init__(self, limits: SchedulerOptions, script: Script) -> None:
         # A plan of several steps changes nobody's turn, it would only have to be cut here.
-        self._state, self._script = State(msgspec.structs.replace(limits, max_steps=1)), script
+        self._state, self._script = (
+            State(msgspec.structs.replace(limits, max_steps_per_plan=1)),
+            script,
+        )
         self._inputs = deque(script.inputs)
         self._workers: dict[str, _Worker] = {}
         self._steps: list[tuple[float, int, str, int, float]] = []
@@ -361,20 +364,20 @@ class Simulation:
         self._begun += 1
         heapq.heappush(self._pulls, (self._state.now + seconds, self._begun, name, pulled))
 
-    def figures(self) -> Figures:
+    def figures(self) -> SimulatedLatency:
         """What it came to, once it has run."""
         waits = sorted(seconds for _, seconds in self._waits.values()) or [float("nan")]
         counters = self._state.counters
-        return Figures(
+        return SimulatedLatency(
             hits=counters.prefix_hits / max(1, counters.prefix_queries),
             mean=fmean(waits),
             p95=waits[int(0.95 * (len(waits) - 1))],
-            moved=self._state.moves.moved_tokens,
+            moved=self._state.handoffs.moved_tokens,
         )
 
     def _begin(self, name: str, worker: _Worker) -> None:
         least, per_token = self._script.step
-        seconds = least + per_token * sum(unpack(worker.plans[0].counts, "I"))
+        seconds = least + per_token * sum(unpack(worker.plans[0].num_scheduled, "I"))
         self._begun += 1
         end = self._state.now + seconds
         heapq.heappush(self._steps, (end, self._begun, name, worker.epoch, seconds))

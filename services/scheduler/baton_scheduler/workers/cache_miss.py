@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from baton.protocol import MissReason
-from baton_scheduler.kv.prefix_cache import Chain, named
+from baton_scheduler.kv.prefix_cache import BlockHashes, group_key
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.workers.worker import Worker
 
@@ -46,7 +46,7 @@ def _incomplete(worker: Worker, hash: bytes) -> bool:
     index, groups = worker.pool.index, worker.groups
     if groups.plain:
         return index.was_evicted(hash)
-    names = [named(hash, group) for group in range(len(groups))]
+    names = [group_key(hash, group) for group in range(len(groups))]
     return any(index.was_evicted(name) or index.knows(name) for name in names)
 
 
@@ -54,5 +54,5 @@ def _unsalted(worker: Worker, sequence: Sequence) -> int:
     """How many blocks of the same prompt are known without its salt."""
     size = worker.info.page_size
     submit = msgspec.structs.replace(sequence.submit, salt=b"")
-    plain = Chain(submit, sequence.log, size)
+    plain = BlockHashes(submit, sequence.log, size)
     return worker.pool.index.known(plain, sequence.reusable // size, worker.groups)[0].end

@@ -11,7 +11,7 @@ _KEPT = 0.98
 
 
 @dataclass(slots=True)
-class Pace:
+class LinearCostModel:
     """Least squares over steps, the latest of which weigh most."""
 
     _weight: float = 0.0

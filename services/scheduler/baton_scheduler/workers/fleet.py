@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from baton.kv.page_hashes import split
-from baton.protocol import PageNames, WorkerInfo
+from baton.kv.page_hashes import split_hashes
+from baton.protocol import HeldPages, WorkerInfo
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.workers.worker import Worker
 
@@ -38,9 +38,9 @@ class Fleet:
         name: str,
         epoch: int,
         info: WorkerInfo,
-        max_batch_tokens: int,
+        max_num_batched_tokens: int,
         *,
-        held: PageNames | None = None,
+        held: HeldPages | None = None,
         caching: bool = True,
     ) -> None:
         """Take a worker in, with an epoch that `refuses` does not name.
@@ -48,9 +48,9 @@ class Fleet:
         Raises `ValueError` when it cannot have the pages that it holds.
         """
         assert name not in self._workers and not self.refuses(name, epoch)
-        names = split(held) if held is not None else {}
+        names = split_hashes(held) if held is not None else {}
         self._workers[name] = Worker(
-            name, epoch, info, max_batch_tokens, caching=caching, names=names
+            name, epoch, info, max_num_batched_tokens, caching=caching, names=names
         )
 
     def leave(self, name: str) -> Worker | None:
@@ -80,6 +80,6 @@ class Fleet:
         return any(worker.fits(sequence) for worker in self if not worker.draining)
 
     @property
-    def max_length(self) -> int:
+    def max_model_len(self) -> int:
         """Longest sequence that every worker can run; 0 without workers."""
-        return min((worker.max_length for worker in self), default=0)
+        return min((worker.max_model_len for worker in self), default=0)

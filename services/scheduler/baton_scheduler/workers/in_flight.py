@@ -22,7 +22,7 @@ _COMMITTED = 2
 
 
 @dataclass(slots=True)
-class Flight:
+class InFlightStep:
     """A step without a result yet: who was in which slot. Its result is settled through this."""
 
     step: int
@@ -44,15 +44,15 @@ class Flight:
     """Pages that go to host memory or come back."""
 
 
-class Flights:
+class InFlightSteps:
     """The steps in flight of one worker, the oldest first, and where its last plan ends."""
 
     def __init__(self) -> None:
-        self._flights: deque[Flight] = deque()
+        self._flights: deque[InFlightStep] = deque()
         self.next_step = 1
         self.first_step = 1
         """Of the plan that was sent last."""
-        self.cut = False
+        self.truncated = False
         """That plan is to end early, and the worker has not said yet when."""
         self.wasteful = False
         """That plan runs sequences that are not wanted there any more."""
@@ -60,50 +60,50 @@ class Flights:
     def __len__(self) -> int:
         return len(self._flights)
 
-    def __iter__(self) -> Iterator[Flight]:
+    def __iter__(self) -> Iterator[InFlightStep]:
         return iter(self._flights)
 
     def __contains__(self, step: object) -> bool:
         return isinstance(step, int) and bool(self) and self.first.step <= step < self.next_step
 
     @property
-    def first(self) -> Flight:
+    def first(self) -> InFlightStep:
         """The oldest; there must be one."""
         return self._flights[0]
 
-    def pop(self) -> Flight:
+    def pop(self) -> InFlightStep:
         """Take the oldest off the record."""
         return self._flights.popleft()
 
-    def add(self, plan: Iterable[Flight]) -> None:
+    def add(self, plan: Iterable[InFlightStep]) -> None:
         """Put a plan on record, step by step."""
         self._flights.extend(plan)
         self.first_step, self.next_step = self.next_step, self._flights[-1].step + 1
-        self.cut = self.wasteful = False
+        self.truncated = self.wasteful = False
 
     @property
-    def severable(self) -> bool:
+    def can_truncate(self) -> bool:
         """To cut the last plan would spare steps: the worker runs one, and begins another."""
         many = bool(self) and self._flights[-1].step > self.first_step
-        return many and len(self) > _COMMITTED and not self.cut
+        return many and len(self) > _COMMITTED and not self.truncated
 
     def patience(self, depth: int) -> int:
         """How many steps may be in flight when the next is planned. While it is open where the
         last plan ends, none is planned behind an end that may yet be moved."""
-        return min(depth, _COMMITTED) if self.cut else depth
+        return min(depth, _COMMITTED) if self.truncated else depth
 
-    def end(self, until: int) -> list[Flight]:
+    def end(self, until: int) -> list[InFlightStep]:
         """The last plan ends with step `until`. Returns what that spares, the latest first.
 
         Raises `WireError` when the worker cannot have meant this plan.
         """
         if not self.first_step <= until < self.next_step:
             raise WireError(f"a plan from step {self.first_step} cannot end with step {until}")
-        spared = list[Flight]()
+        spared = list[InFlightStep]()
         while self and self._flights[-1].step > until:
             spared.append(self._flights.pop())
         self.next_step = until + 1
-        self.cut = self.wasteful = False
+        self.truncated = self.wasteful = False
         return spared
 
     def run(self, slot: int, grant: int) -> bool:

@@ -11,7 +11,7 @@ _IDLE = 0.01
 
 
 @dataclass(slots=True)
-class Meter:
+class RateMeter:
     """Events per second: the mean of the last window's rate and the rate before it."""
 
     rate: float = 0.0
@@ -41,24 +41,24 @@ _KEPT = 0.9
 
 
 @dataclass(slots=True)
-class Pulse:
+class LatencyMeter:
     """Seconds to first tokens and between tokens, and tokens computed per second."""
 
     ttft: float = 0.0
     """Arrival to first token of sequences that began here; 0 before there was one."""
-    interval: float = 0.0
+    itl: float = 0.0
     """Token to token of sequences that run here; 0 before there were two."""
-    computed: Meter = field(default_factory=Meter)
+    computed: RateMeter = field(default_factory=RateMeter)
     """Tokens run through the model, prompts included."""
 
-    def began(self, seconds: float) -> None:
+    def first_token(self, seconds: float) -> None:
         """A sequence has its first token, so long after its arrival."""
         self.ttft = _average(self.ttft, seconds)
 
-    def stepped(self, seconds: float, rows: int, tokens: int) -> None:
+    def step_done(self, seconds: float, rows: int, tokens: int) -> None:
         """Between two results that follow each other `rows` sequences got `tokens` tokens."""
         if tokens:
-            self.interval = _average(self.interval, seconds * rows / tokens)
+            self.itl = _average(self.itl, seconds * rows / tokens)
 
 
 def _average(before: float, latest: float) -> float:

@@ -10,19 +10,19 @@ import msgspec
 import numpy as np
 
 from baton.kv.page_groups import PageGroups
-from baton.protocol import Kept, Result, Role, WorkerInfo
-from baton_scheduler.kv.allocator import Starts
+from baton.protocol import PageHashes, Result, Role, WorkerInfo
+from baton_scheduler.kv.allocator import Allocator
 from baton_scheduler.kv.block_table import flat
-from baton_scheduler.kv.hash_sync import Told
-from baton_scheduler.kv.host_cache import Host
-from baton_scheduler.kv.kv_manager import Keys
+from baton_scheduler.kv.hash_sync import PageHashSync
+from baton_scheduler.kv.host_cache import HostCache
+from baton_scheduler.kv.kv_manager import KVManager
 from baton_scheduler.kv.page_pool import PagePool
-from baton_scheduler.kv.transfer_pages import Loans
+from baton_scheduler.kv.transfer_pages import TransferPages
 from baton_scheduler.sequence import Sequence
-from baton_scheduler.slot_table import Batch, Ints
-from baton_scheduler.workers.cost_model import Pace
-from baton_scheduler.workers.in_flight import Flight, Flights
-from baton_scheduler.workers.meters import Meter, Pulse
+from baton_scheduler.slot_table import Ints, SlotTable
+from baton_scheduler.workers.cost_model import LinearCostModel
+from baton_scheduler.workers.in_flight import InFlightStep, InFlightSteps
+from baton_scheduler.workers.meters import LatencyMeter, RateMeter
 
 _WIDEST_PAGE = 256
 """Tokens: no worker has larger pages."""
@@ -37,9 +37,9 @@ class Worker:
     """Its pages, its slots, its steps in flight.
 
     `names` are those of pages that it still holds from an earlier epoch; `ValueError` says that it
-    has no such pages. `max_batch_tokens` is the scheduler's bound on the new tokens of a step. One
-    that runs whole texts and nothing else has its own: no prefix is of use to another text, and no
-    decode row waits for a long step.
+    has no such pages. `max_num_batched_tokens` is the scheduler's bound on the new tokens of a
+    step. One that runs whole texts and nothing else has its own: no prefix is of use to another
+    text, and no decode row waits for a long step.
     """
 
     def __init__(
@@ -47,30 +47,30 @@ class Worker:
         name: str,
         epoch: int,
         info: WorkerInfo,
-        max_batch_tokens: int,
+        max_num_batched_tokens: int,
         *,
         caching: bool,
         names: Mapping[int, bytes] = _NOTHING,
     ) -> None:
         encodes = _only_encodes(info)
         self.name, self.epoch, self.info = name, epoch, info
-        most = info.max_batch_tokens
-        self.budget = most if encodes else min(max_batch_tokens, most)
+        most = info.max_num_batched_tokens
+        self.budget = most if encodes else min(max_num_batched_tokens, most)
         """Most new tokens in one step."""
         self.groups = PageGroups(info.windows or (info.window,), info.page_size, self.budget)
-        self.max_length = self.groups.longest(info.num_pages, info.max_length)
+        self.max_model_len = self.groups.longest(info.num_pages, info.max_model_len)
         """Longest sequence that fits here when it is alone."""
         self.caching = caching and not encodes
         self.pool = PagePool(info.num_pages, _host(info) if self.caching else None)
-        self._told = Told()
+        self._told = PageHashSync()
         if self.caching:
             self.pool.adopt(names)
             self._told.assume(self.pool.index)
-        self.batch = Batch(info.max_rows, len(self.groups))
-        self.keys = Keys(self.pool, self.batch, self.groups, caching=self.caching)
-        self.starts = Starts(self.keys, self._worth)
-        self.loans = Loans(self.keys)
-        self.flights = Flights()
+        self.batch = SlotTable(info.max_num_seqs, len(self.groups))
+        self.keys = KVManager(self.pool, self.batch, self.groups, caching=self.caching)
+        self.starts = Allocator(self.keys, self._worth)
+        self.loans = TransferPages(self.keys)
+        self.flights = InFlightSteps()
         self.draining = False
         self.settled = 0.0
         """When its last result was settled."""
@@ -78,17 +78,17 @@ class Worker:
         self.step_ms = 0.0
         self.gap_ms = 0.0
         """Moving average of the time that its device waits between two steps."""
-        self.tokens = Meter()
-        self.pulse = Pulse()
-        self.pace = Pace()
+        self.tokens = RateMeter()
+        self.pulse = LatencyMeter()
+        self.pace = LinearCostModel()
         """Tokens and seconds of steps."""
-        self.swaps = Pace()
+        self.swaps = LinearCostModel()
         """Pages and seconds of swaps."""
 
     @property
     def max_running(self) -> int:
         """Every running sequence decodes in every step, so there are never more than the budget."""
-        return min(self.info.max_rows, self.budget)
+        return min(self.info.max_num_seqs, self.budget)
 
     @property
     def waiting_since(self) -> float | None:
@@ -106,7 +106,7 @@ class Worker:
         """Whether the sequence and one more token could ever run here."""
         if sequence.whole and sequence.num_tokens > self.budget:
             return False
-        return sequence.num_tokens + (not sequence.scores_only) <= self.max_length
+        return sequence.num_tokens + (not sequence.scores_only) <= self.max_model_len
 
     def has_room(self, sequence: Sequence) -> bool:
         """Whether the sequence can start now.
@@ -119,7 +119,7 @@ class Worker:
         return (
             not self.draining
             and len(self.batch) < self.max_running
-            and self.batch.backlog < self.budget
+            and self.batch.pending_prefill_tokens < self.budget
             and self._missing_pages(sequence) + reserve <= self.pool.num_free
         )
 
@@ -142,7 +142,7 @@ class Worker:
         if self.draining or not self.fits(sequence):
             return []
         known = set(flat(self.keys.known(sequence)))
-        free, backlog = self.pool.num_free, batch.backlog
+        free, backlog = self.pool.num_free, batch.pending_prefill_tokens
         needed = self._missing_pages(sequence)
         slots.sort(key=lambda slot: batch.at(slot).key, reverse=True)
         for number, slot in enumerate(slots, start=1):
@@ -150,7 +150,7 @@ class Worker:
                 break
             own = (page for page in flat(batch.tables(slot)) if page not in known)
             free += sum(self.pool.references(page) == 1 for page in own)
-            backlog -= max(0, int(batch.known[slot] - batch.planned[slot]))
+            backlog -= max(0, int(batch.num_known[slot] - batch.num_scheduled[slot]))
             reserve = (len(slots) - number) * len(self.groups)
             if backlog < self.budget and needed + reserve <= free:
                 return slots[:number]
@@ -161,7 +161,7 @@ class Worker:
         had so many tokens together, and slots and pages enough; None before any was measured."""
         if not self.pace.known:
             return None
-        tokens = self.batch.backlog + num_tokens
+        tokens = self.batch.pending_prefill_tokens + num_tokens
         room = max(1, self.budget - len(self.batch))
         steps = -(-tokens // room) + len(self.flights)
         return self.pace.seconds(tokens + steps * len(self.batch), steps)
@@ -178,7 +178,7 @@ class Worker:
 
     def place(self, sequence: Sequence, gateway: int) -> int:
         """Start a sequence. Returns how many tokens of it are in known pages."""
-        slot, hit = self.starts.place(sequence, gateway, self.max_length)
+        slot, hit = self.starts.place(sequence, gateway, self.max_model_len)
         sequence.place(self.name, slot)
         return hit
 
@@ -211,7 +211,7 @@ class Worker:
         self.info = msgspec.structs.replace(self.info, role=role)
         if self.pool.host is None or role == "both":
             return []
-        waiting = [self.evict(slot) for slot in list(self.batch.incoming)]
+        waiting = [self.evict(slot) for slot in list(self.batch.pending_swap_in)]
         self.pool.host = None
         return waiting
 
@@ -224,9 +224,9 @@ class Worker:
         passing = self.draining or self.info.role == "prefill"
         self.keys.shed(_WIDEST_PAGE - 1 if passing and slack else 0)
 
-    def news(self, now: float) -> Kept | None:
+    def news(self, now: float) -> PageHashes | None:
         """What to tell it of names that its pages have got or lost."""
-        return self._told.news(self.pool.index, self.epoch, now)
+        return self._told.updates(self.pool.index, self.epoch, now)
 
     # Steps.
 
@@ -237,9 +237,11 @@ class Worker:
         """
         batch = self.batch
         for flight in self.flights.end(until):
-            rows = flight.rows[flight.owners[flight.rows] == batch.grant[flight.rows]]
-            batch.planned[rows] -= 1
-        self.recount(np.flatnonzero(batch.leaps & (batch.planned >= batch.known)))
+            rows = flight.rows[flight.owners[flight.rows] == batch.lease_id[flight.rows]]
+            batch.num_scheduled[rows] -= 1
+        self.recount(
+            np.flatnonzero(batch.variable_tokens & (batch.num_scheduled >= batch.num_known))
+        )
 
     def recount(self, slots: Ints) -> None:
         """Where decode rows that leap will stand if each of their steps in flight takes a token.
@@ -251,16 +253,16 @@ class Worker:
             return
         batch, due = self.batch, self.batch.written(slots)
         for flight in self.flights:
-            mine = flight.owners[slots] == batch.grant[slots]
+            mine = flight.owners[slots] == batch.lease_id[slots]
             due = due + (mine & np.isin(slots, flight.sampling))
-        most = np.minimum(batch.limit[slots], batch.capacity[slots])
-        batch.planned[slots] = np.clip(due, batch.known[slots], most)
+        most = np.minimum(batch.max_computed[slots], batch.capacity[slots])
+        batch.num_scheduled[slots] = np.clip(due, batch.num_known[slots], most)
 
-    def note(self, flight: Flight, num_sampled: int, result: Result, now: float) -> None:
+    def note(self, flight: InFlightStep, num_sampled: int, result: Result, now: float) -> None:
         """Count a step whose result has come. One that only released says nothing about speed."""
         self.steps += 1
         if flight.sent <= self.settled:  # Its rows did not wait for a plan.
-            self.pulse.stepped(now - self.settled, len(flight.sampling), num_sampled)
+            self.pulse.step_done(now - self.settled, len(flight.sampling), num_sampled)
         self.settled = now
         self.tokens.add(num_sampled)
         self.pulse.computed.add(flight.num_tokens)
@@ -289,25 +291,25 @@ class Worker:
         for slot in slots:
             ends = [table.end for table in batch.tables(slot)]
             assert min(ends) * self.info.page_size == batch.capacity[slot]
-            written = int(batch.named[slot])
+            written = int(batch.num_hashed_blocks[slot])
             writable = flat(table.since(written) for table in batch.tables(slot))
             assert all(tables[page] == 1 for page in writable), "a shared page may be written"
             self._check_seen(slot)
         for slot, pages in batch.sources.items():
-            assert not batch.entered[slot] and all(page in self.pool.index for page in pages)
+            assert not batch.sent[slot] and all(page in self.pool.index for page in pages)
             assert not set(pages) & set(flat(batch.tables(slot))), "a page is copied to itself"
 
     def _check_seen(self, slot: int) -> None:
         """Assert that a sequence holds what its next token sees, and nothing from before that."""
-        length = int(max(self.batch.settled[slot], self.batch.hit[slot]))
+        length = int(max(self.batch.num_confirmed[slot], self.batch.num_cached_tokens[slot]))
         for group, table in enumerate(self.batch.tables(slot)):
             assert table.first <= self.groups.first(group, length), "a page is missing"
             assert table.pages, "a sequence has no page to stand for those that it let go"
 
 
-def _host(info: WorkerInfo) -> Host | None:
+def _host(info: WorkerInfo) -> HostCache | None:
     """Pages that pass between workers may be written at any time, so those are not swapped."""
-    return Host(info.host_pages) if info.host_pages and info.role == "both" else None
+    return HostCache(info.host_pages) if info.host_pages and info.role == "both" else None
 
 
 def _only_encodes(info: WorkerInfo) -> bool:

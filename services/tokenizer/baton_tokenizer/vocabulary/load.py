@@ -8,10 +8,10 @@ from pathlib import Path
 from baton.errors import ModelError
 from baton_tokenizer.vocabulary.formats import FORMATS
 from baton_tokenizer.vocabulary.formats.checkpoint_folder import read_template
-from baton_tokenizer.vocabulary.vocabulary import Source, Vocab, build
+from baton_tokenizer.vocabulary.vocabulary import Source, TokenizerVocabulary, build
 
 
-def load(path: Path, chat_template: Path | None = None) -> Vocab:
+def load(path: Path, chat_template: Path | None = None) -> TokenizerVocabulary:
     """Load the vocabulary of a model.
 
     `path` is a file or a folder that one of `FORMATS` reads. A file `chat_template` replaces the

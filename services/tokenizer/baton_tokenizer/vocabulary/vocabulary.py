@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from baton.protocol import TokenizerInfo
-from baton_tokenizer.special_tokens import Literal
+from baton_tokenizer.special_tokens import SpecialTokens
 from baton_tokenizer.vocabulary.token_bytes import Spelling, spelling
 from baton_tokenizer.vocabulary.tokenizer_json import compile_spec
 
@@ -43,11 +43,11 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Vocab:
+class TokenizerVocabulary:
     """A vocabulary, ready to use. Immutable after `build`."""
 
     tokenizer: Tokenizer
-    literal: Literal
+    literal: SpecialTokens
     """The same vocabulary, in which the text of a special token is only text."""
     spelling: Spelling
     pieces: tuple[bytes, ...]
@@ -74,16 +74,16 @@ class Vocab:
         )
 
 
-def build(source: Source) -> Vocab:
+def build(source: Source) -> TokenizerVocabulary:
     """Make a vocabulary from its source. Raises `ModelError` when the parts do not fit."""
     tokenizer = compile_spec(source.spec)
     by_name = tokenizer.get_vocab(with_added_tokens=True)
     specials = {t["content"]: t["id"] for t in source.spec["added_tokens"] if t["special"]}
     rule = spelling(source.spec.get("decoder"))
     media = {by_name[name] for name in _MEDIA_TOKENS & specials.keys()} | set(source.media_ids)
-    return Vocab(
+    return TokenizerVocabulary(
         tokenizer=tokenizer,
-        literal=Literal(source.spec, specials),
+        literal=SpecialTokens(source.spec, specials),
         spelling=rule,
         pieces=_pieces(by_name, rule),
         special_ids=frozenset(specials.values()),

@@ -9,8 +9,8 @@ from baton.errors import ModelError
 from baton.logs import logger
 from baton.registry import Registry
 from baton_worker.attention.aliases import NAMES
-from baton_worker.attention.base import AttentionBatch, AttentionCall, Backend
-from baton_worker.attention.call_stats import Counted, Counts
+from baton_worker.attention.base import AttentionBatch, AttentionSpec, Backend
+from baton_worker.attention.call_stats import CallStats, CountedBackend
 
 BACKENDS = Registry(
     "attention",
@@ -33,7 +33,7 @@ _PLAIN = ("grouped", "reference", "flex")
 log = logger(__name__)
 _wanted: tuple[str, ...] = ()
 """Backends that may be chosen; none means all."""
-_counts: Counts | None = None
+_counts: CallStats | None = None
 """Where backends count what they are asked to do, if they do."""
 
 
@@ -49,7 +49,7 @@ def prefer(name: str) -> None:
     choose.cache_clear()
 
 
-def count(counts: Counts | None) -> None:
+def count(counts: CallStats | None) -> None:
     """Backends that are chosen from now on count here what they are asked to do; None: they do
     not."""
     global _counts
@@ -58,7 +58,7 @@ def count(counts: Counts | None) -> None:
 
 
 @functools.cache
-def choose(call: AttentionCall) -> Backend:
+def choose(call: AttentionSpec) -> Backend:
     """The first backend that accepts this kind of layer, of those that `prefer` has left; what the
     others said is logged.
 
@@ -72,15 +72,15 @@ def choose(call: AttentionCall) -> Backend:
         if reason is None:
             level = logging.DEBUG if call.device.type == "meta" else logging.INFO
             log.log(level, "attention: %s (%s)%s", name, call, "".join(f"; {r}" for r in reasons))
-            return backend if _counts is None else Counted(backend, name in _PLAIN, _counts)
+            return backend if _counts is None else CountedBackend(backend, name in _PLAIN, _counts)
         reasons.append(f"{name} refused: {reason}")
     raise ModelError(f"No attention backend serves {call}: {'; '.join(reasons)}.")
 
 
-def _unread(backend: Backend, call: AttentionCall) -> str | None:
+def _unread(backend: Backend, call: AttentionSpec) -> str | None:
     if call.layout in backend.layouts:
         return None
     return f"it reads {' and '.join(sorted(backend.layouts))} pages, not {call.layout}"
 
 
-__all__ = ["BACKENDS", "AttentionBatch", "AttentionCall", "Backend", "choose", "count", "prefer"]
+__all__ = ["BACKENDS", "AttentionBatch", "AttentionSpec", "Backend", "choose", "count", "prefer"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from baton_worker.platform.flag_aliases import Names
+from baton_worker.platform.flag_aliases import FlagAliases
 
 ALIASES = {
     **dict.fromkeys(("triton_attn", "triton_mla"), "triton"),
@@ -31,4 +31,4 @@ ELSEWHERE = {
 }
 """What to do in place of asking for these, in half a sentence."""
 
-NAMES = Names("--attention-backend", ALIASES, ELSEWHERE)
+NAMES = FlagAliases("--attention-backend", ALIASES, ELSEWHERE)

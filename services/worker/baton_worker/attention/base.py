@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention.buffers import Buffers
-from baton_worker.attention.tree_mask import Trees
-from baton_worker.kernels.kv_pages import Codes
+from baton_worker.attention.tree_mask import TreeMask
+from baton_worker.kernels.kv_pages import KVCodes
 from baton_worker.kernels.page_layout import Layout
 
 
@@ -28,17 +28,17 @@ class AttentionBatch:
     `counts` and `starts` are on the host, so that a backend can plan without waiting for a device.
     """
 
-    query_starts: Tensor
+    query_start_loc: Tensor
     """int32 [B + 1]: offset of each row on the flat token axis."""
-    lengths: Tensor
+    seq_lens: Tensor
     """int32 [B]: keys visible to the last new token of each row."""
-    page_table: Tensor
+    block_table: Tensor
     """int32 [B, pages of the longest row], padded with 0."""
-    slots: Tensor
+    slot_mapping: Tensor
     """int64 [T]: page * page_size + offset, where the key and value of each new token go."""
-    counts: tuple[int, ...]
+    query_lens: tuple[int, ...]
     """New tokens per row."""
-    starts: tuple[int, ...]
+    num_computed: tuple[int, ...]
     """Tokens of each row that are in the cache already."""
     page_size: int
     others: tuple[AttentionBatch, ...] = ()
@@ -47,7 +47,7 @@ class AttentionBatch:
     ranges: tuple[tuple[int, int], ...] | None = None
     """Per row [from, to): of its tokens, counted from 0, those whose keys take part; None: all.
     Only layers whose call is `partial` understand it."""
-    trees: Trees | None = None
+    trees: TreeMask | None = None
     """What the new tokens of a row see of each other; None: each all that come before it. Only
     layers whose call has `tree` understand it."""
 
@@ -57,20 +57,23 @@ class AttentionBatch:
 
     def flat(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Row and position in its sequence of each new token: int64 [T] each, on the host."""
-        count, start = np.asarray(self.counts, np.int64), np.asarray(self.starts, np.int64)
+        count, start = (
+            np.asarray(self.query_lens, np.int64),
+            np.asarray(self.num_computed, np.int64),
+        )
         rows = np.repeat(np.arange(len(count)), count)
         return rows, np.arange(len(rows)) - (np.cumsum(count) - count - start)[rows]
 
     @property
     def begun(self) -> Tensor:
         """int64 [any]: the pages in which a new token is the first."""
-        return self.slots[self.slots % self.page_size == 0] // self.page_size
+        return self.slot_mapping[self.slot_mapping % self.page_size == 0] // self.page_size
 
     @property
     def first(self) -> Tensor:
         """int64 [any]: the pages with which sequences begin."""
-        rows = [row for row, start in enumerate(self.starts) if not start]
-        return self.page_table[rows, 0].long()
+        rows = [row for row, start in enumerate(self.num_computed) if not start]
+        return self.block_table[rows, 0].long()
 
     @classmethod
     def build_all(
@@ -177,12 +180,12 @@ class _Indices:
         lengths = self._buffers.tensor("lengths")
         whole, *others = (
             AttentionBatch(
-                query_starts=query_starts,
-                lengths=lengths,
-                page_table=self._buffers.tensor(f"page_table {group}"),
-                slots=self._slots(group, table[row, place], offset),
-                counts=counts,
-                starts=starts,
+                query_start_loc=query_starts,
+                seq_lens=lengths,
+                block_table=self._buffers.tensor(f"page_table {group}"),
+                slot_mapping=self._slots(group, table[row, place], offset),
+                query_lens=counts,
+                num_computed=starts,
                 page_size=self._page_size,
             )
             for group, table in enumerate(tables)
@@ -200,7 +203,7 @@ class _Indices:
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionCall:
+class AttentionSpec:
     """The static facts of one layer's attention: what a backend accepts or refuses.
 
     A score is scale * q.k, bent into (-softcap, softcap), plus slopes[head] * (key's position -
@@ -232,7 +235,7 @@ class AttentionCall:
     may see a range of keys only."""
     tree: bool = False
     """The new tokens of a row may be a tree."""
-    codes: Codes | None = None
+    codes: KVCodes | None = None
     """What a page holds in place of numbers of `dtype`."""
     layout: Layout = Layout.NHD
     """The order of the numbers in a page."""
@@ -272,18 +275,18 @@ class AttentionCall:
         return f"{kind} over {seen}, {str(self.dtype).removeprefix('torch.')} on {self.device}"
 
 
-_EVERYBODYS = {"layout", *(f.name for f in fields(AttentionCall) if f.default is MISSING)}
+_EVERYBODYS = {"layout", *(f.name for f in fields(AttentionSpec) if f.default is MISSING)}
 """Fields that no backend can leave unread; for layouts there is `Backend.layouts`."""
 
 
-def unknown(call: AttentionCall, understood: Collection[str]) -> str | None:
+def unknown(call: AttentionSpec, understood: Collection[str]) -> str | None:
     """What a call asks for beside `_EVERYBODYS` that is not `understood`, as half a sentence."""
     others = [f for f in fields(call) if f.name not in _EVERYBODYS and f.name not in understood]
     strange = [f.name for f in others if getattr(call, f.name) != f.default]
     return f"it does not know {', '.join(strange)}" if strange else None
 
 
-def fits(batch: AttentionBatch, call: AttentionCall) -> bool:
+def fits(batch: AttentionBatch, call: AttentionSpec) -> bool:
     """Whether layers of this kind understand what a step says of its rows."""
     return (call.partial or batch.ranges is None) and (call.tree or batch.trees is None)
 
@@ -296,17 +299,17 @@ class Backend(Protocol):
 
     layouts: frozenset[Layout]
     """The layouts of pages that it reads in place; `choose` offers it no others."""
-    uncaptured: str | None
+    capture_blocker: str | None
     """Why its decode steps cannot be captured (see `graphs`), as half a sentence; None if they can:
     then a plan for rows of one new token each serves any such step of as many rows that are not
     longer, in the memory of the same batch; `forward` waits for nothing; and neither reads entries
     of a block table beyond the keys of a row."""
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """Why this backend cannot serve such layers, as half a sentence; None if it can."""
         ...
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> Any:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> Any:
         """Whatever the layers of one kind share in this step: masks, indices."""
         ...
 

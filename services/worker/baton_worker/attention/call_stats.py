@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall, Backend
+from baton_worker.attention.base import AttentionBatch, AttentionSpec, Backend
 
 
 @dataclass
-class Counts:
+class CallStats:
     """What has happened since the last report."""
 
     plans: int = 0
@@ -21,13 +21,13 @@ class Counts:
     kind of layer: a plan that was kept would not do."""
     fallbacks: int = 0
     """Layers that plain torch has answered, since no kernel takes them."""
-    _last: dict[AttentionCall, tuple[int, ...]] = field(default_factory=dict)
+    _last: dict[AttentionSpec, tuple[int, ...]] = field(default_factory=dict)
 
-    def planned(self, batch: AttentionBatch, call: AttentionCall) -> None:
+    def planned(self, batch: AttentionBatch, call: AttentionSpec) -> None:
         """Count a plan."""
         self.plans += 1
-        self.replans += self._last.get(call, batch.counts) != batch.counts
-        self._last[call] = batch.counts
+        self.replans += self._last.get(call, batch.query_lens) != batch.query_lens
+        self._last[call] = batch.query_lens
 
     def __str__(self) -> str:
         """One phrase for a log line."""
@@ -41,7 +41,7 @@ class Counts:
         self.plans = self.replans = self.fallbacks = 0
 
 
-class Counted:
+class CountedBackend:
     """A backend that counts what it is asked to do.
 
     Args:
@@ -50,15 +50,15 @@ class Counted:
         counts: where to.
     """
 
-    def __init__(self, backend: Backend, plain: bool, counts: Counts) -> None:
+    def __init__(self, backend: Backend, plain: bool, counts: CallStats) -> None:
         self.backend, self._plain, self._counts = backend, plain, counts
-        self.layouts, self.uncaptured = backend.layouts, backend.uncaptured
+        self.layouts, self.capture_blocker = backend.layouts, backend.capture_blocker
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """See `Backend.refuses`."""
         return self.backend.refuses(call)
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> Any:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> Any:
         """See `Backend.plan`."""
         self._counts.planned(batch, call)
         return self.backend.plan(batch, call)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall, Backend
+from baton_worker.attention.base import AttentionBatch, AttentionSpec, Backend
 from baton_worker.attention.lse_merge import Partial, merge
 
 _ALL = np.iinfo(np.int32).max
@@ -67,16 +67,16 @@ class Plan:
         return torch.where(self.kept, self.places, len(pages) * pages.shape[1] - 1)
 
 
-class Interleaved:
+class ContextParallelBackend:
     """A backend for what its rank keeps, and the peers that have the rest.
 
     Args:
         backend: serves `part(call)`.
-        context: that of `AttentionCall`; ranks that share keys are neighbours.
+        context: that of `AttentionSpec`; ranks that share keys are neighbours.
         peers: all ranks of the model.
     """
 
-    uncaptured: str | None = "its ranks wait for each other"
+    capture_blocker: str | None = "its ranks wait for each other"
 
     def __init__(self, backend: Backend, context: tuple[int, int], peers: Peers) -> None:
         self._backend, self._peers = backend, peers
@@ -85,20 +85,20 @@ class Interleaved:
         self._among = range(first, first + self._size)
         self.layouts = backend.layouts
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """What the backend below refuses."""
         return self._backend.refuses(part(call))
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> Plan:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> Plan:
         """Divide the rows of a step by positions."""
         assert batch.ranges is None and batch.trees is None
         rows = _Rows.of(batch, self._rank, self._size)
-        device = batch.slots.device
+        device = batch.slot_mapping.device
         return Plan(
             inner=self._backend.plan(rows.batch(batch, self._size), part(call)),
             order=None if rows.ordered else torch.from_numpy(rows.order).to(device),
-            kept=batch.slots % self._size == self._rank,
-            places=batch.slots // self._size,
+            kept=batch.slot_mapping % self._size == self._rank,
+            places=batch.slot_mapping // self._size,
         )
 
     def forward(
@@ -131,7 +131,7 @@ class Interleaved:
         return found
 
 
-def part(call: AttentionCall) -> AttentionCall:
+def part(call: AttentionSpec) -> AttentionSpec:
     """What one rank of a group does for all of them."""
     assert call.context is not None
     heads = call.num_heads * call.context[1]
@@ -179,16 +179,16 @@ class _Rows:
     def batch(self, whole: AttentionBatch, size: int) -> AttentionBatch:
         """As a step over the pages of the rank. Rows that see nothing are said to be one token
         long, of which they see none."""
-        blind, device = self.seen == 0, whole.slots.device
+        blind, device = self.seen == 0, whole.slot_mapping.device
         lengths = np.maximum(self.seen, 1)
         ranges = tuple((0, 0 if none else int(_ALL)) for none in blind) if blind.any() else None
         return AttentionBatch(
-            query_starts=_int32(np.append(0, np.cumsum(self.counts)), device),
-            lengths=_int32(lengths, device),
-            page_table=whole.page_table[torch.from_numpy(self.source).to(device)],
-            slots=whole.slots,
-            counts=tuple(self.counts.tolist()),
-            starts=tuple((lengths - self.counts).tolist()),
+            query_start_loc=_int32(np.append(0, np.cumsum(self.counts)), device),
+            seq_lens=_int32(lengths, device),
+            block_table=whole.block_table[torch.from_numpy(self.source).to(device)],
+            slot_mapping=whole.slot_mapping,
+            query_lens=tuple(self.counts.tolist()),
+            num_computed=tuple((lengths - self.counts).tolist()),
             page_size=whole.page_size // size,
             ranges=ranges,
         )

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
-from baton_worker.attention.tree_mask import Trees
+from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits, unknown
+from baton_worker.attention.tree_mask import TreeMask
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.call_recorder import Kernel
 from baton_worker.kernels.kv_pages import row_width
@@ -87,7 +87,7 @@ class CpuBackend:
         self._given = kernels
         self._attend: Kernel | None = None
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """What is not on a CPU, not in two or four bytes, or not understood."""
         if call.device.type != "cpu":
             return f"it does not run on {call.device.type}"
@@ -103,17 +103,17 @@ class CpuBackend:
         self._attend = Kernel(kernels.baton_attend, 11, rows=10)
         return None
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
         """Pointers; the work is divided inside the call."""
         assert fits(batch, call)
         ranges = None if batch.ranges is None else torch.tensor(batch.ranges, dtype=torch.int32)
         step = _Batch(
-            len(batch.counts),
+            len(batch.query_lens),
             batch.page_size,
-            batch.page_table.shape[1],
-            batch.query_starts.data_ptr(),
-            batch.lengths.data_ptr(),
-            batch.page_table.data_ptr(),
+            batch.block_table.shape[1],
+            batch.query_start_loc.data_ptr(),
+            batch.seq_lens.data_ptr(),
+            batch.block_table.data_ptr(),
             None if ranges is None else ranges.data_ptr(),
             *_pointers(batch.trees),
         )
@@ -149,21 +149,21 @@ class CpuBackend:
         return out
 
 
-def _value_offset(call: AttentionCall) -> int | None:
+def _value_offset(call: AttentionSpec) -> int | None:
     """How far behind its key a value begins, where both are in one plane."""
     if call.latent:
         return 0
     return None if call.value_dim is None else row_width(call.head_dim, call.codes)
 
 
-def _pointers(trees: Trees | None) -> tuple[int | None, int | None]:
+def _pointers(trees: TreeMask | None) -> tuple[int | None, int | None]:
     """To ancestors and depths."""
     if trees is None:
         return None, None
     return trees.ancestors.data_ptr(), trees.depths.data_ptr()
 
 
-def _call(call: AttentionCall) -> _Call:
+def _call(call: AttentionSpec) -> _Call:
     slopes = None
     if call.slopes is not None:
         slopes = (ctypes.c_float * len(call.slopes))(*call.slopes)

@@ -1,7 +1,7 @@
 """FlashAttention-2 (Dao 2023, arXiv:2307.08691) over pages, as the package `flash_attn` has it.
 
-Its kernels read pages of a multiple of 256 tokens in place (`--worker.page-size 256`). Smaller ones
-are copied together first, the keys of one row behind those of the other.
+Its kernels read pages of a multiple of 256 tokens in place (`--worker.block-size 256`). Smaller
+ones are copied together first, the keys of one row behind those of the other.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
+from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits, unknown
 from baton_worker.attention.gpu_packages import (
-    Library,
+    GpuPackage,
     lengths,
     offsets,
     ragged,
@@ -23,7 +23,7 @@ from baton_worker.attention.gpu_packages import (
 )
 from baton_worker.kernels.page_layout import EVERY
 
-_LIBRARY = Library("flash_attn", "`pip install flash-attn`", (8, 0))
+_LIBRARY = GpuPackage("flash_attn", "`pip install flash-attn`", (8, 0))
 _PAGE_TOKENS = 256
 _MOST_CHANNELS = 256
 _UNDERSTOOD = {"softcap", "slopes"}
@@ -33,7 +33,7 @@ _UNDERSTOOD = {"softcap", "slopes"}
 @dataclass(frozen=True, slots=True)
 class _Plan:
     batch: AttentionBatch
-    call: AttentionCall
+    call: AttentionSpec
     key_starts: Tensor
     """int32 [B + 1]"""
     longest: int
@@ -49,7 +49,7 @@ class FlashAttnBackend:
     layouts = EVERY
     uncaptured = "FlashAttention-2 is told where keys begin by a tensor that each plan makes"
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """What the installation, the GPU or the kernels cannot do."""
         if reason := _LIBRARY.refuses(call):
             return reason
@@ -61,10 +61,10 @@ class FlashAttnBackend:
             )
         return None
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
         """Where the keys of each row begin."""
         assert fits(batch, call)
-        device, keys = batch.lengths.device, lengths(batch)
+        device, keys = batch.seq_lens.device, lengths(batch)
         slopes = call.slopes
         return _Plan(
             batch,
@@ -91,24 +91,24 @@ class FlashAttnBackend:
             key, value = key[plan.tokens], value[plan.tokens]
         out: Tensor = import_module("flash_attn").flash_attn_varlen_func(
             *(query, key, value),
-            cu_seqlens_q=batch.query_starts,
+            cu_seqlens_q=batch.query_start_loc,
             cu_seqlens_k=plan.key_starts,
-            max_seqlen_q=max(batch.counts),
+            max_seqlen_q=max(batch.query_lens),
             max_seqlen_k=plan.longest,
             softmax_scale=call.scale,
             causal=True,
             window_size=(-1, -1) if call.window is None else (call.window - 1, 0),
             softcap=call.softcap or 0.0,
             alibi_slopes=plan.slopes,
-            block_table=batch.page_table if plan.tokens is None else None,
+            block_table=batch.block_table if plan.tokens is None else None,
         )
         return out.flatten(1)
 
 
 def _tokens(batch: AttentionBatch) -> tuple[Tensor, Tensor]:
     """Page and offset of every key of every row, int64 [sum of lengths] each."""
-    device = batch.page_table.device
+    device = batch.block_table.device
     row, number = ragged(lengths(batch))
     place, offset = np.divmod(number, batch.page_size)
     at = (torch.from_numpy(x).to(device) for x in (row, place))
-    return batch.page_table[tuple(at)].long(), torch.from_numpy(offset).to(device)
+    return batch.block_table[tuple(at)].long(), torch.from_numpy(offset).to(device)

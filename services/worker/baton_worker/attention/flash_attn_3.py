@@ -11,11 +11,11 @@ from importlib import import_module
 
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
-from baton_worker.attention.gpu_packages import Library, split
+from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits, unknown
+from baton_worker.attention.gpu_packages import GpuPackage, split
 from baton_worker.kernels.page_layout import EVERY
 
-_LIBRARY = Library(
+_LIBRARY = GpuPackage(
     "flash_attn_interface", "`pip install` the folder hopper of flash-attention", (9, 0)
 )
 _MOST_CHANNELS = 256
@@ -26,7 +26,7 @@ _UNDERSTOOD = {"softcap", "value_dim", "latent"}
 @dataclass(frozen=True, slots=True)
 class _Plan:
     batch: AttentionBatch
-    call: AttentionCall
+    call: AttentionSpec
 
 
 class FlashAttn3Backend:
@@ -35,7 +35,7 @@ class FlashAttn3Backend:
     layouts = EVERY
     uncaptured = "nobody has tried yet whether FlashAttention-3 can be captured"
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """What the installation, the GPU or the kernels cannot do."""
         if reason := _LIBRARY.refuses(call):
             return reason
@@ -45,7 +45,7 @@ class FlashAttn3Backend:
             return f"it has channels in eights, not {call.head_dim} and values of {call.width}"
         return _latents(call) if call.latent else _heads(call)
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
         """Nothing to prepare."""
         assert fits(batch, call)
         return _Plan(batch, call)
@@ -68,10 +68,10 @@ class FlashAttn3Backend:
         out: Tensor = import_module("flash_attn_interface").flash_attn_with_kvcache(
             *(query, key, value),
             qv=absorbed,
-            cache_seqlens=batch.lengths,
-            page_table=batch.page_table,
-            cu_seqlens_q=batch.query_starts,
-            max_seqlen_q=max(batch.counts),
+            cache_seqlens=batch.seq_lens,
+            page_table=batch.block_table,
+            cu_seqlens_q=batch.query_start_loc,
+            max_seqlen_q=max(batch.query_lens),
             softmax_scale=call.scale,
             causal=True,
             window_size=(-1, -1) if call.window is None else (call.window - 1, 0),
@@ -80,7 +80,7 @@ class FlashAttn3Backend:
         return out.flatten(1)
 
 
-def _heads(call: AttentionCall) -> str | None:
+def _heads(call: AttentionSpec) -> str | None:
     """Widths of keys and values that there is no kernel for."""
     key, value = call.head_dim, call.width
     same = key == value <= _MOST_CHANNELS
@@ -89,7 +89,7 @@ def _heads(call: AttentionCall) -> str | None:
     return f"it has no kernel for keys of {key} and values of {value} channels"
 
 
-def _latents(call: AttentionCall) -> str | None:
+def _latents(call: AttentionSpec) -> str | None:
     """Widths of latents that there is no kernel for."""
     rest = call.head_dim - call.width
     if 256 <= call.width <= 512 and 0 < rest <= 64:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
+from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits, unknown
 from baton_worker.attention.flashinfer_plan import LIBRARY, Lent, Rows, Wrappers, workspace
 from baton_worker.attention.gpu_packages import split
 from baton_worker.kernels.page_layout import EVERY, Layout
@@ -42,7 +42,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    call: AttentionCall
+    call: AttentionSpec
     parts: tuple[_Part, ...]
 
 
@@ -55,7 +55,7 @@ class FlashInferBackend:
     def __init__(self) -> None:
         self._wrappers = functools.cache(_wrappers)
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """What the installation, the GPU or the kernels cannot do."""
         if reason := LIBRARY.refuses(call):
             return reason
@@ -65,10 +65,10 @@ class FlashInferBackend:
             return f"it has heads of {', '.join(map(str, _WIDTHS))} channels, not {call.head_dim}"
         return None
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
         """Let one wrapper plan for the decode rows and one for all others."""
         assert fits(batch, call)
-        counts = np.asarray(batch.counts)
+        counts = np.asarray(batch.query_lens)
         kinds = ((counts == 1, _plan_decode), (counts > 1, _plan_prefill))
         return _Plan(
             call,
@@ -82,16 +82,18 @@ class FlashInferBackend:
     def _part(
         self,
         batch: AttentionBatch,
-        call: AttentionCall,
+        call: AttentionSpec,
         rows: npt.NDArray[np.int64],
         prepare: Callable[..., None],
     ) -> _Part:
         lent = self._wrappers(prepare is _plan_decode, call).lend()
         prepare(lent.wrapper, Rows.of(batch, rows), batch.page_size, call)
-        if len(rows) == len(batch.counts):
+        if len(rows) == len(batch.query_lens):
             return _Part(lent, None)
         tokens = np.flatnonzero(np.isin(batch.flat()[0], rows))
-        return _Part(lent, torch.from_numpy(tokens).to(batch.slots.device, non_blocking=True))
+        return _Part(
+            lent, torch.from_numpy(tokens).to(batch.slot_mapping.device, non_blocking=True)
+        )
 
     def forward(
         self,
@@ -115,7 +117,7 @@ class FlashInferBackend:
         return out.flatten(1)
 
 
-def _wrappers(decode: bool, call: AttentionCall) -> Wrappers:
+def _wrappers(decode: bool, call: AttentionSpec) -> Wrappers:
     """Of this kind of row and of layer."""
 
     def make() -> Any:
@@ -129,7 +131,7 @@ def _wrappers(decode: bool, call: AttentionCall) -> Wrappers:
     return Wrappers(make)
 
 
-def _plan_decode(wrapper: Any, rows: Rows, page_size: int, call: AttentionCall) -> None:
+def _plan_decode(wrapper: Any, rows: Rows, page_size: int, call: AttentionSpec) -> None:
     wrapper.plan(
         *(rows.page_starts, rows.pages, rows.last(page_size)),
         *(call.num_heads, call.num_kv_heads, call.head_dim, page_size),
@@ -137,7 +139,7 @@ def _plan_decode(wrapper: Any, rows: Rows, page_size: int, call: AttentionCall) 
     )
 
 
-def _plan_prefill(wrapper: Any, rows: Rows, page_size: int, call: AttentionCall) -> None:
+def _plan_prefill(wrapper: Any, rows: Rows, page_size: int, call: AttentionSpec) -> None:
     wrapper.plan(
         *(rows.query_starts, rows.page_starts, rows.pages, rows.last(page_size)),
         *(call.num_heads, call.num_kv_heads, call.head_dim, page_size),
@@ -146,7 +148,7 @@ def _plan_prefill(wrapper: Any, rows: Rows, page_size: int, call: AttentionCall)
     )
 
 
-def _features(call: AttentionCall) -> dict[str, Any]:
+def _features(call: AttentionSpec) -> dict[str, Any]:
     """What both kinds of wrapper are told of a layer."""
     return {
         "pos_encoding_mode": "NONE",
@@ -158,7 +160,7 @@ def _features(call: AttentionCall) -> dict[str, Any]:
     }
 
 
-def _ordered(pages: Tensor, call: AttentionCall) -> tuple[Tensor, Tensor]:
+def _ordered(pages: Tensor, call: AttentionSpec) -> tuple[Tensor, Tensor]:
     """Views of keys and values, the axes in the order of the layout."""
     key, value = split(pages, call)
     if call.layout is Layout.NHD:

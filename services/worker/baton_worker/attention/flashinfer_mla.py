@@ -9,7 +9,7 @@ from importlib import import_module
 import numpy as np
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
+from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits, unknown
 from baton_worker.attention.flashinfer_plan import LIBRARY, Lent, Rows, Wrappers, workspace
 from baton_worker.kernels.page_layout import EVERY
 
@@ -20,7 +20,7 @@ _UNDERSTOOD = {"latent", "value_dim"}
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    call: AttentionCall
+    call: AttentionSpec
     lent: Lent
 
 
@@ -33,7 +33,7 @@ class FlashInferMlaBackend:
     def __init__(self) -> None:
         self._wrappers = functools.cache(_wrappers)
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """What the installation, the GPU or the kernels cannot do."""
         if reason := LIBRARY.refuses(call):
             return reason
@@ -49,10 +49,10 @@ class FlashInferMlaBackend:
             )
         return None
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
         """Let a wrapper plan."""
         assert fits(batch, call)
-        rows, lent = Rows.of(batch, np.arange(len(batch.counts))), self._wrappers(call).lend()
+        rows, lent = Rows.of(batch, np.arange(len(batch.query_lens))), self._wrappers(call).lend()
         lent.wrapper.plan(
             *(rows.query_starts, rows.page_starts, rows.pages, rows.lengths),
             *(call.num_heads, call.width, call.head_dim - call.width, batch.page_size),
@@ -81,7 +81,7 @@ class FlashInferMlaBackend:
         return out.flatten(1)
 
 
-def _wrappers(call: AttentionCall) -> Wrappers:
+def _wrappers(call: AttentionSpec) -> Wrappers:
     """Of this kind of layer."""
     device = call.device
     return Wrappers(

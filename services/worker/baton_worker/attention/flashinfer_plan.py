@@ -15,13 +15,13 @@ from torch import Tensor
 
 from baton_worker.attention.base import AttentionBatch
 from baton_worker.attention.gpu_packages import (
-    Library,
+    GpuPackage,
     lengths,
     offsets,
     ragged,
 )
 
-LIBRARY = Library("flashinfer", "`pip install flashinfer-python`", (8, 0))
+LIBRARY = GpuPackage("flashinfer", "`pip install flashinfer-python`", (8, 0))
 _WORKSPACE_BYTES = 128 << 20
 
 
@@ -72,14 +72,14 @@ class Rows:
     @classmethod
     def of(cls, batch: AttentionBatch, rows: npt.NDArray[np.int64]) -> Rows:
         """These rows of a step."""
-        keys, counts = lengths(batch)[rows], np.asarray(batch.counts)[rows]
-        used, device = -(-keys // batch.page_size), batch.page_table.device
+        keys, counts = lengths(batch)[rows], np.asarray(batch.query_lens)[rows]
+        used, device = -(-keys // batch.page_size), batch.block_table.device
         owner, place = ragged(used)
         at = (torch.from_numpy(x).to(device, non_blocking=True) for x in (rows[owner], place))
         return cls(
             torch.from_numpy(offsets(counts)),
             torch.from_numpy(offsets(used)),
-            batch.page_table[tuple(at)],
+            batch.block_table[tuple(at)],
             torch.from_numpy(keys.astype(np.int32)),
         )
 

@@ -34,10 +34,10 @@ from torch.nn.attention.flex_attention import (
     flex_attention,
 )
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall, fits
+from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits
 from baton_worker.attention.gpu_packages import ragged
 from baton_worker.attention.lse_merge import Partial, merge
-from baton_worker.attention.tree_mask import MOST_TOKENS, Trees
+from baton_worker.attention.tree_mask import MOST_TOKENS, TreeMask
 from baton_worker.kernels.kv_pages import gather, parts
 from baton_worker.kernels.page_layout import EVERY
 
@@ -76,7 +76,7 @@ class _Keys:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    call: AttentionCall
+    call: AttentionSpec
     pages: Tensor  # int64 [pages of all rows]
     mask: BlockMask
     score: ScoreMod | None
@@ -97,7 +97,7 @@ class FlexBackend:
     def __init__(self, mask_mod: MaskMod = causal) -> None:
         self._mask_mod = mask_mod
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """What its tensors cannot hold, or the kernels that torch generates cannot."""
         if call.device.type not in ("cpu", "cuda"):
             return f"it does not run on {call.device.type}"
@@ -111,7 +111,7 @@ class FlexBackend:
             return f"its kernels start at {_NARROWEST} channels of a head, not {least}"
         return None
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
         """The mask in blocks, and which pages to gather."""
         assert fits(batch, call)
         pages, keys = _keys(batch)
@@ -171,32 +171,32 @@ def _unfused(*args: Any, **options: Any) -> Any:
 
 def _keys(batch: AttentionBatch) -> tuple[Tensor, _Keys]:
     """The pages of a step, int64 [any], row after row, and whose keys they hold."""
-    device, size = batch.slots.device, batch.page_size
-    counts, starts = np.asarray(batch.counts), np.asarray(batch.starts)
+    device, size = batch.slot_mapping.device, batch.page_size
+    counts, starts = np.asarray(batch.query_lens), np.asarray(batch.num_computed)
     used = -(-(starts + counts) // size)
     owner, number = ragged(used * size)
     inside = number < (starts + counts)[owner]
     row, new = ragged(counts)
     of_row, at = ragged(used)
-    pages = batch.page_table[torch.from_numpy(of_row).to(device), torch.from_numpy(at).to(device)]
+    pages = batch.block_table[torch.from_numpy(of_row).to(device), torch.from_numpy(at).to(device)]
     arrays = (row, starts[row] + new, np.where(inside, owner, -1), number, number)
     keys = _Keys(*(torch.from_numpy(x).to(device) for x in (*arrays, number - starts[owner])))
     return pages.long(), keys if batch.trees is None else _grown(keys, batch, batch.trees)
 
 
-def _grown(keys: _Keys, batch: AttentionBatch, trees: Trees) -> _Keys:
+def _grown(keys: _Keys, batch: AttentionBatch, trees: TreeMask) -> _Keys:
     """New tokens at their depths."""
-    token = batch.query_starts.long()[keys.owner] + keys.fresh
+    token = batch.query_start_loc.long()[keys.owner] + keys.fresh
     inside = (keys.fresh >= 0) & (keys.owner >= 0)
     behind = trees.depths[torch.where(inside, token, 0)] - keys.fresh
     place = keys.place + torch.where(inside, behind, 0)
-    first = batch.query_starts.long()[keys.row]
+    first = batch.query_start_loc.long()[keys.row]
     order = torch.arange(len(first), device=first.device) - first
     return replace(keys, position=keys.position - order + trees.depths, place=place)
 
 
 def _masks(
-    keys: _Keys, batch: AttentionBatch, call: AttentionCall, own: MaskMod
+    keys: _Keys, batch: AttentionBatch, call: AttentionSpec, own: MaskMod
 ) -> Iterator[MaskMod]:
     """All that a key must pass; here `q` and `k` count along the two axes of the attention."""
     row, position, owner, place = keys.row, keys.position, keys.owner, keys.place
@@ -221,7 +221,7 @@ def _related(fresh: Tensor, ancestors: Tensor) -> MaskMod:
     return lambda b, h, q, k: always[k] | ((ancestors[q] >> bit[k]) & 1 > 0)
 
 
-def _score(keys: _Keys, call: AttentionCall) -> ScoreMod | None:
+def _score(keys: _Keys, call: AttentionSpec) -> ScoreMod | None:
     """What becomes of a score beyond `scale`: bent, then sloped by distance."""
     cap = call.softcap
     if call.slopes is None:

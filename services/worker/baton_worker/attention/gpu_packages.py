@@ -10,13 +10,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall
+from baton_worker.attention.base import AttentionBatch, AttentionSpec
 
 _DTYPES = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class GpuPackage:
     """A package of kernels.
 
     Attributes:
@@ -29,7 +29,7 @@ class Library:
     install: str
     capability: tuple[int, int]
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """Why nothing of it runs here, as half a sentence; None if it does."""
         if find_spec(self.module) is None:
             return f"{self.module} is not installed: {self.install}, or take triton"
@@ -43,7 +43,7 @@ class Library:
         return None
 
 
-def split(pages: Tensor, call: AttentionCall) -> tuple[Tensor, Tensor]:
+def split(pages: Tensor, call: AttentionSpec) -> tuple[Tensor, Tensor]:
     """Views of the keys and the values in the pages of a call: [num_pages, page_size, num_kv_heads,
     width] each, whatever the layout."""
     if call.latent or call.value_dim is not None:
@@ -55,7 +55,7 @@ def split(pages: Tensor, call: AttentionCall) -> tuple[Tensor, Tensor]:
 
 def lengths(batch: AttentionBatch) -> npt.NDArray[np.int64]:
     """Keys of each row, int64 [B]."""
-    return np.asarray(batch.starts, np.int64) + np.asarray(batch.counts, np.int64)
+    return np.asarray(batch.num_computed, np.int64) + np.asarray(batch.query_lens, np.int64)
 
 
 def ragged(counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall, fits
+from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits
 from baton_worker.attention.tree_mask import AHEAD
 from baton_worker.kernels.kv_pages import gather, parts
 from baton_worker.kernels.page_layout import EVERY
@@ -36,7 +36,7 @@ _BLOCK = 128
 
 class _Group(Protocol):
     @property
-    def call(self) -> AttentionCall:
+    def call(self) -> AttentionSpec:
         """What it is a group of."""
         ...
 
@@ -52,7 +52,7 @@ class GroupedBackend:
     layouts = EVERY
     uncaptured = "grouped attention sorts the rows of each step by their lengths, on the host"
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """Only what its tensors cannot hold."""
         if not call.dtype.is_floating_point or call.dtype.itemsize < 2:
             return f"pages of {call.dtype} need a kernel that widens them"
@@ -60,11 +60,13 @@ class GroupedBackend:
             return f"it reads no {call.codes} latents"
         return None
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> list[_Group]:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> list[_Group]:
         """Sort the rows into groups and make their masks."""
         assert fits(batch, call)
         shared, groups, first = defaultdict(list), list[_Group](), 0
-        for row, (count, start) in enumerate(zip(batch.counts, batch.starts, strict=True)):
+        for row, (count, start) in enumerate(
+            zip(batch.query_lens, batch.num_computed, strict=True)
+        ):
             if count > _MOST_SHARED_TOKENS:
                 groups.append(_prefill_row(batch, call, row, first))
             else:
@@ -95,7 +97,7 @@ class GroupedBackend:
 class _SharedRows:
     """R rows of n new tokens each, padded to one length L."""
 
-    call: AttentionCall
+    call: AttentionSpec
     tokens: Tensor | None  # int64 [R * n], None when the group is the whole batch
     pages: Tensor  # int64 [R * L / page_size]
     mask: Tensor  # [R, 1 or kv_heads, group * n, L], additive
@@ -137,7 +139,7 @@ class _SharedRows:
 class _PrefillRow:
     """One row with many new tokens: blocks of queries, each against the keys up to its end."""
 
-    call: AttentionCall
+    call: AttentionSpec
     first: int  # of the flat token axis
     pages: Tensor  # int64 [pages of this row]
     blocks: tuple[tuple[int, int, int, int, Tensor], ...]
@@ -171,7 +173,7 @@ def _attend(
     key: Tensor,
     value: Tensor,
     mask: Tensor,
-    call: AttentionCall,
+    call: AttentionSpec,
     sinks: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     """[R, kv_heads, group * n, dim] queries over [R, kv_heads, L, dim]; for a partial call also the
@@ -185,7 +187,7 @@ def _attend(
 
 
 def _weights(
-    scores: Tensor, sinks: Tensor | None, call: AttentionCall
+    scores: Tensor, sinks: Tensor | None, call: AttentionSpec
 ) -> tuple[Tensor, Tensor | None]:
     """Softmax over keys [..., keys], and for a partial call the log-sum-exp [..., 1] of them and of
     the sinks [..., 1], which take part and are then dropped."""
@@ -204,7 +206,7 @@ def _capped(scores: Tensor, softcap: float | None) -> Tensor:
     return scores if softcap is None else scores.div_(softcap).tanh_().mul_(softcap)
 
 
-def _gather(pages: Tensor, numbers: Tensor, call: AttentionCall) -> tuple[Tensor, Tensor]:
+def _gather(pages: Tensor, numbers: Tensor, call: AttentionSpec) -> tuple[Tensor, Tensor]:
     """[num_pages, page_size, ...] and int64 [P] to keys and values [P * page_size, kv_heads, dim],
     where of latents a value is the whole key. In parts, where errors of sums would add up, all that
     follows is in float32."""
@@ -213,13 +215,13 @@ def _gather(pages: Tensor, numbers: Tensor, call: AttentionCall) -> tuple[Tensor
     return parts(rows, call.head_dim, call.codes, dtype, latent=call.latent)
 
 
-def _shared_rows(batch: AttentionBatch, call: AttentionCall, rows: list[int]) -> _SharedRows:
-    count, device = batch.counts[rows[0]], batch.slots.device
-    num_pages = max(-(-(batch.starts[row] + count) // batch.page_size) for row in rows)
-    whole = len(rows) == len(batch.counts)
+def _shared_rows(batch: AttentionBatch, call: AttentionSpec, rows: list[int]) -> _SharedRows:
+    count, device = batch.query_lens[rows[0]], batch.slot_mapping.device
+    num_pages = max(-(-(batch.num_computed[row] + count) // batch.page_size) for row in rows)
+    whole = len(rows) == len(batch.query_lens)
     chosen = torch.tensor(rows, device=device)
-    table = batch.page_table if whole else batch.page_table.index_select(0, chosen)
-    tokens = batch.query_starts.index_select(0, chosen)[:, None] + torch.arange(
+    table = batch.block_table if whole else batch.block_table.index_select(0, chosen)
+    tokens = batch.query_start_loc.index_select(0, chosen)[:, None] + torch.arange(
         count, device=device
     )
     return _SharedRows(
@@ -238,7 +240,7 @@ def _positions(
     int64 [R, n]; and `length` keys of theirs as they see them: int64 [R, n or 1, length]."""
     device = tokens.device
     chosen = torch.tensor(rows, device=device)
-    starts = batch.lengths.index_select(0, chosen).long()[:, None] - tokens.shape[1]
+    starts = batch.seq_lens.index_select(0, chosen).long()[:, None] - tokens.shape[1]
     at = starts + torch.arange(tokens.shape[1], device=device)
     keys = torch.arange(length, device=device).expand(len(rows), 1, -1)
     if (trees := batch.trees) is not None:
@@ -252,7 +254,7 @@ def _positions(
     return at, keys
 
 
-def _mask(query: Tensor, key: Tensor, call: AttentionCall) -> Tensor:
+def _mask(query: Tensor, key: Tensor, call: AttentionSpec) -> Tensor:
     """Tokens at positions query [..., n] and keys at [..., n or 1, length] to what is added to
     scores, [..., n, length]: 0 where a key is seen, else -inf."""
     query = query[..., None]
@@ -266,7 +268,7 @@ def _mask(query: Tensor, key: Tensor, call: AttentionCall) -> Tensor:
     return mask.masked_fill_(hidden, float("-inf"))
 
 
-def _folded_mask(query: Tensor, key: Tensor, call: AttentionCall) -> Tensor:
+def _folded_mask(query: Tensor, key: Tensor, call: AttentionSpec) -> Tensor:
     """Positions int64 [R, n] and [R, n or 1, length] to [R, 1 or kv_heads, group * n, length], as
     `_attend` wants it."""
     mask = _mask(query, key, call)
@@ -276,7 +278,7 @@ def _folded_mask(query: Tensor, key: Tensor, call: AttentionCall) -> Tensor:
     return torch.unflatten(mask, 1, (-1, call.group)).flatten(2, 3)
 
 
-def _alibi(query: Tensor, key: Tensor, call: AttentionCall, dtype: torch.dtype) -> Tensor:
+def _alibi(query: Tensor, key: Tensor, call: AttentionSpec, dtype: torch.dtype) -> Tensor:
     """Slope times how far each key is behind: [heads, *query.shape, length]."""
     behind = key - query[..., None]
     slopes = torch.tensor(call.slopes, device=query.device).view(-1, *[1] * behind.ndim)
@@ -284,20 +286,20 @@ def _alibi(query: Tensor, key: Tensor, call: AttentionCall, dtype: torch.dtype) 
     return (slopes * behind).to(dtype)
 
 
-def _prefill_row(batch: AttentionBatch, call: AttentionCall, row: int, first: int) -> _PrefillRow:
-    num_pages = -(-(batch.starts[row] + batch.counts[row]) // batch.page_size)
+def _prefill_row(batch: AttentionBatch, call: AttentionSpec, row: int, first: int) -> _PrefillRow:
+    num_pages = -(-(batch.num_computed[row] + batch.query_lens[row]) // batch.page_size)
     return _PrefillRow(
         call=call,
         first=first,
-        pages=batch.page_table[row, :num_pages].long(),
+        pages=batch.block_table[row, :num_pages].long(),
         blocks=tuple(_blocks(batch, call, row, first)),
     )
 
 
 def _blocks(
-    batch: AttentionBatch, call: AttentionCall, row: int, first: int
+    batch: AttentionBatch, call: AttentionSpec, row: int, first: int
 ) -> Iterator[tuple[int, int, int, int, Tensor]]:
-    start, count = batch.starts[row], batch.counts[row]
+    start, count = batch.num_computed[row], batch.query_lens[row]
     tokens = torch.arange(first, first + count, device=call.device)
     at, keys = _positions(batch, [row], tokens[None], start + count)
     keys = keys.expand(-1, count, -1)

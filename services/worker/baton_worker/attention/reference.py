@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall, fits
+from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits
 from baton_worker.attention.tree_mask import AHEAD, MOST_TOKENS
 from baton_worker.kernels.kv_pages import parts
 from baton_worker.kernels.page_layout import EVERY
@@ -16,7 +16,7 @@ from baton_worker.kernels.page_layout import EVERY
 @dataclass(frozen=True, slots=True)
 class _Plan:
     batch: AttentionBatch
-    call: AttentionCall
+    call: AttentionSpec
 
 
 class ReferenceBackend:
@@ -25,13 +25,13 @@ class ReferenceBackend:
     layouts = EVERY
     uncaptured = "reference attention goes from row to row on the host"
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """Nothing that has a meaning: it is the fallback and the oracle of the other backends."""
         if call.latent and call.codes:
             return f"no page holds {call.codes} latents"
         return None
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
         """Nothing to prepare."""
         assert fits(batch, call)
         return _Plan(batch, call)
@@ -47,9 +47,9 @@ class ReferenceBackend:
         """See `Backend.forward`."""
         call, out = plan.call, query.new_empty((*query.shape[:2], plan.call.width))
         sums = query.new_empty(query.shape[:2], dtype=torch.float32) if lse is None else lse
-        for row in range(len(plan.batch.counts)):
-            new, length = _new_tokens(plan.batch, row), int(plan.batch.lengths[row])
-            history = pages[plan.batch.page_table[row]].flatten(0, 1)[:length]
+        for row in range(len(plan.batch.query_lens)):
+            new, length = _new_tokens(plan.batch, row), int(plan.batch.seq_lens[row])
+            history = pages[plan.batch.block_table[row]].flatten(0, 1)[:length]
             key, value = parts(
                 history, call.head_dim, call.codes, torch.float32, latent=call.latent
             )
@@ -66,12 +66,12 @@ class ReferenceBackend:
 
 
 def _new_tokens(batch: AttentionBatch, row: int) -> slice:
-    first = sum(batch.counts[:row])
-    return slice(first, first + batch.counts[row])
+    first = sum(batch.query_lens[:row])
+    return slice(first, first + batch.query_lens[row])
 
 
 def _scores(
-    query: Tensor, key: Tensor, batch: AttentionBatch, row: int, call: AttentionCall
+    query: Tensor, key: Tensor, batch: AttentionBatch, row: int, call: AttentionSpec
 ) -> Tensor:
     """query [n, heads, dim] and key [length, kv_heads, dim] to float32 [heads, n, length]."""
     key = key.repeat_interleave(call.group, dim=1)
@@ -91,7 +91,7 @@ def _scores(
 
 def _positions(batch: AttentionBatch, row: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Where a row's new tokens are, int64 [n], and its keys as they see them, int64 [n, length]."""
-    count, start = batch.counts[row], batch.starts[row]
+    count, start = batch.query_lens[row], batch.num_computed[row]
     at = torch.arange(start, start + count, device=device)
     places = torch.arange(start + count, device=device).repeat(count, 1)
     if batch.trees is not None:
@@ -105,7 +105,7 @@ def _positions(batch: AttentionBatch, row: int, device: torch.device) -> tuple[T
     return at, places
 
 
-def visible(query: Tensor, key: Tensor, call: AttentionCall) -> Tensor:
+def visible(query: Tensor, key: Tensor, call: AttentionSpec) -> Tensor:
     """May the tokens at positions query [n] see the keys at positions key [n, length]? bool [n,
     length]."""
     at = query[:, None]

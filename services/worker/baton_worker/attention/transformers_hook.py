@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from baton.errors import ModelError
 from baton_worker.attention import choose
-from baton_worker.attention.base import AttentionBatch, AttentionCall
+from baton_worker.attention.base import AttentionBatch, AttentionSpec
 from baton_worker.kernels.kv_pages import put
 from baton_worker.kernels.page_layout import Layout
 
@@ -54,7 +54,7 @@ class Turn(Protocol):
     layout: Layout
     """Of the pages."""
 
-    def answer(self, call: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def answer(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """[T, heads, dim], [T, kv_heads, dim], [T, kv_heads, value_dim] to
         [T, heads, value_dim]."""
         ...
@@ -93,7 +93,7 @@ def attend(
     _refuse_strange(module, attention_mask, others)
     tokens = [heads[0].transpose(0, 1).contiguous() for heads in (query, key, value)]
     turn = _TURN.get()
-    call = AttentionCall(
+    call = AttentionSpec(
         num_heads=query.shape[1],
         num_kv_heads=key.shape[1],
         head_dim=query.shape[3],
@@ -127,10 +127,10 @@ class Survey:
     """Writes down the calls of one pass over one sequence, and answers them without pages."""
 
     layout: Layout = Layout.NHD
-    calls: list[AttentionCall] = field(default_factory=list)
+    calls: list[AttentionSpec] = field(default_factory=list)
     value_dims: list[int] = field(default_factory=list)
 
-    def answer(self, call: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def answer(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Turn.answer`; only the shape of the answer matters."""
         self.calls.append(call)
         self.value_dims.append(value.shape[2])
@@ -149,7 +149,7 @@ class Paged:
     def __init__(
         self,
         batch: AttentionBatch,
-        calls: Sequence[AttentionCall],
+        calls: Sequence[AttentionSpec],
         layers: Sequence[Tensor],
         of: Sequence[int],
     ) -> None:
@@ -159,13 +159,13 @@ class Paged:
         self._plans = {kind: choose(kind[1]).plan(batch.of(kind[0]), kind[1]) for kind in kinds}
         self.answered = 0
 
-    def answer(self, call: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def answer(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Turn.answer`."""
         pages, group = self._layers[self.answered], self._of[self.answered]
         self.answered += 1
         width = value.shape[2]
         padded = F.pad(value, (0, call.head_dim - width)) if width < call.head_dim else value
-        slots = self._batch.of(group).slots
+        slots = self._batch.of(group).slot_mapping
         put(torch.cat((key, padded), dim=1), slots, pages, call.codes)
         attended = choose(call).forward(self._plans[group, call], query, pages)
         return attended.view(query.shape)[..., :width].contiguous()

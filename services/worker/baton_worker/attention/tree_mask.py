@@ -27,7 +27,7 @@ _CHAIN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Trees:
+class TreeMask:
     """How the new tokens of a step follow from each other, on the flat token axis of the step."""
 
     ancestors: Tensor
@@ -42,7 +42,7 @@ class Trees:
         counts: Sequence[int],
         parents: Sequence[Sequence[int] | None],
         device: torch.device,
-    ) -> Trees:
+    ) -> TreeMask:
         """From the parents of each row's new tokens.
 
         Args:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionCall, fits, unknown
+from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits, unknown
 from baton_worker.kernels import triton
 from baton_worker.kernels.kv_pages import row_width
 from baton_worker.kernels.page_layout import EVERY
@@ -30,7 +30,7 @@ _UNDERSTOOD = {
 @dataclass(frozen=True, slots=True)
 class _Plan:
     batch: AttentionBatch
-    call: AttentionCall
+    call: AttentionSpec
     slopes: Tensor | None
     places: Tensor
     split_tokens: int
@@ -44,7 +44,7 @@ class TritonBackend:
     layouts = EVERY
     uncaptured = None
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """What the device, the installation or the tiles of the kernel cannot do."""
         if reason := triton.refuses(call.device):
             return reason
@@ -56,18 +56,18 @@ class TritonBackend:
             return reason
         return _too_much(call)
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> _Plan:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
         """Which rows are cut into partitions, and how many there are."""
         from baton_worker.kernels.triton.attention import PARTITION, few, shared
 
         assert fits(batch, call)
-        counts, starts = np.asarray(batch.counts), np.asarray(batch.starts)
+        counts, starts = np.asarray(batch.query_lens), np.asarray(batch.num_computed)
         short = counts <= few(shared(call.group, call.latent))
         partitions = -(-int(((starts + counts) * short).max()) // PARTITION)
         # One partition is the whole row: there is nothing to merge.
         split = short & (partitions > 1)
         places = np.where(split, np.cumsum(counts * split) - counts * split, -1)
-        device = batch.lengths.device
+        device = batch.seq_lens.device
         return _Plan(
             batch,
             call,
@@ -97,13 +97,13 @@ class TritonBackend:
         return attend(
             query,
             pages,
-            page_table=batch.page_table,
-            lengths=batch.lengths,
-            query_starts=batch.query_starts,
+            page_table=batch.block_table,
+            lengths=batch.seq_lens,
+            query_starts=batch.query_start_loc,
             places=plan.places,
             split_tokens=plan.split_tokens,
             partitions=plan.partitions,
-            longest=max(batch.counts),
+            longest=max(batch.query_lens),
             scale=call.scale,
             softcap=call.softcap,
             slopes=plan.slopes,
@@ -121,7 +121,7 @@ class TritonBackend:
         )
 
 
-def _too_much(call: AttentionCall) -> str | None:
+def _too_much(call: AttentionSpec) -> str | None:
     """What a tile has no room for."""
     if not call.latent:
         widest, most = max(call.head_dim, call.width), _MOST_CHANNELS

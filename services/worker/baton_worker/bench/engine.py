@@ -28,7 +28,7 @@ from baton.protocol.token_columns import pack
 from baton.settings import DEFAULT_MODEL
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
-from baton_worker.engine.engine_config import Resolved
+from baton_worker.engine.engine_config import EngineConfig
 
 
 class Bench(Config, prefix="worker"):
@@ -60,7 +60,7 @@ class Figures:
 class Load:
     """Plans for `rows` sequences of one length, in an engine that holds no others."""
 
-    def __init__(self, resolved: Resolved, length: int, rows: int, generate: int) -> None:
+    def __init__(self, resolved: EngineConfig, length: int, rows: int, generate: int) -> None:
         if resolved.pooling is not None and not resolved.pooling.generates:
             raise SettingsError(
                 "This model makes vectors, not text: measure it with `baton bench`."
@@ -68,27 +68,27 @@ class Load:
         self._resolved, self._length, self._rows = resolved, length, rows
         pages = -(-(length + generate) // resolved.page_size)
         taken = rows * pages * len(resolved.groups.windows)
-        if length + generate > resolved.max_length:
+        if length + generate > resolved.max_model_len:
             raise SettingsError(
-                f"{length} tokens and {generate} more are over the model's {resolved.max_length}; "
-                "give smaller --lengths."
+                f"{length} tokens and {generate} more are over the model's "
+                f"{resolved.max_model_len}; give smaller --lengths."
             )
-        if taken > resolved.num_pages or rows > resolved.max_rows:
+        if taken > resolved.num_pages or rows > resolved.max_num_seqs:
             raise SettingsError(
                 f"{rows} sequences of {length + generate} tokens do not fit; give smaller "
-                "--lengths or --rows, or more --num-pages."
+                "--lengths or --rows, or more --num-gpu-blocks-override."
             )
         self._pages, self._generate = pages, generate
 
     def prefill(self, step: int, tokens: bytes) -> Iterator[Plan]:
         """All prompts, one sequence after the other; each ends in its first token."""
         for slot in range(self._rows):
-            for start in range(0, self._length, self._resolved.max_batch_tokens):
+            for start in range(0, self._length, self._resolved.max_num_batched_tokens):
                 yield self._chunk(step, slot, start, tokens)
                 step += 1
 
     def _chunk(self, step: int, slot: int, start: int, tokens: bytes) -> Plan:
-        count = min(self._resolved.max_batch_tokens, self._length - start)
+        count = min(self._resolved.max_num_batched_tokens, self._length - start)
         how = Sampling(self._generate + 1, temperature=0.0)
         new, groups = not start, len(self._resolved.groups.windows)
         first = slot * self._pages * groups
@@ -96,10 +96,10 @@ class Load:
             epoch=0,
             step=step,
             rows=pack([slot], "I"),
-            starts=pack([start], "I"),
-            counts=pack([count], "I"),
+            num_computed=pack([start], "I"),
+            num_scheduled=pack([count], "I"),
             samples=pack([start + count == self._length], "B"),
-            enter=(NewSequence(slot, tokens, self._length, how),) if new else (),
+            new_sequences=(NewSequence(slot, tokens, self._length, how),) if new else (),
             page_rows=pack([slot] * groups, "I") if new else b"",
             page_counts=pack([self._pages] * groups, "I") if new else b"",
             pages=pack(range(first, first + self._pages * groups), "I") if new else b"",

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from baton.errors import ModelError, SettingsError
 from baton_worker.checkpoint.inspect import tree
-from baton_worker.checkpoint.task import is_listed, serving
+from baton_worker.checkpoint.task import is_listed, served_task
 from baton_worker.config import Config
-from baton_worker.engine.engine_config import place
+from baton_worker.engine.engine_config import resolve_device
 from baton_worker.models import transformers_backend
 from baton_worker.spec.hf_config import read_config
 
@@ -40,9 +40,9 @@ def show(path: Path) -> None:
     if not is_listed(config) and transformers_backend.refuses(config) is None:
         print(f"{name} has no spec: it would run in the slower code of transformers.")
         return
-    spec = serving(config, path).spec
+    spec = served_task(config, path).spec
     settings = Config()
-    placement = place(settings)
+    placement = resolve_device(settings)
     Console().print(
         tree(
             name,
@@ -50,7 +50,7 @@ def show(path: Path) -> None:
             device=placement.device,
             dtype=placement.dtype,
             codes=placement.codes,
-            page_size=settings.page_size,
+            page_size=settings.block_size,
         )
     )
 

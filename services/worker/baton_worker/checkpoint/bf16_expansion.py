@@ -8,7 +8,7 @@ from baton_worker import spec
 from baton_worker.kernels import cpu
 
 _OURS = {
-    *(spec.Attention, spec.LendingAttention, spec.BorrowingAttention, spec.LinearAttention),
+    *(spec.Attention, spec.KVSharingSource, spec.KVSharingTarget, spec.LinearAttention),
     *(spec.DeltaNet, spec.Mamba, spec.ShortConv, spec.StateSpace),
     *(spec.Glu, spec.Mlp, spec.Moe, NoneType),
 }

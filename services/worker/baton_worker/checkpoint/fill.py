@@ -14,7 +14,7 @@ from torch import Tensor
 from baton.errors import ModelError
 from baton_worker.checkpoint.quantized_loading import (
     Quantize,
-    Taking,
+    QuantizedLoader,
     choose_precision,
 )
 from baton_worker.checkpoint.row_reader import Rows, copy_rows
@@ -23,12 +23,12 @@ from baton_worker.checkpoint.unstack import Unstack
 from baton_worker.distributed.shard_weights import (
     Destination,
     Parts,
-    Slice,
+    WeightShard,
     sliced,
     slices,
 )
 from baton_worker.kernels.linear import Stored
-from baton_worker.kernels.quantized_weights import Blocks
+from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.layers.layer import Layer
 from baton_worker.models.decoder import Model
 from baton_worker.models.encoder import EncoderModel
@@ -42,7 +42,7 @@ _KEPT = 1 << 20
 """Bytes of replaced weights that may wait in the heap before they are handed back."""
 
 
-class Filling:
+class WeightFiller:
     """The destinations of a model while a loader fills them.
 
     Args:
@@ -54,7 +54,7 @@ class Filling:
     def __init__(self, layers: Iterable[Layer], wanted: dict[str, Destination]) -> None:
         self.wanted, self.missing = wanted, set(wanted)
         self._replaced = 0
-        self._open = {layer: set(layer.waits_for()) for layer in layers}
+        self._open = {layer: set(layer.awaited_weights()) for layer in layers}
         self._waiting = defaultdict[str, list[Layer]](list)
         for layer, names in self._open.items():
             for name in names:
@@ -71,20 +71,20 @@ class Filling:
             self._let_go(layer)
         for layer in ready:
             del self._open[layer]
-            layer.finish()
+            layer.process_weights_after_loading()
         if self._replaced > _KEPT:
             release_freed_memory()
             self._replaced = 0
 
     def _let_go(self, layer: Layer) -> None:
-        for name, weight in layer.destinations():
+        for name, weight in layer.weight_targets():
             self._replaced += weight.nbytes
             self.wanted.pop(name, None)
 
     def end(self) -> None:
         """Every tensor has come: layers that wait for none prepare themselves too."""
         for layer in self._open:
-            layer.finish()
+            layer.process_weights_after_loading()
         self._open.clear()
 
 
@@ -105,11 +105,11 @@ def fill(
     layers = model.layers()
     choose_precision(layers, quantize)
     wanted: dict[str, Destination] = (
-        dict(pair for layer in layers for pair in layer.destinations())
+        dict(pair for layer in layers for pair in layer.weight_targets())
         if parts is None
         else dict(slices(layers, parts))
     )
-    filling = Filling(layers, wanted)
+    filling = WeightFiller(layers, wanted)
     leftover = _copy_all(filling, layers, tensors, spec)
     if filling.missing or leftover:
         raise ModelError(
@@ -120,7 +120,7 @@ def fill(
 
 
 def _copy_all(
-    filling: Filling,
+    filling: WeightFiller,
     layers: list[Layer],
     tensors: Iterator[tuple[str, Tensor | Stored | Rows]],
     spec: Decoder,
@@ -128,7 +128,7 @@ def _copy_all(
     """Fill what is wanted; returns the names of what nobody wants."""
     wanted, leftover = filling.wanted, list[str]()
     unstack, unfuse = Unstack(spec), Unfuse(spec, wanted)
-    taking = Taking(layers, partial(sliced, wanted), filling.done, partial(_fills, wanted))
+    taking = QuantizedLoader(layers, partial(sliced, wanted), filling.done, partial(_fills, wanted))
     here = _wanted_here(tensors, filling)
     whole = (part for stored in taking(here) for part in unstack(*stored))
     for name, tensor in (part for stored in whole for part in unfuse(*stored)):
@@ -141,7 +141,7 @@ def _copy_all(
 
 
 def _wanted_here(
-    tensors: Iterator[tuple[str, Tensor | Stored | Rows]], filling: Filling
+    tensors: Iterator[tuple[str, Tensor | Stored | Rows]], filling: WeightFiller
 ) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
     """Without what other ranks alone want, such as their experts: no need to widen it."""
     for name, tensor in tensors:
@@ -153,7 +153,7 @@ def _wanted_here(
 
 def _is_elsewhere(destination: Destination | None) -> bool:
     # A function: a variable of a generator would keep the weight that its layer replaces.
-    return isinstance(destination, Slice) and destination.elsewhere
+    return isinstance(destination, WeightShard) and destination.elsewhere
 
 
 def _may_stay_unread(name: str, tensor: Tensor, spec: Decoder) -> bool:
@@ -182,7 +182,7 @@ def _fills(wanted: Mapping[str, Destination], name: str, weight: Stored | Rows) 
     """Fill the destination of a weight that can be read by rows. False if it has none, or not
     yet: then it goes on, to be taken apart or refused."""
     fits = name in wanted and wanted[name].shape == weight.shape
-    if fits and isinstance(weight, Blocks | Rows):
+    if fits and isinstance(weight, BlockQuantized | Rows):
         copy_rows(wanted[name], weight)
         return True
     return False

@@ -23,16 +23,16 @@ from rich.tree import Tree
 from torch import nn
 
 from baton_worker.attention import BACKENDS, choose
-from baton_worker.kernels.kv_pages import Codes
+from baton_worker.kernels.kv_pages import KVCodes
 from baton_worker.kv_cache import bytes_per_page, group_bytes, page_groups
 from baton_worker.kv_cache.page_shapes import state_bytes, state_shapes
 from baton_worker.layers.attention.gqa import Attention
 from baton_worker.layers.attention.mla import LatentAttention
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.models.build import build
-from baton_worker.models.dual_encoder import build_towers
+from baton_worker.models.dual_encoder import build_dual_encoder
 from baton_worker.models.encoder import build_encoder
-from baton_worker.spec import Decoder, Encoder, Towers
+from baton_worker.spec import Decoder, DualEncoder, Encoder
 
 _MOST_SHOWN = 16
 """Numbers of a tuple."""
@@ -48,7 +48,7 @@ def tree(
     *,
     device: torch.device,
     dtype: torch.dtype,
-    codes: Codes | None = None,
+    codes: KVCodes | None = None,
     page_size: int = 16,
 ) -> Tree:
     """The tree of a decoder as it would run on a device in a precision, with such codes in its
@@ -72,11 +72,11 @@ def tree(
     return root
 
 
-def _unfilled(spec: Decoder, dtype: torch.dtype, codes: Codes | None) -> nn.Module:
+def _unfilled(spec: Decoder, dtype: torch.dtype, codes: KVCodes | None) -> nn.Module:
     """The modules of a spec, without memory for their weights."""
-    site = Site(torch.device("meta"), dtype, codes=codes)
-    if isinstance(spec, Towers):
-        return build_towers(spec, site)
+    site = BuildContext(torch.device("meta"), dtype, codes=codes)
+    if isinstance(spec, DualEncoder):
+        return build_dual_encoder(spec, site)
     if isinstance(spec, Encoder):
         return build_encoder(spec, site)
     return build(spec, site)
@@ -94,7 +94,9 @@ def _add(spec: Decoder, branch: Tree) -> None:
             _add(inner, branch.add(Text(field.name)))
 
 
-def _pages(spec: Decoder, page_size: int, dtype: torch.dtype, codes: Codes | None) -> Iterator[str]:
+def _pages(
+    spec: Decoder, page_size: int, dtype: torch.dtype, codes: KVCodes | None
+) -> Iterator[str]:
     """What sequences leave behind, and where there is more to it than keys and values, how."""
     states = sum(map(state_bytes, state_shapes(spec).values()))
     kept = bytes_per_page(spec, 1, dtype, codes) - states

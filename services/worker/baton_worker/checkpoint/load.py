@@ -17,38 +17,38 @@ from baton.logs import logger
 from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.checkpoint.fill import fill
 from baton_worker.checkpoint.quantized_loading import Quantize, kinds
-from baton_worker.checkpoint.rank_sharded import RankedFolder
+from baton_worker.checkpoint.rank_sharded import RankShardedFolder
 from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
-from baton_worker.checkpoint.task import Serving, is_listed, serving
-from baton_worker.distributed.communicator import Alone, Communicator
+from baton_worker.checkpoint.task import ServedTask, is_listed, served_task
+from baton_worker.distributed.communicator import Communicator, SingleRank
 from baton_worker.distributed.expert_parallel import exchange
-from baton_worker.distributed.shard_spec import Share, cut, deal
+from baton_worker.distributed.shard_spec import Shard, deal, shard_spec
 from baton_worker.distributed.shard_weights import Parts
-from baton_worker.distributed.step_sync import Lockstep
-from baton_worker.distributed.tensor_parallel import spread
-from baton_worker.kernels.kv_pages import Codes
+from baton_worker.distributed.step_sync import StepSync
+from baton_worker.distributed.tensor_parallel import shard_modules
+from baton_worker.kernels.kv_pages import KVCodes
 from baton_worker.kernels.linear import Stored
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kernels.quantized_weights import KINDS
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.models import transformers_backend
 from baton_worker.models.build import build
 from baton_worker.models.decoder import Model
-from baton_worker.models.dual_encoder import build_towers
+from baton_worker.models.dual_encoder import build_dual_encoder
 from baton_worker.models.encoder import EncoderModel, build_encoder
 from baton_worker.models.resolve import unsupported
-from baton_worker.models.transformers_backend import Fallback
+from baton_worker.models.transformers_backend import TransformersModel
 from baton_worker.pooling.pooler import Pooler
-from baton_worker.pooling.recipe import Recipe
+from baton_worker.pooling.recipe import PoolingRecipe
 from baton_worker.pooling.resolve import Task
 from baton_worker.spec import (
     Decoder,
+    DualEncoder,
     Encoder,
     Ffn,
-    Forked,
     Moe,
-    Towers,
+    ShortcutMoe,
 )
 from baton_worker.spec.hf_config import has_kv_scales
 
@@ -59,7 +59,7 @@ log = logger(__name__)
 class LoadedModel:
     """A model ready to run, and what the rest of the worker needs to know about it."""
 
-    model: Model | EncoderModel | Fallback
+    model: Model | EncoderModel | TransformersModel
     spec: Decoder
     """Of this rank's part, where the model is cut for several."""
     config: SimpleNamespace
@@ -69,7 +69,7 @@ class LoadedModel:
     eos_token_ids: tuple[int, ...]
     weight_bytes: int = 0
     """Bytes of all weights in the precision they are held in; a tied head counts once."""
-    recipe: Recipe | None = None
+    recipe: PoolingRecipe | None = None
     """What `model.pooler` makes of hidden states; None when there are only tokens to sample."""
     generates: bool = True
 
@@ -96,11 +96,11 @@ def load_model(
     pooling: str = "auto",
     router: str = "top_k",
     quantize: Quantize = "none",
-    codes: Codes | None = None,
+    codes: KVCodes | None = None,
     layout: Layout = Layout.NHD,
     ranks: Communicator | None = None,
     experts: str | None = None,
-    lockstep: Lockstep | None = None,
+    lockstep: StepSync | None = None,
     context: int = 1,
 ) -> LoadedModel:
     """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
@@ -120,23 +120,23 @@ def load_model(
             exactly those that the architecture wants.
         SettingsError: the model cannot be cut for so many ranks.
     """
-    ranks = Alone() if ranks is None else ranks
+    ranks = SingleRank() if ranks is None else ranks
     checkpoint = open_checkpoint(path)
     config = checkpoint.config
     if not is_listed(config):
         if why := _needs_spec(task, quantize, codes, ranks.size > 1 or lockstep is not None):
             raise unsupported(config.architectures[0], why)
         return _by_transformers(path, checkpoint, device, dtype, layout)
-    what = serving(config, path, task, pooling, served_length)
+    what = served_task(config, path, task, pooling, served_length)
     what = replace(what, spec=routed(what.spec, router))
     spec = what.spec
     dtype = narrow if narrow is not None and is_expanded(spec) else dtype
     scaled = has_kv_scales(config) and codes is not None and codes.dtype is torch.float8_e4m3fn
-    site = Site(device, dtype, codes=codes, scaled=scaled, layout=layout, peers=ranks)
-    among, divide = (ranks, cut) if lockstep is None else (lockstep.ranks, deal)
+    site = BuildContext(device, dtype, codes=codes, scaled=scaled, layout=layout, peers=ranks)
+    among, divide = (ranks, shard_spec) if lockstep is None else (lockstep.ranks, deal)
     parts = None
     if among.size > 1:
-        share = Share(among.rank, among.size, experts, context)
+        share = Shard(among.rank, among.size, experts, context)
         what, parts = _cut(what, share, divide, site, quantize)
     model = _built(what, site)
     if parts is not None:
@@ -156,7 +156,7 @@ def load_model(
 
 
 def _weights(
-    checkpoint: Checkpoint, spec: Decoder, what: Serving, scaled: bool
+    checkpoint: Checkpoint, spec: Decoder, what: ServedTask, scaled: bool
 ) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
     """Those of the checkpoint, but for scales of pages that have none, and of the files beside."""
     unread = (".k_scale", ".v_scale") if has_kv_scales(checkpoint.config) and not scaled else ()
@@ -164,7 +164,9 @@ def _weights(
     return chain(stored, what.files.tensors() if what.files and what.recipe else ())
 
 
-def _needs_spec(task: Task, quantize: Quantize, codes: Codes | None, in_parts: bool) -> str | None:
+def _needs_spec(
+    task: Task, quantize: Quantize, codes: KVCodes | None, in_parts: bool
+) -> str | None:
     """What is asked for that an architecture without a spec has not; None if it is nothing."""
     if task == "embed" or quantize != "none":
         return "only a spec can be embedded or quantised"
@@ -180,7 +182,7 @@ def _by_transformers(
     config = checkpoint.config
     if why := transformers_backend.refuses(config):
         raise unsupported(config.architectures[0], why)
-    model, spec = transformers_backend.load_fallback(
+    model, spec = transformers_backend.load_transformers_model(
         path, config, device=device, dtype=dtype, layout=layout
     )
     log.warning(
@@ -197,7 +199,7 @@ def _by_transformers(
     )
 
 
-def _held_bytes(model: Model | EncoderModel | Fallback) -> int:
+def _held_bytes(model: Model | EncoderModel | TransformersModel) -> int:
     parameters = sum(parameter.nbytes for parameter in model.parameters())
     return parameters + sum(layer.weight_bytes for layer in model.layers())
 
@@ -213,19 +215,19 @@ def routed(spec: Decoder, kind: str) -> Decoder:
 def _rerouted(ffn: Ffn | None, kind: str) -> Ffn | None:
     if isinstance(ffn, Moe):
         return replace(ffn, router=replace(ffn.router, kind=kind))
-    if isinstance(ffn, Forked):
+    if isinstance(ffn, ShortcutMoe):
         branch = replace(ffn.branch, router=replace(ffn.branch.router, kind=kind))
         return replace(ffn, branch=branch)
     return ffn
 
 
 def _cut(
-    what: Serving,
-    share: Share,
-    divide: Callable[[Decoder, Share], Decoder],
-    site: Site,
+    what: ServedTask,
+    share: Shard,
+    divide: Callable[[Decoder, Shard], Decoder],
+    site: BuildContext,
     quantize: Quantize,
-) -> tuple[Serving, Parts]:
+) -> tuple[ServedTask, Parts]:
     """This rank's part, and what it is a part of."""
     part = replace(what, spec=divide(what.spec, share))
     multiple = 1 if quantize == "none" else max(KINDS[kind].multiple for kind in kinds(quantize))
@@ -234,7 +236,7 @@ def _cut(
 
 
 def _connect(
-    model: Model | EncoderModel, whole: Decoder, ranks: Communicator, lockstep: Lockstep | None
+    model: Model | EncoderModel, whole: Decoder, ranks: Communicator, lockstep: StepSync | None
 ) -> None:
     """Put in what passes between the ranks: a part of a body of text, or tokens to experts."""
     if not isinstance(model, Model):
@@ -242,14 +244,14 @@ def _connect(
     if lockstep is not None:
         exchange(model, whole.hidden, lockstep)
     else:
-        spread(model, whole.vocab, ranks)
+        shard_modules(model, whole.vocab, ranks)
 
 
-def _built(what: Serving, site: Site) -> Model | EncoderModel:
+def _built(what: ServedTask, site: BuildContext) -> Model | EncoderModel:
     """The body, with the head that makes its states an answer beside text."""
     model: Model | EncoderModel
-    if isinstance(what.spec, Towers):
-        model = build_towers(what.spec, site)
+    if isinstance(what.spec, DualEncoder):
+        model = build_dual_encoder(what.spec, site)
     elif isinstance(what.spec, Encoder):
         model = build_encoder(what.spec, site)
     else:
@@ -262,7 +264,7 @@ def _built(what: Serving, site: Site) -> Model | EncoderModel:
 def open_checkpoint(path: Path) -> Checkpoint:
     """The reader of this path's format; no weight is read yet."""
     if path.is_dir():
-        return RankedFolder(path) if RankedFolder.fits(path) else SafetensorsFolder(path)
+        return RankShardedFolder(path) if RankShardedFolder.fits(path) else SafetensorsFolder(path)
     if path.is_file() and path.suffix == ".gguf":
         from baton_worker.checkpoint.gguf.file import GgufFile
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from baton.logs import logger
 from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.kernels.linear import Stored
-from baton_worker.kernels.quantized_weights import Blocks
+from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import GatedLinear, Linear
 from baton_worker.layers.moe.moe import Experts
@@ -56,7 +56,7 @@ def as_floats(
         yield name, tensor if isinstance(tensor, Tensor) else tensor.dequantise()
 
 
-class Taking:
+class QuantizedLoader:
     """Offers quantised weights to every layer; what nobody takes goes on as floats. On a CPU they
     become blocks first, where these are the same numbers.
 
@@ -70,14 +70,16 @@ class Taking:
     def __init__(
         self,
         layers: Iterable[Layer],
-        cut: Callable[[str, Blocks], Blocks] = lambda name, blocks: blocks,
+        cut: Callable[[str, BlockQuantized], BlockQuantized] = lambda name, blocks: blocks,
         took: Callable[[str], None] = lambda name: None,
         fills: Callable[[str, Stored | Rows], bool] = lambda name, weight: False,
     ) -> None:
         self._layers, self._cut = list(layers), cut
-        self._owners = {name: layer for layer in self._layers for name, _ in layer.destinations()}
+        self._owners = {name: layer for layer in self._layers for name, _ in layer.weight_targets()}
         self._took, self._fills = took, fills
-        first = next((tensor for layer in self._layers for _, tensor in layer.destinations()), None)
+        first = next(
+            (tensor for layer in self._layers for _, tensor in layer.weight_targets()), None
+        )
         self._on_cpu = first is not None and first.device.type == "cpu"
         self._packed, self._widened = 0, list[str]()
 
@@ -99,7 +101,7 @@ class Taking:
         if isinstance(weight, Rows):
             return False
         part = self._offered(name, weight)
-        takers = [layer for layer in self._layers if layer.take(name, part)]
+        takers = [layer for layer in self._layers if layer.load_quantized(name, part)]
         taken = name in self._owners and self._owners[name] in takers
         if taken:
             self._packed += 1
@@ -110,7 +112,7 @@ class Taking:
     def _offered(self, name: str, weight: Stored) -> Stored:
         """The part of a weight that the layers want, in the form that they may run."""
         weight = (weight.blocks() if self._on_cpu else None) or weight
-        return self._cut(name, weight) if isinstance(weight, Blocks) else weight
+        return self._cut(name, weight) if isinstance(weight, BlockQuantized) else weight
 
     def _report(self) -> None:
         if not self._packed and not self._widened:

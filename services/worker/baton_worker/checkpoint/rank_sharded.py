@@ -20,7 +20,7 @@ _SPLIT_BY_INPUT = ("output", "down")
 arXiv:1909.08053), and of vectors the whole."""
 
 
-class RankedFolder:
+class RankShardedFolder:
     """`model.0.safetensors`, `model.1.safetensors` and so on: fairseq2's sharded files."""
 
     def __init__(self, folder: Path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from baton_worker.checkpoint.mmap import release
 from baton_worker.distributed.shard_weights import Destination
-from baton_worker.kernels.quantized_weights import Blocks
+from baton_worker.kernels.quantized_weights import BlockQuantized
 
 _AT_ONCE = 256 << 10
 """Values that are read and converted at one time."""
@@ -32,7 +32,7 @@ class Rows:
         return self[:]
 
 
-def copy_rows(destination: Destination, weight: Tensor | Blocks | Rows) -> None:
+def copy_rows(destination: Destination, weight: Tensor | BlockQuantized | Rows) -> None:
     """Fill a destination, which has the shape of the weight. Where both have rows, little more than
     the destination is in memory: neither all of the weight's floats nor what was read of its file.
     """
@@ -46,6 +46,6 @@ def copy_rows(destination: Destination, weight: Tensor | Blocks | Rows) -> None:
     step = max(1, _AT_ONCE * count // max(1, weight.shape.numel()))
     for first in range(0, count, step):
         some = weight[first : first + step]
-        floats = some.dequantise() if isinstance(some, Blocks) else some
+        floats = some.dequantise() if isinstance(some, BlockQuantized) else some
         destination[first : first + step].copy_(floats)
         release(floats)

@@ -12,7 +12,7 @@ from torch import Tensor
 from baton.errors import ModelError
 from baton_worker.checkpoint.mmap import opened
 from baton_worker.kernels.linear import Stored
-from baton_worker.quantization.collect import Gathered
+from baton_worker.quantization.collect import CollectedWeights
 from baton_worker.quantization.methods import formats
 from baton_worker.spec import Decoder
 from baton_worker.spec.hf_config import read_config, read_eos_token_ids
@@ -34,7 +34,7 @@ class SafetensorsFolder:
         if (how := formats(self.config)) is None:
             yield from self._stored(spec)
             return
-        gathered = Gathered(how)
+        gathered = CollectedWeights(how)
         for name, tensor in self._stored(spec):
             yield from gathered(name, tensor)
         gathered.end()

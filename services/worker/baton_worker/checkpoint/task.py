@@ -21,7 +21,7 @@ from baton.errors import ModelError, SettingsError
 from baton.registry import Registry
 from baton_worker.models.families import clip, encoders
 from baton_worker.models.resolve import ARCHITECTURES, resolve
-from baton_worker.pooling.recipe import Recipe
+from baton_worker.pooling.recipe import PoolingRecipe
 from baton_worker.pooling.resolve import (
     REWARDS,
     Task,
@@ -32,7 +32,7 @@ from baton_worker.pooling.resolve import (
     gritlm,
 )
 from baton_worker.pooling.sentence import SentenceFiles, read_sentence_files
-from baton_worker.spec import Decoder, Encoder, Towers
+from baton_worker.spec import Decoder, DualEncoder, Encoder
 
 ENCODERS = Registry("encoders", encoders.TABLE | clip.TABLE)
 _CLASSIFIER = "ForSequenceClassification"
@@ -43,11 +43,11 @@ _BOTH = "GritLM"
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ServedTask:
     """What is built, and what it answers."""
 
     spec: Decoder
-    recipe: Recipe | None
+    recipe: PoolingRecipe | None
     """How vectors are made; None when only text is."""
     files: SentenceFiles | None = None
     generates: bool = True
@@ -56,19 +56,19 @@ class Serving:
     def max_length(self) -> int:
         """Longest sequence in tokens; texts alone may be shorter than the positions allow."""
         recipe = self.recipe
-        if isinstance(self.spec, Towers):  # An image may have more tokens than a text.
+        if isinstance(self.spec, DualEncoder):  # An image may have more tokens than a text.
             return self.spec.max_length
         most = recipe.max_length if recipe is not None and not self.generates else 0
         return min(self.spec.max_length, most or self.spec.max_length)
 
 
-def serving(
+def served_task(
     config: SimpleNamespace,
     path: Path,
     task: Task = "auto",
     pooling: str = "auto",
     served_length: int | None = None,
-) -> Serving:
+) -> ServedTask:
     """Decide what a checkpoint is served as. `served_length` is that of `resolve`.
 
     Raises:
@@ -77,32 +77,34 @@ def serving(
     """
     name = _name(config)
     if name is None:
-        return Serving(resolve(config, served_length), None)  # It raises, and says what is known.
+        return ServedTask(
+            resolve(config, served_length), None
+        )  # It raises, and says what is known.
     if name == _BOTH:
         return _both(config, path, task, served_length)
     files = read_sentence_files(path)
     generates = name in ARCHITECTURES
     if generates and (task == "generate" or (task == "auto" and files is None)):
-        return Serving(resolve(config, served_length), None)
+        return ServedTask(resolve(config, served_length), None)
     if task == "generate":
         raise SettingsError(f"--task generate: a {name} has no head that makes text.")
     spec = _body(name, config, served_length)
     recipe = _recipe(name, config, spec, path, files, task, pooling)
-    return Serving(_headless(spec, recipe), recipe, files, generates=False)
+    return ServedTask(_headless(spec, recipe), recipe, files, generates=False)
 
 
-def _both(config: SimpleNamespace, path: Path, task: Task, served_length: int | None) -> Serving:
+def _both(config: SimpleNamespace, path: Path, task: Task, served_length: int | None) -> ServedTask:
     """Text and vectors of one model; one of them alone when that is asked for."""
     body = SimpleNamespace(**vars(config) | {"architectures": ["MistralForCausalLM"]})
     spec = resolve(body, served_length)
     if task == "generate":
-        return Serving(spec, None)
+        return ServedTask(spec, None)
     if task not in ("auto", "embed"):
         raise SettingsError(f"--task {task}: a {_BOTH} generates and embeds, and nothing else.")
     recipe = gritlm(config, spec, path)
     if task == "embed":
-        return Serving(_headless(spec, recipe), recipe, generates=False)
-    return Serving(spec, recipe)
+        return ServedTask(_headless(spec, recipe), recipe, generates=False)
+    return ServedTask(spec, recipe)
 
 
 def is_listed(config: SimpleNamespace) -> bool:
@@ -146,8 +148,8 @@ def _recipe(
     files: SentenceFiles | None,
     task: Task,
     pooling: str,
-) -> Recipe:
-    if isinstance(spec, Towers):
+) -> PoolingRecipe:
+    if isinstance(spec, DualEncoder):
         return compared(spec, files, task, pooling)
     judges = name.endswith(_CLASSIFIER) or name in REWARDS
     if task == "embed" or not judges:
@@ -162,7 +164,7 @@ def _recipe(
     return as_reward(recipe) if task == "reward" else recipe
 
 
-def _headless(spec: Decoder, recipe: Recipe) -> Decoder:
+def _headless(spec: Decoder, recipe: PoolingRecipe) -> Decoder:
     """The body without a language head: tied, it takes no memory and loads nothing."""
     in_use = tuple(f"{layer.name}." for layer in recipe.head)
     unused = tuple(head for head in _HEADS if not any(n.startswith(head) for n in in_use))

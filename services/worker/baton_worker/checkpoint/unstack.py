@@ -12,8 +12,8 @@ from baton.errors import ModelError
 from baton_worker.quantization.mxfp4 import dequantise
 from baton_worker.spec import (
     Decoder,
-    Forked,
     Moe,
+    ShortcutMoe,
     Stacked,
 )
 from baton_worker.spec.names import Names, placed
@@ -66,7 +66,7 @@ class Unstack:
     ) -> Iterator[tuple[str, Tensor]]:
         rule, layer = self._rules[source]
         ffn, names = self._spec.layers[layer][1], Names(self._spec.names).at(layer)
-        moe = ffn.branch if isinstance(ffn, Forked) else ffn
+        moe = ffn.branch if isinstance(ffn, ShortcutMoe) else ffn
         count = moe.router.num_experts if isinstance(moe, Moe) else 0
         zero = moe.router.zero_experts if isinstance(moe, Moe) else 0
         if rule.flat and count and tensor.shape[0] % count == 0:

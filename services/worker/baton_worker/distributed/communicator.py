@@ -57,7 +57,7 @@ class Communicator(Protocol):
         ...
 
 
-class Alone:
+class SingleRank:
     """A model that is not cut."""
 
     rank, size = 0, 1

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from baton.errors import SettingsError
 from baton_worker.attention import AttentionBatch
-from baton_worker.distributed.step_sync import Lockstep
+from baton_worker.distributed.step_sync import StepSync
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.attention.whole_texts import Texts
 from baton_worker.layers.layer import Bare
@@ -18,7 +18,7 @@ from baton_worker.layers.moe.routers.base import Routing
 from baton_worker.models.decoder import Model
 
 
-class Exchanged(Bare):
+class ExchangedExperts(Bare):
     """Experts of which every rank has some, for tokens of which every rank has some.
 
     While these are on their way, a rank computes what its own tokens visit besides (`Moe`).
@@ -30,7 +30,7 @@ class Exchanged(Bare):
         lockstep: the ranks.
     """
 
-    def __init__(self, experts: Experts, slots: int, hidden: int, lockstep: Lockstep) -> None:
+    def __init__(self, experts: Experts, slots: int, hidden: int, lockstep: StepSync) -> None:
         super().__init__()
         self.experts, self._lockstep = experts, lockstep
         self._slots, self._hidden = slots, hidden
@@ -76,9 +76,9 @@ def _typed(rows: Tensor, dtype: torch.dtype) -> Tensor:
 class LockstepModel:
     """A model whose every forward pass is one of all ranks."""
 
-    def __init__(self, model: Model, lockstep: Lockstep) -> None:
+    def __init__(self, model: Model, lockstep: StepSync) -> None:
         self._model, self._lockstep = model, lockstep
-        self._exchanged = [m for m in model.modules() if isinstance(m, Exchanged)]
+        self._exchanged = [m for m in model.modules() if isinstance(m, ExchangedExperts)]
         self.dtype, self.logits = model.dtype, model.logits
 
     def forward(
@@ -103,7 +103,7 @@ class LockstepModel:
             self._model.progress += 1
 
 
-def exchange(model: Model, hidden: int, lockstep: Lockstep) -> None:
+def exchange(model: Model, hidden: int, lockstep: StepSync) -> None:
     """Make a model with some of the experts answer as one that has them all.
 
     Raises:
@@ -116,10 +116,10 @@ def exchange(model: Model, hidden: int, lockstep: Lockstep) -> None:
     model.alone = False
 
 
-def _exchanged(moe: Moe, hidden: int, lockstep: Lockstep) -> nn.Module:
+def _exchanged(moe: Moe, hidden: int, lockstep: StepSync) -> nn.Module:
     if moe.router.together:
         raise SettingsError(
             "--router expert_choice: what a token gets would depend on who else is on its rank. "
-            "Leave out --data-parallel or --enable-expert-parallel."
+            "Leave out --data-parallel-size or --enable-expert-parallel."
         )
-    return Exchanged(moe.experts, moe.router.settings.top_k, hidden, lockstep)
+    return ExchangedExperts(moe.experts, moe.router.settings.top_k, hidden, lockstep)

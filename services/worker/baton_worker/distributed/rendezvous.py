@@ -34,7 +34,7 @@ def _end(rank: int) -> None:
     os._exit(EXIT_FAULT)
 
 
-class Bond:
+class Rendezvous:
     """Life cycle: `tied` meets the other ranks, `loosen` before an end that all agreed on.
 
     Args:
@@ -55,7 +55,9 @@ class Bond:
         self._watching.start()
 
     @classmethod
-    def tied(cls, folder: Path, rank: int, size: int, lost: Callable[[int], None] = _end) -> Bond:
+    def join(
+        cls, folder: Path, rank: int, size: int, lost: Callable[[int], None] = _end
+    ) -> Rendezvous:
         """Meet the other ranks in a directory that only this user can enter; returns when all are
         there, or have been."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -70,13 +72,13 @@ class Bond:
             _tell(connection, meeting.name)
         return cls(others, meeting, lost)
 
-    def loosen(self) -> None:
+    def leave(self) -> None:
         """From now on the others may end, and this one goes on."""
         self._loose = True
 
     def close(self) -> None:
         """Forget the others."""
-        self.loosen()
+        self.leave()
         for connection in self._others.values():
             connection.shutdown(socket.SHUT_RDWR)
         self._watching.join()

@@ -16,7 +16,7 @@ from baton_worker.spec.expert_map import ExpertMap
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Shard:
     """Which part of a model is meant: part `rank`, counted from 0, of `size`."""
 
     rank: int
@@ -45,7 +45,7 @@ class Share:
         parts = -(-whole // mine)
         return self.rank * parts // self.size * mine
 
-    def tokens(self, num_kv_heads: int) -> spec.Context | None:
+    def tokens(self, num_kv_heads: int) -> spec.ContextShard | None:
         """Those of a sequence whose keys this part keeps, None: all.
 
         Raises:
@@ -58,23 +58,23 @@ class Share:
             raise self.undivided(
                 f"each of the {num_kv_heads} key heads is on {alike} of {self.size} ranks"
             )
-        return spec.Context(self.rank % self.context, self.context)
+        return spec.ContextShard(self.rank % self.context, self.context)
 
     def refusal(self, why: str) -> SettingsError:
         """The error for what cannot be cut; `why` is half a sentence."""
         return SettingsError(
-            f"--tensor-parallel {self.size}: {why}. Choose another number of ranks, or 1."
+            f"--tensor-parallel-size {self.size}: {why}. Choose another number of ranks, or 1."
         )
 
     def undivided(self, why: str) -> SettingsError:
         """The error for keys that cannot be divided token by token; `why` is half a sentence."""
         return SettingsError(
-            f"--decode-context-parallel {self.context}: {why}. Choose another number, or leave it "
-            "out."
+            f"--decode-context-parallel-size {self.context}: {why}. Choose another number, or "
+            "leave it out."
         )
 
 
-def cut(whole: spec.Decoder, share: Share) -> spec.Decoder:
+def shard_spec(whole: spec.Decoder, share: Shard) -> spec.Decoder:
     """The part of a model that one rank holds.
 
     Raises:
@@ -93,7 +93,7 @@ def cut(whole: spec.Decoder, share: Share) -> spec.Decoder:
     return replace(whole, layers=layers, vocab=-(-whole.vocab // share.size))
 
 
-def deal(whole: spec.Decoder, share: Share) -> spec.Decoder:
+def deal(whole: spec.Decoder, share: Shard) -> spec.Decoder:
     """The part of a rank that has its share of the experts, and all of the rest.
 
     Raises:
@@ -105,15 +105,15 @@ def deal(whole: spec.Decoder, share: Share) -> spec.Decoder:
 
 
 def _check_experts(whole: spec.Decoder) -> None:
-    if not any(isinstance(ffn, spec.Moe | spec.Forked) for _, ffn in whole.layers):
+    if not any(isinstance(ffn, spec.Moe | spec.ShortcutMoe) for _, ffn in whole.layers):
         raise SettingsError("--enable-expert-parallel: this model has no experts. Leave it out.")
 
 
-def _cut(part: Any, share: Share) -> Any:
+def _cut(part: Any, share: Shard) -> Any:
     return None if part is None else _RULES[type(part)](part, share)
 
 
-def _attention(whole: spec.Attention, share: Share) -> spec.Attention:
+def _attention(whole: spec.Attention, share: Shard) -> spec.Attention:
     num_heads = share.of(whole.num_heads, "query heads")
     if whole.num_kv_heads % share.size and share.size % whole.num_kv_heads:
         raise share.refusal(
@@ -139,7 +139,7 @@ def _attention(whole: spec.Attention, share: Share) -> spec.Attention:
     )
 
 
-def _tokens(whole: spec.Attention, share: Share) -> spec.Context | None:
+def _tokens(whole: spec.Attention, share: Shard) -> spec.ContextShard | None:
     """Of layers that see few tokens, every rank keeps all."""
     if share.context == 1 or whole.window is not None or whole.chunk is not None:
         return None
@@ -150,7 +150,7 @@ def _tokens(whole: spec.Attention, share: Share) -> spec.Context | None:
     return share.tokens(whole.num_kv_heads)
 
 
-def _latent(whole: spec.LatentAttention, share: Share) -> spec.LatentAttention:
+def _latent(whole: spec.LatentAttention, share: Shard) -> spec.LatentAttention:
     """Every rank has all latents, and a whole index if there is one: they are one for all heads."""
     num_heads = share.of(whole.num_heads, "query heads")
     if share.context > 1 and isinstance(whole, spec.SparseLatentAttention):
@@ -158,18 +158,18 @@ def _latent(whole: spec.LatentAttention, share: Share) -> spec.LatentAttention:
     return replace(whole, num_heads=num_heads, context=share.tokens(1))
 
 
-def _conv(whole: spec.ShortConv, share: Share) -> spec.ShortConv:
+def _conv(whole: spec.ShortConv, share: Shard) -> spec.ShortConv:
     """Channels know nothing of each other until the output projection."""
     return replace(whole, channels=share.of(whole.channels, "channels of a convolution"))
 
 
-def _linear(whole: spec.LinearAttention, share: Share) -> spec.LinearAttention:
+def _linear(whole: spec.LinearAttention, share: Shard) -> spec.LinearAttention:
     num_heads = share.of(whole.num_heads, "heads")
     first = share.rank * num_heads
     return replace(whole, num_heads=num_heads, decays=whole.decays[first : first + num_heads])
 
 
-def _delta(whole: spec.DeltaNet, share: Share) -> spec.DeltaNet:
+def _delta(whole: spec.DeltaNet, share: Shard) -> spec.DeltaNet:
     """Heads of values go with the head of keys that serves them."""
     num_key_heads = share.of(whole.num_key_heads, "key heads")
     num_heads = share.of(whole.num_heads, "value heads")
@@ -177,7 +177,7 @@ def _delta(whole: spec.DeltaNet, share: Share) -> spec.DeltaNet:
     return replace(whole, num_key_heads=num_key_heads, num_heads=num_heads, norm=norm)
 
 
-def _state_space(whole: spec.StateSpace, share: Share) -> spec.StateSpace:
+def _state_space(whole: spec.StateSpace, share: Shard) -> spec.StateSpace:
     """Heads with their groups, or with the one group that all have."""
     groups = 1 if whole.num_groups == 1 else share.of(whole.num_groups, "groups of heads")
     norm = whole.norm
@@ -189,18 +189,18 @@ def _state_space(whole: spec.StateSpace, share: Share) -> spec.StateSpace:
     return replace(whole, num_heads=heads, num_groups=groups, norm=norm)
 
 
-def _mamba(whole: spec.Mamba, share: Share) -> spec.Mamba:
+def _mamba(whole: spec.Mamba, share: Shard) -> spec.Mamba:
     """Channels meet where they say how states are driven: that sum goes over ranks."""
     return replace(whole, channels=share.of(whole.channels, "channels of a state space"))
 
 
-def _dense(whole: Any, share: Share) -> Any:
+def _dense(whole: Any, share: Shard) -> Any:
     """A feed-forward of any kind."""
     size = share.of(whole.intermediate, "channels of a feed-forward")
     return replace(whole, intermediate=size)
 
 
-def _moe(whole: spec.Moe, share: Share) -> spec.Moe:
+def _moe(whole: spec.Moe, share: Shard) -> spec.Moe:
     """A slice of every expert, or some experts whole; the router is whole everywhere."""
     shared = None if whole.shared is None else _dense(whole.shared, share)
     if share.placement is not None:
@@ -209,7 +209,7 @@ def _moe(whole: spec.Moe, share: Share) -> spec.Moe:
     return replace(whole, expert=_dense(whole.expert, share), shared=shared, passes=passes)
 
 
-def _dealt(whole: spec.Moe, share: Share) -> spec.Moe:
+def _dealt(whole: spec.Moe, share: Shard) -> spec.Moe:
     """Some of the experts, each of them whole."""
     assert share.placement is not None
     num_experts = whole.router.num_experts
@@ -217,23 +217,23 @@ def _dealt(whole: spec.Moe, share: Share) -> spec.Moe:
     return replace(whole, dealt=dealt, passes=whole.passes and share.rank == 0)
 
 
-def _dealt_in(ffn: spec.Ffn | None, share: Share) -> spec.Ffn | None:
+def _dealt_in(ffn: spec.Ffn | None, share: Shard) -> spec.Ffn | None:
     if isinstance(ffn, spec.Moe):
         return _dealt(ffn, share)
-    if isinstance(ffn, spec.Forked):
+    if isinstance(ffn, spec.ShortcutMoe):
         return replace(ffn, branch=_dealt(ffn.branch, share))
     return ffn
 
 
-def _forked(whole: spec.Forked, share: Share) -> spec.Forked:
-    return spec.Forked(_dense(whole.dense, share), _moe(whole.branch, share))
+def _forked(whole: spec.ShortcutMoe, share: Shard) -> spec.ShortcutMoe:
+    return spec.ShortcutMoe(_dense(whole.dense, share), _moe(whole.branch, share))
 
 
 _RULES: dict[type, Callable[..., Any]] = {
     spec.Attention: _attention,
     spec.DualChunkAttention: _attention,
-    spec.LendingAttention: _attention,
-    spec.BorrowingAttention: _attention,
+    spec.KVSharingSource: _attention,
+    spec.KVSharingTarget: _attention,
     spec.LatentAttention: _latent,
     spec.SparseLatentAttention: _latent,
     spec.ShortConv: _conv,
@@ -244,5 +244,5 @@ _RULES: dict[type, Callable[..., Any]] = {
     spec.Glu: _dense,
     spec.Mlp: _dense,
     spec.Moe: _moe,
-    spec.Forked: _forked,
+    spec.ShortcutMoe: _forked,
 }

@@ -15,15 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.distributed.shard_spec import Share
-from baton_worker.kernels.quantized_weights import Blocks
+from baton_worker.distributed.shard_spec import Shard
+from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.layers.layer import Layer
 
-Destination: TypeAlias = "Tensor | Slice"
+Destination: TypeAlias = "Tensor | WeightShard"
 """What a checkpoint tensor is copied to: it has the shape of the whole, and `copy_`."""
 
 
-class Slice:
+class WeightShard:
     """A destination that takes its part of a tensor. For the loader it looks like the whole.
 
     Args:
@@ -33,7 +33,7 @@ class Slice:
         added: whether it is added to a sum over ranks: then the first rank has it, others zeros.
     """
 
-    def __init__(self, whole: Tensor, target: Tensor | None, share: Share, added: bool) -> None:
+    def __init__(self, whole: Tensor, target: Tensor | None, share: Shard, added: bool) -> None:
         self.shape = whole.shape
         self._target, self._share, self._added = target, share, added
         self._axis = None if target is None else _cut_axis(target.shape, whole.shape)
@@ -52,7 +52,7 @@ class Slice:
             rest = self._target.shape[self._axis] - count
             self._target.narrow(self._axis, count, rest).zero_()
 
-    def of(self, blocks: Blocks, name: str) -> Blocks:
+    def of(self, blocks: BlockQuantized, name: str) -> BlockQuantized:
         """The part of quantised blocks, their last row padded like that of `copy_`.
 
         Raises:
@@ -64,7 +64,9 @@ class Slice:
         if self._axis == 0:
             missing = self._target.shape[0] - count
             rows = blocks[first : first + count]
-            return Blocks(rows.kind, **{n: _padded(part, missing) for n, part in rows.parts()})
+            return BlockQuantized(
+                rows.kind, **{n: _padded(part, missing) for n, part in rows.parts()}
+            )
         return _columns(blocks, first, count, name, self._share)
 
     def check(self, name: str, multiple: int) -> None:
@@ -105,44 +107,44 @@ class Parts:
 
     whole: Sequence[Layer]
     """The layers of the whole model, on the meta device."""
-    share: Share
+    share: Shard
     multiple: int = 1
     """Weights will be rounded in groups of so many columns."""
 
 
-def slices(own: Sequence[Layer], parts: Parts) -> dict[str, Slice]:
+def slices(own: Sequence[Layer], parts: Parts) -> dict[str, WeightShard]:
     """Where every tensor of the checkpoint goes, by its name; `own` are the layers of the part.
 
     Raises:
         SettingsError: a weight that would be rounded on one process could not be on several.
     """
-    made, share = dict[str, Slice](), parts.share
+    made, share = dict[str, WeightShard](), parts.share
     for mine, whole in zip(own, parts.whole, strict=True):
         pairs = list(_pairs(mine, whole))
-        found = {name: Slice(tensor, target, share, False) for name, tensor, target in pairs}
+        found = {name: WeightShard(tensor, target, share, False) for name, tensor, target in pairs}
         for name, tensor, target in pairs:
             # A bias beside a matrix whose products are summed would be added by every rank.
             module, _, suffix = name.rpartition(".")
             beside = found.get(f"{module}.weight") if suffix == "bias" else None
             if beside is not None and beside.cuts_columns:
-                found[name] = Slice(tensor, target, share, True)
+                found[name] = WeightShard(tensor, target, share, True)
         made |= found
     for name, destination in made.items():
         destination.check(name, parts.multiple)
     return made
 
 
-def sliced(wanted: Mapping[str, Destination], name: str, blocks: Blocks) -> Blocks:
+def sliced(wanted: Mapping[str, Destination], name: str, blocks: BlockQuantized) -> BlockQuantized:
     """The part of quantised blocks that goes to the destination of a name, if it is a slice."""
     destination = wanted.get(name)
-    return destination.of(blocks, name) if isinstance(destination, Slice) else blocks
+    return destination.of(blocks, name) if isinstance(destination, WeightShard) else blocks
 
 
 def _pairs(own: Layer, whole: Layer) -> Iterator[tuple[str, Tensor, Tensor | None]]:
     """Name, whole tensor, own tensor. Where a layer has one tensor per head, those of the heads of
     other ranks have no own one."""
-    targets = dict(own.destinations())
-    for name, tensor in whole.destinations():
+    targets = dict(own.weight_targets())
+    for name, tensor in whole.weight_targets():
         yield name, tensor, targets.get(name)
 
 
@@ -157,14 +159,16 @@ def _padded(part: Tensor, rows: int) -> Tensor:
     return F.pad(part, (0, 0, 0, rows)) if rows else part
 
 
-def _columns(blocks: Blocks, first: int, count: int, name: str, share: Share) -> Blocks:
+def _columns(
+    blocks: BlockQuantized, first: int, count: int, name: str, share: Shard
+) -> BlockQuantized:
     width = blocks.shape[1]
     coarsest = max(width // part.shape[1] for _, part in blocks.parts())
     if first % coarsest or count % coarsest:
         raise share.refusal(
             f"{name} is stored in blocks of {coarsest} columns, and a part has {count}"
         )
-    return Blocks(
+    return BlockQuantized(
         blocks.kind,
         **{
             field: part.narrow(1, first * part.shape[1] // width, count * part.shape[1] // width)

@@ -18,7 +18,7 @@ from baton_worker.distributed.all2all.gather_scatter import AllToAll
 from baton_worker.distributed.communicator import Communicator
 
 
-class Lockstep:
+class StepSync:
     """What the ranks have agreed on, before each forward pass and in between.
 
     Args:

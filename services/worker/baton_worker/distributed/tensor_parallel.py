@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker.distributed.communicator import Communicator
-from baton_worker.distributed.shard_spec import Share
+from baton_worker.distributed.shard_spec import Shard
 from baton_worker.layers.attention.gqa import Attention
 from baton_worker.layers.embedding import Table
 from baton_worker.layers.layer import Bare
-from baton_worker.layers.moe.shortcut import Forked
+from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.norm import RmsNorm
 from baton_worker.layers.ssm.gated_norm import GatedNorm
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
@@ -20,7 +20,7 @@ from baton_worker.layers.ssm.mamba import Mamba
 from baton_worker.models.decoder import Model
 
 
-class Summed(Bare):
+class AllReduced(Bare):
     """A mixer or a feed-forward of which every rank computes a summand."""
 
     def __init__(self, part: nn.Module, ranks: Communicator) -> None:
@@ -50,7 +50,7 @@ class SharedRows(Bare):
         return self._ranks.all_reduce(rows.masked_fill(elsewhere[:, None], 0))
 
 
-class Gathered(Bare):
+class AllGathered(Bare):
     """A language head of which each rank has some rows; those behind the vocabulary are padding."""
 
     def __init__(self, head: nn.Module, vocab: int, ranks: Communicator) -> None:
@@ -92,7 +92,7 @@ class WideNorm(Bare):
         return (wide if weight is None else wide * weight).to(x.dtype)
 
 
-def spread(model: Model, vocab: int, ranks: Communicator) -> None:
+def shard_modules(model: Model, vocab: int, ranks: Communicator) -> None:
     """Make a model that was built of a cut spec answer as the whole one of `vocab` tokens."""
     for block in model.blocks:
         for name in ("mixer", "ffn"):
@@ -108,20 +108,20 @@ def spread(model: Model, vocab: int, ranks: Communicator) -> None:
         elif isinstance(module, GatedNorm) and module.settings.cut:
             module.rms = WideRms(module.settings.eps, ranks)
         elif isinstance(module, Mamba):
-            module.select = Summed(module.select, ranks)
+            module.select = AllReduced(module.select, ranks)
     table: nn.Module = model.embedding.tokens
     assert isinstance(table, Table) and table.weight is not None
     num_rows = table.weight.shape[0]
-    first = Share(ranks.rank, ranks.size).first(num_rows, vocab)
+    first = Shard(ranks.rank, ranks.size).first(num_rows, vocab)
     model.embedding.register_module("tokens", SharedRows(table, first, num_rows, ranks))
-    model.register_module("head", Gathered(model.head, vocab, ranks))
+    model.register_module("head", AllGathered(model.head, vocab, ranks))
 
 
 def _sum(block: nn.Module, name: str, ranks: Communicator) -> None:
     part = getattr(block, name)
-    if isinstance(part, Forked):
+    if isinstance(part, ShortcutMoe):
         # Its two halves join the stream at different places.
         _sum(part, "dense", ranks)
         _sum(part, "branch", ranks)
     elif part is not None:
-        setattr(block, name, Summed(part, ranks))
+        setattr(block, name, AllReduced(part, ranks))

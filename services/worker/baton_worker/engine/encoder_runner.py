@@ -8,33 +8,33 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.engine.input_batch import Batch, PlanError, Rows
-from baton_worker.engine.model_runner import Runner
-from baton_worker.engine.pooling_step import Pools
+from baton_worker.engine.input_batch import BatchRows, InputBatch, PlanError
+from baton_worker.engine.model_runner import ModelRunner
+from baton_worker.engine.pooling_step import PoolingStep
 from baton_worker.executor.leader import LedModel
 from baton_worker.graphs import GraphedModel
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.attention.whole_texts import by_length
 from baton_worker.models.decoder import Model
-from baton_worker.models.dual_encoder import TowersModel
+from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.encoder import EncoderModel
 
 
-class EncoderRunner(Runner):
+class EncoderRunner(ModelRunner):
     """Runs whole texts; pages are numbers without memory behind them."""
 
     def __init__(
         self,
         model: EncoderModel,
         cache: KVCache,
-        batch: Batch,
+        batch: InputBatch,
         device: torch.device,
-        pools: Pools,
+        pools: PoolingStep,
     ) -> None:
         super().__init__(_Unpaged(), cache, batch, device, pools)
         self._encoder = model
 
-    def _forward(self, rows: Rows) -> Tensor:
+    def _forward(self, rows: BatchRows) -> Tensor:
         """Final hidden states [T, hidden] of texts that all run from begin to end."""
         batch, device = self.batch, self._device
         _check_whole(batch, rows)
@@ -55,21 +55,21 @@ class EncoderRunner(Runner):
         return pooling.second if pooling and pooling.second else int(self.batch.lengths[slot])
 
 
-class TowersRunner(EncoderRunner):
+class DualEncoderRunner(EncoderRunner):
     """Runs texts and images, each kind in its own tower."""
 
     def __init__(
         self,
-        model: TowersModel,
+        model: DualEncoderModel,
         cache: KVCache,
-        batch: Batch,
+        batch: InputBatch,
         device: torch.device,
-        pools: Pools,
+        pools: PoolingStep,
     ) -> None:
         super().__init__(model, cache, batch, device, pools)
         self._towers = model
 
-    def _forward(self, rows: Rows) -> Tensor:
+    def _forward(self, rows: BatchRows) -> Tensor:
         """One vector per row, [R, width]."""
         _check_whole(self.batch, rows)
         seen = np.array([slot in self.batch.images for slot in rows.slots.tolist()])
@@ -81,37 +81,37 @@ class TowersRunner(EncoderRunner):
         order = np.argsort(np.concatenate((np.flatnonzero(~seen), np.flatnonzero(seen))))
         return torch.cat(parts).index_select(0, self._tensor(order))
 
-    def _texts(self, rows: Rows) -> list[Tensor]:
+    def _texts(self, rows: BatchRows) -> list[Tensor]:
         """The tokens of each text, int64."""
         ends = zip(rows.slots.tolist(), rows.counts.tolist(), strict=True)
         return [self._tensor(self.batch.tokens[s, :n].astype(np.int64)) for s, n in ends]
 
-    def _images(self, rows: Rows) -> Tensor:
+    def _images(self, rows: BatchRows) -> Tensor:
         """float32 [R, 3, height, width]."""
         pixels = np.stack([self.batch.images[slot] for slot in rows.slots.tolist()])
         return torch.from_numpy(pixels).to(self._device)
 
 
-def _check_whole(batch: Batch, rows: Rows) -> None:
+def _check_whole(batch: InputBatch, rows: BatchRows) -> None:
     if rows.starts.any() or (rows.counts != batch.lengths[rows.slots]).any():
         raise PlanError("A plan runs a part of a text, but every token of it sees all others.")
 
 
-class MixedRunner(Runner):
+class EmbedAndGenerateRunner(ModelRunner):
     """Runs a decoder that embeds whole texts, in which all tokens see all, and may generate too."""
 
     def __init__(
         self,
         model: Model | LedModel | GraphedModel,
         cache: KVCache,
-        batch: Batch,
+        batch: InputBatch,
         device: torch.device,
-        pools: Pools,
+        pools: PoolingStep,
     ) -> None:
         super().__init__(model, cache, batch, device, pools)
         self._both_ways = _BothWays(model)
 
-    def _forward(self, rows: Rows) -> Tensor:
+    def _forward(self, rows: BatchRows) -> Tensor:
         """Hidden states [T, hidden]: first of what looks back, then of whole texts."""
         whole = np.array([slot in self.batch.pooling for slot in rows.slots.tolist()])
         if not whole.any():
@@ -138,7 +138,7 @@ class _BothWays:
     def forward(
         self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache
     ) -> Tensor:
-        texts = by_length(batch.counts, tokens.device)
+        texts = by_length(batch.query_lens, tokens.device)
         return self._model.forward(tokens, positions, batch, cache, texts)
 
     def logits(self, hidden: Tensor) -> Tensor:

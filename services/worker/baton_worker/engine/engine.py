@@ -12,36 +12,36 @@ from baton.errors import ModelError
 from baton.logs import logger
 from baton.protocol import Plan, Result
 from baton_worker.attention import count
-from baton_worker.attention.call_stats import Counts
+from baton_worker.attention.call_stats import CallStats
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine import warmup
 from baton_worker.engine.encoder_runner import (
+    DualEncoderRunner,
+    EmbedAndGenerateRunner,
     EncoderRunner,
-    MixedRunner,
-    TowersRunner,
 )
-from baton_worker.engine.engine_config import Placement, Resolved
-from baton_worker.engine.input_batch import Batch
-from baton_worker.engine.model_runner import Runner
-from baton_worker.engine.pooling_step import Pools
+from baton_worker.engine.engine_config import DeviceConfig, EngineConfig
+from baton_worker.engine.input_batch import InputBatch
+from baton_worker.engine.model_runner import ModelRunner
+from baton_worker.engine.pooling_step import PoolingStep
 from baton_worker.engine.runtime_stats import RuntimeStats
 from baton_worker.engine.startup import load, page_settings, prepare
-from baton_worker.executor.executor import Team, assemble, check
-from baton_worker.executor.kv_transfer import LedRelay
+from baton_worker.executor.executor import Executor, assemble, check
+from baton_worker.executor.kv_transfer import LeaderKVTransfer
 from baton_worker.graphs import CudaRecorder, GraphedModel, Recorder, TapeRecorder, Untaped
-from baton_worker.kernels.cpu.call_recorder import Tape
+from baton_worker.kernels.cpu.call_recorder import CallRecording
 from baton_worker.kv_cache import KVCache
-from baton_worker.kv_transfer.manager import Relay
+from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.layers.moe.expert_load import ExpertLoad
 from baton_worker.layers.moe.moe import watch
 from baton_worker.models.decoder import Model
-from baton_worker.models.dual_encoder import TowersModel
+from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.encoder import EncoderModel
 from baton_worker.structured_output import GRAMMARS
 from baton_worker.structured_output.jump_forward import Spelling, encoder
-from baton_worker.structured_output.manager import Constraints
-from baton_worker.structured_output.manager import Engine as Grammars
+from baton_worker.structured_output.manager import GrammarEngine as Grammars
+from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
 
 log = logger(__name__)
@@ -54,19 +54,19 @@ class Engine:
     def __init__(
         self,
         loaded: LoadedModel,
-        resolved: Resolved,
-        constraints: Constraints | None = None,
-        team: Team | None = None,
+        resolved: EngineConfig,
+        constraints: StructuredOutputManager | None = None,
+        team: Executor | None = None,
         recorder: Recorder | None = None,
     ) -> None:
         """`recorder` captures steps where `resolved` says so; None: as the device can."""
         self.resolved = resolved
-        self._model, self._team = loaded.model, team or Team()
+        self._model, self._team = loaded.model, team or Executor()
         self._cache = self._team.cache(**page_settings(loaded, resolved))
         self._graphed = self._graphs(resolved, recorder)
         self._host = self._team.host(self._cache, resolved.host_pages)
         if constraints is None:
-            constraints = Constraints(None, resolved.vocab_size)
+            constraints = StructuredOutputManager(None, resolved.vocab_size)
         self._constraints = constraints
         self._runner = self._new_runner()
         self._steps = 0
@@ -94,16 +94,16 @@ class Engine:
             raise
 
     @classmethod
-    def _built(cls, config: Config, path: Path, placement: Placement, team: Team) -> Engine:
-        counts = Counts() if config.runtime_stats else None
+    def _built(cls, config: Config, path: Path, placement: DeviceConfig, team: Executor) -> Engine:
+        counts = CallStats() if config.runtime_stats else None
         count(counts)
         loaded, resolved = load(config, path, placement, team.ranks, team.lockstep)
         constraints = _constraints(config, path, loaded.vocab_size) if loaded.generates else None
         engine = cls(loaded, resolved, constraints, team)
         engine.warm_up()
         log.info("running on %s", engine.resolved)
-        if config.expert_window:
-            engine.experts = watch(engine._model, config.expert_window)
+        if config.expert_stats_window:
+            engine.experts = watch(engine._model, config.expert_stats_window)
         if config.runtime_stats:
             interval = config.runtime_stats_interval
             engine.stats = RuntimeStats(interval, placement.device, counts)
@@ -116,7 +116,7 @@ class Engine:
         """The pages."""
         return self._cache
 
-    def relay(self, config: Config, name: str) -> Relay | LedRelay:
+    def relay(self, config: Config, name: str) -> KVTransferManager | LeaderKVTransfer:
         """What passes keys between these pages and those of other workers; not started yet."""
         return self._team.relay(self._cache, config, name)
 
@@ -129,10 +129,10 @@ class Engine:
     def progress(self) -> int:
         """A counter that advances within every step, with its layers or their kernels. Any thread
         may read it."""
-        return self._steps + self._model.progress + Tape.made()
+        return self._steps + self._model.progress + CallRecording.made()
 
     def step(self, plan: Plan, turn: int = 0) -> Result:
-        """Run one step of a plan; see `Runner.step`."""
+        """Run one step of a plan; see `ModelRunner.step`."""
         result = self._stepped(plan, turn) if self.stats else self._runner.step(plan, turn)
         self._steps += 1
         if self.experts is not None:
@@ -202,7 +202,7 @@ class Engine:
             return
         self._graphed, self.resolved = None, replace(self.resolved, graphs=None, eager=reason)
 
-    def _graphs(self, resolved: Resolved, recorder: Recorder | None) -> GraphedModel | None:
+    def _graphs(self, resolved: EngineConfig, recorder: Recorder | None) -> GraphedModel | None:
         """What replays steps, once it has captured them."""
         if resolved.graphs is None:
             return None
@@ -212,11 +212,11 @@ class Engine:
             recorder = _recorder(resolved)
         return GraphedModel(self._model, self._cache, resolved.graphs, recorder, device)
 
-    def _new_runner(self) -> Runner:
+    def _new_runner(self) -> ModelRunner:
         resolved = self.resolved
-        batch = Batch(
-            max_rows=resolved.max_rows,
-            max_length=resolved.max_length,
+        batch = InputBatch(
+            max_num_seqs=resolved.max_num_seqs,
+            max_model_len=resolved.max_model_len,
             page_size=resolved.page_size,
             num_pages=resolved.num_pages,
             vocab_size=resolved.vocab_size,
@@ -224,19 +224,21 @@ class Engine:
             constraints=self._constraints.fresh(),
             image_shape=getattr(self._model, "image_shape", None),
         )
-        device, pools = resolved.placement.device, Pools(self._model.pooler)
-        if isinstance(self._model, TowersModel):
-            return TowersRunner(self._model, self._cache, batch, device, pools)
+        device, pools = resolved.placement.device, PoolingStep(self._model.pooler)
+        if isinstance(self._model, DualEncoderModel):
+            return DualEncoderRunner(self._model, self._cache, batch, device, pools)
         if isinstance(self._model, EncoderModel):
             return EncoderRunner(self._model, self._cache, batch, device, pools)
         whole = resolved.pooling is not None and resolved.pooling.reach == "whole"
         model = self._graphed or self._team.model(self._model)
-        made = (MixedRunner if whole else Runner)(model, self._cache, batch, device, pools)
-        made.host, made.budget = self._host, resolved.max_batch_tokens
+        made = (EmbedAndGenerateRunner if whole else ModelRunner)(
+            model, self._cache, batch, device, pools
+        )
+        made.host, made.budget = self._host, resolved.max_num_batched_tokens
         return made
 
 
-def _recorder(resolved: Resolved) -> Recorder:
+def _recorder(resolved: EngineConfig) -> Recorder:
     """What captures as the device can."""
     device = resolved.placement.device
     return CudaRecorder(device) if device.type == "cuda" else TapeRecorder()
@@ -255,16 +257,16 @@ def _uncaptured(graphed: GraphedModel) -> str | None:
     return "replayed ones had other answers"
 
 
-def _constraints(config: Config, path: Path, vocab_size: int) -> Constraints | None:
+def _constraints(config: Config, path: Path, vocab_size: int) -> StructuredOutputManager | None:
     """What follows grammars, or None for a checkpoint without a vocabulary to do that with."""
     try:
         vocabulary = Vocabulary.read(path, vocab_size)
     except ModelError as error:
         log.warning("structured output is not available: %s", error.message)
         return None
-    grammars: Grammars = GRAMMARS.load(config.grammar)(vocabulary)
-    return Constraints(
-        grammars, vocab_size, _spelling(path, vocabulary), jump_ahead=config.jump_ahead
+    grammars: Grammars = GRAMMARS.load(config.grammar_backend)(vocabulary)
+    return StructuredOutputManager(
+        grammars, vocab_size, _spelling(path, vocabulary), jump_ahead=config.jump_forward
     )
 
 

@@ -12,10 +12,10 @@ from baton.logs import logger
 from baton.protocol import PoolingInfo
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
-from baton_worker.distributed.communicator import Alone, Communicator, numbers
+from baton_worker.distributed.communicator import Communicator, SingleRank, numbers
 from baton_worker.engine.memory import choose_pages, free_for_all
 from baton_worker.graphs import Sizes, refuses
-from baton_worker.kernels.kv_pages import CODES, Codes
+from baton_worker.kernels.kv_pages import CODES, KVCodes
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import (
     LayerGroups,
@@ -29,14 +29,14 @@ log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class DeviceConfig:
     """Where the model goes and in which precision: known before it is loaded."""
 
     device: torch.device
     dtype: torch.dtype
     threads: int
     """CPU threads of one tensor operation."""
-    codes: Codes | None = None
+    codes: KVCodes | None = None
     """What pages hold in place of numbers of `dtype`."""
     layout: Layout = Layout.NHD
     """The order of what they hold."""
@@ -50,16 +50,16 @@ _ALIKE = LayerGroups((0,), (), ())
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class EngineConfig:
     """What the engine is built from."""
 
-    placement: Placement
+    placement: DeviceConfig
     num_pages: int
     page_size: int
     page_bytes: int
-    max_rows: int
-    max_batch_tokens: int
-    max_length: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
     vocab_size: int
     weight_bytes: int
     eos_ids: tuple[int, ...]
@@ -102,8 +102,8 @@ class Resolved:
         pages += f" for {self.groups}" if len(self.groups.windows) > 1 else ""
         pages += f" in {self.placement.codes}" if self.placement.codes else ""
         pages += " head by head" if self.placement.layout is Layout.HND else ""
-        batch = f"{self.max_rows} rows, {self.max_batch_tokens} tokens a step"
-        longest = f"sequences of at most {self.max_length} tokens"
+        batch = f"{self.max_num_seqs} rows, {self.max_num_batched_tokens} tokens a step"
+        longest = f"sequences of at most {self.max_model_len} tokens"
         return "; ".join(filter(None, (where, pages, batch, longest, self._decode_steps)))
 
     @property
@@ -116,7 +116,7 @@ class Resolved:
         return f"steps of at most {most} replayed"
 
 
-def place(config: Config, rank: int = 0) -> Placement:
+def resolve_device(config: Config, rank: int = 0) -> DeviceConfig:
     """Choose device, precision and threads of one rank.
 
     Raises:
@@ -126,12 +126,14 @@ def place(config: Config, rank: int = 0) -> Placement:
     if config.device == "cuda" and not has_gpu:
         raise SettingsError("--device cuda: PyTorch sees no GPU here. Use --device cpu or auto.")
     device = torch.device("cuda" if has_gpu and config.device != "cpu" else "cpu")
-    ranks, group = config.tensor_parallel, config.data_parallel
+    ranks, group = config.tensor_parallel_size, config.data_parallel_size
     if max(ranks, group) > 1:
-        _check_ranks("--tensor-parallel" if ranks > 1 else "--data-parallel", ranks * group, device)
+        _check_ranks(
+            "--tensor-parallel-size" if ranks > 1 else "--data-parallel-size", ranks * group, device
+        )
         number = rank + config.data_parallel_rank
         device = torch.device("cuda", number) if device.type == "cuda" else device
-    return Placement(
+    return DeviceConfig(
         device,
         _dtype(config, device),
         max(1, (config.threads or machine.cores()) // ranks),
@@ -163,53 +165,56 @@ def _dtype(config: Config, device: torch.device) -> torch.dtype:
 
 
 def resolve(
-    config: Config, placement: Placement, loaded: LoadedModel, ranks: Communicator | None = None
-) -> Resolved:
+    config: Config, placement: DeviceConfig, loaded: LoadedModel, ranks: Communicator | None = None
+) -> EngineConfig:
     """Size the batch and the cache for a loaded model: the same for all ranks that call this.
 
     Raises:
         SettingsError: more length was asked for than the model has, or no page fits.
     """
-    wanted = config.max_length or loaded.max_length
+    wanted = config.max_model_len or loaded.max_length
     if wanted > loaded.max_length:
         raise SettingsError(
-            f"--max-length {wanted}: this model was trained for {loaded.max_length} tokens."
+            f"--max-model-len {wanted}: this model was trained for {loaded.max_length} tokens."
         )
-    ranks, device = Alone() if ranks is None else ranks, placement.device
-    pages = (config.page_size, placement.dtype, placement.codes)
-    groups = one_group(loaded.spec, config.page_size)
-    if config.page_groups:
+    ranks, device = SingleRank() if ranks is None else ranks, placement.device
+    pages = (config.block_size, placement.dtype, placement.codes)
+    groups = one_group(loaded.spec, config.block_size)
+    if config.hybrid_kv_cache:
         groups = page_groups(loaded.spec, *pages)
     page_bytes = ranks.size * group_bytes(loaded.spec, groups, *pages)
     # The memory that is left can be measured once all have loaded: this is where they wait.
     weight_bytes = sum(numbers(ranks, loaded.weight_bytes, device))
     free, on_cpu = free_for_all(device, ranks), device.type == "cpu"
-    max_batch_tokens = _batch_tokens(config, loaded, wanted, on_cpu)
-    taken = PageGroups(groups.windows, config.page_size, max_batch_tokens)
+    max_num_batched_tokens = _batch_tokens(config, loaded, wanted, on_cpu)
+    taken = PageGroups(groups.windows, config.block_size, max_num_batched_tokens)
     budget = choose_pages(config, page_bytes, wanted, free, on_cpu, taken)
     eager = refuses(config, device, loaded, ranks.size)
-    graphs = None if eager else _graphs(config, device, budget.max_length, max_batch_tokens)
-    if budget.max_length < wanted:
+    sizes = (budget.max_model_len, max_num_batched_tokens)
+    graphs = None if eager else _graphs(config, device, *sizes)
+    if budget.max_model_len < wanted:
         log.warning(
             "%d KV pages hold sequences of at most %d tokens, not %d",
             budget.num_pages,
-            budget.max_length,
+            budget.max_model_len,
             wanted,
         )
-    return Resolved(
+    return EngineConfig(
         placement=placement,
         num_pages=budget.num_pages,
-        page_size=config.page_size,
+        page_size=config.block_size,
         page_bytes=page_bytes,
-        max_rows=config.max_rows,
-        max_batch_tokens=max_batch_tokens,
-        max_length=budget.max_length,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_model_len=budget.max_model_len,
         vocab_size=loaded.vocab_size,
         weight_bytes=weight_bytes,
         ranks=ranks.size,
-        context=config.decode_context_parallel,
+        context=config.decode_context_parallel_size,
         eos_ids=loaded.eos_token_ids,
-        pooling=_pooling(loaded, budget.max_length, max_batch_tokens - config.max_rows),
+        pooling=_pooling(
+            loaded, budget.max_model_len, max_num_batched_tokens - config.max_num_seqs
+        ),
         host_pages=config.host_cache_bytes // page_bytes if page_bytes else 0,
         groups=groups,
         graphs=graphs,
@@ -222,25 +227,29 @@ def _batch_tokens(config: Config, loaded: LoadedModel, longest: int, on_cpu: boo
     is not cut to it, so it must hold the longest of them, or beside running sequences as long ones
     as it can."""
     whole = loaded.recipe is not None and loaded.recipe.whole
-    usual = max(_ON_CPU if on_cpu and not whole else _ON_GPU, 2 * config.max_rows)
+    usual = max(_ON_CPU if on_cpu and not whole else _ON_GPU, 2 * config.max_num_seqs)
     only_whole = whole and not loaded.generates
-    return max(config.max_batch_tokens or usual, longest if only_whole else 0)
+    return max(config.max_num_batched_tokens or usual, longest if only_whole else 0)
 
 
-def _graphs(config: Config, device: torch.device, max_length: int, max_batch_tokens: int) -> Sizes:
+def _graphs(
+    config: Config, device: torch.device, max_model_len: int, max_num_batched_tokens: int
+) -> Sizes:
     if device.type != "cuda":
         # One size: a tape runs as many of its rows as it is told, of any length.
-        rows = min(config.replay_rows, config.max_rows)
-        return Sizes((rows,), max_length, min(max_batch_tokens, _TAPED, rows * max_length))
-    rows = min(config.cuda_graph_rows, config.max_rows)
-    return Sizes.up_to(rows, min(config.cuda_graph_length, max_length))
+        rows = min(config.max_replay_rows, config.max_num_seqs)
+        return Sizes(
+            (rows,), max_model_len, min(max_num_batched_tokens, _TAPED, rows * max_model_len)
+        )
+    rows = min(config.max_cudagraph_capture_size, config.max_num_seqs)
+    return Sizes.up_to(rows, min(config.max_seq_len_to_capture, max_model_len))
 
 
-def _pooling(loaded: LoadedModel, max_length: int, spare: int) -> PoolingInfo | None:
+def _pooling(loaded: LoadedModel, max_model_len: int, spare: int) -> PoolingInfo | None:
     """What is given in place of text. Whole texts beside running sequences must fit into what a
     step spares when all of these decode."""
     if loaded.recipe is None:
         return None
     if loaded.recipe.whole and loaded.generates:
-        max_length = max(1, min(max_length, spare))
-    return loaded.recipe.info(max_length, generates=loaded.generates)
+        max_model_len = max(1, min(max_model_len, spare))
+    return loaded.recipe.info(max_model_len, generates=loaded.generates)

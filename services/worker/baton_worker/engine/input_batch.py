@@ -4,7 +4,7 @@ A slot's life: entered -> computed grows as its rows run, length as they sample 
 or it failed; rows of plans already in flight are skipped) -> released.
 
     tokens[slot]   | prompt ................ | log ........ | unused      |
-                   0                  num_prompt         length      max_length
+                   0                  num_prompt         length      max_model_len
     in pages       | ............... computed |   what is left of it is run next
 
 The scheduler owns slots and pages; a plan that contradicts what is here means that the two have
@@ -29,11 +29,11 @@ from baton_worker.sampling import (
     Entries,
     History,
     Parameters,
-    Rule,
-    Rules,
+    TokenRule,
+    TokenRules,
     fill,
 )
-from baton_worker.structured_output.manager import Constraints
+from baton_worker.structured_output.manager import StructuredOutputManager
 
 Column = npt.NDArray[np.int64]
 
@@ -48,7 +48,7 @@ class PlanError(BatonError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class BatchRows:
     """What one plan runs, in parallel columns [B] in the order of the plan."""
 
     slots: Column
@@ -59,10 +59,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.slots)
 
-    def take(self, chosen: npt.NDArray[np.bool_]) -> Rows:
+    def take(self, chosen: npt.NDArray[np.bool_]) -> BatchRows:
         """The rows where `chosen` holds."""
         columns = (self.slots, self.starts, self.counts, self.samples)
-        return Rows(*(column[chosen] for column in columns))  # type: ignore[arg-type]
+        return BatchRows(*(column[chosen] for column in columns))  # type: ignore[arg-type]
 
     def flat(self) -> tuple[Column, Column]:
         """Row and position in its sequence of every new token: int64 [T] each."""
@@ -71,59 +71,61 @@ class Rows:
         return rows, np.arange(len(rows)) - (ends - self.counts - self.starts)[rows]
 
 
-class Batch:
+class InputBatch:
     """Token logs, block tables and sampling parameters by slot."""
 
     def __init__(
         self,
         *,
-        max_rows: int,
-        max_length: int,
+        max_num_seqs: int,
+        max_model_len: int,
         page_size: int,
         num_pages: int,
         vocab_size: int,
         windows: tuple[int, ...] = (0,),
-        constraints: Constraints | None = None,
+        constraints: StructuredOutputManager | None = None,
         image_shape: tuple[int, ...] | None = None,
     ) -> None:
-        self.page_size, self._groups = page_size, PageGroups(windows, page_size, max_length)
+        self.page_size, self._groups = page_size, PageGroups(windows, page_size, max_model_len)
         self._num_cache_pages, self.vocab_size = num_pages, vocab_size
-        self.tokens = np.zeros((max_rows, max_length), np.int32)
-        blocks = -(-max_length // page_size)
-        self.tables = np.zeros((len(windows), max_rows, blocks), np.int32)
+        self.tokens = np.zeros((max_num_seqs, max_model_len), np.int32)
+        blocks = -(-max_model_len // page_size)
+        self.tables = np.zeros((len(windows), max_num_seqs, blocks), np.int32)
         """Block tables by group. Where there is no page, or it was let go of, the first that is
         left stands in its place: attention multiplies it by 0, and what others write to a foreign
         one could be NaN."""
         self.pages = self.tables[0]
         """Those of the first group."""
-        self._blocks = np.zeros((len(windows), max_rows), np.int64)
-        self.num_pages = np.zeros(max_rows, np.int64)
+        self._blocks = np.zeros((len(windows), max_num_seqs), np.int64)
+        self.num_pages = np.zeros(max_num_seqs, np.int64)
         """Blocks for which every group has a page, or had one."""
-        self.lengths = np.zeros(max_rows, np.int64)
-        self.num_prompt = np.zeros(max_rows, np.int64)
-        self.computed = np.zeros(max_rows, np.int64)
-        self.held = np.zeros(max_rows, np.bool_)
-        self.done = np.zeros(max_rows, np.bool_)
-        self.parameters: Parameters = np.zeros(max_rows, PARAMETERS)
-        self._stops = np.full((max_rows, 1), -1, np.int64)
+        self.lengths = np.zeros(max_num_seqs, np.int64)
+        self.num_prompt = np.zeros(max_num_seqs, np.int64)
+        self.computed = np.zeros(max_num_seqs, np.int64)
+        self.held = np.zeros(max_num_seqs, np.bool_)
+        self.done = np.zeros(max_num_seqs, np.bool_)
+        self.parameters: Parameters = np.zeros(max_num_seqs, PARAMETERS)
+        self._stops = np.full((max_num_seqs, 1), -1, np.int64)
         self.pooling: dict[int, Pooling] = {}
         """The slots of which not tokens but a vector is wanted."""
         self._image_shape = image_shape
         self.images: dict[int, Pixels] = {}
         """The slots that hold no text but an image."""
         self._bias: dict[int, tuple[Column, npt.NDArray[np.float32]]] = {}
-        self._rules: dict[int, Rule] = {}
-        self._constraints = Constraints(None, vocab_size) if constraints is None else constraints
-        self.jumps = np.zeros(max_rows, np.bool_)
+        self._rules: dict[int, TokenRule] = {}
+        self._constraints = (
+            StructuredOutputManager(None, vocab_size) if constraints is None else constraints
+        )
+        self.jumps = np.zeros(max_num_seqs, np.bool_)
         """The sequence may run ahead of what the scheduler has planned: it decodes wherever it
         stands, whatever start a plan names."""
         self.stalled: Column = np.zeros(0, np.int64)
         """Slots that wait in this step: they have run ahead to the end of their pages."""
-        self.forced = np.zeros(max_rows, np.int64)
+        self.forced = np.zeros(max_num_seqs, np.int64)
         """How many tokens a grammar has added to each log in this step, before one is sampled."""
-        self._entered = np.zeros(max_rows, np.int64)
+        self._entered = np.zeros(max_num_seqs, np.int64)
         """Length of each sequence when it entered: it decodes once those are computed."""
-        self._ends = np.zeros(max_rows, np.int64)
+        self._ends = np.zeros(max_num_seqs, np.int64)
         """Most tokens of each sequence."""
         self._step: int | None = None
 
@@ -131,7 +133,7 @@ class Batch:
         """Sequences held, those that are done included."""
         return int(self.held.sum())
 
-    def apply(self, plan: Plan) -> tuple[Rows, dict[int, str]]:
+    def apply(self, plan: Plan) -> tuple[BatchRows, dict[int, str]]:
         """Release, enter, append and drop pages; return the rows to run and what was refused, by
         slot.
 
@@ -140,7 +142,7 @@ class Batch:
         """
         self._follow(plan.step)
         self._release(_column(plan.release, "<u4"))
-        refused = {new.slot: why for new in plan.enter if (why := self._enter(new))}
+        refused = {new.slot: why for new in plan.new_sequences if (why := self._enter(new))}
         drops = self._drops(plan)
         for slot, group, count in drops:
             if not self._blocks[group, slot]:  # It has entered without what nobody sees.
@@ -150,7 +152,7 @@ class Batch:
             self.tables[group, slot, :count] = self.tables[group, slot, count]
         return self._rows(plan), refused
 
-    def repeat(self, plan: Plan, turn: int) -> Rows:
+    def repeat(self, plan: Plan, turn: int) -> BatchRows:
         """The rows that run again in step `turn`, counted from 0, of a plan that was applied.
 
         Raises:
@@ -190,11 +192,11 @@ class Batch:
                 f"Slot {slot} enters with {len(tokens)} tokens, {new.num_prompt} of them prompt; "
                 f"this worker holds 1 to {room}."
             )
-        if not 0 <= new.computed < len(tokens):
-            raise PlanError(f"Slot {slot} enters with {new.computed} of its tokens computed.")
+        if not 0 <= new.num_computed < len(tokens):
+            raise PlanError(f"Slot {slot} enters with {new.num_computed} of its tokens computed.")
         self.held[slot], self.done[slot] = True, False
         self._blocks[:, slot] = self.num_pages[slot] = 0
-        self.computed[slot] = new.computed
+        self.computed[slot] = new.num_computed
         self.lengths[slot], self.num_prompt[slot] = len(tokens), new.num_prompt
         self.tokens[slot, : len(tokens)] = tokens
         self._entered[slot] = len(tokens)
@@ -226,7 +228,7 @@ class Batch:
 
     def _set_rule(self, slot: int, sampling: Sampling) -> str:
         try:
-            rule = Rule.of(sampling)
+            rule = TokenRule.of(sampling)
         except SettingsError as error:
             return error.message
         if rule is not None:
@@ -298,12 +300,12 @@ class Batch:
                 raise PlanError("A plan drops pages that are still seen.")
         return drops
 
-    def _rows(self, plan: Plan, turn: int = 0) -> Rows:
+    def _rows(self, plan: Plan, turn: int = 0) -> BatchRows:
         """The plan's rows in one of its steps, less those of sequences that are done."""
-        rows = Rows(
+        rows = BatchRows(
             _column(plan.rows, "<u4"),
-            _column(plan.starts, "<u4") + turn,
-            _column(plan.counts, "<u4"),
+            _column(plan.num_computed, "<u4") + turn,
+            _column(plan.num_scheduled, "<u4"),
             np.frombuffer(plan.samples, np.uint8) > 0,
         )
         if not len(rows.slots) == len(rows.starts) == len(rows.counts) == len(rows.samples):
@@ -317,7 +319,7 @@ class Batch:
         self._check_rows(rows)
         return rows
 
-    def _in_place(self, rows: Rows) -> Rows:
+    def _in_place(self, rows: BatchRows) -> BatchRows:
         """The rows where they are, and not where the scheduler takes those for that run ahead; less
         those that have no page to go on in: they are `stalled`."""
         slots = rows.slots
@@ -330,7 +332,7 @@ class Batch:
         self.stalled = slots[full]
         return replace(rows, starts=starts).take(~full)
 
-    def run_ahead(self, rows: Rows, budget: int) -> Rows:
+    def jump_forward(self, rows: BatchRows, budget: int) -> BatchRows:
         """Let the rows that sample take in what their grammars force, as far as their pages and
         their limits go, and no more tokens than `budget` in all."""
         self.forced[:] = 0
@@ -346,17 +348,17 @@ class Batch:
             budget -= len(tokens)
         return replace(rows, counts=rows.counts + self.forced[rows.slots])
 
-    def _going_on(self, plan: Plan, turn: int, rows: Rows) -> npt.NDArray[np.bool_]:
+    def _going_on(self, plan: Plan, turn: int, rows: BatchRows) -> npt.NDArray[np.bool_]:
         """Which of a plan's rows have a turn of this number."""
-        turns = _column(plan.turns, "<u4")
-        if len(turns) != len(rows) or turns.max(initial=0) < plan.steps:
+        turns = _column(plan.steps_per_row, "<u4")
+        if len(turns) != len(rows) or turns.max(initial=0) < plan.num_steps:
             raise PlanError("The turns of a plan do not match its rows and steps.")
         chosen = turns > turn
         if (chosen & ~(rows.samples & (rows.counts == 1))).any():
             raise PlanError("A plan repeats a row that does not decode.")
         return chosen
 
-    def _check_rows(self, rows: Rows) -> None:
+    def _check_rows(self, rows: BatchRows) -> None:
         slots, ends = rows.slots, rows.starts + rows.counts
         lengths, computed = self.lengths[slots], self.computed[slots]
         problems = {
@@ -380,7 +382,7 @@ class Batch:
         index: Column = self.lengths[slots] - self.num_prompt[slots]
         return index
 
-    def advance(self, rows: Rows) -> None:
+    def advance(self, rows: BatchRows) -> None:
         """The keys of these rows' tokens are in pages now."""
         self.computed[rows.slots] = rows.starts + rows.counts
 
@@ -398,10 +400,10 @@ class Batch:
         self.done[slots[self.jumps[slots] & (self.lengths[slots] >= self._ends[slots])]] = True
         return stopped
 
-    def foresee(self, rows: Rows) -> None:
+    def prefetch_masks(self, rows: BatchRows) -> None:
         """Begin to compute what grammars allow after these rows, beside their forward pass."""
         if self._constraints:
-            self._constraints.foresee(rows.slots[rows.samples].tolist())
+            self._constraints.prefetch_masks(rows.slots[rows.samples].tolist())
 
     def adjustments(self, slots: Column) -> Adjustments:
         """What must be done to the logits of these slots before a choice."""
@@ -421,11 +423,11 @@ class Batch:
         """The tokens that a slot has produced, a view."""
         return self.tokens[slot, self.num_prompt[slot] : self.lengths[slot]]
 
-    def _rules_of(self, slots: Column) -> Rules | None:
+    def _rules_of(self, slots: Column) -> TokenRules | None:
         ruled = [(row, slot) for row, slot in enumerate(slots.tolist()) if slot in self._rules]
         if not ruled:
             return None
-        return Rules(
+        return TokenRules(
             [row for row, _ in ruled],
             [self._rules[slot] for _, slot in ruled],
             [self.log(slot) for _, slot in ruled],

@@ -15,11 +15,11 @@ from baton_worker.platform import machine
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class PageBudget:
     """Pages of the cache, and the longest sequence that fits into them."""
 
     num_pages: int
-    max_length: int
+    max_model_len: int
 
 
 def free_bytes(device: torch.device) -> int:
@@ -39,16 +39,16 @@ def free_for_all(device: torch.device, ranks: Communicator) -> int:
 def choose_pages(
     config: Config,
     page_bytes: int,
-    max_length: int,
+    max_model_len: int,
     free: int,
     on_cpu: bool,
     groups: PageGroups,
-) -> Budget:
+) -> PageBudget:
     """Choose the page count: what was asked for, or a share of the memory, never more than usable.
 
     Args:
         page_bytes: bytes of one page over all layers of a group and all ranks.
-        max_length: longest sequence that the model or the operator allows, in tokens.
+        max_model_len: longest sequence that the model or the operator allows, in tokens.
         free: bytes that are free on the device.
         on_cpu: whether `max_kv_bytes` bounds the pages too.
         groups: what a sequence takes of them. Pages are alike, so the groups share them as their
@@ -57,22 +57,24 @@ def choose_pages(
     Raises:
         SettingsError: not even one page fits.
     """
-    pages = config.num_pages or _affordable(config, page_bytes, free, on_cpu)
-    pages = min(pages, config.max_rows * groups.num_pages(-(-max_length // config.page_size)))
+    pages = config.num_gpu_blocks_override or _affordable(config, page_bytes, free, on_cpu)
+    longest = groups.num_pages(-(-max_model_len // config.block_size))
+    pages = min(pages, config.max_num_seqs * longest)
     if pages * page_bytes > free or pages < 1:
         wanted = max(pages, 1)
         raise SettingsError(
             f"{wanted} KV pages take {wanted * page_bytes / 2**20:.1f} MiB, of {free / 2**20:.1f} "
-            "MiB that are free. Set --num-pages, --page-size, --memory-share or --max-kv-bytes so "
-            "that they fit, or choose a smaller model."
+            "MiB that are free. Set --num-gpu-blocks-override, --block-size, "
+            "--gpu-memory-utilization or --max-kv-bytes so that they fit, or choose a smaller "
+            "model."
         )
-    return Budget(pages, groups.longest(pages, max_length))
+    return PageBudget(pages, groups.longest(pages, max_model_len))
 
 
 def _affordable(config: Config, page_bytes: int, free: int, on_cpu: bool) -> int:
     if not page_bytes:  # Pages that hold nothing: as many as all rows could name.
         return sys.maxsize
-    room = int(config.memory_share * free)
+    room = int(config.gpu_memory_utilization * free)
     if on_cpu and config.max_kv_bytes:
         room = min(room, config.max_kv_bytes)
     return room // page_bytes

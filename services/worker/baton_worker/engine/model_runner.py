@@ -16,13 +16,13 @@ from baton.protocol.vector_columns import join
 from baton_worker.attention import AttentionBatch
 from baton_worker.attention.buffers import Buffers
 from baton_worker.engine.input_batch import (
-    Batch,
+    BatchRows,
     Column,
+    InputBatch,
     PlanError,
-    Rows,
 )
-from baton_worker.engine.nan_quarantine import Quarantine
-from baton_worker.engine.pooling_step import Pools
+from baton_worker.engine.nan_quarantine import NanQuarantine
+from baton_worker.engine.pooling_step import PoolingStep
 from baton_worker.engine.spans import Spans
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
@@ -48,26 +48,26 @@ class CausalModel(Protocol):
         """[R, hidden] to float32 [R, vocab]."""
 
 
-class Runner:
+class ModelRunner:
     """Runs plans on one model, one cache and one batch."""
 
     def __init__(
         self,
         model: CausalModel,
         cache: KVCache,
-        batch: Batch,
+        batch: InputBatch,
         device: torch.device,
-        pools: Pools | None = None,
+        pools: PoolingStep | None = None,
     ) -> None:
         self._model, self._cache, self.batch, self._device = model, cache, batch, device
-        self._pools = Pools(None) if pools is None else pools
-        self._quarantine = Quarantine(cache)
+        self._pools = PoolingStep(None) if pools is None else pools
+        self._quarantine = NanQuarantine(cache)
         self._spans = Spans()
         self.buffers = Buffers(device)
         """What every step's indices are written to."""
         self.host: HostPages | None = None
         """Where pages are swapped out to; None where there is no such memory."""
-        self.ran: Rows | None = None
+        self.ran: BatchRows | None = None
         """What the last step has run."""
         self.budget = _MOST_TOKENS
         """Most new tokens in one step, what grammars force included."""
@@ -86,10 +86,10 @@ class Runner:
         begin = time.perf_counter()
         gap = 0.0 if self._ended is None else begin - self._ended
         rows, outcome = self._begin(plan, turn)
-        rows = self.batch.run_ahead(rows, self.budget - int(rows.counts.sum()))
+        rows = self.batch.jump_forward(rows, self.budget - int(rows.counts.sum()))
         self.ran = rows
         if len(rows):
-            self.batch.foresee(rows)
+            self.batch.prefetch_masks(rows)
             hidden = self._forward(rows)
             self.batch.advance(rows)
             self._describe_prompts(rows, hidden, outcome)
@@ -103,7 +103,7 @@ class Runner:
         self._ended = end if self.batch.going else None
         return outcome.result(plan, turn, end - begin, gap if len(rows) else 0.0)
 
-    def _begin(self, plan: Plan, turn: int) -> tuple[Rows, _Outcome]:
+    def _begin(self, plan: Plan, turn: int) -> tuple[BatchRows, _Outcome]:
         """The rows to run, and what is known of them before they do."""
         if turn:
             return self.batch.repeat(plan, turn), _Outcome({})
@@ -112,7 +112,7 @@ class Runner:
         self._swap(plan, outcome)
         self._copy(plan)
         self._spans.end(unpack(plan.release, "I"))
-        self._spans.enter(plan.enter)
+        self._spans.enter(plan.new_sequences)
         self._pools.enter(plan)
         return rows, outcome
 
@@ -143,15 +143,15 @@ class Runner:
             if max(*sources, *targets) >= self._cache.num_pages:
                 raise PlanError(f"A plan copies pages that are not among {self._cache.num_pages}.")
             self._cache.copy(sources.tolist(), targets.tolist())
-            for new in plan.enter:
-                if new.computed % self.batch.page_size:
+            for new in plan.new_sequences:
+                if new.num_computed % self.batch.page_size:
                     self._quarantine.copied(self.batch, new.slot)
 
-    def _forward(self, rows: Rows) -> Tensor:
+    def _forward(self, rows: BatchRows) -> Tensor:
         """Hidden states [T, hidden] of all new tokens."""
         return self._through(self._model, rows)
 
-    def _through(self, model: CausalModel, rows: Rows) -> Tensor:
+    def _through(self, model: CausalModel, rows: BatchRows) -> Tensor:
         batch, device = self.batch, self._device
         self._quarantine.clear(batch, rows)
         row, positions = rows.flat()
@@ -172,7 +172,7 @@ class Runner:
             self._cache,
         )
 
-    def _choose(self, rows: Rows, hidden: Tensor, outcome: _Outcome) -> None:
+    def _choose(self, rows: BatchRows, hidden: Tensor, outcome: _Outcome) -> None:
         """Sample where the plan says so; set rows apart whose numbers are not finite."""
         last = hidden
         if len(hidden) != len(rows):
@@ -233,7 +233,7 @@ class Runner:
         logs = (self.batch.log(slot)[-n:] for slot, n in zip(slots, forced, strict=True) if n)
         return np.insert(np.concatenate(list(logs)), np.cumsum(forced), sampled)
 
-    def _pool(self, rows: Rows, hidden: Tensor, outcome: _Outcome) -> None:
+    def _pool(self, rows: BatchRows, hidden: Tensor, outcome: _Outcome) -> None:
         """Finish the texts whose last token has run; set those apart that are not finite."""
         vectors = self._pools.step(self.batch, rows, hidden)
         bad = [slot for slot, numbers in vectors.items() if not np.isfinite(numbers).all()]
@@ -262,7 +262,7 @@ class Runner:
         self.batch.done[slots] = True
         outcome.failed |= dict.fromkeys(slots.tolist(), why)
 
-    def _describe_prompts(self, rows: Rows, hidden: Tensor, outcome: _Outcome) -> None:
+    def _describe_prompts(self, rows: BatchRows, hidden: Tensor, outcome: _Outcome) -> None:
         """Log-probabilities of prompt tokens: position p describes token p + 1."""
         wanted = self.batch.parameters["prompt_logprobs"][rows.slots]
         if (wanted < 0).all():
@@ -278,7 +278,7 @@ class Runner:
                 )
                 outcome.prompt_logprobs.append(PromptLogprobs(slot, start + 1, columns))
 
-    def _keep_forced(self, rows: Rows, hidden: Tensor, outcome: _Outcome) -> None:
+    def _keep_forced(self, rows: BatchRows, hidden: Tensor, outcome: _Outcome) -> None:
         """Keep the states [N, H] that forced tokens follow, where log-probabilities are wanted."""
         forced = self.batch.forced[rows.slots]
         wanted = (forced > 0) & (self.batch.parameters["logprobs"][rows.slots] >= 0)

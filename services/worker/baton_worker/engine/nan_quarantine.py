@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from baton_worker.engine.input_batch import Batch, Rows
+from baton_worker.engine.input_batch import BatchRows, InputBatch
 from baton_worker.kv_cache import KVCache
 
 
-class Quarantine:
+class NanQuarantine:
     """Keeps one sequence's broken numbers from the next owner of its pages.
 
     Attention reads whole pages and masks what a sequence has not written, but a masked NaN is a
@@ -18,11 +18,11 @@ class Quarantine:
         self._cache = cache
         self._suspect: set[int] = set()
 
-    def add(self, batch: Batch, slot: int) -> None:
+    def add(self, batch: InputBatch, slot: int) -> None:
         """Suspect all pages of a slot."""
         self._suspect.update(batch.tables[:, slot, : batch.num_pages[slot]].flatten().tolist())
 
-    def copied(self, batch: Batch, slot: int) -> None:
+    def copied(self, batch: InputBatch, slot: int) -> None:
         """A sequence has entered whose first page to write is a copy up to where it starts: what
         lies behind that may be of a failed one."""
         if self._suspect:
@@ -31,7 +31,7 @@ class Quarantine:
                 self._cache.clear(page, offset, group)
                 self._suspect.discard(page)
 
-    def clear(self, batch: Batch, rows: Rows) -> None:
+    def clear(self, batch: InputBatch, rows: BatchRows) -> None:
         """Clear the suspect pages that these rows are about to write from their start."""
         if not self._suspect:
             return

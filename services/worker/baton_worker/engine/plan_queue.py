@@ -18,14 +18,14 @@ import msgspec
 from baton.protocol import Plan, Result
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     """One step of a plan: `turn` counts from 0."""
 
     plan: Plan
     turn: int
 
 
-class Plans:
+class PlanQueue:
     """First in, first out, step by step."""
 
     def __init__(self) -> None:
@@ -53,19 +53,19 @@ class Plans:
         not here, or comes to its end by then anyway, is left alone."""
         for number, plan in enumerate(self._plans):
             turns = 1 + (self._turn if number == 0 else 0)
-            if plan.step == step and turns < plan.steps:
-                self._plans[number] = msgspec.structs.replace(plan, steps=turns)
+            if plan.step == step and turns < plan.num_steps:
+                self._plans[number] = msgspec.structs.replace(plan, num_steps=turns)
                 self._until = step + turns - 1
 
     @property
-    def first(self) -> Step:
+    def first(self) -> PlanStep:
         """The step to run now; there must be one."""
-        return Step(self._plans[0], self._turn)
+        return PlanStep(self._plans[0], self._turn)
 
     def advance(self) -> None:
         """The first step is over."""
         self._turn += 1
-        if self._turn >= self._plans[0].steps:
+        if self._turn >= self._plans[0].num_steps:
             self._plans.popleft()
             self._turn = 0
             self.ended += 1
@@ -73,6 +73,6 @@ class Plans:
     def tell(self, result: Result) -> Result:
         """The result as it is to be sent: with the end of a plan that was cut since the last."""
         if self._until:
-            result = msgspec.structs.replace(result, until=self._until)
+            result = msgspec.structs.replace(result, truncated_at=self._until)
             self._until = 0
         return result

@@ -8,20 +8,20 @@ import torch
 
 from baton.protocol import Plan
 from baton.protocol.token_columns import unpack
-from baton_worker.engine.input_batch import Batch, PlanError, Rows
-from baton_worker.pooling.accumulate import Gathering
+from baton_worker.engine.input_batch import BatchRows, InputBatch, PlanError
+from baton_worker.pooling.accumulate import PoolingAccumulator
 from baton_worker.pooling.pooler import Pooler
 
 Vector = npt.NDArray[np.float32]
 """Of one text: [K * width]."""
 
 
-class Pools:
+class PoolingStep:
     """Gathers states chunk by chunk and hands complete texts to the pooler, if there is one."""
 
     def __init__(self, pooler: Pooler | None) -> None:
         self._pooler = pooler
-        self._gathering = None if pooler is None else Gathering(pooler.recipe)
+        self._gathering = None if pooler is None else PoolingAccumulator(pooler.recipe)
 
     def enter(self, plan: Plan) -> None:
         """Sequences enter and leave.
@@ -30,13 +30,13 @@ class Pools:
             PlanError: one of them wants a vector, and this worker makes none.
         """
         if self._gathering is None:
-            if any(new.pooling is not None for new in plan.enter):
+            if any(new.pooling is not None for new in plan.new_sequences):
                 raise PlanError("A plan wants a vector of a model that makes text only.")
             return
         self._gathering.begin(unpack(plan.release, "I"))
-        self._gathering.begin(new.slot for new in plan.enter)
+        self._gathering.begin(new.slot for new in plan.new_sequences)
 
-    def step(self, batch: Batch, rows: Rows, hidden: torch.Tensor) -> dict[int, Vector]:
+    def step(self, batch: InputBatch, rows: BatchRows, hidden: torch.Tensor) -> dict[int, Vector]:
         """Slot to the numbers of each text that has come to its end; hidden is [T, hidden], or one
         row per text of a model that does its own pooling."""
         assert self._pooler is not None and self._gathering is not None

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from baton_worker.attention.call_stats import Counts
-from baton_worker.engine.input_batch import Rows
+from baton_worker.attention.call_stats import CallStats
+from baton_worker.engine.input_batch import BatchRows
 from baton_worker.layers.layer import Bare
 
 _SHOWN = 8
@@ -74,7 +74,7 @@ class RuntimeStats:
         counts: where the backends of attention count, if they do.
     """
 
-    def __init__(self, every: int, device: torch.device, counts: Counts | None = None) -> None:
+    def __init__(self, every: int, device: torch.device, counts: CallStats | None = None) -> None:
         assert every > 0
         self._every, self._device, self._counts = every, device, counts
         self._clear()
@@ -94,7 +94,7 @@ class RuntimeStats:
         self._times = LayerTimes(self._device)
         return self._times.watching()
 
-    def close_step(self, rows: Rows, seconds: float, gap: float) -> str:
+    def close_step(self, rows: BatchRows, seconds: float, gap: float) -> str:
         """Count a step. Returns the report each time that there is one, else nothing."""
         prompt = int(rows.counts[rows.counts > 1].sum())
         self._steps += 1

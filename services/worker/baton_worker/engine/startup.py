@@ -12,19 +12,19 @@ from baton_worker.attention import prefer
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator
-from baton_worker.distributed.step_sync import Lockstep
+from baton_worker.distributed.step_sync import StepSync
 from baton_worker.engine.engine_config import (
-    Placement,
-    Resolved,
-    place,
+    DeviceConfig,
+    EngineConfig,
     resolve,
+    resolve_device,
 )
 from baton_worker.kernels import cpu, moe
 from baton_worker.platform.malloc import keep_freed_memory
 from baton_worker.sampling import backends
 
 
-def prepare(config: Config, rank: int = 0) -> Placement:
+def prepare(config: Config, rank: int = 0) -> DeviceConfig:
     """Set this process up for the device of its rank.
 
     Raises:
@@ -34,8 +34,8 @@ def prepare(config: Config, rank: int = 0) -> Placement:
     cpu.use(config)
     prefer(config.attention_backend)
     moe.prefer(config.moe_backend)
-    placement = place(config, rank)
-    backends.prefer(config.sampler, placement.device)
+    placement = resolve_device(config, rank)
+    backends.prefer(config.sampling_backend, placement.device)
     torch.set_num_threads(placement.threads)
     if placement.device.type == "cpu":
         cpu.prepare()
@@ -47,10 +47,10 @@ def prepare(config: Config, rank: int = 0) -> Placement:
 def load(
     config: Config,
     path: Path,
-    placement: Placement,
+    placement: DeviceConfig,
     ranks: Communicator,
-    lockstep: Lockstep | None = None,
-) -> tuple[LoadedModel, Resolved]:
+    lockstep: StepSync | None = None,
+) -> tuple[LoadedModel, EngineConfig]:
     """This rank's part of the model, and sizes that are the same on all ranks.
 
     Raises:
@@ -64,23 +64,23 @@ def load(
         device=placement.device,
         dtype=placement.dtype,
         narrow=torch.bfloat16 if undecided else None,
-        served_length=config.max_length or None,
+        served_length=config.max_model_len or None,
         task=config.task,
-        pooling=config.pooling,
-        router=config.router,
-        quantize=config.quantize,
+        pooling=config.pooling_type,
+        router=config.moe_router,
+        quantize=config.quantization,
         codes=placement.codes,
         layout=placement.layout,
         ranks=ranks,
         experts=config.expert_placement_strategy if config.enable_expert_parallel else None,
         lockstep=lockstep,
-        context=config.decode_context_parallel,
+        context=config.decode_context_parallel_size,
     )
     placement = replace(placement, dtype=loaded.model.dtype)
     return loaded, resolve(config, placement, loaded, ranks)
 
 
-def page_settings(loaded: LoadedModel, resolved: Resolved) -> dict[str, Any]:
+def page_settings(loaded: LoadedModel, resolved: EngineConfig) -> dict[str, Any]:
     """The arguments of this rank's `KVCache`."""
     placement = resolved.placement
     return {

@@ -13,7 +13,7 @@ import torch
 
 from baton.protocol import NewSequence, Plan, Pooling, PoolingInfo, Sampling
 from baton.protocol.token_columns import pack
-from baton_worker.engine.engine_config import Resolved
+from baton_worker.engine.engine_config import EngineConfig
 
 _CHUNK = 128
 """Prompt tokens of the warm-up; longer chunks use the same kernels."""
@@ -30,7 +30,7 @@ def wake_threads() -> None:
     torch.zeros(_WORTH_THREADS * torch.get_num_threads())
 
 
-def plans(resolved: Resolved) -> Iterator[Plan]:
+def plans(resolved: EngineConfig) -> Iterator[Plan]:
     """Plans for an empty batch; they release what they enter."""
     step = 0
     if resolved.pooling is not None and not resolved.pooling.generates:
@@ -38,11 +38,11 @@ def plans(resolved: Resolved) -> Iterator[Plan]:
         return
     for rows in _ROWS:
         pages = _pages_per_row(resolved, rows)
-        if pages == 0 or rows > resolved.max_rows:
+        if pages == 0 or rows > resolved.max_num_seqs:
             return
         # Both steps sample, so two tokens are added.
-        room = min(pages * resolved.page_size, resolved.max_length) - 2
-        chunk = min(_CHUNK if rows == 1 else _SHORT, room, resolved.max_batch_tokens // rows)
+        room = min(pages * resolved.page_size, resolved.max_model_len) - 2
+        chunk = min(_CHUNK if rows == 1 else _SHORT, room, resolved.max_num_batched_tokens // rows)
         if chunk < 1:
             return
         yield _prefill(step, rows, pages, chunk, len(resolved.groups.windows))
@@ -51,25 +51,25 @@ def plans(resolved: Resolved) -> Iterator[Plan]:
         step += 3
 
 
-def _pooled(resolved: Resolved, info: PoolingInfo) -> Iterator[Plan]:
+def _pooled(resolved: EngineConfig, info: PoolingInfo) -> Iterator[Plan]:
     """Some texts, and no decode."""
     for step, rows in enumerate((1, 4)):
         pages = _pages_per_row(resolved, rows)
-        room = min(pages * resolved.page_size, info.max_length)
-        length = min(_CHUNK // rows, room, resolved.max_batch_tokens // rows)
-        if length < 1 or rows > resolved.max_rows:
+        room = min(pages * resolved.page_size, info.max_model_len)
+        length = min(_CHUNK // rows, room, resolved.max_num_batched_tokens // rows)
+        if length < 1 or rows > resolved.max_num_seqs:
             return
         plan = _prefill(step * 2, rows, pages, length, len(resolved.groups.windows))
         texts = tuple(
             NewSequence(s.slot, s.tokens, s.num_prompt, Sampling(0), pooling=Pooling(info.reach))
-            for s in plan.enter
+            for s in plan.new_sequences
         )
-        yield msgspec.structs.replace(plan, enter=texts, samples=bytes(rows))
+        yield msgspec.structs.replace(plan, new_sequences=texts, samples=bytes(rows))
         yield Plan(0, step * 2 + 1, b"", b"", b"", b"", release=pack(range(rows), "I"))
 
 
-def _pages_per_row(resolved: Resolved, rows: int) -> int:
-    wanted = min(_CHUNK + 2, resolved.max_length)
+def _pages_per_row(resolved: EngineConfig, rows: int) -> int:
+    wanted = min(_CHUNK + 2, resolved.max_model_len)
     enough = -(-wanted // resolved.page_size)
     return min(enough, resolved.num_pages // (rows * len(resolved.groups.windows)))
 
@@ -81,10 +81,10 @@ def _prefill(step: int, rows: int, pages: int, chunk: int, groups: int) -> Plan:
         epoch=0,
         step=step,
         rows=pack(range(rows), "I"),
-        starts=pack([0] * rows, "I"),
-        counts=pack([chunk] * rows, "I"),
+        num_computed=pack([0] * rows, "I"),
+        num_scheduled=pack([chunk] * rows, "I"),
         samples=pack([1] * rows, "B"),
-        enter=tuple(NewSequence(slot, tokens, chunk, Sampling(1)) for slot in range(rows)),
+        new_sequences=tuple(NewSequence(slot, tokens, chunk, Sampling(1)) for slot in range(rows)),
         page_rows=pack([*range(rows)] * groups, "I"),
         page_counts=pack([pages] * rows * groups, "I"),
         pages=pack(range(rows * pages * groups), "I"),
@@ -97,7 +97,7 @@ def _decode(step: int, rows: int, start: int) -> Plan:
         epoch=0,
         step=step,
         rows=pack(range(rows), "I"),
-        starts=pack([start] * rows, "I"),
-        counts=pack([1] * rows, "I"),
+        num_computed=pack([start] * rows, "I"),
+        num_scheduled=pack([1] * rows, "I"),
         samples=pack([1] * rows, "B"),
     )

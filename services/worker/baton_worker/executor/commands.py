@@ -74,13 +74,13 @@ class Load(msgspec.Struct, tag="load", array_like=True, frozen=True):
 
 
 class Take(msgspec.Struct, tag="take", array_like=True, frozen=True):
-    """Serve or pull keys; see `kv.transfer.Relay.take`."""
+    """Serve or pull keys; see `kv.transfer.KVTransferManager.take`."""
 
     message: Grant | Revoke | Pull
 
 
 class Forget(msgspec.Struct, tag="forget", array_like=True, frozen=True):
-    """Forget all transfers; see `kv.transfer.Relay.reset`."""
+    """Forget all transfers; see `kv.transfer.KVTransferManager.reset`."""
 
 
 class End(msgspec.Struct, tag="end", array_like=True, frozen=True):

@@ -34,7 +34,7 @@ def _tell(rank: int, code: int) -> None:
     log.error("rank %d of this worker ended with code %d: the worker ends too", rank, code)
 
 
-class Crew:
+class FollowerPool:
     """Followers, rank 1 and up. Life cycle: made, `join`, `orders`, `close`.
 
     Each of them holds the read end of a pipe that ends with this process, `kill -9` included: then
@@ -47,10 +47,10 @@ class Crew:
     """
 
     def __init__(self, config: Config, path: Path, lost: Callable[[int, int], None] = _end) -> None:
-        self._size, self._lost, self._closing = config.tensor_parallel, lost, False
+        self._size, self._lost, self._closing = config.tensor_parallel_size, lost, False
         config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._meeting = config.run_dir.absolute() / f"ranks-{uuid4().hex}"
-        command = [sys.executable, "-m", "baton_worker.distributed"]
+        command = [sys.executable, "-m", "baton_worker.follower"]
         # In a group of its own, so that Ctrl-C reaches the leader only.
         start = partial(subprocess.Popen, command, stdin=subprocess.PIPE, process_group=0)
         pipes = [os.pipe() for _ in range(1, self._size)]

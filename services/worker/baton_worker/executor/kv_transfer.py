@@ -28,7 +28,7 @@ from baton_worker.executor.reports import (
     Serving,
     send,
 )
-from baton_worker.kv_transfer.manager import Relay
+from baton_worker.kv_transfer.manager import KVTransferManager
 
 _POLL_SECONDS = 0.002
 """How late the end of a follower's pull is noticed."""
@@ -43,7 +43,7 @@ def of_rank(config: Config, rank: int) -> Config:
     Raises:
         SettingsError: addresses are given, but not one for each rank.
     """
-    size = config.tensor_parallel
+    size = config.tensor_parallel_size
     for name in ("bind_pages", "advertise_pages"):
         given = getattr(config, name)
         if given and len(given.split(",")) != size:
@@ -51,11 +51,11 @@ def of_rank(config: Config, rank: int) -> Config:
                 f"--{name.replace('_', '-')} {given}: {size} ranks serve their pages at {size} "
                 "addresses. Give one for each, by commas."
             )
-    bound, told = config.bind_pages, config.advertise_pages
+    bound, told = config.bind_kv, config.advertise_kv
     return config.model_copy(
         update={
-            "bind_pages": bound.split(",")[rank] if bound else "",
-            "advertise_pages": told.split(",")[rank] if told else "",
+            "bind_kv": bound.split(",")[rank] if bound else "",
+            "advertise_kv": told.split(",")[rank] if told else "",
         }
     )
 
@@ -65,10 +65,10 @@ def part(pull: Pull, rank: int) -> Pull:
     return msgspec.structs.replace(pull, address=pull.address.split(",")[rank])
 
 
-class LedRelay:
-    """The leader's relay: what it is told, every rank does. As `kv.transfer.Relay`."""
+class LeaderKVTransfer:
+    """The leader's relay: what it is told, every rank does. As `kv.transfer.KVTransferManager`."""
 
-    def __init__(self, own: Relay, orders: Pipe, followers: list[Reports]) -> None:
+    def __init__(self, own: KVTransferManager, orders: Pipe, followers: list[Reports]) -> None:
         self._own, self._orders, self._followers = own, orders, followers
         self._size = 1 + len(followers)
         self._waiting: dict[Key, list[Pulled]] = {}
@@ -150,10 +150,10 @@ def _together(parts: list[Pulled]) -> Pulled:
     )
 
 
-class FollowingRelay:
+class FollowerKVTransfer:
     """A follower's relay. Life cycle: `start`; then `take` and `reset` as ordered; `close`."""
 
-    def __init__(self, own: Relay, rank: int, reports: BinaryIO) -> None:
+    def __init__(self, own: KVTransferManager, rank: int, reports: BinaryIO) -> None:
         self._own, self._rank, self._reports = own, rank, reports
         self._lock = threading.Lock()
         self._pulling = threading.Event()

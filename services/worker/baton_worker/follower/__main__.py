@@ -1,4 +1,4 @@
-"""Run a follower: `python -m baton_worker.distributed`, started by its leader with orders on
+"""Run a follower: `python -m baton_worker.follower`, started by its leader with orders on
 stdin."""
 
 from __future__ import annotations

@@ -35,11 +35,11 @@ from baton_worker.executor.commands import (
     Store,
     Take,
 )
-from baton_worker.executor.kv_transfer import FollowingRelay, of_rank
-from baton_worker.follower.parent_death import hold_on_to
+from baton_worker.executor.kv_transfer import FollowerKVTransfer, of_rank
+from baton_worker.follower.parent_death import die_with_parent
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
-from baton_worker.kv_transfer.manager import Relay
+from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.layers.attention.whole_texts import by_length
 from baton_worker.models.decoder import Model
 
@@ -55,7 +55,7 @@ class Follower:
         cache: KVCache,
         host: HostPages | None,
         ranks: Communicator,
-        relay: FollowingRelay | None = None,
+        relay: FollowerKVTransfer | None = None,
     ) -> None:
         self._model, self._cache, self._host, self._ranks = model, cache, host, ranks
         self._relay = relay
@@ -88,7 +88,7 @@ class Follower:
 
     def _forward(self, order: Forward) -> None:
         device = order.tokens.device
-        texts = by_length(order.batch.counts, device) if order.whole else ()
+        texts = by_length(order.batch.query_lens, device) if order.whole else ()
         self._model.forward(order.tokens, order.positions, order.batch, self._cache, texts)
 
     def _logits(self, shape: tuple[int, int]) -> None:
@@ -103,7 +103,7 @@ class Follower:
         return self._host
 
     @property
-    def _own_relay(self) -> FollowingRelay:
+    def _own_relay(self) -> FollowerKVTransfer:
         assert self._relay is not None, "the leader passes keys on and this follower does not"
         return self._relay
 
@@ -128,15 +128,15 @@ def follow(begin: Begin, orders: Reader) -> None:
         Follower(loaded.model, cache, host, ranks, relay).run(orders)
 
 
-def _relay(begin: Begin, config: Config, cache: KVCache) -> FollowingRelay:
+def _relay(begin: Begin, config: Config, cache: KVCache) -> FollowerKVTransfer:
     name = f"{config.name or default_name('worker')}/{begin.rank}"
-    own = Relay(cache, of_rank(config, begin.rank), name)
-    return FollowingRelay(own, begin.rank, os.fdopen(begin.reports, "wb"))
+    own = KVTransferManager(cache, of_rank(config, begin.rank), name)
+    return FollowerKVTransfer(own, begin.rank, os.fdopen(begin.reports, "wb"))
 
 
 def main() -> None:
     """Be a follower until the leader is gone; the exit code says whether a restart can help."""
-    hold_on_to(sys.stdin.buffer)
+    die_with_parent(sys.stdin.buffer)
     orders = Reader(sys.stdin.buffer)
     begin = orders.next()
     assert isinstance(begin, Begin), "a follower is started by its leader"

@@ -9,7 +9,7 @@ import threading
 from typing import BinaryIO
 
 
-def hold_on_to(pipe: BinaryIO) -> None:
+def die_with_parent(pipe: BinaryIO) -> None:
     """From now on end this process, at once, when the writing end of a pipe is closed: the kernel
     does that when its holder is gone, however that ended. What was written is left to be read."""
     thread = threading.Thread(target=_wait, args=(pipe.fileno(),), name="leash", daemon=True)

@@ -64,8 +64,8 @@ class CudaRecorder:
         except RuntimeError as error:
             raise ModelError(
                 f"The decode steps of this model cannot be captured as CUDA graphs: {error}. Start "
-                "the worker with --no-cuda-graphs, or with a smaller --cuda-graph-rows if memory "
-                "is short."
+                "the worker with --no-cuda-graphs, or with a smaller --max-cudagraph-capture-size "
+                "if memory is short."
             ) from error
         return _Graph(graph)
 
@@ -86,7 +86,7 @@ class _Graph:
         self._graph = graph
 
     def replay(self, extent: Extent) -> None:
-        """See `Recording`."""
+        """See `DurableStream`."""
         self._graph.replay()
 
 
@@ -105,5 +105,5 @@ class _Repeated:
         self._run = run
 
     def replay(self, extent: Extent) -> None:
-        """See `Recording`."""
+        """See `DurableStream`."""
         self._run()

@@ -109,7 +109,7 @@ class GraphedModel:
         return self._ragged is None or self._ragged.holds()
 
     def _answer(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor, Tensor]:
-        rows, inputs = len(batch.counts), self._inputs
+        rows, inputs = len(batch.query_lens), self._inputs
         hidden = self._model.run(
             inputs.tokens[:rows], inputs.positions[:rows], batch, self._cache, plans
         )
@@ -142,11 +142,11 @@ class GraphedModel:
 
     def _size(self, batch: AttentionBatch) -> int | None:
         """What the step is padded to; None if it is no decode step, or none that is captured."""
-        rows = len(batch.counts)
+        rows = len(batch.query_lens)
         special = batch.ranges is not None or batch.trees is not None
-        if not self._recordings or special or max(batch.counts) > 1:
+        if not self._recordings or special or max(batch.query_lens) > 1:
             return None
-        return self._sizes.fitting(rows, max(batch.starts) + 1)
+        return self._sizes.fitting(rows, max(batch.num_computed) + 1)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

@@ -48,12 +48,12 @@ class Inputs:
         rows, tokens = len(counts), sum(counts)
         first, *others = (
             AttentionBatch(
-                query_starts=self._starts[: rows + 1],
-                lengths=self._lengths[:rows],
-                page_table=table[:rows],
-                slots=slots[:tokens],
-                counts=counts,
-                starts=tuple(self._length - count for count in counts),
+                query_start_loc=self._starts[: rows + 1],
+                seq_lens=self._lengths[:rows],
+                block_table=table[:rows],
+                slot_mapping=slots[:tokens],
+                query_lens=counts,
+                num_computed=tuple(self._length - count for count in counts),
                 page_size=self._page_size,
             )
             for slots, table in zip(self._slots, self._tables, strict=True)
@@ -62,14 +62,14 @@ class Inputs:
 
     def write(self, tokens: Tensor, positions: Tensor, batch: AttentionBatch) -> None:
         """Put in a step."""
-        count, rows = len(tokens), len(batch.counts)
+        count, rows = len(tokens), len(batch.query_lens)
         self.tokens[:count].copy_(tokens)
         self.positions[:count].copy_(positions)
-        self._lengths[:rows].copy_(batch.lengths)
+        self._lengths[:rows].copy_(batch.seq_lens)
         for group, (slots, table) in enumerate(zip(self._slots, self._tables, strict=True)):
             part = batch.of(group)
-            slots[:count].copy_(part.slots)
-            table[:rows, : part.page_table.shape[1]].copy_(part.page_table)
+            slots[:count].copy_(part.slot_mapping)
+            table[:rows, : part.block_table.shape[1]].copy_(part.block_table)
 
 
 class DecodeInputs(Inputs):
@@ -94,7 +94,7 @@ class DecodeInputs(Inputs):
     def write(self, tokens: Tensor, positions: Tensor, batch: AttentionBatch) -> None:
         """Put in a step; the rows behind it are padding."""
         super().write(tokens, positions, batch)
-        self._pad(len(batch.counts))
+        self._pad(len(batch.query_lens))
 
     def try_out(self, size: int) -> int:
         """Put in rows of several lengths, at most `size`, that write to the spare page alone, each
@@ -130,7 +130,7 @@ class RaggedInputs(Inputs):
     def write(self, tokens: Tensor, positions: Tensor, batch: AttentionBatch) -> None:
         """Put in a step."""
         super().write(tokens, positions, batch)
-        self._starts[: len(batch.query_starts)].copy_(batch.query_starts)
+        self._starts[: len(batch.query_start_loc)].copy_(batch.query_start_loc)
 
     def try_out(self, most: Extent) -> Extent:
         """Put in rows of one, two, three ... tokens that write to the spare page alone, each token

@@ -9,7 +9,7 @@ import torch
 
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
-from baton_worker.kernels.cpu.call_recorder import Tape
+from baton_worker.kernels.cpu.call_recorder import CallRecording
 from baton_worker.models.decoder import Model
 
 _EVERY, _FAR, _EVERY_FAR = 8, 256, 32
@@ -54,21 +54,21 @@ def refuses(config: Config, device: torch.device, loaded: LoadedModel, ranks: in
         return reason
     if ranks > 1:
         return f"the leader tells each step to its {ranks - 1} followers, and they replay none"
-    if config.data_parallel > 1:
+    if config.data_parallel_size > 1:
         return "the workers of its group agree on every step, on the host"
-    if config.expert_window:
-        return "--expert-window counts the visits of every step, and a replay shows none"
+    if config.expert_stats_window:
+        return "--expert-stats-window counts the visits of every step, and a replay shows none"
     if config.runtime_stats:
         return "--runtime-stats times layer by layer, and a replay has none"
     if not loaded.generates:
         return "the model has none"
     if not isinstance(loaded.model, Model):
         return "transformers' own code runs this model"
-    return loaded.model.uncaptured
+    return loaded.model.capture_blocker
 
 
 def _refused(config: Config, device: torch.device) -> str | None:
     """Why nothing is captured on such a device."""
     if device.type == "cuda":
         return None if config.cuda_graphs else "--no-cuda-graphs"
-    return Tape.refuses() if config.replay_rows else "--replay-rows 0"
+    return CallRecording.refuses() if config.max_replay_rows else "--max-replay-rows 0"

@@ -51,7 +51,7 @@ class RaggedSteps:
         return (self._hidden,)
 
     def _answer(self, batch: AttentionBatch, plans: Plans) -> Tensor:
-        inputs, count = self._inputs, sum(batch.counts)
+        inputs, count = self._inputs, sum(batch.query_lens)
         return self._model.run(
             inputs.tokens[:count], inputs.positions[:count], batch, self._cache, plans
         )
@@ -69,9 +69,9 @@ class RaggedSteps:
     def fits(self, batch: AttentionBatch) -> bool:
         """Whether a step is one that was captured."""
         return (
-            len(batch.slots) <= self._most.tokens
-            and len(batch.counts) <= self._most.rows
-            and max(map(add, batch.starts, batch.counts)) <= self._length
+            len(batch.slot_mapping) <= self._most.tokens
+            and len(batch.query_lens) <= self._most.rows
+            and max(map(add, batch.num_computed, batch.query_lens)) <= self._length
             and batch.ranges is None
             and batch.trees is None
         )
@@ -80,6 +80,6 @@ class RaggedSteps:
         """Hidden states [T, hidden] of a step that `fits`."""
         self._cache.begin(batch)
         self._inputs.write(tokens, positions, batch)
-        self._recording.replay(Extent(len(tokens), len(batch.counts)))
+        self._recording.replay(Extent(len(tokens), len(batch.query_lens)))
         # A copy: whoever keeps it for longer than a step finds what was there.
         return self._hidden[: len(tokens)].clone()

@@ -18,8 +18,8 @@ from baton_worker.graphs.buffer_reuse import shared
 from baton_worker.graphs.capture import Recording, Run
 from baton_worker.kernels.cpu.call_recorder import (
     Call,
+    CallRecording,
     Extent,
-    Tape,
     listening,
 )
 
@@ -46,7 +46,7 @@ class _Operator:
         self._operator, self._args, self._kwargs, self._out = operator, args, kwargs, out
 
     def replay(self, extent: Extent) -> None:
-        """See `Recording`."""
+        """See `DurableStream`."""
         answer = self._operator(*self._args, **self._kwargs)
         if answer is not self._out:
             self._out.copy_(answer)
@@ -95,14 +95,14 @@ class _Taped:
         self._keeps = memory, kept, run
 
     def replay(self, extent: Extent) -> None:
-        """See `Recording`."""
+        """See `DurableStream`."""
         for part in self._parts:
             part.replay(extent)
 
 
 def _parts(
     items: Sequence[_Item], moved: Sequence[Call], extent: Extent
-) -> Iterator[Tape | _Operator]:
+) -> Iterator[CallRecording | _Operator]:
     """Calls that follow one another as one tape each, with what they have become; operators."""
     after = iter(moved)
     for is_call, some in groupby(items, lambda item: isinstance(item, Call)):
@@ -112,9 +112,9 @@ def _parts(
             yield from (item for item in some if isinstance(item, _Operator))
 
 
-def _tape(calls: list[Call], extent: Extent) -> Tape:
+def _tape(calls: list[Call], extent: Extent) -> CallRecording:
     try:
-        return Tape(calls, extent)
+        return CallRecording(calls, extent)
     except ValueError as error:
         raise Untaped(str(error)) from error
 

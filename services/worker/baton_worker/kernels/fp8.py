@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.quantized_weights import Blocks
+from baton_worker.kernels.quantized_weights import BlockQuantized
 
 MOST = torch.finfo(torch.float8_e4m3fn).max
 """448: what the largest number of a block becomes."""
@@ -102,7 +102,7 @@ class Fp8Weight:
         """float32 [N, K]."""
         return dequantise(self.codes, self.scales, self.block)
 
-    def blocks(self) -> Blocks | None:
+    def blocks(self) -> BlockQuantized | None:
         """The CPU kernels have no product of 8-bit floats."""
         return None
 

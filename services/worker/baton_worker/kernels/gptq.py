@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.quantized_weights import KINDS, Blocks, concatenate
+from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized, concatenate
 
 BITS = (2, 3, 4, 8)
 """Of a code."""
@@ -106,7 +106,7 @@ class GptqWeight:
         """float32 [N, K]: the twin of `kernels.triton.gptq`."""
         return self._shifted().float().mul_(self._by_column(self.scales).float())
 
-    def blocks(self) -> Blocks | None:
+    def blocks(self) -> BlockQuantized | None:
         """The same numbers as the CPU kernels run them; None where these have no such kind: groups
         that are no runs of whole blocks, or scales that are no half-precision numbers."""
         count, depth = len(self.scales), self.shape[1]
@@ -135,12 +135,12 @@ class GptqWeight:
         parts = (self.words[:, some], self.scales[:, some], self.zeros[:, some])
         return GptqWeight(self.bits, *parts, self.groups)
 
-    def _as_kind(self, kind: str, repeats: int) -> Blocks:
+    def _as_kind(self, kind: str, repeats: int) -> BlockQuantized:
         scales = _repeated(self.scales.half(), repeats)
         if kind != _SHIFTED:
-            return Blocks(kind, self._shifted().to(torch.int8), scales)
+            return BlockQuantized(kind, self._shifted().to(torch.int8), scales)
         steps = _repeated(-self.zeros, repeats).to(torch.int8)
-        return Blocks(kind, self.codes().view(torch.int8), scales, minimum_steps=steps)
+        return BlockQuantized(kind, self.codes().view(torch.int8), scales, minimum_steps=steps)
 
     def _shifted(self) -> Tensor:
         """int16 [N, K]: codes from which zeros are subtracted."""

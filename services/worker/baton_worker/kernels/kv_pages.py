@@ -22,7 +22,7 @@ _LEAST = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
+class KVCodes:
     """One kind of code."""
 
     name: str
@@ -62,20 +62,20 @@ class Codes:
 
 
 CODES = {
-    "int8": Codes("int8", 1, 127.0, torch.int8),
-    "fp8": Codes("fp8", 2, 448.0, torch.float8_e4m3fn),
+    "int8": KVCodes("int8", 1, 127.0, torch.int8),
+    "fp8": KVCodes("fp8", 2, 448.0, torch.float8_e4m3fn),
 }
 """By the name in the settings; pages of "auto" hold numbers of the model's dtype. FP8 is e4m3
 (Micikevicius et al. 2022, arXiv:2209.05433)."""
 
 
-def row_width(head_dim: int, codes: Codes | None) -> int:
+def row_width(head_dim: int, codes: KVCodes | None) -> int:
     """Elements of a page that a key or value of one head takes."""
     return head_dim if codes is None else head_dim + SCALE_BYTES
 
 
 def parts(
-    rows: Tensor, head_dim: int, codes: Codes | None, dtype: torch.dtype, *, latent: bool
+    rows: Tensor, head_dim: int, codes: KVCodes | None, dtype: torch.dtype, *, latent: bool
 ) -> tuple[Tensor, Tensor]:
     """What pages hold of some tokens, [..., 1 or 2, num_kv_heads, width], to keys [...,
     num_kv_heads, head_dim] and values of `dtype`. Of `latent` rows both are the same."""
@@ -93,7 +93,7 @@ def put(
     rows: Tensor,
     slots: Tensor,
     pages: Tensor,
-    codes: Codes | None,
+    codes: KVCodes | None,
     scales: Tensor | None = None,
     value_dim: int | None = None,
 ) -> None:
@@ -101,7 +101,7 @@ def put(
 
     Args:
         rows: [T, 2 * num_kv_heads, head_dim].
-        slots: int64 [T], see `AttentionBatch.slots`.
+        slots: int64 [T], see `AttentionBatch.slot_mapping`.
         pages: [num_pages, page_size, 2, num_kv_heads, `row_width`], in either layout; with a
             `value_dim` [num_pages, page_size, 1, num_kv_heads, that of a key and of a value].
         codes: of the pages; None where they hold plain numbers.
@@ -121,7 +121,7 @@ def put(
 
 
 def _side_by_side(
-    rows: Tensor, codes: Codes | None, scales: Tensor | None, value_dim: int
+    rows: Tensor, codes: KVCodes | None, scales: Tensor | None, value_dim: int
 ) -> Tensor:
     """[T, 2 * num_kv_heads, head_dim] as pages hold them that keep less of a value than of a key:
     [T, 1, num_kv_heads, width]."""

@@ -14,10 +14,10 @@ from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.fp8 import Fp8Weight
 from baton_worker.kernels.gptq import GptqWeight
 from baton_worker.kernels.nvfp4 import Nvfp4Weight
-from baton_worker.kernels.quantized_weights import Blocks
+from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.kernels.triton import runs
 
-Stored: TypeAlias = Blocks | GptqWeight | Fp8Weight | Nvfp4Weight
+Stored: TypeAlias = BlockQuantized | GptqWeight | Fp8Weight | Nvfp4Weight
 """A quantised weight [N, K] as a checkpoint has it."""
 
 

@@ -67,8 +67,8 @@ class ExpertKernel(Protocol):
         """Why it cannot serve these experts, as half a sentence; None if it can."""
         ...
 
-    uncaptured: str | None
-    """See `layers.layer.Layer.uncaptured`."""
+    capture_blocker: str | None
+    """See `layers.layer.Layer.capture_blocker`."""
 
     def __init__(self, experts: Experts) -> None: ...
 

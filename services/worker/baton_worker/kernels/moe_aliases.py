@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from baton_worker.platform.flag_aliases import Names
+from baton_worker.platform.flag_aliases import FlagAliases
 
 ALIASES = {
     **dict.fromkeys(("deep_gemm", "triton_kernel", "fused_moe"), "triton"),
@@ -17,7 +17,7 @@ _PRODUCTS = (
 )
 _ROUNDED = (
     "it is not built in; leave this at auto, where on a CPU four and eight bits run packed "
-    "(--quantize), on a GPU as floats by triton"
+    "(--quantization), on a GPU as floats by triton"
 )
 ELSEWHERE = {
     **dict.fromkeys(("cutlass", "flashinfer_cutlass", "flashinfer_cutedsl"), _PRODUCTS),
@@ -27,4 +27,4 @@ ELSEWHERE = {
 }
 """What to do in place of asking for these, in half a sentence."""
 
-NAMES = Names("--moe-backend", ALIASES, ELSEWHERE)
+NAMES = FlagAliases("--moe-backend", ALIASES, ELSEWHERE)

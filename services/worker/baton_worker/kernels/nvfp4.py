@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.quantized_weights import Blocks
+from baton_worker.kernels.quantized_weights import BlockQuantized
 
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 E2M1 = (*_VALUES, *(-value for value in _VALUES))
@@ -39,6 +39,6 @@ class Nvfp4Weight:
         groups = torch.unflatten(table[nibbles.int()], -1, (self.scales.shape[-1], -1))
         return (groups * (self.scales.float() * self.factor)[..., None]).flatten(-2)
 
-    def blocks(self) -> Blocks | None:
+    def blocks(self) -> BlockQuantized | None:
         """The CPU kernels have no product of 4-bit floats."""
         return None

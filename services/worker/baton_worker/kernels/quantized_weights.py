@@ -63,7 +63,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class BlockQuantized:
     """A quantised weight [N, K]; transient, a kernel packs it."""
 
     kind: str
@@ -94,13 +94,13 @@ class Blocks:
             weight.add_(_expanded(self.minima, self.minimum_steps))
         return weight.flatten(1)
 
-    def blocks(self) -> Blocks:
+    def blocks(self) -> BlockQuantized:
         """Itself: what other forms of a weight become, for the CPU."""
         return self
 
-    def __getitem__(self, rows: slice | Tensor) -> Blocks:
+    def __getitem__(self, rows: slice | Tensor) -> BlockQuantized:
         """Some rows."""
-        return Blocks(self.kind, **{name: part[rows] for name, part in self.parts()})
+        return BlockQuantized(self.kind, **{name: part[rows] for name, part in self.parts()})
 
     def parts(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor that there is, by field name; all have N rows."""
@@ -119,7 +119,7 @@ def _expanded(values: Tensor, steps: Tensor | None) -> Tensor:
     return values[..., None]
 
 
-class Unread(Blocks):
+class UnreadWeight(BlockQuantized):
     """Blocks that stay where they are stored: rows are read when they are asked for, by their
     numbers or all of them by a field.
 
@@ -130,10 +130,12 @@ class Unread(Blocks):
     """
 
     __slots__ = ("_read", "_shape")
-    _read: Callable[[slice], Blocks]
+    _read: Callable[[slice], BlockQuantized]
     _shape: torch.Size
 
-    def __init__(self, kind: str, shape: torch.Size, read: Callable[[slice], Blocks]) -> None:
+    def __init__(
+        self, kind: str, shape: torch.Size, read: Callable[[slice], BlockQuantized]
+    ) -> None:
         for name, value in (("kind", kind), ("_shape", shape), ("_read", read)):
             object.__setattr__(self, name, value)
 
@@ -143,43 +145,43 @@ class Unread(Blocks):
         return self._shape
 
     def __getattr__(self, field: str) -> Any:
-        # Python asks here for what a slot lacks: for every field of `Blocks` but the kind.
+        # Python asks here for what a slot lacks: for every field of `BlockQuantized` but the kind.
         return getattr(self[:], field)
 
     def dequantise(self) -> Tensor:
-        """See `Blocks`."""
+        """See `BlockQuantized`."""
         return self[:].dequantise()
 
-    def __getitem__(self, rows: slice | Tensor) -> Blocks:
+    def __getitem__(self, rows: slice | Tensor) -> BlockQuantized:
         """Some rows, in memory."""
         return self._read(rows) if isinstance(rows, slice) else self[:][rows]
 
     def parts(self) -> Iterator[tuple[str, Tensor]]:
-        """See `Blocks`; all rows."""
+        """See `BlockQuantized`; all rows."""
         return self[:].parts()
 
 
-def concatenate(blocks: list[Blocks]) -> Blocks:
+def concatenate(blocks: list[BlockQuantized]) -> BlockQuantized:
     """The rows of all; they are of one kind."""
     assert len({some.kind for some in blocks}) == 1
     if len(blocks) == 1:
         return blocks[0]
     columns = zip(*(some.parts() for some in blocks), strict=True)
     merged = {parts[0][0]: torch.cat([part for _, part in parts]) for parts in columns}
-    return Blocks(blocks[0].kind, **merged)
+    return BlockQuantized(blocks[0].kind, **merged)
 
 
-def merge(blocks: list[Blocks]) -> list[Blocks]:
+def merge(blocks: list[BlockQuantized]) -> list[BlockQuantized]:
     """Neighbours of one kind become one, without a copy of them; the rows keep their order."""
     runs = [list(run) for _, run in groupby(blocks, lambda some: some.kind)]
     return [run[0] if len(run) == 1 else _stacked(run) for run in runs]
 
 
-def _stacked(blocks: list[Blocks]) -> Unread:
+def _stacked(blocks: list[BlockQuantized]) -> UnreadWeight:
     """The rows of all, which lie where they lay."""
     ends = list(accumulate(some.shape[0] for some in blocks))
 
-    def read(rows: slice) -> Blocks:
+    def read(rows: slice) -> BlockQuantized:
         first, last, _ = rows.indices(ends[-1])
         return concatenate(
             [
@@ -189,10 +191,10 @@ def _stacked(blocks: list[Blocks]) -> Unread:
             ]
         )
 
-    return Unread(blocks[0].kind, torch.Size((ends[-1], blocks[0].shape[1])), read)
+    return UnreadWeight(blocks[0].kind, torch.Size((ends[-1], blocks[0].shape[1])), read)
 
 
-def quantise(weight: Tensor, kind: str) -> Blocks:
+def quantise(weight: Tensor, kind: str) -> BlockQuantized:
     """Round [N, K] floats to "int8" (nearest) or "int4_minimum" (least squares)."""
     method = {"int8": _nearest, "int4_minimum": _least_squares}[kind]
     group = KINDS[kind].group
@@ -216,7 +218,7 @@ class Rounding:
         """[N, K]."""
         return self.weight.shape
 
-    def __getitem__(self, rows: slice) -> Blocks:
+    def __getitem__(self, rows: slice) -> BlockQuantized:
         """Some rows."""
         return quantise(self.weight[rows], self.kind)
 
@@ -228,14 +230,14 @@ class Rounding:
             rounded[some] = self[some].dequantise()
 
 
-def _nearest(groups: Tensor) -> Blocks:
+def _nearest(groups: Tensor) -> BlockQuantized:
     codes = groups.abs()
     scales = (codes.amax(-1) / 127).to(torch.float16)
     _divide_(codes.copy_(groups), scales[..., None].float()).round_().clamp_(-127, 127)
-    return Blocks("int8", codes.to(torch.int8).flatten(1), scales)
+    return BlockQuantized("int8", codes.to(torch.int8).flatten(1), scales)
 
 
-def _least_squares(groups: Tensor) -> Blocks:
+def _least_squares(groups: Tensor) -> BlockQuantized:
     """Scale and minimum that lose least in the square, over some shrunken ranges.
 
     For each range the codes are rounded, then scale and minimum refitted to those codes. Outliers
@@ -260,7 +262,7 @@ def _least_squares(groups: Tensor) -> Blocks:
             torch.where(better, new, old, out=old)
     found, scale, minimum = chosen
     scales, minima = scale[..., 0].to(torch.float16), minimum[..., 0].to(torch.float16)
-    return Blocks("int4_minimum", found.flatten(1), scales, minima)
+    return BlockQuantized("int4_minimum", found.flatten(1), scales, minima)
 
 
 def _codes(groups: Tensor, scale: Tensor, minimum: Tensor, out: Tensor) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.call_recorder import Kernel
-from baton_worker.kernels.kv_pages import Codes, row_width
+from baton_worker.kernels.kv_pages import KVCodes, row_width
 from baton_worker.kernels.page_layout import strides
 
 
@@ -127,7 +127,7 @@ class CpuHeads:
         dtype: torch.dtype,
         norms: tuple[HeadNorm, HeadNorm] | None = None,
         value_dim: int | None = None,
-        codes: Codes | None = None,
+        codes: KVCodes | None = None,
         scales: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         self._shape, self._dim = (num_heads + 2 * num_kv_heads, head_dim), dim
@@ -154,7 +154,7 @@ class CpuHeads:
         Args:
             heads: [T, num_heads + 2 * num_kv_heads, head_dim], contiguous.
             cos, sin: [T, 1, dim], see `layers.rope.Angles`.
-            slots: int64 [T], see `AttentionBatch.slots`.
+            slots: int64 [T], see `AttentionBatch.slot_mapping`.
             pages: see `kernels.pages.put`.
         """
         assert heads.shape[1:] == self._shape and heads.is_contiguous()

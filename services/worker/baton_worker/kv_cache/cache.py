@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu.huge_pages import zeros
-from baton_worker.kernels.kv_pages import Codes
+from baton_worker.kernels.kv_pages import KVCodes
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kernels.ssm_states import Snapshots
 from baton_worker.kv_cache.layer_groups import (
@@ -54,7 +54,8 @@ class KVCache:
     the pages is one tensor; else a page is one block of bytes, and `layers` are views of their
     parts of it. `planes` are the tensors that own the memory, each once: [num_pages, ...].
 
-    Of a layer whose tokens several ranks share (`spec.Context`), a page has those of this rank.
+    Of a layer whose tokens several ranks share (`spec.ContextShard`), a page has those of this
+    rank.
 
     `spare` pages follow those that sequences are given: what is written there is nobody's.
 
@@ -70,7 +71,7 @@ class KVCache:
         *,
         dtype: torch.dtype,
         device: torch.device,
-        codes: Codes | None = None,
+        codes: KVCodes | None = None,
         layout: Layout = Layout.NHD,
         groups: LayerGroups | None = None,
         spare: int = 0,

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import torch
 
-from baton_worker.kernels.kv_pages import Codes
+from baton_worker.kernels.kv_pages import KVCodes
 from baton_worker.kv_cache.page_shapes import (
     PageShape,
     layer_bytes,
@@ -34,11 +34,11 @@ from baton_worker.kv_cache.page_shapes import (
     state_shapes,
 )
 from baton_worker.spec import (
-    Bounded,
     Decoder,
     Encoder,
     LatentAttention,
     Mixer,
+    Recurrent,
 )
 
 _MOST_GROUPS = 8
@@ -74,7 +74,7 @@ def one_group(spec: Decoder, page_size: int) -> LayerGroups:
 
 
 def page_groups(
-    spec: Decoder, page_size: int, dtype: torch.dtype, codes: Codes | None = None
+    spec: Decoder, page_size: int, dtype: torch.dtype, codes: KVCodes | None = None
 ) -> LayerGroups:
     """The groups of a model with such pages: several where layers see differently far back."""
     spans = _spans(spec, page_size)
@@ -128,7 +128,7 @@ def group_bytes(
     groups: LayerGroups,
     page_size: int,
     dtype: torch.dtype,
-    codes: Codes | None = None,
+    codes: KVCodes | None = None,
 ) -> int:
     """Bytes that one page of `page_size` tokens takes over all layers of a group."""
     shapes = page_shapes(spec, page_size, codes)
@@ -162,7 +162,7 @@ def _span(mixer: Mixer, page_size: int) -> int:
     """The last tokens that a token sees, itself included, at most; 0 means all."""
     if isinstance(mixer, LatentAttention):
         return 0
-    if isinstance(mixer, Bounded):
+    if isinstance(mixer, Recurrent):
         return mixer.span(page_size)
     limits = [limit for limit in (mixer.window, mixer.chunk) if limit is not None]
     return min(limits, default=0)

@@ -7,29 +7,31 @@ from typing import TypeAlias
 
 import torch
 
-from baton_worker.kernels.kv_pages import Codes, row_width
+from baton_worker.kernels.kv_pages import KVCodes, row_width
 from baton_worker.spec import (
-    Bounded,
-    Context,
+    ContextShard,
     Decoder,
     Encoder,
     LatentAttention,
     Mixer,
+    Recurrent,
 )
 
 PageShape: TypeAlias = tuple[int, int, int, int]
 StateShape: TypeAlias = tuple[int, ...]
 
 
-def page_shapes(spec: Decoder, page_size: int, codes: Codes | None = None) -> tuple[PageShape, ...]:
+def page_shapes(
+    spec: Decoder, page_size: int, codes: KVCodes | None = None
+) -> tuple[PageShape, ...]:
     """Per layer, the shape of one page: [page_size, 2 (key, value), num_kv_heads, head_dim].
 
     A step writes key and value with one scatter and reads both with one gather, and a page is one
     block of memory, in which order `kernels.layout` says. Where values are not as wide as keys, a
     value lies behind its key: [page_size, 1, num_kv_heads, key + value]. Latent attention keeps one
-    vector per token: [page_size, 1, 1, kept_width]; what is `Bounded` says itself what it keeps. A
-    layer without a mixer keeps nothing: its pages are empty. An encoder has no pages at all. Where
-    ranks share the tokens of a layer, a page of one of them has fewer (`context`). With
+    vector per token: [page_size, 1, 1, kept_width]; what is `Recurrent` says itself what it keeps.
+    A layer without a mixer keeps nothing: its pages are empty. An encoder has no pages at all.
+    Where ranks share the tokens of a layer, a page of one of them has fewer (`context`). With
     `codes` each width of attention is its `kernels.pages.row_width`.
     """
     if isinstance(spec, Encoder):
@@ -37,18 +39,18 @@ def page_shapes(spec: Decoder, page_size: int, codes: Codes | None = None) -> tu
     return tuple(_page_shape(mixer, page_size, codes) for mixer, _ in spec.layers)
 
 
-def context(mixer: Mixer | None) -> Context:
+def context(mixer: Mixer | None) -> ContextShard:
     """Which tokens of a page a layer keeps on this rank."""
-    return getattr(mixer, "context", None) or Context(0, 1)
+    return getattr(mixer, "context", None) or ContextShard(0, 1)
 
 
-def _page_shape(mixer: Mixer | None, page_size: int, codes: Codes | None) -> PageShape:
+def _page_shape(mixer: Mixer | None, page_size: int, codes: KVCodes | None) -> PageShape:
     if mixer is None:
         return (page_size, 2, 0, 0)
     rows = page_size // context(mixer).size
     if isinstance(mixer, LatentAttention):
         return (rows, 1, 1, mixer.kept_width)
-    if isinstance(mixer, Bounded):
+    if isinstance(mixer, Recurrent):
         return (rows, *mixer.row)
     if mixer.kept_dim is not None:
         width = row_width(mixer.head_dim, codes) + row_width(mixer.kept_dim, codes)
@@ -62,7 +64,7 @@ def state_shapes(spec: Decoder) -> dict[int, StateShape]:
     return {
         layer: mixer.state
         for layer, (mixer, _) in enumerate(spec.layers)
-        if isinstance(mixer, Bounded) and mixer.state is not None
+        if isinstance(mixer, Recurrent) and mixer.state is not None
     }
 
 
@@ -72,7 +74,7 @@ def state_bytes(shape: StateShape | None) -> int:
 
 
 def layer_bytes(
-    spec: Decoder, page_size: int, dtype: torch.dtype, codes: Codes | None = None
+    spec: Decoder, page_size: int, dtype: torch.dtype, codes: KVCodes | None = None
 ) -> list[int]:
     """Per layer, the bytes that one page of `page_size` tokens takes, with its state."""
     size = dtype.itemsize if codes is None else 1
@@ -82,7 +84,7 @@ def layer_bytes(
 
 
 def bytes_per_page(
-    spec: Decoder, page_size: int, dtype: torch.dtype, codes: Codes | None = None
+    spec: Decoder, page_size: int, dtype: torch.dtype, codes: KVCodes | None = None
 ) -> int:
     """Bytes that one page of `page_size` tokens takes over all layers, were they one group."""
     return sum(layer_bytes(spec, page_size, dtype, codes))

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from xxhash import xxh3_64_intdigest
 
 from baton.logs import logger
-from baton.net.curve import Keys
+from baton.net.curve import CurveKeys
 from baton.net.sockets import Client, wait
 from baton.net.topology import PAGES
 from baton.protocol import Block, Close, Fetch, Message, Missing, Open, Opened, Pull
@@ -50,7 +50,7 @@ Put: TypeAlias = Callable[[Extent, Bytes], None]
 log = logger(__name__)
 
 
-class Lane:
+class TransferConnection:
     """Life cycle: `open` once, `carry` per pull, `close`. For one pull at a time.
 
     A lane that a pull has failed on is closed and never used again: what may still come for that
@@ -58,7 +58,7 @@ class Lane:
     """
 
     def __init__(
-        self, cache: KVCache, name: str, address: str, stopped: Event, keys: Keys | None = None
+        self, cache: KVCache, name: str, address: str, stopped: Event, keys: CurveKeys | None = None
     ) -> None:
         identity = f"{name}/{next(_numbers)}".encode()
         self.address = address

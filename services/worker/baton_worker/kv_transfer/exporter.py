@@ -11,7 +11,7 @@ from xxhash import xxh3_64_intdigest
 
 from baton.errors import SettingsError
 from baton.logs import logger
-from baton.net.curve import Keys
+from baton.net.curve import CurveKeys
 from baton.net.sockets import Server, wait
 from baton.net.topology import PAGES
 from baton.protocol import Block, Fetch, Grant, Message, Missing, Offer, Open, Opened
@@ -73,7 +73,7 @@ class Exporter(threading.Thread):
         host: str,
         *,
         trusted_network: bool = False,
-        keys: Keys | None = None,
+        keys: CurveKeys | None = None,
     ) -> None:
         super().__init__(name="exporter", daemon=True)
         self._cache, self._host, self._layout = cache, host, layout(cache)

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from baton.logs import logger
-from baton.net.curve import Keys
+from baton.net.curve import CurveKeys
 from baton.protocol import Pull, Pulled
 from baton_worker.kv_cache.cache import KVCache
-from baton_worker.kv_transfer.connection import Lane
+from baton_worker.kv_transfer.connection import TransferConnection
 from baton_worker.kv_transfer.transport import (
     CarriageError,
     TransferError,
@@ -43,13 +43,13 @@ class Importer:
         name: str,
         transports: dict[str, Transport],
         host: str,
-        keys: Keys | None = None,
+        keys: CurveKeys | None = None,
     ) -> None:
         self._cache, self._name, self._keys = cache, name, keys
         self._transports, self._host = transports, host
         self._spoiled: set[tuple[str, str]] = set()
         """(address, transport): what has failed there, and is not offered there again."""
-        self._idle: deque[Lane] = deque()
+        self._idle: deque[TransferConnection] = deque()
         """Lanes without a pull, the one that was used last at the right."""
         self._lock = threading.Lock()
         self._done: deque[Pulled] = deque()
@@ -91,7 +91,7 @@ class Importer:
 
     def _run(self, pull: Pull) -> None:
         begun, reason, size = time.monotonic(), "", 0
-        lane: Lane | None = None
+        lane: TransferConnection | None = None
         try:
             pages = self._pages(pull)
             lane = self._lane(pull.address)
@@ -115,7 +115,7 @@ class Importer:
             raise TransferError("its pages do not fit this worker")
         return pages
 
-    def _lane(self, address: str) -> Lane:
+    def _lane(self, address: str) -> TransferConnection:
         """One that is there and free, or a new one that is not open yet."""
         with self._lock:
             self._expire()
@@ -123,7 +123,7 @@ class Importer:
                 if lane.address == address:
                     self._idle.remove(lane)
                     return lane
-        return Lane(self._cache, self._name, address, self._stopped, self._keys)
+        return TransferConnection(self._cache, self._name, address, self._stopped, self._keys)
 
     def _expire(self) -> None:
         """No lane is kept for ever: its source may be gone, or think that we are."""
@@ -131,7 +131,7 @@ class Importer:
         while self._idle and self._idle[0].used < oldest:
             self._idle.popleft().close()
 
-    def _pull(self, lane: Lane, pull: Pull, pages: Tables) -> int:
+    def _pull(self, lane: TransferConnection, pull: Pull, pages: Tables) -> int:
         wanted = extents(self._cache, pull.start, pull.end, pages)
         try:
             if not lane.transport:
@@ -145,13 +145,13 @@ class Importer:
         """All that is not known to fail at this source."""
         return {n: t for n, t in self._transports.items() if (address, n) not in self._spoiled}
 
-    def _spoil(self, lane: Lane, reason: str) -> None:
+    def _spoil(self, lane: TransferConnection, reason: str) -> None:
         """Not this transport again at this source. What needs nothing special stays."""
         if lane.transport != "tcp":
             self._spoiled.add((lane.address, lane.transport))
             log.warning("no keys of %s over %s any more: %s", lane.address, lane.transport, reason)
 
-    def _leave(self, lane: Lane | None, reason: str) -> None:
+    def _leave(self, lane: TransferConnection | None, reason: str) -> None:
         """Keep a lane that has done well for the next pull."""
         if lane is not None and reason:
             lane.close()

@@ -25,7 +25,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 log = logger(__name__)
 
 
-class Relay:
+class KVTransferManager:
     """Life cycle: `start`, then `take` and `finished` from the main thread, `reset` for a new
     scheduler, `close`."""
 
@@ -33,7 +33,7 @@ class Relay:
         keys = own_keys(config)
         # Several workers share a run directory.
         own = Link(f"{PAGES.name}-{os.getpid()}", PAGES.server, PAGES.client, (), ())
-        address = bind_address(config, own, config.bind_pages)
+        address = bind_address(config, own, config.bind_kv)
         self._transports, here = usable(config), host(config)
         self._exporter = Exporter(
             cache,
@@ -44,7 +44,7 @@ class Relay:
             keys=keys,
         )
         self._importer = Importer(cache, name, self._transports, here, keys)
-        self.address = config.advertise_pages or reachable(self._exporter.address)
+        self.address = config.advertise_kv or reachable(self._exporter.address)
         """Where other workers find this one's pages."""
         self.layout = layout(cache)
 
@@ -93,7 +93,7 @@ def usable(config: Config) -> dict[str, Transport]:
         SettingsError: none is left, or one that was asked for in vLLM's way cannot be used.
     """
     found, missing = dict[str, Transport](), dict[str, str]()
-    for name in split(config.transports):
+    for name in split(config.kv_transports):
         try:
             found[name] = TRANSPORTS.load(name)(config)
         except UnusableError as error:

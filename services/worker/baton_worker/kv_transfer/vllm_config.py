@@ -103,8 +103,8 @@ def resolve(config: Config) -> Config:
     return config.model_copy(
         update={
             "role": asked.role if config.role == "both" else config.role,
-            "transports": asked.transports,
-            "bind_pages": config.bind_pages or asked.bind_pages,
+            "kv_transports": asked.transports,
+            "bind_kv": config.bind_kv or asked.bind_pages,
         }
     )
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.embedding import Learned
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Mlp
 from baton_worker.layers.norm import norm
@@ -19,7 +19,7 @@ from baton_worker.layers.norm import norm
 class AttentionPool(nn.Module):
     """x + ffn(norm(x)), where x is what one learned query finds in the states."""
 
-    def __init__(self, settings: spec.AttentionPool, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.AttentionPool, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self._num_heads = settings.num_heads
         self.probe = Learned((1, 1, hidden), "probe", site)
@@ -49,11 +49,11 @@ class AttentionPool(nn.Module):
 class _Input(Linear):
     """Query, key and value as `torch.nn.MultiheadAttention` names them: one weight, one bias."""
 
-    def __init__(self, hidden: int, site: Site) -> None:
+    def __init__(self, hidden: int, site: BuildContext) -> None:
         super().__init__(hidden, {"pool_input": 3 * hidden}, site, bias=True)
         self._source = site.name("pool_input")
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """in_proj_weight and in_proj_bias."""
-        for name, rows in super().destinations():
+        for name, rows in super().weight_targets():
             yield f"{self._source}_{name.rpartition('.')[2]}", rows

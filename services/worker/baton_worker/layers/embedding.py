@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 
@@ -19,13 +19,13 @@ class Table(Layer):
 
     weight: nn.Parameter | None
 
-    def __init__(self, rows: int, width: int, role: str, site: Site) -> None:
+    def __init__(self, rows: int, width: int, role: str, site: BuildContext) -> None:
         super().__init__()
         self._name = site.name(role)
         self.weight = site.empty(rows, width)
         self._rows: Callable[[Tensor], Tensor] | None = None
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The table."""
         assert self.weight is not None
         yield f"{self._name}.weight", self.weight
@@ -45,7 +45,9 @@ class Table(Layer):
 class Embedding(nn.Module):
     """Tokens, and where the model learned them positions, to vectors: see `spec.Embedding`."""
 
-    def __init__(self, settings: spec.Embedding, vocab: int, hidden: int, site: Site) -> None:
+    def __init__(
+        self, settings: spec.Embedding, vocab: int, hidden: int, site: BuildContext
+    ) -> None:
         super().__init__()
         width = settings.width or hidden
         # Checkpoints were trained with the scale in their own precision.
@@ -76,12 +78,12 @@ class Embedding(nn.Module):
 class Learned(Layer):
     """One parameter of any shape, under its role's own name: no ".weight" follows it."""
 
-    def __init__(self, shape: tuple[int, ...], role: str, site: Site) -> None:
+    def __init__(self, shape: tuple[int, ...], role: str, site: BuildContext) -> None:
         super().__init__()
         self._name = site.name(role)
         self.value = site.empty(*shape)
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The parameter."""
         yield self._name, self.value
 

@@ -13,20 +13,20 @@ from baton_worker.spec import Rope
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ForwardContext:
     """Computed once, read by every layer: where new keys go, rotations, attention plans."""
 
     slots: Tensor
-    """int64 [T], see `AttentionBatch.slots`."""
+    """int64 [T], see `AttentionBatch.slot_mapping`."""
     angles: dict[Rope, Angles]
     plans: dict[Any, Any]
     """Of each kind of mixer, by its `call`."""
     texts: tuple[Texts, ...] = ()
     """The texts that see both ways."""
     lent: list[Tensor] = field(default_factory=list)
-    """What the last `spec.LendingAttention` lends: [T, 2 * num_kv_heads, head_dim]."""
+    """What the last `spec.KVSharingSource` lends: [T, 2 * num_kv_heads, head_dim]."""
     pending: list[Tensor] = field(default_factory=list)
-    """What a `spec.Forked` leaves for the end of the next layer: [T, hidden]."""
+    """What a `spec.ShortcutMoe` leaves for the end of the next layer: [T, hidden]."""
     chosen: list[Tensor] = field(default_factory=list)
     """What the last index has chosen, see `layers.chosen.Plan`."""
     positions: Tensor | None = None

@@ -10,20 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker.attention.context_parallel import Peers
-from baton_worker.kernels.kv_pages import Codes
+from baton_worker.kernels.kv_pages import KVCodes
 from baton_worker.kernels.linear import Stored
 from baton_worker.kernels.page_layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class BuildContext:
     """Where layers are built."""
 
     device: torch.device
     dtype: torch.dtype
     name: Callable[[str], str] = str
     """The checkpoint's name of each role: the role itself, where nothing else is known."""
-    codes: Codes | None = None
+    codes: KVCodes | None = None
     """What pages hold in place of numbers of the dtype."""
     scaled: bool = False
     """Whether the checkpoint has the scales of these codes."""
@@ -54,16 +54,16 @@ class Layer(Bare):
     """A layer brings its own loading: the loader knows neither fusion nor names."""
 
     @property
-    def uncaptured(self) -> str | None:
+    def capture_blocker(self) -> str | None:
         """Why a step cannot be captured (see `graphs`) with it, as half a sentence; None if it can:
         what it does depends on shapes, and it waits for nothing."""
         return None
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Checkpoint tensor name and the parameter, or the rows of one, that it fills."""
         raise NotImplementedError
 
-    def take(self, name: str, weight: Stored) -> bool:
+    def load_quantized(self, name: str, weight: Stored) -> bool:
         """Offered a quantised checkpoint tensor: take it in place of its destination, or leave it.
 
         A layer may take a tensor that it shares with the layer whose destination it is.
@@ -75,9 +75,9 @@ class Layer(Bare):
         """Bytes of the weights that this layer holds beside its parameters."""
         return 0
 
-    def waits_for(self) -> Iterator[str]:
+    def awaited_weights(self) -> Iterator[str]:
         """Checkpoint tensors that must be in place before `finish` is called."""
-        return (name for name, _ in self.destinations())
+        return (name for name, _ in self.weight_targets())
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         """Called once, after every destination is filled."""

@@ -20,11 +20,11 @@ from baton_worker.kernels.linear import (
 )
 from baton_worker.kernels.quantized_weights import (
     KINDS,
-    Blocks,
+    BlockQuantized,
     Rounding,
     merge,
 )
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 
 
 class Linear(Layer):
@@ -40,7 +40,7 @@ class Linear(Layer):
     is not at all."""
 
     def __init__(
-        self, in_features: int, parts: Mapping[str, int], site: Site, *, bias: bool = False
+        self, in_features: int, parts: Mapping[str, int], site: BuildContext, *, bias: bool = False
     ) -> None:
         super().__init__()
         out_features = sum(parts.values())
@@ -51,7 +51,7 @@ class Linear(Layer):
         self._taken = dict[str, Stored]()
         self._weight_bytes = 0
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """One weight, and one bias where there is one, per part."""
         for suffix, parameter in (("weight", self.weight), ("bias", self.bias)):
             if parameter is not None:
@@ -59,7 +59,7 @@ class Linear(Layer):
                 for name, rows in zip(self._parts, slices, strict=True):
                     yield f"{name}.{suffix}", rows
 
-    def take(self, name: str, weight: Stored) -> bool:
+    def load_quantized(self, name: str, weight: Stored) -> bool:
         """Take the weight of a part where a kernel runs it as it is."""
         part, _, suffix = name.rpartition(".")
         like = self.weight
@@ -75,11 +75,13 @@ class Linear(Layer):
         """Bytes of the packed weight; 0 while the parameter is used as it is."""
         return self._weight_bytes
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         """Give the weight the layout that its device likes best; drop the original."""
         assert self.weight is not None
         taken = self._all_taken()
-        blocks: Sequence[Blocks | Rounding] = merge([w for w in taken if isinstance(w, Blocks)])
+        blocks: Sequence[BlockQuantized | Rounding] = merge(
+            [w for w in taken if isinstance(w, BlockQuantized)]
+        )
         if not taken and self.quantised_as is not None:
             blocks = self._quantised(self.quantised_as)
         if blocks:
@@ -95,7 +97,7 @@ class Linear(Layer):
         if len(taken) == len(self._parts):
             return [taken[part] for part in self._parts]
         # The others came as floats: there is one kernel for all.
-        for name, rows in self.destinations():
+        for name, rows in self.weight_targets():
             if (part := name.removesuffix(".weight")) in taken:
                 rows.copy_(taken[part].dequantise())
         return []
@@ -114,7 +116,7 @@ class Linear(Layer):
         self._kernel = PlainLinear(self.weight, self.bias)
         return []
 
-    def _quantised_kernel(self, blocks: Sequence[Blocks | Rounding]) -> LinearKernel:
+    def _quantised_kernel(self, blocks: Sequence[BlockQuantized | Rounding]) -> LinearKernel:
         assert self.weight is not None
         return join(blocks, self.bias, self.weight.dtype, self.out_dtype)
 
@@ -143,7 +145,7 @@ class Linear(Layer):
 
 def _runs(weight: Stored, like: Tensor) -> bool:
     """Whether a kernel multiplies with the weight as it is, on the device of `like`."""
-    if isinstance(weight, Blocks):
+    if isinstance(weight, BlockQuantized):
         return CpuLinear.refuses(weight, like) is None
     return StoredLinear.refuses(weight, like) is None
 
@@ -161,7 +163,7 @@ class GatedLinear(Linear):
         self,
         in_features: int,
         size: int,
-        site: Site,
+        site: BuildContext,
         gate: Callable[[Tensor, Tensor], Tensor],
         *,
         fused: str | None = None,
@@ -170,7 +172,7 @@ class GatedLinear(Linear):
         super().__init__(in_features, {"gate": size, "up": size}, site, bias=bias)
         self._gate, self._fused = gate, fused
 
-    def _quantised_kernel(self, blocks: Sequence[Blocks | Rounding]) -> LinearKernel:
+    def _quantised_kernel(self, blocks: Sequence[BlockQuantized | Rounding]) -> LinearKernel:
         if self._fused is None or len(blocks) > 1:
             self._fused = None
             return super()._quantised_kernel(blocks)
@@ -212,7 +214,7 @@ class LanguageHead(Linear):
     out_dtype = torch.float32
 
     def __init__(
-        self, hidden: int, vocab: int, site: Site, *, tied_to: Shared | None = None
+        self, hidden: int, vocab: int, site: BuildContext, *, tied_to: Shared | None = None
     ) -> None:
         super().__init__(hidden, {"head": vocab}, site)
         self.tied = tied_to is not None
@@ -223,19 +225,19 @@ class LanguageHead(Linear):
             self._kernel = PlainLinear(tied_to.weight, None)
             self._parts = {site.name("embedding"): vocab}
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """None when tied: the embedding fills the weight."""
-        return iter(()) if self.tied else super().destinations()
+        return iter(()) if self.tied else super().weight_targets()
 
-    def waits_for(self) -> Iterator[str]:
+    def awaited_weights(self) -> Iterator[str]:
         """What it fills itself, and the embedding table if that is its weight."""
-        yield from super().waits_for()
+        yield from super().awaited_weights()
         if self.tied:
             yield from (f"{part}.weight" for part in self._parts)
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         """As any linear. A table of floats that is packed is not kept a second time."""
-        super().finish()
+        super().process_weights_after_loading()
         if self._lend is not None and isinstance(self._kernel, CpuLinear) and self._kernel.has_rows:
             self._lend(self._kernel.rows)
 

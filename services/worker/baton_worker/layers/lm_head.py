@@ -10,7 +10,7 @@ from torch import Tensor
 from baton_worker import spec
 from baton_worker.kernels.linear import Stored
 from baton_worker.layers.invariant import tanh
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import LanguageHead, Shared
 
 
@@ -22,7 +22,7 @@ class Head(LanguageHead):
         settings: spec.Head,
         hidden: int,
         vocab: int,
-        site: Site,
+        site: BuildContext,
         *,
         tied_to: Shared | None = None,
     ) -> None:
@@ -31,21 +31,21 @@ class Head(LanguageHead):
         self._bias_name = site.name("head")
         self.logit_bias = site.empty(vocab) if settings.bias else None
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The weight, unless the embedding fills it, and the bias."""
-        yield from super().destinations()
+        yield from super().weight_targets()
         if self.logit_bias is not None:
             yield f"{self._bias_name}.bias", self.logit_bias
 
-    def take(self, name: str, weight: Stored) -> bool:
+    def load_quantized(self, name: str, weight: Stored) -> bool:
         """As any linear, unless the rows must be changed first."""
-        return not self._settings.unit_rows and super().take(name, weight)
+        return not self._settings.unit_rows and super().load_quantized(name, weight)
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         """Rows to unit length (NormHead, Baichuan 2, arXiv:2309.10305), then as any linear."""
         if self._settings.unit_rows and self.weight is not None:
             self.weight.copy_(F.normalize(self.weight))
-        super().finish()
+        super().process_weights_after_loading()
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[R, hidden] to float32 logits [R, vocab]."""

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.attention import AttentionCall, Backend, choose
-from baton_worker.attention.context_parallel import Interleaved, part
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Site
+from baton_worker.attention import AttentionSpec, Backend, choose
+from baton_worker.attention.context_parallel import ContextParallelBackend, part
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext
 
 
 class Mixer(nn.Module):
@@ -20,7 +20,7 @@ class Mixer(nn.Module):
 
     rope: spec.Rope | None = None
     call: Any
-    """What `backend.plan` is told, and the plan's key in `Step.plans`."""
+    """What `backend.plan` is told, and the plan's key in `PlanStep.plans`."""
     backend: Any
     """Plans a step, like an `attention.Backend`."""
 
@@ -32,19 +32,19 @@ class Attending(Mixer):
         call: what is asked of the backend.
     """
 
-    call: AttentionCall
+    call: AttentionSpec
     backend: Backend
 
-    def __init__(self, call: AttentionCall, site: Site) -> None:
+    def __init__(self, call: AttentionSpec, site: BuildContext) -> None:
         super().__init__()
         self.call = call
         if call.context is None:
             self.backend = choose(call)
         else:
             assert site.peers is not None, "keys are divided among ranks, and there is one"
-            self.backend = Interleaved(choose(part(call)), call.context, site.peers)
+            self.backend = ContextParallelBackend(choose(part(call)), call.context, site.peers)
 
-    def slots(self, step: Step, pages: Tensor) -> Tensor:
+    def slots(self, step: ForwardContext, pages: Tensor) -> Tensor:
         """int64 [T]: where new tokens go in `pages`, those of this layer."""
         if self.call.context is None:
             return step.slots
@@ -53,12 +53,12 @@ class Attending(Mixer):
 
 
 class Carrying(Mixer):
-    """A mixer of bounded memory (see `spec.Bounded`)."""
+    """A mixer of bounded memory (see `spec.Recurrent`)."""
 
     what: str
     """The subject of a sentence."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: BuildContext) -> None:
         super().__init__()
         if site.codes is not None:
             raise ModelError(
@@ -66,7 +66,7 @@ class Carrying(Mixer):
                 "--kv-cache-dtype auto."
             )
 
-    def check(self, step: Step) -> None:
+    def check(self, step: ForwardContext) -> None:
         """Before a step runs.
 
         Raises:

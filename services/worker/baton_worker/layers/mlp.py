@@ -15,7 +15,7 @@ from baton_worker.layers.invariant import (
     SILU,
     sigmoid,
 )
-from baton_worker.layers.layer import Bare, Site
+from baton_worker.layers.layer import Bare, BuildContext
 from baton_worker.layers.linear import GatedLinear, Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -77,7 +77,7 @@ def fused_gate(settings: spec.Glu) -> str | None:
 class Glu(Bare):
     """down(activation(gate(x)) * up(x)), gate and up in one product."""
 
-    def __init__(self, settings: spec.Glu, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Glu, hidden: int, site: BuildContext) -> None:
         super().__init__()
         size, bias = settings.intermediate, settings.bias
         gate, fused = gating(settings), fused_gate(settings)
@@ -93,7 +93,7 @@ class Glu(Bare):
 class Mlp(Bare):
     """down(activation(up(x)))."""
 
-    def __init__(self, settings: spec.Mlp, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Mlp, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self._activation = activation(settings.activation)
         size, bias = settings.intermediate, settings.bias

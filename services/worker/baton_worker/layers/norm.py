@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.kernels.norm import CpuNorm, TritonNorm
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 
 
 class _Norm(Layer):
@@ -25,7 +25,7 @@ class _Norm(Layer):
         settings: spec.Norm,
         shape: int | tuple[int, ...],
         role: str,
-        site: Site,
+        site: BuildContext,
         first: int = 0,
     ) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class _Norm(Layer):
         self._placement = site.dtype, site.device
         self._kernel: CpuNorm | TritonNorm | None = None
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The scale and the bias, where there is one."""
         for suffix, parameter in (("weight", self.weight), ("bias", self.bias)):
             if parameter is not None and "{head}" in self._name:
@@ -47,7 +47,7 @@ class _Norm(Layer):
             elif parameter is not None:
                 yield f"{self._name}.{suffix}", parameter
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         """Add the offset to the weight, in float32: 1 + w would lose what a small w says. Take
         the kernel of the device if it has one."""
         if self._offset and self.weight is not None:
@@ -101,7 +101,7 @@ NORMS: dict[str, type[RmsNorm | LayerNorm]] = {"rms": RmsNorm, "layer": LayerNor
 
 
 def norm(
-    settings: spec.Norm, shape: int | tuple[int, ...], role: str, site: Site, first: int = 0
+    settings: spec.Norm, shape: int | tuple[int, ...], role: str, site: BuildContext, first: int = 0
 ) -> RmsNorm | LayerNorm:
     """The layer of a `spec.Norm`; the weight has `shape`, the norm runs over its last axis."""
     return NORMS[settings.kind](settings, shape, role, site, first)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.embedding import Learned, Table
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 
 CHANNELS = 3
@@ -18,7 +18,7 @@ CHANNELS = 3
 class Patches(nn.Module):
     """The squares of images, projected, with a class token before them and positions added."""
 
-    def __init__(self, settings: spec.Patches, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Patches, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self.settings = settings
         self.project = _Projection(settings, hidden, site)
@@ -51,12 +51,12 @@ class _Projection(Linear):
     """A convolution whose windows do not overlap is a product; its checkpoint says
     [hidden, C, size, size]."""
 
-    def __init__(self, settings: spec.Patches, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Patches, hidden: int, site: BuildContext) -> None:
         pixels = CHANNELS * settings.size**2
         super().__init__(pixels, {"patches": hidden}, site, bias=settings.bias)
         self._window = (CHANNELS, settings.size, settings.size)
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The weight in the shape of a convolution's, and the bias where there is one."""
-        for name, rows in super().destinations():
+        for name, rows in super().weight_targets():
             yield name, rows.view(-1, *self._window) if rows.ndim == 2 else rows

@@ -17,7 +17,7 @@ from baton_worker.layers.invariant import (
     sigmoid,
     tanh,
 )
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 
@@ -35,7 +35,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Dense(nn.Module):
     """norm(activation(W x + b)): see `spec.Dense`."""
 
-    def __init__(self, settings: spec.Dense, site: Site) -> None:
+    def __init__(self, settings: spec.Dense, site: BuildContext) -> None:
         super().__init__()
         if settings.activation not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)

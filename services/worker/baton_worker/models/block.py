@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.attention.gqa import Attention
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Bare, Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import Bare, BuildContext
 from baton_worker.layers.mixer import Carrying
-from baton_worker.layers.moe.shortcut import Forked
+from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.norm import norm
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 
@@ -24,7 +24,7 @@ Part: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
 class Half(Bare):
     """One of the two halves of a block: a mixer or an ffn, its norms, the addition."""
 
-    def __init__(self, decoder: spec.Decoder, role: str, site: Site) -> None:
+    def __init__(self, decoder: spec.Decoder, role: str, site: BuildContext) -> None:
         super().__init__()
         self.scale = decoder.residual_scale
         self.norm = norm(decoder.norm, decoder.hidden, f"{role}_norm", site)
@@ -46,7 +46,7 @@ class PreNorm(Half):
 class PostNorm(Half):
     """x + norm(f(x)) (OLMo 2, arXiv:2501.00656)."""
 
-    def __init__(self, decoder: spec.Decoder, role: str, site: Site) -> None:
+    def __init__(self, decoder: spec.Decoder, role: str, site: BuildContext) -> None:
         super().__init__(decoder, f"{role}_post", site)
 
     def forward(self, x: Tensor, part: Part) -> Tensor:
@@ -58,7 +58,7 @@ class PostNorm(Half):
 class SandwichNorm(Half):
     """x + post_norm(f(norm(x))) (CogView, arXiv:2105.13290)."""
 
-    def __init__(self, decoder: spec.Decoder, role: str, site: Site) -> None:
+    def __init__(self, decoder: spec.Decoder, role: str, site: BuildContext) -> None:
         super().__init__(decoder, role, site)
         self.post_norm = norm(decoder.norm, decoder.hidden, f"{role}_post_norm", site)
 
@@ -94,7 +94,7 @@ class Sequential(Bare):
         decoder: spec.Decoder,
         mixer: nn.Module | None,
         ffn: nn.Module | None,
-        site: Site,
+        site: BuildContext,
         *,
         half: type[Half],
     ) -> None:
@@ -103,11 +103,11 @@ class Sequential(Bare):
         self.mixer_half = None if mixer is None else half(decoder, "mixer", site)
         self.ffn_half = None if ffn is None else half(decoder, "ffn", site)
 
-    def forward(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
+    def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
         return self.feed(self.mix(x, step, pages))
 
-    def mix(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
+    def mix(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """The first half: all that tokens of a sequence learn of each other."""
         mixer = self.mixer
         if mixer is None or self.mixer_half is None:
@@ -123,7 +123,9 @@ class Sequential(Bare):
         return out
 
 
-def by_mixer(decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: Site) -> Sequential:
+def by_mixer(
+    decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+) -> Sequential:
     """Norms after the halves of a layer of attention, and before those of any other (OLMo
     Hybrid)."""
     half = PostNorm if isinstance(mixer, Attention) else PreNorm
@@ -138,7 +140,7 @@ class Parallel(Bare):
         decoder: spec.Decoder,
         mixer: nn.Module,
         ffn: nn.Module,
-        site: Site,
+        site: BuildContext,
         *,
         shared: bool,
     ) -> None:
@@ -147,7 +149,7 @@ class Parallel(Bare):
         self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
         self.ffn_norm = None if shared else norm(decoder.norm, decoder.hidden, "ffn_norm", site)
 
-    def forward(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
+    def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
         normed = self.mixer_norm(x)
         other = normed if self.ffn_norm is None else self.ffn_norm(x)
@@ -158,20 +160,22 @@ class Parallel(Bare):
 class Shortcut(nn.Module):
     """A pre-norm layer; a mixture that runs beside it joins the stream after the next one."""
 
-    def __init__(self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: Site) -> None:
+    def __init__(
+        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+    ) -> None:
         super().__init__()
         self.mixer, self.ffn = mixer, ffn
         self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
         self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", site)
 
-    def forward(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
+    def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
         x = self.mixer(self.mixer_norm(x), step, pages, x)
         normed = self.ffn_norm(x)
-        if isinstance(self.ffn, Forked):
+        if isinstance(self.ffn, ShortcutMoe):
             step.pending.append(self.ffn.branch(normed, None))
         out: Tensor = self.ffn(normed, x)
-        return out if isinstance(self.ffn, Forked) else out + step.pending.pop()
+        return out if isinstance(self.ffn, ShortcutMoe) else out + step.pending.pop()
 
 
 class Beside(Bare):
@@ -180,7 +184,7 @@ class Beside(Bare):
     has the ffn."""
 
     def __init__(
-        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module | None, site: Site
+        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module | None, site: BuildContext
     ) -> None:
         super().__init__()
         self.mixer, self.ffn, blend = mixer, ffn, decoder.blend
@@ -193,7 +197,7 @@ class Beside(Bare):
             None if ffn is None else norm(decoder.norm, decoder.hidden, "ffn_norm", site)
         )
 
-    def forward(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
+    def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
         given, made = self._scales
         normed = step.pending.pop() if self.mixer_norm is None else self.mixer_norm(x)
@@ -210,7 +214,9 @@ class Blended(Bare):
     """old * norm(x) + new * f(norm(x)), with weights of the model's (MiniMax-01,
     arXiv:2501.08313)."""
 
-    def __init__(self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: Site) -> None:
+    def __init__(
+        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+    ) -> None:
         super().__init__()
         self.mixer, self.ffn, self._blend = mixer, ffn, decoder.blend
         self._mixer_blend = decoder.blend.attention
@@ -219,7 +225,7 @@ class Blended(Bare):
         self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
         self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", site)
 
-    def forward(self, x: Tensor, step: Step, pages: Tensor) -> Tensor:
+    def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
         (old, new), normed = self._mixer_blend, self.mixer_norm(x)
         x = old * normed + new * self.mixer(normed, step, pages, None)

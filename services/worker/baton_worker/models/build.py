@@ -8,16 +8,16 @@ from typing import Any
 from torch import nn
 
 from baton_worker import spec
-from baton_worker.layers.attention.cross_layer import Borrowing, Lending
+from baton_worker.layers.attention.cross_layer import KVSharingSource, KVSharingTarget
 from baton_worker.layers.attention.dual_chunk import DualChunk
 from baton_worker.layers.attention.gqa import Attention
 from baton_worker.layers.attention.mla import LatentAttention
 from baton_worker.layers.attention.sparse_mla import SparseLatentAttention
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.mlp import Glu, Mlp
-from baton_worker.layers.moe.megablocks import PlainExperts
+from baton_worker.layers.moe.megablocks import MegablocksExperts
 from baton_worker.layers.moe.moe import Moe
-from baton_worker.layers.moe.shortcut import Forked
+from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.ssm.delta_net import DeltaNet
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 from baton_worker.layers.ssm.mamba import Mamba
@@ -30,8 +30,8 @@ from baton_worker.spec.names import Names
 LAYERS: dict[type, type[nn.Module]] = {
     spec.Attention: Attention,
     spec.DualChunkAttention: DualChunk,
-    spec.LendingAttention: Lending,
-    spec.BorrowingAttention: Borrowing,
+    spec.KVSharingSource: KVSharingSource,
+    spec.KVSharingTarget: KVSharingTarget,
     spec.LatentAttention: LatentAttention,
     spec.SparseLatentAttention: SparseLatentAttention,
     spec.ShortConv: ShortConv,
@@ -42,12 +42,12 @@ LAYERS: dict[type, type[nn.Module]] = {
     spec.Glu: Glu,
     spec.Mlp: Mlp,
     spec.Moe: Moe,
-    spec.Forked: Forked,
-    spec.PlainExperts: PlainExperts,
+    spec.ShortcutMoe: ShortcutMoe,
+    spec.MegablocksExperts: MegablocksExperts,
 }
 
 
-def build(decoder: spec.Decoder, site: Site) -> Model:
+def build(decoder: spec.Decoder, site: BuildContext) -> Model:
     """The modules of a spec, their parameters uninitialised; the spec has their names.
 
     Raises:
@@ -62,7 +62,7 @@ def build(decoder: spec.Decoder, site: Site) -> Model:
     return Model(decoder, blocks, replace(site, name=names))
 
 
-def _block(decoder: spec.Decoder, mixer: Any, ffn: Any, site: Site) -> nn.Module:
+def _block(decoder: spec.Decoder, mixer: Any, ffn: Any, site: BuildContext) -> nn.Module:
     parts = [
         None if part is None else LAYERS[type(part)](part, decoder.hidden, site)
         for part in (mixer, ffn)

@@ -15,8 +15,8 @@ from baton_worker.kv_cache.cache import KVCache
 from baton_worker.kv_cache.layer_groups import LayerGroups
 from baton_worker.layers.attention.whole_texts import Texts
 from baton_worker.layers.embedding import Embedding
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.lm_head import Head
 from baton_worker.layers.mixer import Mixer
@@ -34,7 +34,9 @@ Plans: TypeAlias = list[dict[Any, Any]]
 class Model(nn.Module):
     """A causal language model over a paged cache. Holds weights, never the state of a request."""
 
-    def __init__(self, decoder: spec.Decoder, blocks: Iterable[nn.Module], site: Site) -> None:
+    def __init__(
+        self, decoder: spec.Decoder, blocks: Iterable[nn.Module], site: BuildContext
+    ) -> None:
         super().__init__()
         embedding, hidden = decoder.embedding, decoder.hidden
         self.embedding = Embedding(embedding, decoder.vocab, hidden, site)
@@ -72,7 +74,7 @@ class Model(nn.Module):
         return [module for module in self.modules() if isinstance(module, Layer)]
 
     @property
-    def uncaptured(self) -> str | None:
+    def capture_blocker(self) -> str | None:
         """Why decode steps cannot be captured as `graphs`, as half a sentence; None if they can."""
         parts = [*self._backends.values(), *self.layers()]
         return next((part.uncaptured for part in parts if part.uncaptured), None)
@@ -135,21 +137,21 @@ class Model(nn.Module):
         batch: AttentionBatch,
         plans: Plans,
         texts: tuple[Texts, ...],
-    ) -> list[Step]:
+    ) -> list[ForwardContext]:
         """What the layers of each group share; they differ in where keys are."""
-        step = Step(
-            slots=batch.slots,
+        step = ForwardContext(
+            slots=batch.slot_mapping,
             angles={rope: r.angles(positions, self.dtype) for rope, r in self._rotaries.items()},
             plans={},
             positions=positions,
             texts=texts,
         )
         return [
-            replace(step, slots=batch.of(group).slots, plans=plan)
+            replace(step, slots=batch.of(group).slot_mapping, plans=plan)
             for group, plan in enumerate(plans)
         ]
 
-    def _through(self, x: Tensor, steps: list[Step], cache: KVCache) -> Tensor:
+    def _through(self, x: Tensor, steps: list[ForwardContext], cache: KVCache) -> Tensor:
         """The stream [T, hidden] through every block."""
         kept, of, last = dict[int, Tensor](), cache.groups.of, self._last
         for layer, (block, pages) in enumerate(zip(self.blocks, cache.views, strict=True)):
@@ -190,7 +192,7 @@ class Model(nn.Module):
         return logits
 
 
-def _rotary(rope: spec.Rope, site: Site) -> Rotary | Fourier:
+def _rotary(rope: spec.Rope, site: BuildContext) -> Rotary | Fourier:
     if isinstance(rope, spec.FourierRope):
         return Fourier(rope, site)
     return Rotary(rope, site.device)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.attention_pool import AttentionPool
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS, Patches
 from baton_worker.layers.pooler_head import Dense
@@ -21,7 +21,7 @@ from baton_worker.spec.names import Names
 class VisionTower(nn.Module):
     """Images to vectors: see `spec.Vision`."""
 
-    def __init__(self, vision: spec.Vision, site: Site) -> None:
+    def __init__(self, vision: spec.Vision, site: BuildContext) -> None:
         super().__init__()
         self._count = vision.patches.count
         self.embedding = Patches(vision.patches, vision.hidden, site)
@@ -48,10 +48,12 @@ class VisionTower(nn.Module):
         return out
 
 
-class TowersModel(EncoderModel):
+class DualEncoderModel(EncoderModel):
     """The encoder of texts, and the one of images beside it."""
 
-    def __init__(self, towers: spec.Towers, blocks: Sequence[nn.Module], site: Site) -> None:
+    def __init__(
+        self, towers: spec.DualEncoder, blocks: Sequence[nn.Module], site: BuildContext
+    ) -> None:
         super().__init__(towers, blocks, site)
         self._end, self._padding = towers.end, towers.padding
         self.projection = Dense(towers.projection, site)
@@ -97,7 +99,7 @@ class TowersModel(EncoderModel):
         return int(found[0]) if len(found) else -1
 
 
-def build_towers(towers: spec.Towers, site: Site) -> TowersModel:
+def build_dual_encoder(towers: spec.DualEncoder, site: BuildContext) -> DualEncoderModel:
     """The modules of both, their parameters uninitialised. `ModelError` as from `build`."""
     site = replace(site, name=Names(towers.names))
-    return TowersModel(towers, blocks_of(towers, site), site)
+    return DualEncoderModel(towers, blocks_of(towers, site), site)

@@ -12,8 +12,8 @@ from baton_worker import spec
 from baton_worker.layers.attention.bidirectional import Bidirectional
 from baton_worker.layers.attention.whole_texts import by_length
 from baton_worker.layers.embedding import Embedding, Table
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.norm import norm
 from baton_worker.layers.rope.rope import Rotary
 from baton_worker.models.block import STYLES
@@ -25,7 +25,9 @@ from baton_worker.spec.names import Names
 class Stack(nn.Module):
     """The blocks of an encoder and the norm after them. Counts the layers that it has run."""
 
-    def __init__(self, encoder: spec.Encoder, blocks: Sequence[nn.Module], site: Site) -> None:
+    def __init__(
+        self, encoder: spec.Encoder, blocks: Sequence[nn.Module], site: BuildContext
+    ) -> None:
         super().__init__()
         self.blocks, self.norm = nn.ModuleList(blocks), None
         if encoder.final_norm:
@@ -40,7 +42,7 @@ class Stack(nn.Module):
         """[T, hidden] of rows that lie end to end, `counts` long, to the final hidden states;
         int64 [T], or with sections of the rope [axes, T], are the positions in them."""
         none = torch.empty(0)
-        step = Step(
+        step = ForwardContext(
             slots=none,
             angles={rope: r.angles(positions, self._dtype) for rope, r in self._rotaries.items()},
             plans={},
@@ -56,7 +58,9 @@ class Stack(nn.Module):
 class EncoderModel(nn.Module):
     """Texts to hidden states, packed end to end. Holds weights, never the state of a request."""
 
-    def __init__(self, encoder: spec.Encoder, blocks: Sequence[nn.Module], site: Site) -> None:
+    def __init__(
+        self, encoder: spec.Encoder, blocks: Sequence[nn.Module], site: BuildContext
+    ) -> None:
         super().__init__()
         hidden = encoder.hidden
         self.embedding = Embedding(encoder.embedding, encoder.vocab, hidden, site)
@@ -105,13 +109,13 @@ class EncoderModel(nn.Module):
         return out
 
 
-def build_encoder(encoder: spec.Encoder, site: Site) -> EncoderModel:
+def build_encoder(encoder: spec.Encoder, site: BuildContext) -> EncoderModel:
     """The modules of a spec, their parameters uninitialised. `ModelError` as from `build`."""
     site = replace(site, name=Names(encoder.names))
     return EncoderModel(encoder, blocks_of(encoder, site), site)
 
 
-def blocks_of(encoder: spec.Encoder, site: Site) -> list[nn.Module]:
+def blocks_of(encoder: spec.Encoder, site: BuildContext) -> list[nn.Module]:
     """The blocks of a stack, in order."""
     names = Names(encoder.names)
     return [
@@ -120,7 +124,7 @@ def blocks_of(encoder: spec.Encoder, site: Site) -> list[nn.Module]:
     ]
 
 
-def _block(encoder: spec.Encoder, layer: int, site: Site) -> nn.Module:
+def _block(encoder: spec.Encoder, layer: int, site: BuildContext) -> nn.Module:
     mixer, ffn = encoder.layers[layer]
     assert isinstance(mixer, spec.Attention)
     attention = Bidirectional(mixer, encoder.hidden, site)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from baton.errors import ModelError
-from baton_worker.attention import AttentionBatch, AttentionCall
+from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.attention.transformers_hook import (
     NAME,
     Paged,
@@ -49,10 +49,10 @@ _ROUNDED = 0.2
 """Relative error of logits in the trial: of float32, and of anything shorter."""
 
 
-class Fallback(nn.Module):
+class TransformersModel(nn.Module):
     """A causal language model of transformers with the interface of `models.decoder.Model`."""
 
-    def __init__(self, causal: Any, calls: Sequence[AttentionCall]) -> None:
+    def __init__(self, causal: Any, calls: Sequence[AttentionSpec]) -> None:
         super().__init__()
         self.causal = causal
         self.body = getattr(causal, causal.base_model_prefix)
@@ -149,14 +149,14 @@ def _rope_kinds(fields: dict[str, Any]) -> Iterator[str]:
                 yield str(getattr(given, "rope_type", None) or getattr(given, "type", "default"))
 
 
-def load_fallback(
+def load_transformers_model(
     path: Path,
     config: SimpleNamespace,
     *,
     device: torch.device,
     dtype: torch.dtype,
     layout: Layout = Layout.NHD,
-) -> tuple[Fallback, Decoder]:
+) -> tuple[TransformersModel, Decoder]:
     """Load a checkpoint that `refuses` has nothing against, and try it over such pages.
 
     Raises:
@@ -176,7 +176,9 @@ def load_fallback(
         ) from error
 
 
-def _tried(causal: Any, config: SimpleNamespace, layout: Layout) -> tuple[Fallback, Decoder]:
+def _tried(
+    causal: Any, config: SimpleNamespace, layout: Layout
+) -> tuple[TransformersModel, Decoder]:
     texts = _trial_texts(causal.config.vocab_size, causal.device)
     survey = Survey(layout)
     with torch.inference_mode():
@@ -186,7 +188,7 @@ def _tried(causal: Any, config: SimpleNamespace, layout: Layout) -> tuple[Fallba
             causal(input_ids=texts[0][None], use_cache=False)
     _check_windows(config, survey.calls)
     spec = _spec(causal, survey)
-    model = Fallback(causal, survey.calls)
+    model = TransformersModel(causal, survey.calls)
     _try(model, spec, texts, expected, layout)
     return model, spec
 
@@ -224,7 +226,7 @@ def _plug_in(causal: Any) -> None:
     causal.set_attn_implementation(NAME)
 
 
-def _check_windows(config: SimpleNamespace, calls: Sequence[AttentionCall]) -> None:
+def _check_windows(config: SimpleNamespace, calls: Sequence[AttentionSpec]) -> None:
     """A window that only transformers' masks know would be lost without a word."""
     kinds = getattr(config, "layer_types", None) or []
     declared = kinds.count("sliding_attention")
@@ -274,7 +276,11 @@ def _trial_texts(vocab: int, device: torch.device) -> list[Tensor]:
 
 
 def _try(
-    model: Fallback, spec: Decoder, texts: list[Tensor], expected: list[Tensor], layout: Layout
+    model: TransformersModel,
+    spec: Decoder,
+    texts: list[Tensor],
+    expected: list[Tensor],
+    layout: Layout,
 ) -> None:
     """The first text in two chunks, the second beside the first chunk."""
     page_size, cut = 8, 11

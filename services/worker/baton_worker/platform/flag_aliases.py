@@ -10,7 +10,7 @@ from baton.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class FlagAliases:
     """Of the values of one flag, all in small letters."""
 
     flag: str

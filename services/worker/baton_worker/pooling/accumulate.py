@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from baton_worker.pooling.recipe import Recipe, Take
+from baton_worker.pooling.recipe import PoolingRecipe, Take
 
 
-class Gathering:
+class PoolingAccumulator:
     """Per slot, what has been taken of the chunks so far.
 
     The states of a text may come in several steps; between them only as much is kept as the recipe
     needs: a sum, a maximum, a first state, or the states that end a step.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: PoolingRecipe) -> None:
         self._take = _TAKES[recipe.take]
         self._recipe = recipe
         self._kept: dict[int, Tensor] = {}

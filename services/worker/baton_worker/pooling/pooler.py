@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton.protocol import Pooling
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.pooler_head import Dense
-from baton_worker.pooling.recipe import Finish, Recipe
+from baton_worker.pooling.recipe import Finish, PoolingRecipe
 
 FINISHES: dict[Finish, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,
@@ -24,7 +24,7 @@ FINISHES: dict[Finish, Callable[[Tensor], Tensor]] = {
 class Pooler(nn.Module):
     """The head of a recipe, and what follows it. Holds weights, never the state of a request."""
 
-    def __init__(self, recipe: Recipe, site: Site) -> None:
+    def __init__(self, recipe: PoolingRecipe, site: BuildContext) -> None:
         super().__init__()
         self.recipe = recipe
         self._dtype = site.dtype

@@ -18,7 +18,7 @@ Finish = Literal["identity", "normalize", "sigmoid", "softmax"]
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class PoolingRecipe:
     """take -> head -> the first dimensions -> finish."""
 
     task: PooledTask
@@ -66,7 +66,7 @@ class Recipe:
             task=self.task,
             width=self.width,
             reach=self.reach,
-            max_length=min(max_length, self.max_length or max_length),
+            max_model_len=min(max_length, self.max_length or max_length),
             labels=self.labels,
             matryoshka=self.matryoshka,
             sizes=self.sizes,

@@ -10,13 +10,13 @@ from typing import Any, Literal, TypeAlias
 from baton.errors import ModelError, SettingsError
 from baton_worker.models.families.encoders import num_labels
 from baton_worker.pooling.prm_step_token import read_step_id
-from baton_worker.pooling.recipe import Finish, Recipe, Take
+from baton_worker.pooling.recipe import Finish, PoolingRecipe, Take
 from baton_worker.pooling.sentence import SentenceFiles
 from baton_worker.spec import (
     Decoder,
     Dense,
+    DualEncoder,
     Encoder,
-    Towers,
 )
 from baton_worker.structured_output.vocabulary import Vocabulary
 
@@ -34,7 +34,7 @@ _FINISHES: dict[str, Finish] = {
 
 def embedding(
     c: Config, spec: Decoder, files: SentenceFiles | None, pooling: str = "auto"
-) -> Recipe:
+) -> PoolingRecipe:
     """A vector: as the extra files or a GGUF file say, else the first token's state of an encoder
     and the last token's of a decoder, normalised."""
     whole = isinstance(spec, Encoder)
@@ -43,7 +43,7 @@ def embedding(
     dense = files.dense if files else ()
     if files is not None:
         take = files.take
-    return Recipe(
+    return PoolingRecipe(
         task="embed",
         take=TAKES.get(pooling, take),
         finish="normalize" if files is None or files.normalize else "identity",
@@ -56,7 +56,9 @@ def embedding(
     )
 
 
-def compared(spec: Towers, files: SentenceFiles | None, task: Task, pooling: str) -> Recipe:
+def compared(
+    spec: DualEncoder, files: SentenceFiles | None, task: Task, pooling: str
+) -> PoolingRecipe:
     """A vector of a text or of an image, which the model has pooled itself, normalised.
 
     Raises:
@@ -70,18 +72,18 @@ def compared(spec: Towers, files: SentenceFiles | None, task: Task, pooling: str
     if pooling != "auto":
         raise SettingsError(f"--pooling {pooling}: this model pools by itself. Use --pooling auto.")
     width, length = spec.projection.outputs, spec.text_length
-    return Recipe("embed", "first", "normalize", width, whole=True, max_length=length)
+    return PoolingRecipe("embed", "first", "normalize", width, whole=True, max_length=length)
 
 
-def gritlm(c: Config, spec: Decoder, folder: Path) -> Recipe:
+def gritlm(c: Config, spec: Decoder, folder: Path) -> PoolingRecipe:
     """GritLM (Muennighoff et al. 2024, arXiv:2402.09906): the mean over what stands behind the
     instruction, of states that have seen the whole text."""
     pieces = Vocabulary.read(folder, spec.vocab).pieces
     width, mark = spec.hidden, b"<|embed|>\n"
-    return Recipe("embed", "mean", "normalize", width, whole=True, mark=mark, pieces=pieces)
+    return PoolingRecipe("embed", "mean", "normalize", width, whole=True, mark=mark, pieces=pieces)
 
 
-def classification(c: Config, spec: Decoder, task: Task) -> Recipe:
+def classification(c: Config, spec: Decoder, task: Task) -> PoolingRecipe:
     """Scores of labels; one label makes a cross-encoder."""
     count = num_labels(c)
     score = count == 1 if task == "auto" else task == "score"
@@ -92,7 +94,7 @@ def classification(c: Config, spec: Decoder, task: Task) -> Recipe:
         )
     is_encoder = isinstance(spec, Encoder)
     head = (Dense("score", spec.hidden, count, bias=False),)
-    return Recipe(
+    return PoolingRecipe(
         task="score" if score else "classify",
         take=_take(spec),
         finish=_finish(c, count),
@@ -104,9 +106,9 @@ def classification(c: Config, spec: Decoder, task: Task) -> Recipe:
     )
 
 
-def as_reward(recipe: Recipe) -> Recipe:
+def as_reward(recipe: PoolingRecipe) -> PoolingRecipe:
     """A classifier whose raw scores are rewards."""
-    return Recipe(
+    return PoolingRecipe(
         task="reward",
         take=recipe.take,
         finish="identity",
@@ -117,18 +119,18 @@ def as_reward(recipe: Recipe) -> Recipe:
     )
 
 
-def reward(c: Config, spec: Decoder, folder: Path) -> Recipe:
+def reward(c: Config, spec: Decoder, folder: Path) -> PoolingRecipe:
     """Qwen2.5-Math-RM (arXiv:2409.12122): two layers over the state of the last token."""
-    return Recipe("reward", "last", "identity", num_labels(c), _two_layers(c, spec))
+    return PoolingRecipe("reward", "last", "identity", num_labels(c), _two_layers(c, spec))
 
 
-def process_reward(c: Config, spec: Decoder, folder: Path) -> Recipe:
+def process_reward(c: Config, spec: Decoder, folder: Path) -> PoolingRecipe:
     """Qwen2.5-Math-PRM (arXiv:2501.07301): probabilities (bad, good) at the end of every step."""
     step_id, head = read_step_id(folder), _two_layers(c, spec)
-    return Recipe("reward", "steps", "softmax", num_labels(c), head, step_id=step_id)
+    return PoolingRecipe("reward", "steps", "softmax", num_labels(c), head, step_id=step_id)
 
 
-REWARDS: dict[str, Callable[[Any, Decoder, Path], Recipe]] = {
+REWARDS: dict[str, Callable[[Any, Decoder, Path], PoolingRecipe]] = {
     "Qwen2ForRewardModel": reward,
     "Qwen2ForProcessRewardModel": process_reward,
 }

@@ -37,7 +37,7 @@ Formats: TypeAlias = Callable[[str], Format | None]
 """The format of a module, by its name; None if it is not quantised."""
 
 
-class Gathered:
+class CollectedWeights:
     """Tensors as they are stored to weights.
 
     Args:

@@ -39,7 +39,7 @@ ALIASES = {
 _INTEL = ("auto-round", "auto_round", "intel/auto-round", "inc")
 """Their `packing_format` says which of two layouts they write."""
 _OTHER = "Use the unquantised checkpoint, or a GGUF file of the same model."
-_ROUNDED = "It rounds weights while loading, as --worker.quantize int8 does here."
+_ROUNDED = "It rounds weights while loading, as --worker.quantization int8 does here."
 REFUSED = {
     **dict.fromkeys(("bitsandbytes", "bitsandbytes_8bit", "bitsandbytes_4bit"), _OTHER),
     **dict.fromkeys(("aqlm", "bitnet", "eetq", "exl2", "exl3", "higgs", "hqq", "qqq"), _OTHER),

@@ -6,7 +6,7 @@ from baton_worker.sampling.logprobs import concatenate, describe
 from baton_worker.sampling.parameters import PARAMETERS, Parameters, fill
 from baton_worker.sampling.penalties import Entries, History
 from baton_worker.sampling.sampler import Adjustments, sample
-from baton_worker.sampling.token_rules import Rule, Rules
+from baton_worker.sampling.token_rules import TokenRule, TokenRules
 
 __all__ = [
     "PARAMETERS",
@@ -14,8 +14,8 @@ __all__ = [
     "Entries",
     "History",
     "Parameters",
-    "Rule",
-    "Rules",
+    "TokenRule",
+    "TokenRules",
     "concatenate",
     "describe",
     "fill",

@@ -12,7 +12,7 @@ _ANY, _NONE = -1, -2
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class BadWords:
     """Forbidden sequences: `last[i]` may not follow the tokens `before[i]`."""
 
     before: npt.NDArray[np.int32]
@@ -21,7 +21,7 @@ class Words:
     """[W]"""
 
     @classmethod
-    def of(cls, words: tuple[tuple[int, ...], ...]) -> Words:
+    def of(cls, words: tuple[tuple[int, ...], ...]) -> BadWords:
         """From token sequences, none of them empty."""
         length = max(map(len, words)) - 1
         before = [(_ANY,) * (length + 1 - len(word)) + word[:-1] for word in words]

@@ -15,7 +15,7 @@ from baton_worker.sampling.backends import in_cpp, in_triton
 from baton_worker.sampling.parameters import Parameters
 from baton_worker.sampling.penalties import Entries, History
 from baton_worker.sampling.philox import uniform
-from baton_worker.sampling.token_rules import Rules
+from baton_worker.sampling.token_rules import TokenRules
 from baton_worker.sampling.truncation import drop, threshold
 from baton_worker.sampling.typical import keep_typical
 from baton_worker.sampling.vocab_blocks import BLOCK, blocks
@@ -34,7 +34,7 @@ class Adjustments:
     bias: Entries | None = None
     forbidden: Entries | None = None
     history: History | None = None
-    rules: Rules | None = None
+    rules: TokenRules | None = None
     mask: Mask | None = None
 
     def apply(self, logits: Tensor) -> None:

@@ -15,23 +15,23 @@ import torch
 from torch import Tensor
 
 from baton.protocol import Sampling
-from baton_worker.sampling.bad_words import Words
+from baton_worker.sampling.bad_words import BadWords
 from baton_worker.sampling.logits_processors import Log, parse, process
 from baton_worker.sampling.penalties import Entries
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class TokenRule:
     """The rules of one sequence."""
 
     allowed: npt.NDArray[np.int64]
     """The only ids that may be sampled; empty means all."""
-    words: Words | None
+    words: BadWords | None
     processors: dict[str, Any] = field(default_factory=dict)
     """Names and arguments."""
 
     @classmethod
-    def of(cls, sampling: Sampling) -> Rule | None:
+    def of(cls, sampling: Sampling) -> TokenRule | None:
         """The rules of a sequence, or None without any.
 
         Raises `SettingsError` for a processor that this worker does not have.
@@ -40,17 +40,17 @@ class Rule:
             return None
         return cls(
             np.unique(np.array(sampling.allowed_ids, np.int64)),
-            Words.of(sampling.bad_words) if sampling.bad_words else None,
+            BadWords.of(sampling.bad_words) if sampling.bad_words else None,
             parse(sampling.processors),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TokenRules:
     """The rules of the rows of a batch that have any, in parallel lists."""
 
     rows: Sequence[int]
-    rules: Sequence[Rule]
+    rules: Sequence[TokenRule]
     logs: Sequence[Log]
     """Tokens that each row has produced."""
 

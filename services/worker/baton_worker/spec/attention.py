@@ -9,7 +9,7 @@ from baton_worker.spec.norm import Norm
 from baton_worker.spec.rope import Rope
 
 
-class Context(NamedTuple):
+class ContextShard(NamedTuple):
     """Which tokens of a sequence a rank keeps where several keep a part each: the one at position
     `rank`, counted from 0, and from there every `size`th."""
 
@@ -67,7 +67,7 @@ class Attention:
     query_rank: int | None = None
     query_rank_norm: Norm | None = None
     first_heads: tuple[int, int] = (0, 0)
-    context: Context | None = None
+    context: ContextShard | None = None
 
     @property
     def kept_dim(self) -> int | None:
@@ -100,7 +100,7 @@ class LatentAttention:
     bias: bool = False
     latent_scale: float = 1.0
     """What the normed latents are multiplied by."""
-    context: Context | None = None
+    context: ContextShard | None = None
     """Which tokens the cache of this rank has; None: all."""
 
     @property
@@ -139,13 +139,13 @@ class SparseLatentAttention(LatentAttention):
 
 
 @dataclass(frozen=True, slots=True)
-class LendingAttention(Attention):
+class KVSharingSource(Attention):
     """Attention whose keys, rotated and not yet normed, and values serve the layers that follow
     as well (cross-layer attention, arXiv:2405.12981)."""
 
 
 @dataclass(frozen=True, slots=True)
-class BorrowingAttention(Attention):
+class KVSharingTarget(Attention):
     """Attention with queries of its own over the keys and values of the last layer that lends;
     it norms those keys itself."""
 

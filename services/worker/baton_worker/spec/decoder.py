@@ -11,10 +11,10 @@ from baton_worker.spec.attention import (
 )
 from baton_worker.spec.checkpoint import Fused, Stacked
 from baton_worker.spec.embedding import Embedding, Head
-from baton_worker.spec.ffn import Forked, Glu, Mlp, Moe, PlainExperts
+from baton_worker.spec.ffn import Glu, MegablocksExperts, Mlp, Moe, ShortcutMoe
 from baton_worker.spec.norm import Norm
 from baton_worker.spec.state_space import (
-    Bounded,
+    Recurrent,
 )
 
 
@@ -38,8 +38,8 @@ class Blend:
     ffn: tuple[float, float] = (1.0, 1.0)
 
 
-Mixer: TypeAlias = Attention | LatentAttention | Bounded
-Ffn: TypeAlias = Glu | Mlp | Moe | PlainExperts | Forked
+Mixer: TypeAlias = Attention | LatentAttention | Recurrent
+Ffn: TypeAlias = Glu | Mlp | Moe | MegablocksExperts | ShortcutMoe
 
 
 @dataclass(frozen=True, slots=True)

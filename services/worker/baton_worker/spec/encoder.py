@@ -94,7 +94,7 @@ class Padding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Towers(Encoder):
+class DualEncoder(Encoder):
     """A stack for texts, which is what an `Encoder` is, and one for images, whose vectors are
     compared (CLIP, Radford et al. 2021, arXiv:2103.00020).
 

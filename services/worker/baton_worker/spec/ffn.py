@@ -91,7 +91,7 @@ class Moe:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainExperts:
+class MegablocksExperts:
     """Experts without gates: the `top_k` of them that a softmax prefers, weighed by it, plus one
     bias for all (MegaBlocks, Gale et al. 2022, arXiv:2211.15841)."""
 
@@ -102,7 +102,7 @@ class PlainExperts:
 
 
 @dataclass(frozen=True, slots=True)
-class Forked:
+class ShortcutMoe:
     """A feed-forward and, from the same input, a mixture of experts whose result joins the stream
     one layer later (LongCat-Flash, arXiv:2509.01322); for the style "shortcut"."""
 

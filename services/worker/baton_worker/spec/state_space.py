@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from baton_worker.spec.norm import GatedNorm, Norm
 
 
-class Bounded:
+class Recurrent:
     """A mixer that sees a bounded number of tokens, and what went before as a state, if at all."""
 
     __slots__ = ()
@@ -29,7 +29,7 @@ class Bounded:
         return page_size + 1
 
 
-class Convolved(Bounded):
+class RecurrentWithConv(Recurrent):
     """A mixer with a state whose inputs pass a causal convolution of `taps`."""
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class Convolved(Bounded):
 
 
 @dataclass(frozen=True, slots=True)
-class ShortConv(Bounded):
+class ShortConv(Recurrent):
     """A gated short convolution (LFM2, arXiv:2511.23404): of one projection b, c and x, every
     channel of b * x is convolved with `taps` learned numbers, the last for the token itself, and
     multiplied by c before the output projection.
@@ -65,7 +65,7 @@ class ShortConv(Bounded):
 
 
 @dataclass(frozen=True, slots=True)
-class LinearAttention(Bounded):
+class LinearAttention(Recurrent):
     """Attention without a softmax (Lightning Attention-2, arXiv:2401.04658): head h weighs what is
     n tokens back by exp(-n * `decays[h]`).
 
@@ -92,7 +92,7 @@ class LinearAttention(Bounded):
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaNet(Convolved):
+class DeltaNet(RecurrentWithConv):
     """A state that forgets, and that each token corrects for its key (Gated DeltaNet, Yang et al.
     2024, arXiv:2412.06464).
 
@@ -150,7 +150,7 @@ class DeltaNet(Convolved):
 
 
 @dataclass(frozen=True, slots=True)
-class StateSpace(Convolved):
+class StateSpace(RecurrentWithConv):
     """Mamba-2 (state space duality, Dao and Gu 2024, arXiv:2405.21060): per head a state that a
     token lets fade by exp(dt A) and adds dt x B^T to, and of which C reads.
 
@@ -203,7 +203,7 @@ class StateSpace(Convolved):
 
 
 @dataclass(frozen=True, slots=True)
-class Mamba(Convolved):
+class Mamba(RecurrentWithConv):
     """A selective state space (Mamba, Gu and Dao 2023, arXiv:2312.00752): `channels` inputs, each
     convolved with `taps` learned numbers and passed through `activation`, drive states of
     `state_size` numbers, and how, the inputs say themselves.

@@ -65,7 +65,7 @@ class Matcher(Protocol):
         """One bit per token or more, the least significant first."""
 
 
-class Engine(Protocol):
+class GrammarEngine(Protocol):
     """What a name in `GRAMMARS` stands for; built with the vocabulary."""
 
     def compile(self, grammar: Grammar) -> Matcher:
@@ -107,12 +107,12 @@ class _Place:
         return self.spelling.first(text, allowed)
 
 
-class Constraints:
+class StructuredOutputManager:
     """Matchers by slot. One thread looks at them ahead, and only while nobody moves them on."""
 
     def __init__(
         self,
-        engine: Engine | None,
+        engine: GrammarEngine | None,
         vocab_size: int,
         spelling: Spelling | None = None,
         *,
@@ -125,16 +125,18 @@ class Constraints:
         self._thread = ThreadPoolExecutor(1, "grammar")
         self._ahead: Future[dict[int, _Look]] | None = None
 
-    def fresh(self) -> Constraints:
+    def fresh(self) -> StructuredOutputManager:
         """The same, with no sequence."""
         vocab_size = 8 * self._bytes
-        return Constraints(self._engine, vocab_size, self._spelling, jump_ahead=self._jump_ahead)
+        return StructuredOutputManager(
+            self._engine, vocab_size, self._spelling, jump_ahead=self._jump_ahead
+        )
 
     def __len__(self) -> int:
         """Sequences held that follow a grammar."""
         return len(self._places)
 
-    def foresee(self, slots: Sequence[int]) -> None:
+    def prefetch_masks(self, slots: Sequence[int]) -> None:
         """Begin to find out what these slots may sample, beside what the caller does next.
 
         Needed for nothing: what has not been foreseen is computed by `mask`.
@@ -231,7 +233,7 @@ class Constraints:
                 over.append(slot)
         return over
 
-    def _compile(self, grammar: Grammar, engine: Engine) -> Matcher:
+    def _compile(self, grammar: Grammar, engine: GrammarEngine) -> Matcher:
         if grammar not in self._compiled:
             self._compiled[grammar] = engine.compile(grammar)
             if len(self._compiled) > _REMEMBERED:

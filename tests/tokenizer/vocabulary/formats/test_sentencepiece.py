@@ -15,9 +15,9 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from baton.errors import ModelError
-from baton_tokenizer.detokenize import Alphabet, Stream, decode
+from baton_tokenizer.detokenize import Alphabet, DetokenizeStream, decode
 from baton_tokenizer.vocabulary.load import load
-from baton_tokenizer.vocabulary.vocabulary import Vocab
+from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 from tests.support.nasty_texts import corpus, prose
 
 KINDS = {
@@ -56,7 +56,7 @@ def trained(kind: str, **options: Any) -> bytes:
 
 
 def plain(text: str) -> bool:
-    """Whether no character has combining marks, see `Pieces.charsmap`."""
+    """Whether no character has combining marks, see `VocabularyBytes.charsmap`."""
     joined = "\u200d\ufe0f\u3099゙ﾞ"
     return not any(unicodedata.category(c).startswith("M") or c in joined for c in text)
 
@@ -67,11 +67,11 @@ def folder(path: Path, model: bytes, **settings: Any) -> Path:
     return path
 
 
-def ids(vocab: Vocab, text: str, *, special: bool = False) -> list[int]:
+def ids(vocab: TokenizerVocabulary, text: str, *, special: bool = False) -> list[int]:
     return list(vocab.literal.tokenizer.encode(text, add_special_tokens=special).ids)
 
 
-def assert_equal(vocab: Vocab, model: bytes, texts: list[str]) -> None:
+def assert_equal(vocab: TokenizerVocabulary, model: bytes, texts: list[str]) -> None:
     oracle = sentencepiece.SentencePieceProcessor(model_proto=model)
     alphabet = Alphabet(vocab)
     for text in texts:
@@ -133,7 +133,7 @@ def test_streams_give_what_a_whole_decode_gives(tmp_path: Path) -> None:
     alphabet = Alphabet(load(folder(tmp_path, model)))
     oracle = sentencepiece.SentencePieceProcessor(model_proto=model)
     for text in corpus():
-        stream = Stream(alphabet, skip_special=True)
+        stream = DetokenizeStream(alphabet, skip_special=True)
         parts = [stream.push(token) for token in oracle.encode(text)]
         assert "".join(parts) + stream.flush() == oracle.decode(oracle.encode(text))
 

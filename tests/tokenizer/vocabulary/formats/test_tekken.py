@@ -16,7 +16,7 @@ from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 from baton.errors import ModelError
 from baton.protocol import EncodeChat
-from baton_tokenizer.chat_template import Chat
+from baton_tokenizer.chat_template import ChatTemplates
 from baton_tokenizer.detokenize import Alphabet, decode
 from baton_tokenizer.encode import Encoder
 from baton_tokenizer.vocabulary.formats.tekken import Tekken
@@ -119,7 +119,7 @@ def test_conversations_equal_the_library(name: str, version: str, tmp_path: Path
     reference = MistralTokenizer.from_file(str(tmp_path / "tekken.json"))
     request = ChatCompletionRequest.from_openai(messages, tools=tools or None)
     expected = reference.encode_chat_completion(request).tokens
-    chat = Chat(vocab.templates, vocab.named, vocab.literal)
+    chat = ChatTemplates(vocab.templates, vocab.named, vocab.literal)
     body = [json.dumps(part).encode() for part in (messages, tools)]
     prompt = chat.render(EncodeChat(1, body[0], tools=body[1]), 1000)
     assert Encoder(vocab, 10_000).chat(prompt, 0).ids == expected
@@ -127,7 +127,7 @@ def test_conversations_equal_the_library(name: str, version: str, tmp_path: Path
 
 def test_thoughts_of_an_assistant(tmp_path: Path) -> None:
     vocab = load(folder(tmp_path, "v13"))
-    chat = Chat(vocab.templates, vocab.named, vocab.literal)
+    chat = ChatTemplates(vocab.templates, vocab.named, vocab.literal)
     said = {"role": "assistant", "content": "b", "reasoning_content": "hm"}
     prompt = chat.render(EncodeChat(1, json.dumps([said]).encode()), 100)
     assert prompt.text == "<s>[THINK]hm[/THINK]b</s>"

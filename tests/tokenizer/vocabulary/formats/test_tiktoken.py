@@ -14,7 +14,7 @@ import tiktoken
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from baton.errors import ModelError
-from baton_tokenizer.detokenize import Alphabet, Stream, decode
+from baton_tokenizer.detokenize import Alphabet, DetokenizeStream, decode
 from baton_tokenizer.vocabulary.formats.tiktoken import FAMILIES, read_ranks
 from baton_tokenizer.vocabulary.load import load
 from baton_tokenizer.vocabulary.pretokenizers import cut
@@ -61,7 +61,7 @@ def test_ids_and_text_equal_the_library(family: str, tmp_path: Path) -> None:
         ids = vocab.literal.tokenizer.encode(text, add_special_tokens=False).ids
         assert ids == reference.encode_ordinary(text), text
         assert decode(alphabet, ids, skip_special=True) == text
-        stream = Stream(alphabet, skip_special=True)
+        stream = DetokenizeStream(alphabet, skip_special=True)
         assert "".join(map(stream.push, ids)) + stream.flush() == text
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from baton.errors import SettingsError
 from baton_worker.distributed.all2all import ALL2ALL
-from baton_worker.distributed.communicator import Alone
+from baton_worker.distributed.communicator import SingleRank
 
 HERE = ("allgather_reducescatter", "naive")
 
@@ -33,6 +33,6 @@ def test_the_list_is_whole() -> None:
 )
 def test_what_is_not_called_here_says_what_to_use(name: str) -> None:
     with pytest.raises(SettingsError) as error:
-        ALL2ALL.load(name)(Alone())
+        ALL2ALL.load(name)(SingleRank())
     assert error.value.message.startswith(f"--all2all-backend {name}: this needs ")
     assert error.value.message.endswith("Use allgather_reducescatter or naive.")

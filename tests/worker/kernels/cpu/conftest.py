@@ -11,13 +11,13 @@ import pytest
 
 from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.isa import LEVELS, Level
+from baton_worker.kernels.cpu.isa import LEVELS, IsaLevel
 from baton_worker.platform.machine import instructions
 
 _TILES = Path(__file__).parents[3] / "fakes/tiles.h"
 
 
-def _in_software() -> Level:
+def _in_software() -> IsaLevel:
     """AMX with its instructions in C++, on any CPU that has the others."""
     amx, without = LEVELS[:2]
     assert amx.name == "amx"
@@ -31,9 +31,9 @@ IN_SOFTWARE = _in_software()
 
 
 @pytest.fixture(params=[*LEVELS, IN_SOFTWARE], ids=lambda level: level.name)
-def at_every_level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Level:
+def at_every_level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> IsaLevel:
     """A CPU with more instructions runs the kernels of the older ones too."""
-    level: Level = request.param
+    level: IsaLevel = request.param
     if not level.needs <= instructions():
         pytest.skip(f"this CPU has no {level.name}")
     library("linear")

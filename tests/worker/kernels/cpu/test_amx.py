@@ -16,7 +16,7 @@ from torch import Tensor
 from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu import amx, library
 from baton_worker.kernels.cpu.build import Builder
-from baton_worker.kernels.cpu.isa import LEVELS, Level
+from baton_worker.kernels.cpu.isa import LEVELS, IsaLevel
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.quantized_weights import KINDS
 from baton_worker.platform.machine import instructions
@@ -34,7 +34,7 @@ ROWS = [1, 2, 15, 16, 17, 31, 32, 33, 49, 64, 97, 300]
 @pytest.fixture(params=[IN_SOFTWARE, AMX], ids=lambda level: level.name)
 def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
     """The kernels that multiply tiles."""
-    level: Level = request.param
+    level: IsaLevel = request.param
     library("linear")
     assert cpu._builder is not None
     if level.has_tiles and cpu._level(cpu._builder) is not level:
@@ -187,7 +187,7 @@ def test_an_unknown_library_is_no_reason_to_stop(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def listing_amx(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Builder], Level | None]]:
+def listing_amx(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Builder], IsaLevel | None]]:
     """The level of a CPU that lists tiles."""
     monkeypatch.setattr(cpu.machine, "instructions", lambda: AMX.needs)
     cpu._level.cache_clear()
@@ -198,7 +198,7 @@ def listing_amx(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Builder],
 @needs_compiler
 @pytest.mark.skipif(AMX.needs <= instructions(), reason="this CPU runs them")
 def test_listed_and_not_there_is_the_next_level(
-    listing_amx: Callable[[Builder], Level | None], caplog: pytest.LogCaptureFixture
+    listing_amx: Callable[[Builder], IsaLevel | None], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert cpu._builder is not None
     assert listing_amx(cpu._builder) is LEVELS[1]
@@ -207,7 +207,7 @@ def test_listed_and_not_there_is_the_next_level(
 
 @needs_compiler
 def test_what_works_is_used(
-    listing_amx: Callable[[Builder], Level | None], monkeypatch: pytest.MonkeyPatch
+    listing_amx: Callable[[Builder], IsaLevel | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(amx, "refuses", lambda path: None)
     assert cpu._builder is not None
@@ -217,7 +217,9 @@ def test_what_works_is_used(
 @needs_compiler
 @needs_vectors
 def test_a_compiler_without_tiles_builds_the_next_level(
-    listing_amx: Callable[[Builder], Level | None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    listing_amx: Callable[[Builder], IsaLevel | None],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     older = tmp_path / "older"
     older.write_text(

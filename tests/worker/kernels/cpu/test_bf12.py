@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.isa import Level
+from baton_worker.kernels.cpu.isa import IsaLevel
 from baton_worker.kernels.cpu.linear import CpuLinear
 
 pytestmark = pytest.mark.skipif(library("linear") is None, reason="no C++ compiler here")
@@ -164,7 +164,7 @@ def test_other_dtypes_are_not_touched() -> None:
 
 
 @pytest.mark.slow
-def test_every_level_that_runs_here_is_right(at_every_level: Level) -> None:
+def test_every_level_that_runs_here_is_right(at_every_level: IsaLevel) -> None:
     for rows in ROWS:
         compare(with_exceptions(130, 450), rows)
         compare(with_exceptions(2 * 40, 65), rows, gate="silu")

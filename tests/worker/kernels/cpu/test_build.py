@@ -16,7 +16,7 @@ from baton_worker.config import Config
 from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu import build
 from baton_worker.kernels.cpu.build import Builder, BuildError
-from baton_worker.kernels.cpu.isa import LEVELS, Level, best
+from baton_worker.kernels.cpu.isa import LEVELS, IsaLevel, best
 
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, build.COMPILERS)), reason="no C++ compiler here"
@@ -41,7 +41,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
 @pytest.mark.parametrize("name", build.names())
-def test_every_kernel_builds_at_every_level(name: str, level: Level) -> None:
+def test_every_kernel_builds_at_every_level(name: str, level: IsaLevel) -> None:
     """In the user's cache: what is there already was built from this very source."""
     folder = Config.load().cache_dir / "kernels"
     assert Builder("", folder).library(name, level).is_file()
@@ -173,7 +173,7 @@ def test_the_runtime_of_another_package_is_not_that_of_torch(
 
 @pytest.mark.parametrize("level", LEVELS[:2], ids=lambda level: level.name)
 def test_no_kernels_is_one_line_in_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, level: Level
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, level: IsaLevel
 ) -> None:
     monkeypatch.setattr(cpu, "_builder", Builder("no-such-compiler", Path("/nowhere")))
     monkeypatch.setattr(build, "SHIPPED", Path("/nowhere"))

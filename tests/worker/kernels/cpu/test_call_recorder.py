@@ -11,15 +11,17 @@ import torch
 
 from baton_worker.kernels.cpu.call_recorder import (
     Call,
+    CallRecording,
     Extent,
     Kernel,
-    Tape,
     listening,
 )
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.norm import CpuNorm
 
-pytestmark = pytest.mark.skipif(Tape.refuses() is not None, reason=str(Tape.refuses()))
+pytestmark = pytest.mark.skipif(
+    CallRecording.refuses() is not None, reason=str(CallRecording.refuses())
+)
 ROWS, WIDTH = 6, 24
 
 
@@ -42,7 +44,7 @@ def test_calls_are_made_again_on_what_memory_holds_now() -> None:
     run, x, calls = layer(), torch.randn(ROWS, WIDTH), list[Call]()
     with listening(calls.append):
         y, _between = run(x)
-    tape, other = Tape(calls, Extent.decode(ROWS)), torch.randn(ROWS, WIDTH)
+    tape, other = CallRecording(calls, Extent.decode(ROWS)), torch.randn(ROWS, WIDTH)
     wanted, before = run(other)[0], y.zero_().clone()
     x.copy_(other)
     tape.replay(Extent.decode(2))
@@ -59,19 +61,19 @@ def test_rows_may_be_counted_in_parts() -> None:
     with listening(calls.append):
         y = norm(x)
     y.zero_()
-    Tape(calls, Extent.decode(ROWS)).replay(Extent.decode(4))
+    CallRecording(calls, Extent.decode(ROWS)).replay(Extent.decode(4))
     assert torch.equal(y[:4], wanted[:4]) and not y[4:].any()
 
 
 def test_who_watches_sees_a_replay_get_on() -> None:
     """From within: a step of a large model takes longer than a scheduler waits."""
     seen, kind = list[int](), ctypes.CFUNCTYPE(None, ctypes.c_int64)
-    function = kind(lambda _: seen.append(Tape.made()))
+    function = kind(lambda _: seen.append(CallRecording.made()))
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None
-    before = Tape.made()
-    Tape([Call(address, 0, False, (2,))] * 3, Extent.decode(2)).replay(Extent.decode(1))
-    assert [count - before for count in seen] == [0, 1, 2] and Tape.made() == before + 3
+    before = CallRecording.made()
+    CallRecording([Call(address, 0, False, (2,))] * 3, Extent.decode(2)).replay(Extent.decode(1))
+    assert [count - before for count in seen] == [0, 1, 2] and CallRecording.made() == before + 3
 
 
 def test_what_does_not_run_for_rows_is_refused() -> None:
@@ -80,7 +82,7 @@ def test_what_does_not_run_for_rows_is_refused() -> None:
     with listening(calls.append):
         norm(torch.randn(7, 8))
     with pytest.raises(ValueError, match="something else than the tokens"):
-        Tape(calls, Extent.decode(2))
+        CallRecording(calls, Extent.decode(2))
 
 
 def test_other_threads_and_other_times_are_not_listened_to() -> None:
@@ -105,7 +107,7 @@ def test_arguments_arrive_in_order_and_whole() -> None:
     assert address is not None
     given = tuple((1 << 40) + number for number in range(12))
     call = Call(address, 3, False, (*given[:3], 10, *given[4:]))
-    Tape([call], Extent.decode(5)).replay(Extent.decode(4))
+    CallRecording([call], Extent.decode(5)).replay(Extent.decode(4))
     assert heard == [(*given[:3], 8, *given[4:])]
 
 
@@ -116,5 +118,5 @@ def test_a_null_pointer_is_null() -> None:
     with listening(calls.append):
         Kernel(function, 2, tokens=1)(None, 3)
     assert not heard, "taken down, not made"
-    Tape(calls, Extent.decode(3)).replay(Extent.decode(2))
+    CallRecording(calls, Extent.decode(3)).replay(Extent.decode(2))
     assert heard == [(None, 2)]

@@ -12,21 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton_worker.kernels.cpu import huge_pages
-from baton_worker.kernels.cpu.huge_pages import Arena
+from baton_worker.kernels.cpu.huge_pages import HugePageArena
 
 SIZES = st.lists(
     st.integers(huge_pages._LEAST // 2, 3 * huge_pages._LEAST), min_size=1, max_size=12
 )
 
 
-def settle(memory: Arena, tensor: torch.Tensor) -> torch.Tensor:
+def settle(memory: HugePageArena, tensor: torch.Tensor) -> torch.Tensor:
     return memory.empty(tensor.shape, tensor.dtype).copy_(tensor)
 
 
 @given(sizes=SIZES)
 @settings(max_examples=20, deadline=None)
 def test_no_tensor_overwrites_another(sizes: list[int]) -> None:
-    memory = Arena(chunk=4 * huge_pages._LEAST)
+    memory = HugePageArena(chunk=4 * huge_pages._LEAST)
     given_ = [torch.full((size,), number, dtype=torch.uint8) for number, size in enumerate(sizes)]
     kept = [settle(memory, tensor) for tensor in given_]
     assert all(torch.equal(*pair) for pair in zip(given_, kept, strict=True))
@@ -37,7 +37,7 @@ def test_no_tensor_overwrites_another(sizes: list[int]) -> None:
     "chunk", [huge_pages._LEAST, 64 * huge_pages._LEAST], ids=["own", "shared"]
 )
 def test_a_copy_has_the_shape_dtype_and_alignment(dtype: torch.dtype, chunk: int) -> None:
-    memory = Arena(chunk)
+    memory = HugePageArena(chunk)
     settle(memory, torch.zeros(huge_pages._LEAST + 1, dtype=torch.uint8))
     tensor = torch.arange(3 * huge_pages._LEAST).view(3, -1, 4).to(dtype)
     kept = settle(memory, tensor)
@@ -46,20 +46,20 @@ def test_a_copy_has_the_shape_dtype_and_alignment(dtype: torch.dtype, chunk: int
 
 
 def test_a_small_tensor_takes_no_chunk() -> None:
-    memory = Arena()
+    memory = HugePageArena()
     assert memory.empty((huge_pages._LEAST - 1,), torch.uint8).nbytes == huge_pages._LEAST - 1
     assert not memory._open
 
 
 def test_what_is_left_of_a_chunk_is_used() -> None:
-    memory = Arena(chunk=4 * huge_pages._LEAST)
+    memory = HugePageArena(chunk=4 * huge_pages._LEAST)
     for parts in (3, 2, 1, 2):
         memory.empty((parts * huge_pages._LEAST,), torch.uint8)
     assert [chunk.used for chunk in memory._open] == [4 * huge_pages._LEAST] * 2
 
 
 def test_memory_outlives_its_arena_and_goes_with_its_last_tensor() -> None:
-    memory = Arena()
+    memory = HugePageArena()
     kept = settle(memory, torch.ones(huge_pages._LEAST, dtype=torch.uint8))
     held = weakref.ref(memory._open[0].memory)
     del memory
@@ -73,7 +73,7 @@ def test_memory_outlives_its_arena_and_goes_with_its_last_tensor() -> None:
 def test_a_kernel_without_huge_pages_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 12345)
     tensor = torch.arange(huge_pages._LEAST)
-    assert torch.equal(settle(Arena(), tensor), tensor)
+    assert torch.equal(settle(HugePageArena(), tensor), tensor)
 
 
 @pytest.mark.parametrize("shape", [(3, huge_pages._LEAST), (2, 5), (4, 0)], ids=str)

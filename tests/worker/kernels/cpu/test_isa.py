@@ -8,14 +8,14 @@ import pytest
 
 from baton_worker.kernels.cpu.isa import (
     LEVELS,
-    Level,
+    IsaLevel,
     best,
     without_tiles,
 )
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
-def test_a_cpu_with_just_what_a_level_needs_runs_it(level: Level) -> None:
+def test_a_cpu_with_just_what_a_level_needs_runs_it(level: IsaLevel) -> None:
     assert best(level.needs) is level
 
 

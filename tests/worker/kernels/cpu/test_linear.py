@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.isa import Level
+from baton_worker.kernels.cpu.isa import IsaLevel
 from baton_worker.kernels.cpu.linear import CpuLinear, join
 from baton_worker.kernels.linear import PlainLinear
-from baton_worker.kernels.quantized_weights import KINDS, Blocks
+from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized
 
 pytestmark = pytest.mark.skipif(library("linear") is None, reason="no C++ compiler here")
 
@@ -39,7 +39,7 @@ def some(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tens
     return torch.randn(*shape, generator=generator).to(dtype)
 
 
-def some_blocks(kind: str, columns: int, depth: int) -> Blocks:
+def some_blocks(kind: str, columns: int, depth: int) -> BlockQuantized:
     """Random codes and scales of a kind."""
     form, generator = KINDS[kind], torch.Generator().manual_seed(columns)
 
@@ -55,7 +55,7 @@ def some_blocks(kind: str, columns: int, depth: int) -> Blocks:
         steps = [integers(1, 64, depth // form.group) for _ in range(2)]
     if form.has_offset:
         steps = [None, integers(-16, 1, depth // form.group)]
-    return Blocks(
+    return BlockQuantized(
         kind,
         integers(form.lowest, form.highest + 1, depth),
         halves(),
@@ -173,7 +173,7 @@ def test_parts_of_several_kinds_are_one_result(dtype: torch.dtype) -> None:
 
 def test_rows_that_are_not_whole_groups_are_refused() -> None:
     blocks = some_blocks("int8", 4, 64)
-    odd = Blocks("int8", blocks.codes[:, :40], blocks.scales)
+    odd = BlockQuantized("int8", blocks.codes[:, :40], blocks.scales)
     assert "groups of 32" in str(CpuLinear.refuses(odd))
     half = torch.zeros(1, dtype=torch.float16)
     assert "float16" in str(CpuLinear.refuses(blocks, half))
@@ -188,7 +188,7 @@ def test_rows_of_the_weight_come_back() -> None:
 
 
 @pytest.mark.slow
-def test_every_level_that_runs_here_is_right(at_every_level: Level) -> None:
+def test_every_level_that_runs_here_is_right(at_every_level: IsaLevel) -> None:
     for dtype in TOLERANCES:
         test_equals_plain(dtype, (130, 65), 13, True)
         for gate in GATES:

@@ -32,7 +32,7 @@ def test_misuse_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_compiler_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("BATON_WORKER_COMPILER", "no-such-compiler")
+    monkeypatch.setenv("BATON_WORKER_CXX", "no-such-compiler")
     monkeypatch.setattr(command, "SHIPPED", tmp_path)
     monkeypatch.setattr("baton_worker.kernels.cpu.build.SHIPPED", tmp_path)
     assert command.main([]) == 1

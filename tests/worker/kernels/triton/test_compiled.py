@@ -88,7 +88,7 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ),
     *(
         (
-            "pages._put",
+            "kv_write._put",
             {
                 **{"rows": "*bf16", "slots": LONGS, "pages": BYTES if code else "*bf16"},
                 **{"scales": FLOAT, "inverse_most": "fp32", "most_code": "fp32"},

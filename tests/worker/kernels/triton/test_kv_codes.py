@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from baton_worker.kernels.kv_pages import CODES, Codes
+from baton_worker.kernels.kv_pages import CODES, KVCodes
 
 
 @pytest.mark.parametrize("codes", CODES.values(), ids=str)
-def test_every_code_is_the_number_that_torch_reads(codes: Codes, device: torch.device) -> None:
+def test_every_code_is_the_number_that_torch_reads(codes: KVCodes, device: torch.device) -> None:
     from tests.fakes.triton_kernels import decode, encode
 
     given = torch.arange(256, dtype=torch.uint8, device=device)
@@ -24,7 +24,7 @@ def test_every_code_is_the_number_that_torch_reads(codes: Codes, device: torch.d
 
 @pytest.mark.parametrize("codes", CODES.values(), ids=str)
 def test_numbers_between_codes_are_rounded_as_torch_rounds(
-    codes: Codes, device: torch.device
+    codes: KVCodes, device: torch.device
 ) -> None:
     from tests.fakes.triton_kernels import encode
 

@@ -7,7 +7,7 @@ import torch
 
 from baton_worker.kernels.kv_pages import (
     CODES,
-    Codes,
+    KVCodes,
     put,
     row_width,
 )
@@ -18,7 +18,7 @@ HEADS, PAGES, SIZE = 4, 4, 3
 
 
 def pair(
-    layout: Layout, codes: Codes | None, head_dim: int, dtype: torch.dtype, device: torch.device
+    layout: Layout, codes: KVCodes | None, head_dim: int, dtype: torch.dtype, device: torch.device
 ) -> list[torch.Tensor]:
     shape = (PAGES, SIZE, 2, HEADS, row_width(head_dim, codes))
     kept = torch.uint8 if codes else dtype
@@ -30,7 +30,7 @@ def pair(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("head_dim", [20, 64])
 def test_the_same_bits(
-    layout: Layout, codes: Codes | None, dtype: torch.dtype, head_dim: int, device: torch.device
+    layout: Layout, codes: KVCodes | None, dtype: torch.dtype, head_dim: int, device: torch.device
 ) -> None:
     from baton_worker.kernels.triton import kv_write as fused
 
@@ -48,7 +48,7 @@ def test_the_same_bits(
 
 @pytest.mark.parametrize("codes", CODES.values(), ids=str)
 def test_given_scales_are_taken_and_what_is_too_large_is_cut_off(
-    codes: Codes, device: torch.device
+    codes: KVCodes, device: torch.device
 ) -> None:
     from baton_worker.kernels.triton import kv_write as fused
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
-from baton_worker.layers.attention.cross_layer import Borrowing, Lending
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.attention.cross_layer import KVSharingSource, KVSharingTarget
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.rope.rope import Rotary, rotate_
 
 CPU = torch.device("cpu")
@@ -21,7 +21,7 @@ FIELDS: dict[str, Any] = {
     **{"num_heads": 4, "num_kv_heads": 2, "head_dim": 6, "scale": 0.4, "rope": ROPE},
     **{"qk_norm": spec.Norm(1e-6), "qk_norm_after_rope": True, "bias": True},
 }
-LENDING, BORROWING = spec.LendingAttention(**FIELDS), spec.BorrowingAttention(**FIELDS)
+LENDING, BORROWING = spec.KVSharingSource(**FIELDS), spec.KVSharingTarget(**FIELDS)
 
 
 def filled(layer: torch.nn.Module) -> dict[str, Tensor]:
@@ -29,7 +29,7 @@ def filled(layer: torch.nn.Module) -> dict[str, Tensor]:
         name: rows.copy_(torch.randn(rows.shape)).clone()
         for part in layer.modules()
         if isinstance(part, Layer)
-        for name, rows in part.destinations()
+        for name, rows in part.weight_targets()
     }
 
 
@@ -54,8 +54,10 @@ def attention(query: Tensor, key: Tensor, value: Tensor, w: dict[str, Tensor]) -
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 11])
-def test_a_layer_norms_the_keys_of_another_with_its_own_weight(site: Site, chunk: int) -> None:
-    lending, borrowing = Lending(LENDING, 8, site), Borrowing(BORROWING, 8, site)
+def test_a_layer_norms_the_keys_of_another_with_its_own_weight(
+    site: BuildContext, chunk: int
+) -> None:
+    lending, borrowing = KVSharingSource(LENDING, 8, site), KVSharingTarget(BORROWING, 8, site)
     first, second = filled(lending), filled(borrowing)
     assert "key.weight" in first and "key.weight" not in second
     x, y = torch.randn(11, 8), torch.randn(11, 8)
@@ -67,7 +69,9 @@ def test_a_layer_norms_the_keys_of_another_with_its_own_weight(site: Site, chunk
         batch = AttentionBatch.build([count], [start], [[2, 0, 1]], 4, CPU)
         positions = torch.arange(start, here.stop)
         angles = {ROPE: Rotary(ROPE, CPU).angles(positions, torch.float32)}
-        step = Step(batch.slots, angles, {lending.call: lending.backend.plan(batch, lending.call)})
+        step = ForwardContext(
+            batch.slot_mapping, angles, {lending.call: lending.backend.plan(batch, lending.call)}
+        )
         with torch.inference_mode():
             ours[0].append(lending(x[here], step, pages[0], None))
             ours[1].append(borrowing(y[here], step, pages[1], None))

@@ -12,7 +12,7 @@ import torch
 from baton.errors import ModelError
 from baton_worker.attention import AttentionBatch
 from baton_worker.layers.attention.dual_chunk import DualChunk, by_chunk
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.spec import DualChunkAttention, Norm, Rope
 
 CPU = torch.device("cpu")
@@ -29,11 +29,14 @@ def batch(counts: list[int], starts: list[int]) -> AttentionBatch:
 def test_rows_end_where_a_chunk_does() -> None:
     whole = batch([1, 9, 2], [3, 2, 6])
     cut = by_chunk(whole, 4)
-    assert cut.counts == (1, 2, 4, 3, 2) and cut.starts == (3, 2, 4, 8, 6)
-    assert cut.query_starts.tolist() == [0, 1, 3, 7, 10, 12]
-    assert cut.lengths.tolist() == [4, 4, 8, 11, 8]
-    assert cut.page_table[:, 0].tolist() == [0, 8, 8, 8, 16]
-    assert torch.equal(cut.slots, whole.slots) and cut.query_starts.dtype is torch.int32
+    assert cut.query_lens == (1, 2, 4, 3, 2) and cut.num_computed == (3, 2, 4, 8, 6)
+    assert cut.query_start_loc.tolist() == [0, 1, 3, 7, 10, 12]
+    assert cut.seq_lens.tolist() == [4, 4, 8, 11, 8]
+    assert cut.block_table[:, 0].tolist() == [0, 8, 8, 8, 16]
+    assert (
+        torch.equal(cut.slot_mapping, whole.slot_mapping)
+        and cut.query_start_loc.dtype is torch.int32
+    )
 
 
 def test_rows_within_one_chunk_are_left_alone() -> None:
@@ -41,7 +44,7 @@ def test_rows_within_one_chunk_are_left_alone() -> None:
     assert by_chunk(whole, 4) is whole
 
 
-def test_a_step_attends_to_no_more_parts_than_it_has(site: Site) -> None:
+def test_a_step_attends_to_no_more_parts_than_it_has(site: BuildContext) -> None:
     layer = DualChunk(SETTINGS, 16, site)
     plans = [layer.backend.plan(batch([1], [start]), layer.call) for start in (3, 4, 8, 12)]
     assert [len(plan.parts) for plan in plans] == [1, 2, 3, 3]
@@ -61,7 +64,7 @@ def test_a_step_attends_to_no_more_parts_than_it_has(site: Site) -> None:
     ],
 )
 def test_combinations_that_mean_nothing_are_refused(
-    site: Site, changes: dict[str, Any], message: str
+    site: BuildContext, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ModelError, match=message):
         DualChunk(replace(SETTINGS, **changes), 16, site)

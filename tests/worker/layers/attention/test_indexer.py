@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from baton_worker import spec
-from baton_worker.attention import AttentionBatch, AttentionCall
+from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.attention.reference import ReferenceBackend
 from baton_worker.checkpoint.quantized_loading import choose_precision
 from baton_worker.layers.attention.indexer import Exact, Indexer, scores
 from baton_worker.layers.attention.sparse_plan import BLOCK, Chosen, Late
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.rope.rope import Angles, Rotary, rotate_
 
 CPU = torch.device("cpu")
@@ -38,16 +38,16 @@ SETTINGS = spec.SparseLatentAttention(
 LENGTH = 150
 
 
-def made(site: Site, settings: Any = SETTINGS) -> tuple[Indexer, dict[str, Tensor]]:
+def made(site: BuildContext, settings: Any = SETTINGS) -> tuple[Indexer, dict[str, Tensor]]:
     indexer = Indexer(settings, 8, site)
     parts = [part for part in indexer.modules() if isinstance(part, Layer)]
     weights = {
         name: rows.copy_(torch.randn(rows.shape)).clone()
         for part in parts
-        for name, rows in part.destinations()
+        for name, rows in part.weight_targets()
     }
     for part in parts:
-        part.finish()
+        part.process_weights_after_loading()
     return indexer, weights
 
 
@@ -57,7 +57,7 @@ def angles_of(positions: Tensor) -> Angles:
 
 def late_of(start: int) -> Late:
     batch = AttentionBatch.build([LENGTH - start], [start], [list(range(10))], 16, CPU)
-    call = AttentionCall(3, 1, 10, 0.4, None, torch.float32, CPU, latent=True, most_keys=11)
+    call = AttentionSpec(3, 1, 10, 0.4, None, torch.float32, CPU, latent=True, most_keys=11)
     late = Chosen(ReferenceBackend()).plan(batch, call).late
     assert late is not None
     return late
@@ -92,7 +92,7 @@ def expected(x: Tensor, low: Tensor, w: dict[str, Tensor], *, interleaved: bool)
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("start", [0, 60, 149])
 def test_the_keys_of_the_highest_scores_are_chosen(
-    site: Site, interleaved: bool, start: int
+    site: BuildContext, interleaved: bool, start: int
 ) -> None:
     indexer, weights = made(site, replace(SETTINGS, index_interleaved=interleaved))
     x, low = torch.randn(LENGTH, 8), torch.randn(LENGTH, 7)
@@ -110,7 +110,7 @@ def test_the_keys_of_the_highest_scores_are_chosen(
 
 
 @pytest.mark.usefixtures("seeded")
-def test_what_is_chosen_does_not_depend_on_how_many_are_chosen_for(site: Site) -> None:
+def test_what_is_chosen_does_not_depend_on_how_many_are_chosen_for(site: BuildContext) -> None:
     """Not by a bit of the scores: they are compared with their neighbours'."""
     indexer, _ = made(site)
     x, low = torch.randn(LENGTH, 8), torch.randn(LENGTH, 7)
@@ -140,7 +140,7 @@ def test_scores_have_the_same_bits_beside_any_others(heads: int) -> None:
             assert torch.equal(some, whole[tokens, : blocks * BLOCK])
 
 
-def test_weights_of_heads_are_not_rounded(site: Site) -> None:
+def test_weights_of_heads_are_not_rounded(site: BuildContext) -> None:
     indexer = Indexer(replace(SETTINGS, query_rank=32), 64, replace(site, dtype=torch.bfloat16))
     parts = [part for part in indexer.modules() if isinstance(part, Layer)]
     choose_precision(parts, "int8")
@@ -148,12 +148,12 @@ def test_weights_of_heads_are_not_rounded(site: Site) -> None:
     exact = indexer.weights.weight.data.normal_().clone()
     assert exact.dtype is torch.float32
     for part in parts:
-        part.finish()
+        part.process_weights_after_loading()
     x = torch.randn(3, 64)
     torch.testing.assert_close(indexer.weights(x), x @ exact.T, rtol=1e-5, atol=1e-5)
 
 
-def test_keys_turn_in_their_first_channels_alone(site: Site) -> None:
+def test_keys_turn_in_their_first_channels_alone(site: BuildContext) -> None:
     indexer, _ = made(site)
     x = torch.randn(1, 8).expand(20, -1)
     with torch.inference_mode():

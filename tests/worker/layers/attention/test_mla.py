@@ -12,8 +12,8 @@ from baton_worker import spec
 from baton_worker.attention import AttentionBatch
 from baton_worker.kv_cache.page_shapes import page_shapes
 from baton_worker.layers.attention.mla import LatentAttention
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.rope.rope import Rotary, rotate_
 
 ROPE = spec.Rope(4, 100.0, 64)
@@ -57,13 +57,13 @@ def expanded(x: Tensor, w: dict[str, Tensor], *, turns: bool = True) -> Tensor:
 
 @pytest.mark.parametrize("chunk", [1, 3, 11])
 @pytest.mark.parametrize("rope", [ROPE, None], ids=["turned", "without positions"])
-def test_absorbed_equals_expanded(site: Site, chunk: int, rope: spec.Rope | None) -> None:
+def test_absorbed_equals_expanded(site: BuildContext, chunk: int, rope: spec.Rope | None) -> None:
     layer = LatentAttention(replace(SETTINGS, rope=rope), 8, site)
     weights = {
         name: rows.copy_(torch.randn(rows.shape)).clone()
         for part in layer.modules()
         if isinstance(part, Layer)
-        for name, rows in part.destinations()
+        for name, rows in part.weight_targets()
     }
     x, pages = torch.randn(11, 8), torch.zeros(3, 4, 1, 1, 14)
     rows = []
@@ -72,7 +72,9 @@ def test_absorbed_equals_expanded(site: Site, chunk: int, rope: spec.Rope | None
         batch = AttentionBatch.build([len(new)], [start], [[2, 0, 1]], 4, CPU)
         positions = torch.arange(start, start + len(new))
         angles = {ROPE: Rotary(ROPE, CPU).angles(positions, torch.float32)} if rope else {}
-        step = Step(batch.slots, angles, {layer.call: layer.backend.plan(batch, layer.call)})
+        step = ForwardContext(
+            batch.slot_mapping, angles, {layer.call: layer.backend.plan(batch, layer.call)}
+        )
         with torch.inference_mode():
             rows.append(layer(new, step, pages, None))
     expected = expanded(x, weights, turns=rope is not None)

@@ -13,7 +13,7 @@ from baton_worker.layers.attention.qkv import (
     PaddedValue,
     projection,
 )
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.linear import Linear
 
 PLAIN = spec.Attention(4, 2, 6, 0.5, None)
@@ -24,15 +24,15 @@ def filled(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {
         name: rows.copy_(torch.randn(rows.shape)).clone()
         for layer in layers
-        for name, rows in layer.destinations()
+        for name, rows in layer.weight_targets()
     }
 
 
-def test_plain_heads_are_one_product(site: Site) -> None:
+def test_plain_heads_are_one_product(site: BuildContext) -> None:
     assert isinstance(projection(PLAIN, 8, site), Linear)
 
 
-def test_narrow_values_are_scaled_and_padded(site: Site) -> None:
+def test_narrow_values_are_scaled_and_padded(site: BuildContext) -> None:
     layer = projection(replace(PLAIN, value_dim=4, value_scale=0.5), 8, site)
     assert isinstance(layer, PaddedValue)
     weights, x = filled(layer), torch.randn(3, 8)
@@ -44,14 +44,14 @@ def test_narrow_values_are_scaled_and_padded(site: Site) -> None:
     assert (heads[:, 6:, 4:] == 0).all()
 
 
-def test_before_sink_keys_the_first_padded_channel_is_one(site: Site) -> None:
+def test_before_sink_keys_the_first_padded_channel_is_one(site: BuildContext) -> None:
     layer = projection(replace(PLAIN, value_dim=4, sink_keys=2), 8, site)
     filled(layer)
     heads = layer(torch.randn(3, 8)).view(3, 8, 6)
     assert (heads[:, 6:, 4] == 1).all() and (heads[:, 6:, 5] == 0).all()
 
 
-def test_low_rank_queries_are_normed_in_between(site: Site) -> None:
+def test_low_rank_queries_are_normed_in_between(site: BuildContext) -> None:
     norm = spec.Norm(1e-5)
     layer = projection(replace(PLAIN, query_rank=5, query_rank_norm=norm), 8, site)
     assert isinstance(layer, LowRankQuery)
@@ -63,7 +63,7 @@ def test_low_rank_queries_are_normed_in_between(site: Site) -> None:
     torch.testing.assert_close(layer(x)[:, 24:36], x @ weights["key.weight"].T)
 
 
-def test_the_gate_is_per_head_or_per_channel(site: Site) -> None:
+def test_the_gate_is_per_head_or_per_channel(site: BuildContext) -> None:
     x, attended = torch.randn(3, 8), torch.randn(3, 24)
     for kind, width in (("head", 1), ("channel", 6)):
         layer = HeadGate(replace(PLAIN, gate=kind), 8, site)
@@ -73,7 +73,7 @@ def test_the_gate_is_per_head_or_per_channel(site: Site) -> None:
         torch.testing.assert_close(layer(attended, x), expected)
 
 
-def test_the_projection_of_the_gate_may_have_a_bias(site: Site) -> None:
+def test_the_projection_of_the_gate_may_have_a_bias(site: BuildContext) -> None:
     x, attended = torch.randn(3, 8), torch.randn(3, 24)
     layer = HeadGate(replace(PLAIN, gate="channel", gate_bias=True), 8, site)
     weights = filled(layer)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.layers.attention.sinks import SinkKeys, Sinks
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 
 SETTINGS = spec.Attention(4, 2, 6, 0.5, None, sink_keys=3, value_dim=4)
 
@@ -22,17 +22,17 @@ def attention(query: Tensor, key: Tensor, value: Tensor, more: Tensor) -> Tensor
     return torch.einsum("thk,khd->thd", weights, value)
 
 
-def test_a_sink_is_one_score_per_head(site: Site) -> None:
+def test_a_sink_is_one_score_per_head(site: BuildContext) -> None:
     layer = Sinks(replace(SETTINGS, sink_keys=0, sinks=True), site)
-    ((name, weight),) = layer.destinations()
+    ((name, weight),) = layer.weight_targets()
     weight.data.copy_(torch.arange(4.0))
     assert name == "sinks"
     assert layer(torch.zeros(3, 4, 6), lambda scores: scores).tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_sink_keys_are_keys_that_everybody_sees(site: Site) -> None:
+def test_sink_keys_are_keys_that_everybody_sees(site: BuildContext) -> None:
     layer = SinkKeys(SETTINGS, site, None)
-    for _, tensor in layer.destinations():
+    for _, tensor in layer.weight_targets():
         tensor.data.normal_()
     query, key = torch.randn(5, 4, 6), torch.randn(7, 2, 6)
     value = torch.randn(7, 2, 4)

@@ -16,8 +16,8 @@ from baton_worker.kernels.kv_pages import CODES
 from baton_worker.kv_cache.page_shapes import page_shapes
 from baton_worker.layers.attention.mla import LatentAttention
 from baton_worker.layers.attention.sparse_mla import SparseLatentAttention
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.rope.rope import Rotary
 from tests.worker.layers.attention.test_indexer import ROPE, SETTINGS
 
@@ -34,9 +34,9 @@ def fill(*layers: LatentAttention) -> None:
     for layer in layers:
         for part in layer.modules():
             if isinstance(part, Layer):
-                for name, rows in part.destinations():
+                for name, rows in part.weight_targets():
                     rows.copy_(values.setdefault(name, torch.randn(rows.shape)))
-                part.finish()
+                part.process_weights_after_loading()
 
 
 def run(layers: list[LatentAttention], x: Tensor, sizes: list[int], pages: list[Tensor]) -> Tensor:
@@ -47,7 +47,7 @@ def run(layers: list[LatentAttention], x: Tensor, sizes: list[int], pages: list[
         positions = torch.arange(start, start + size)
         angles = {ROPE: Rotary(ROPE, CPU).angles(positions, torch.float32)}
         plans: dict[Any, Any] = {each.call: each.backend.plan(batch, each.call) for each in layers}
-        step = Step(batch.slots, angles, plans)
+        step = ForwardContext(batch.slot_mapping, angles, plans)
         with torch.inference_mode():
             for layer, kept in zip(layers, pages, strict=True):
                 last = layer(x[start : start + size], step, kept, None)
@@ -62,7 +62,7 @@ def pages_for(settings: spec.LatentAttention) -> Tensor:
 
 @pytest.mark.row("F04.26")
 @pytest.mark.usefixtures("seeded")
-def test_up_to_top_k_tokens_it_is_latent_attention_and_beyond_it_is_not(site: Site) -> None:
+def test_up_to_top_k_tokens_it_is_latent_attention_and_beyond_it_is_not(site: BuildContext) -> None:
     sparse, dense = SparseLatentAttention(SETTINGS, 8, site), LatentAttention(PLAIN, 8, site)
     fill(sparse, dense)
     x = torch.randn(LENGTH, 8)
@@ -74,7 +74,7 @@ def test_up_to_top_k_tokens_it_is_latent_attention_and_beyond_it_is_not(site: Si
 
 @pytest.mark.row("F04.26")
 @pytest.mark.usefixtures("seeded")
-def test_an_index_that_may_choose_all_leaves_all(site: Site) -> None:
+def test_an_index_that_may_choose_all_leaves_all(site: BuildContext) -> None:
     wide = replace(SETTINGS, top_k=LENGTH - 1)
     sparse, dense = SparseLatentAttention(wide, 8, site), LatentAttention(PLAIN, 8, site)
     fill(sparse, dense)
@@ -88,7 +88,7 @@ def test_an_index_that_may_choose_all_leaves_all(site: Site) -> None:
 @pytest.mark.usefixtures("seeded")
 @pytest.mark.parametrize("sizes", [[40], [10, 1, 29], [11, 29], [30, 1, 9]], ids=str)
 def test_a_layer_without_an_index_attends_to_what_the_last_one_has_chosen(
-    site: Site, sizes: list[int]
+    site: BuildContext, sizes: list[int]
 ) -> None:
     """As that layer itself does, if they have the same weights; whatever came before."""
     shared = replace(SETTINGS, index_heads=0)
@@ -110,11 +110,11 @@ def test_the_cache_holds_the_key_of_the_index_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize("codes", CODES.values(), ids=CODES)
-def test_codes_are_refused(site: Site, codes: Any) -> None:
+def test_codes_are_refused(site: BuildContext, codes: Any) -> None:
     with pytest.raises(ModelError, match="No kernel reads latents as"):
         SparseLatentAttention(SETTINGS, 8, replace(site, codes=codes))
 
 
-def test_its_steps_are_not_captured(site: Site) -> None:
+def test_its_steps_are_not_captured(site: BuildContext) -> None:
     layer = SparseLatentAttention(SETTINGS, 8, site)
-    assert layer.backend.uncaptured is not None and layer.call.most_keys == 11
+    assert layer.backend.capture_blocker is not None and layer.call.most_keys == 11

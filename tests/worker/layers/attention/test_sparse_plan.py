@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention import BACKENDS, AttentionBatch, AttentionCall
+from baton_worker.attention import BACKENDS, AttentionBatch, AttentionSpec
 from baton_worker.attention.reference import ReferenceBackend
 from baton_worker.kernels.page_layout import EVERY
 from baton_worker.layers.attention.sparse_plan import (
@@ -20,7 +20,7 @@ from baton_worker.layers.attention.sparse_plan import (
 )
 
 CPU = torch.device("cpu")
-CALL = AttentionCall(3, 1, 10, 0.4, None, torch.float32, CPU, latent=True, value_dim=6, most_keys=5)
+CALL = AttentionSpec(3, 1, 10, 0.4, None, torch.float32, CPU, latent=True, value_dim=6, most_keys=5)
 ROWS = {
     "all are early": ([2, 1], [0, 4]),
     "all are late": ([2, 1], [5, 40]),
@@ -82,7 +82,7 @@ def test_late_tokens_attend_to_their_keys_and_early_ones_to_all(
     found = backend.forward(plan, query, wide[..., :10])
     late = {} if plan.late is None else dict(zip(plan.late.tokens.tolist(), at, strict=True))
     for token, (row, position) in enumerate(zip(*batch.flat(), strict=True)):
-        text = wide[batch.page_table[int(row)].long()].flatten(0, 1)[: position + 1, 0, 0, :10]
+        text = wide[batch.block_table[int(row)].long()].flatten(0, 1)[: position + 1, 0, 0, :10]
         assert (token in late) == (position >= 5)
         keys = text[late[token]] if token in late else text
         weights = (query[token] @ keys.T * 0.4).softmax(-1)
@@ -124,6 +124,6 @@ def test_parts_have_few_blocks_or_one_token() -> None:
 
 def test_what_is_below_says_what_it_reads_and_nothing_is_captured() -> None:
     backend = Chosen(ReferenceBackend())
-    assert backend.layouts == EVERY and backend.uncaptured is not None
+    assert backend.layouts == EVERY and backend.capture_blocker is not None
     refused: Any = backend.refuses(replace(CALL, codes=object()))  # type: ignore[arg-type]
     assert "latents" in refused

@@ -6,19 +6,19 @@ import torch
 import torch.nn.functional as F
 
 from baton_worker import spec
-from baton_worker.layers.layer import Site
-from baton_worker.layers.moe.megablocks import PlainExperts
+from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.moe.megablocks import MegablocksExperts
 
-SITE = Site(torch.device("cpu"), torch.float32, lambda role: role)
+SITE = BuildContext(torch.device("cpu"), torch.float32, lambda role: role)
 
 
 def test_tokens_visit_the_experts_that_the_router_prefers() -> None:
     generator = torch.Generator().manual_seed(0)
-    layer = PlainExperts(spec.PlainExperts(5, 2, 6), 4, SITE)
+    layer = MegablocksExperts(spec.MegablocksExperts(5, 2, 6), 4, SITE)
     for parameter in layer.parameters():
         parameter.data.normal_(generator=generator)
     x, residual = torch.randn(2, 7, 4, generator=generator)
-    router = dict(layer.router.destinations())["router.weight"]
+    router = dict(layer.router.weight_targets())["router.weight"]
     up, down = layer.experts.up.view(5, 6, 4), layer.experts.down.view(5, 6, 4)
     rows = []
     for token in x:
@@ -32,8 +32,8 @@ def test_tokens_visit_the_experts_that_the_router_prefers() -> None:
 
 
 def test_names() -> None:
-    layer = PlainExperts(spec.PlainExperts(2, 1, 3), 4, SITE)
-    assert [name for name, _ in layer.experts.destinations()] == [
+    layer = MegablocksExperts(spec.MegablocksExperts(2, 1, 3), 4, SITE)
+    assert [name for name, _ in layer.experts.weight_targets()] == [
         "experts.mlp.w1",
         "experts.mlp.w2",
         "experts.bias",

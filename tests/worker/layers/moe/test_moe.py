@@ -12,7 +12,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.kernels.cpu import library
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.moe.moe import Experts, Moe, watch
 from baton_worker.layers.moe.routers.base import Routing
 
@@ -25,8 +25,8 @@ def named(role: str) -> str:
 
 
 @pytest.fixture
-def place() -> Site:
-    return Site(torch.device("cpu"), torch.float32, named)
+def place() -> BuildContext:
+    return BuildContext(torch.device("cpu"), torch.float32, named)
 
 
 def filled(layer: torch.nn.Module) -> dict[str, Tensor]:
@@ -35,10 +35,10 @@ def filled(layer: torch.nn.Module) -> dict[str, Tensor]:
     weights = {
         name: rows.copy_(torch.randn(rows.shape)).clone()
         for part in parts
-        for name, rows in part.destinations()
+        for name, rows in part.weight_targets()
     }
     for part in parts:
-        part.finish()
+        part.process_weights_after_loading()
     return weights
 
 
@@ -58,7 +58,7 @@ def by_token(x: Tensor, routing: Routing, weights: dict[str, Tensor]) -> Iterato
 @pytest.mark.row("F06.01", "F06.03")
 @pytest.mark.parametrize("shared", [None, GLU, replace(GLU, intermediate=9)])
 def test_routed_and_shared_experts_are_added_to_the_stream(
-    place: Site, shared: spec.Glu | None
+    place: BuildContext, shared: spec.Glu | None
 ) -> None:
     layer = Moe(spec.Moe(ROUTER, GLU, shared=shared), 4, place)
     weights, x, stream = filled(layer), torch.randn(7, 4), torch.randn(7, 4)
@@ -71,7 +71,7 @@ def test_routed_and_shared_experts_are_added_to_the_stream(
 
 
 @pytest.mark.row("F06.03")
-def test_a_shared_expert_may_have_a_gate(place: Site) -> None:
+def test_a_shared_expert_may_have_a_gate(place: BuildContext) -> None:
     layer = Moe(spec.Moe(ROUTER, GLU, shared=GLU, shared_gate=True), 4, place)
     weights, x = filled(layer), torch.randn(7, 4)
     with torch.inference_mode():
@@ -80,7 +80,7 @@ def test_a_shared_expert_may_have_a_gate(place: Site) -> None:
         torch.testing.assert_close(layer(x, None), routed + gate * glu(x, weights, "shared_{}"))
 
 
-def test_weights_may_apply_to_what_an_expert_is_given(place: Site) -> None:
+def test_weights_may_apply_to_what_an_expert_is_given(place: BuildContext) -> None:
     layer = Moe(spec.Moe(ROUTER, GLU, weigh_input=True), 4, place)
     weights, x = filled(layer), torch.randn(7, 4)
     with torch.inference_mode():
@@ -92,7 +92,9 @@ def test_weights_may_apply_to_what_an_expert_is_given(place: Site) -> None:
 
 
 @pytest.mark.row("F06.19")
-def test_of_the_parts_of_a_mixture_one_returns_the_tokens_of_zero_experts(place: Site) -> None:
+def test_of_the_parts_of_a_mixture_one_returns_the_tokens_of_zero_experts(
+    place: BuildContext,
+) -> None:
     router = replace(ROUTER, num_experts=1, zero_experts=1, top_k=1)
     x, everyone = torch.randn(3, 8), torch.ones(3, 1)
     nobody = Routing(torch.ones(3, 1, dtype=torch.int64), everyone)
@@ -102,7 +104,7 @@ def test_of_the_parts_of_a_mixture_one_returns_the_tokens_of_zero_experts(place:
         torch.testing.assert_close(experts(x, nobody), x * passes)
 
 
-def test_zero_experts_return_the_token_and_are_never_computed(place: Site) -> None:
+def test_zero_experts_return_the_token_and_are_never_computed(place: BuildContext) -> None:
     router = replace(ROUTER, zero_experts=3, top_k=3)
     layer = Moe(spec.Moe(router, GLU), 4, place)
     weights, x = filled(layer), torch.randn(40, 4)
@@ -117,7 +119,7 @@ def test_zero_experts_return_the_token_and_are_never_computed(place: Site) -> No
         torch.testing.assert_close(layer(x, None), expected)
 
 
-def test_a_token_gets_the_same_bits_beside_any_others(place: Site) -> None:
+def test_a_token_gets_the_same_bits_beside_any_others(place: BuildContext) -> None:
     if library("linear") is None:
         pytest.skip("the CPU kernels cannot be built here: other products depend on the batch")
     glu_, router = spec.Glu(48), replace(ROUTER, num_experts=16, top_k=3)
@@ -131,7 +133,7 @@ def test_a_token_gets_the_same_bits_beside_any_others(place: Site) -> None:
 
 
 @pytest.mark.row("F06.29")
-def test_the_use_of_experts_can_be_watched(place: Site) -> None:
+def test_the_use_of_experts_can_be_watched(place: BuildContext) -> None:
     layers = torch.nn.ModuleList(Moe(spec.Moe(ROUTER, GLU), 4, place) for _ in range(2))
     filled(layers)
     load, x = watch(layers, window=4), torch.randn(9, 4)
@@ -144,7 +146,7 @@ def test_the_use_of_experts_can_be_watched(place: Site) -> None:
     assert load.counts(1).tolist() == (2 * experts.flatten().bincount(minlength=5)).tolist()
 
 
-def test_experts_may_have_biases(place: Site) -> None:
+def test_experts_may_have_biases(place: BuildContext) -> None:
     layer = Experts(spec.Moe(ROUTER, replace(GLU, bias=True)), 4, place)
     weights, x = filled(layer), torch.randn(3, 4)
     routing = Routing(torch.tensor([[0], [4], [4]]), torch.ones(3, 1))

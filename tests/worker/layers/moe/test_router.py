@@ -9,7 +9,7 @@ import torch
 
 from baton.errors import ModelError, SettingsError
 from baton_worker import spec
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.moe.router import Router
 from baton_worker.layers.moe.routers import ROUTERS
 from baton_worker.layers.moe.routers.base import Routing
@@ -18,11 +18,11 @@ PLAIN = spec.Router(num_experts=8, top_k=3)
 
 
 @pytest.mark.row("F06.12")
-def test_a_router_takes_any_kind_of_the_table_and_refuses_others(site: Site) -> None:
+def test_a_router_takes_any_kind_of_the_table_and_refuses_others(site: BuildContext) -> None:
     x = torch.randn(4, 6)
     for kind in ROUTERS.names():
         router = Router(replace(PLAIN, kind=kind), 6, site)
-        for _, tensor in router.destinations():
+        for _, tensor in router.weight_targets():
             tensor.data.normal_()
         routing = router(x)
         assert routing.experts.shape == routing.weights.shape == (4, routing.experts.shape[1])
@@ -34,17 +34,17 @@ def test_a_router_takes_any_kind_of_the_table_and_refuses_others(site: Site) -> 
 
 
 @pytest.mark.parametrize("kind", ROUTERS.names())
-def test_only_routers_of_single_tokens_are_captured(site: Site, kind: str) -> None:
+def test_only_routers_of_single_tokens_are_captured(site: BuildContext, kind: str) -> None:
     """Padding is more tokens."""
-    reason = Router(replace(PLAIN, kind=kind), 6, site).uncaptured
+    reason = Router(replace(PLAIN, kind=kind), 6, site).capture_blocker
     captured = kind in ("top_k", "each_group")
     assert reason is None if captured else reason == f"the router {kind} may look at all tokens"
 
 
 def test_logits_are_float32_whatever_the_layer_computes_in() -> None:
-    site = Site(torch.device("cpu"), torch.bfloat16, lambda role: role)
+    site = BuildContext(torch.device("cpu"), torch.bfloat16, lambda role: role)
     router = Router(replace(PLAIN, bias=True, correction=True), 6, site)
-    names = dict(router.destinations())
+    names = dict(router.weight_targets())
     assert set(names) == {"router.weight", "router.bias", "router_correction"}
     assert {tensor.dtype for tensor in names.values()} == {torch.float32}
 
@@ -56,7 +56,9 @@ def first_two(logits: torch.Tensor, settings: spec.Router, correction: object) -
 
 
 @pytest.mark.row("F06.10")
-def test_a_package_brings_its_own_router(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_brings_its_own_router(
+    site: BuildContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(ROUTERS._targets, "first_two", f"{__name__}:first_two")
     router = Router(replace(PLAIN, kind="first_two", scale=0.25), 6, site)
     router.weight.data.normal_()

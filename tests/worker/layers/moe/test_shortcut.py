@@ -8,10 +8,10 @@ import torch
 
 from baton_worker import spec
 from baton_worker.checkpoint.load import routed
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.mlp import Glu
-from baton_worker.layers.moe.shortcut import Forked
+from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.models.block import STYLES
 
 DENSE = spec.Glu(6)
@@ -33,20 +33,20 @@ def norm(x: torch.Tensor) -> torch.Tensor:
 def filled(module: torch.nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, Layer):
-            for name, rows in part.destinations():
+            for name, rows in part.weight_targets():
                 rows.copy_(torch.ones(rows.shape) if "norm" in name else torch.randn(rows.shape))
-            part.finish()
+            part.process_weights_after_loading()
 
 
 def test_the_branch_reads_the_first_layer_and_joins_after_the_second() -> None:
-    place = Site(
+    place = BuildContext(
         torch.device("cpu"), torch.float32, lambda r: f"{r}.{{expert}}" if "expert_" in r else r
     )
-    forked, glu = Forked(spec.Forked(DENSE, MOE), 4, place), Glu(DENSE, 4, place)
+    forked, glu = ShortcutMoe(spec.ShortcutMoe(DENSE, MOE), 4, place), Glu(DENSE, 4, place)
     blocks = [STYLES["shortcut"](DECODER, Halved(), ffn, place) for ffn in (forked, glu)]
     for block in blocks:
         filled(block)
-    x, step = torch.randn(5, 4), Step(torch.zeros(5, dtype=torch.int64), {}, {})
+    x, step = torch.randn(5, 4), ForwardContext(torch.zeros(5, dtype=torch.int64), {}, {})
     with torch.inference_mode():
         ours = x
         for block in blocks:
@@ -61,7 +61,7 @@ def test_the_branch_reads_the_first_layer_and_joins_after_the_second() -> None:
 
 
 def test_its_experts_are_found_by_the_loader() -> None:
-    decoder = replace(DECODER, layers=((None, spec.Forked(DENSE, MOE)), (None, DENSE)))
+    decoder = replace(DECODER, layers=((None, spec.ShortcutMoe(DENSE, MOE)), (None, DENSE)))
     ((_, ffn), (_, dense)) = routed(decoder, "balanced").layers
-    assert isinstance(ffn, spec.Forked) and ffn.branch.router.kind == "balanced"
+    assert isinstance(ffn, spec.ShortcutMoe) and ffn.branch.router.kind == "balanced"
     assert dense == DENSE and routed(decoder, "top_k") is decoder

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from baton.errors import ModelError
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.rope.fope import Fourier
 from baton_worker.layers.rope.rope import Rotary
 from baton_worker.spec import FourierRope, Rope
@@ -18,9 +18,9 @@ ROPE = FourierRope(8, 100.0, 64, num_heads=4, num_kv_heads=2, kept=3)
 PLACES = torch.tensor([0, 1, 7, 63])
 
 
-def filled(rope: FourierRope, site: Site, *, like_plain: bool = False) -> Fourier:
+def filled(rope: FourierRope, site: BuildContext, *, like_plain: bool = False) -> Fourier:
     layer, generator = Fourier(rope, site), torch.Generator().manual_seed(0)
-    for _, matrices in layer.destinations():
+    for _, matrices in layer.weight_targets():
         matrices.copy_(torch.eye(rope.kept).expand_as(matrices))
         if not like_plain:
             matrices += 0.3 * torch.randn(matrices.shape, generator=generator)
@@ -29,7 +29,7 @@ def filled(rope: FourierRope, site: Site, *, like_plain: bool = False) -> Fourie
 
 @pytest.mark.row("F05.12")
 @pytest.mark.parametrize("each_head", [True, False])
-def test_every_pair_turns_by_all_frequencies(site: Site, each_head: bool) -> None:
+def test_every_pair_turns_by_all_frequencies(site: BuildContext, each_head: bool) -> None:
     layer = filled(replace(ROPE, each_head=each_head), site)
     angles = layer.angles(PLACES, torch.float32)
     assert angles.cos.shape == (4, 6 if each_head else 1, 8)
@@ -47,7 +47,7 @@ def test_every_pair_turns_by_all_frequencies(site: Site, each_head: bool) -> Non
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_unmixed_frequencies_are_a_plain_rope(site: Site, interleaved: bool) -> None:
+def test_unmixed_frequencies_are_a_plain_rope(site: BuildContext, interleaved: bool) -> None:
     """And channels whose frequency is left out do not turn."""
     mixed = filled(replace(ROPE, interleaved=interleaved), site, like_plain=True)
     plain = Rotary(Rope(8, 100.0, 64, interleaved=interleaved), site.device)
@@ -60,11 +60,11 @@ def test_unmixed_frequencies_are_a_plain_rope(site: Site, interleaved: bool) -> 
         assert (ours.cos[:, head, last] == 1).all() and not ours.sin[:, head, last].any()
 
 
-def test_other_scalings_are_refused(site: Site) -> None:
+def test_other_scalings_are_refused(site: BuildContext) -> None:
     with pytest.raises(ModelError, match="'yarn' scaling is not supported"):
         Fourier(replace(ROPE, kind="yarn"), site)
 
 
-def test_whoever_has_no_cache_refuses_it(site: Site) -> None:
+def test_whoever_has_no_cache_refuses_it(site: BuildContext) -> None:
     with pytest.raises(ModelError, match="in decoders alone"):
         Rotary(ROPE, site.device)

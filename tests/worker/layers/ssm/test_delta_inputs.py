@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from baton_worker import spec
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.ssm.delta_inputs import Decays, Inputs, inputs
 from tests.fakes.random_weights import fill
@@ -21,7 +21,7 @@ ROLES = ("query", "key", "value")
 
 
 @pytest.mark.row("F07.14")
-def test_every_projection_of_a_gated_delta_net_has_a_name_of_its_own(site: Site) -> None:
+def test_every_projection_of_a_gated_delta_net_has_a_name_of_its_own(site: BuildContext) -> None:
     layer = inputs(GATED, 10, site)
     w, x = fill(layer), torch.randn(7, 10)
     found: Inputs = layer(x)
@@ -31,13 +31,13 @@ def test_every_projection_of_a_gated_delta_net_has_a_name_of_its_own(site: Site)
     assert len(w) == 6 and w["delta_decay.weight"].shape == (4, 10)
 
 
-def test_strengths_and_decays_may_stay_floats_beside_packed_weights(site: Site) -> None:
+def test_strengths_and_decays_may_stay_floats_beside_packed_weights(site: BuildContext) -> None:
     products = [part for part in inputs(GATED, 10, site).modules() if isinstance(part, Linear)]
-    names = [{name for name, _ in part.destinations()} for part in products]
+    names = [{name for name, _ in part.weight_targets()} for part in products]
     assert {"delta_strength.weight", "delta_decay.weight"} in names
 
 
-def test_kimis_gate_and_decays_come_through_a_few_channels(site: Site) -> None:
+def test_kimis_gate_and_decays_come_through_a_few_channels(site: BuildContext) -> None:
     layer = inputs(KIMI, 10, site)
     w, x = fill(layer), torch.randn(7, 10)
     found: Inputs = layer(x)
@@ -53,7 +53,7 @@ def test_kimis_gate_and_decays_come_through_a_few_channels(site: Site) -> None:
 
 @pytest.mark.parametrize(("settings", "each"), [(GATED, 1), (KIMI, 8)], ids=["gated", "kimi"])
 def test_decays_are_computed_in_float32_of_weights_in_float32(
-    site: Site, settings: spec.DeltaNet, each: int
+    site: BuildContext, settings: spec.DeltaNet, each: int
 ) -> None:
     layer = Decays(settings, replace(site, dtype=torch.bfloat16))
     w = fill(layer)

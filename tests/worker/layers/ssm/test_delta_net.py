@@ -14,7 +14,7 @@ from torch import Tensor
 from baton_worker import spec
 from baton_worker.kernels.delta import CpuDelta
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.ssm.delta_inputs import Inputs
 from baton_worker.layers.ssm.delta_net import DeltaNet
 from tests.fakes.random_weights import fill
@@ -56,12 +56,12 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         pytest.skip(reason)
 
 
-def made(settings: spec.DeltaNet, site: Site) -> tuple[DeltaNet, Weights]:
+def made(settings: spec.DeltaNet, site: BuildContext) -> tuple[DeltaNet, Weights]:
     layer = DeltaNet(settings, 10, site)
     weights = fill(layer)
     # Some heads forget within a few tokens, others hardly in all the text.
-    layer.taps.finish()
-    layer.norm.finish()
+    layer.taps.process_weights_after_loading()
+    layer.norm.process_weights_after_loading()
     rates = torch.linspace(-5, 1, 4).view_as(layer.decays.rate)
     layer.decays.rate.copy_(rates)
     return layer, weights | {"delta.A_log": rates}
@@ -110,7 +110,7 @@ def recurrent(x: Tensor, w: Weights, settings: spec.DeltaNet) -> Tensor:
 @pytest.mark.parametrize("chunk", [1, 7, 16, 70])
 @pytest.mark.parametrize("page_size", [1, 4, 24, 32])
 def test_a_text_in_chunks_is_the_recurrence(
-    site: Site, settings: spec.DeltaNet, chunk: int, page_size: int
+    site: BuildContext, settings: spec.DeltaNet, chunk: int, page_size: int
 ) -> None:
     layer, weights = made(settings, site)
     x = torch.randn(70, 10)
@@ -119,7 +119,7 @@ def test_a_text_in_chunks_is_the_recurrence(
 
 
 @KINDS
-def test_texts_of_a_ragged_step_do_not_mix(site: Site, settings: spec.DeltaNet) -> None:
+def test_texts_of_a_ragged_step_do_not_mix(site: BuildContext, settings: spec.DeltaNet) -> None:
     layer, weights = made(settings, site)
     texts = [torch.randn(length, 10) for length in (21, 9, 4, 13)]
     for text, ours in zip(texts, ragged(layer, settings, texts, (20, 3, 0, 8)), strict=True):
@@ -130,7 +130,7 @@ def test_texts_of_a_ragged_step_do_not_mix(site: Site, settings: spec.DeltaNet) 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("page_size", [16, 32])
 def test_bits_depend_on_no_cut_and_no_neighbour(
-    site: Site, settings: spec.DeltaNet, page_size: int, dtype: torch.dtype
+    site: BuildContext, settings: spec.DeltaNet, page_size: int, dtype: torch.dtype
 ) -> None:
     """From what the projections put out on, beside texts of other lengths."""
     layer, _ = made(settings, replace(site, dtype=dtype))
@@ -154,7 +154,7 @@ def test_bits_depend_on_no_cut_and_no_neighbour(
 @KINDS
 @pytest.mark.parametrize("page_size", [4, 32])
 def test_what_comes_later_in_a_page_counts_nothing(
-    site: Site, settings: spec.DeltaNet, page_size: int
+    site: BuildContext, settings: spec.DeltaNet, page_size: int
 ) -> None:
     """A copied page holds tokens of somebody else behind those that it was copied for; where it is
     not written yet it may hold anything finite."""
@@ -177,7 +177,7 @@ def test_a_page_keeps_what_a_token_brings_and_a_state_of_each_head() -> None:
     assert [GATED.span(size) for size in (1, 2, 16)] == [4, 4, 17]
 
 
-def test_parts_of_the_convolution_are_tensors_of_their_own(site: Site) -> None:
+def test_parts_of_the_convolution_are_tensors_of_their_own(site: BuildContext) -> None:
     layer, weights = made(GATED, site)
     parts = [weights[f"delta_{role}_conv.weight"] for role in ("query", "key", "value")]
     assert [part.shape for part in parts] == [(12, 1, 4), (12, 1, 4), (32, 1, 4)]

@@ -12,7 +12,7 @@ from baton_worker import spec
 from baton_worker.attention import AttentionBatch
 from baton_worker.kernels.delta import CpuDelta
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.ssm.delta_inputs import Decays
 from baton_worker.layers.ssm.delta_scan import Blockwise, Compiled, walk
 from baton_worker.layers.ssm.page_segments import Cut
@@ -28,7 +28,9 @@ PAGE, ROWS = 24, 4
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("settings", [GATED, KIMI], ids=["gated", "kimi"])
-def test_both_find_the_same(site: Site, settings: spec.DeltaNet, dtype: torch.dtype) -> None:
+def test_both_find_the_same(
+    site: BuildContext, settings: spec.DeltaNet, dtype: torch.dtype
+) -> None:
     """In pages of one block and a half; rows that begin, go on, and end anywhere."""
     if reason := CpuDelta.refuses(dtype, CPU):
         pytest.skip(reason)
@@ -50,6 +52,6 @@ def test_both_find_the_same(site: Site, settings: spec.DeltaNet, dtype: torch.dt
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
 
 
-def test_the_twin_serves_where_the_kernel_does_not(site: Site) -> None:
+def test_the_twin_serves_where_the_kernel_does_not(site: BuildContext) -> None:
     half = replace(site, dtype=torch.float16)
     assert isinstance(walk(GATED, Decays(GATED, half), half), Blockwise)

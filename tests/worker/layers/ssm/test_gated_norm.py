@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker import spec
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.ssm.gated_norm import GatedNorm
 from tests.fakes.random_weights import fill
 
@@ -36,33 +36,33 @@ def part_by_part(x: Tensor, gate: Tensor, weight: Tensor, settings: spec.GatedNo
 @pytest.mark.parametrize("activation", ["silu", "sigmoid"])
 @pytest.mark.parametrize("fused", [True, False])
 def test_gate_and_norm_in_either_order(
-    site: Site, gate_first: bool, groups: int, shared: bool, activation: str, fused: bool
+    site: BuildContext, gate_first: bool, groups: int, shared: bool, activation: str, fused: bool
 ) -> None:
     settings = spec.GatedNorm(1e-2, groups, gate_first, shared, activation)
     layer = GatedNorm(settings, 12, "norm", site)
     weight = fill(layer)["norm.weight"]
     assert len(weight) == (12 // groups if shared else 12)
     if fused:
-        layer.finish()
+        layer.process_weights_after_loading()
     x, gate = torch.randn(5, 12), torch.randn(5, 20)[:, 3:15]
     torch.testing.assert_close(layer(x, gate), part_by_part(x, gate, weight, settings))
 
 
-def test_sums_are_in_float32_and_the_result_is_as_the_gate(site: Site) -> None:
+def test_sums_are_in_float32_and_the_result_is_as_the_gate(site: BuildContext) -> None:
     layer = GatedNorm(spec.GatedNorm(1e-6), 64, "norm", replace(site, dtype=torch.bfloat16))
     weight = fill(layer)["norm.weight"].float()
     x, gate = torch.randn(3, 64), torch.randn(3, 64, dtype=torch.bfloat16)
     exact = F.rms_norm(x * F.silu(gate.float()), (64,), weight, 1e-6)
     assert torch.equal(layer(x, gate), exact.to(torch.bfloat16))
-    layer.finish()
+    layer.process_weights_after_loading()
     torch.testing.assert_close(layer(x, gate), exact.to(torch.bfloat16), rtol=2**-7, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_row_has_the_same_bits_in_every_batch(site: Site, dtype: torch.dtype) -> None:
+def test_a_row_has_the_same_bits_in_every_batch(site: BuildContext, dtype: torch.dtype) -> None:
     layer = GatedNorm(spec.GatedNorm(1e-6, 3), 300, "norm", replace(site, dtype=dtype))
     fill(layer)
-    layer.finish()
+    layer.process_weights_after_loading()
     x, gate = torch.randn(300, 300), torch.randn(300, 300).to(dtype)
     whole = layer(x, gate)
     assert all(torch.equal(layer(x[i : i + 1], gate[i : i + 1])[0], whole[i]) for i in (0, 7, 299))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 from tests.fakes.random_weights import fill
 from tests.fakes.state_layers import (
@@ -29,7 +29,7 @@ SETTINGS = spec.LinearAttention(3, 8, (0.5, 0.1, 1e-3), spec.Norm(1e-6))
 Weights = dict[str, Tensor]
 
 
-def made(site: Site) -> tuple[LinearAttention, Weights]:
+def made(site: BuildContext) -> tuple[LinearAttention, Weights]:
     layer = LinearAttention(SETTINGS, 10, site)
     return layer, fill(layer)
 
@@ -51,14 +51,14 @@ def recurrent(x: Tensor, w: Weights) -> Tensor:
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 70])
 @pytest.mark.parametrize("page_size", [1, 4, 24, 32])
-def test_a_text_in_chunks_is_the_recurrence(site: Site, chunk: int, page_size: int) -> None:
+def test_a_text_in_chunks_is_the_recurrence(site: BuildContext, chunk: int, page_size: int) -> None:
     layer, weights = made(site)
     x = torch.randn(70, 10)
     out = in_chunks(layer, SETTINGS, x, chunk, page_size)
     torch.testing.assert_close(out, recurrent(x, weights), atol=2e-4, rtol=2e-4)
 
 
-def test_texts_of_a_ragged_step_do_not_mix(site: Site) -> None:
+def test_texts_of_a_ragged_step_do_not_mix(site: BuildContext) -> None:
     layer, weights = made(site)
     texts = [torch.randn(length, 10) for length in (21, 9, 4, 13)]
     for text, ours in zip(texts, ragged(layer, SETTINGS, texts, (20, 3, 0, 8)), strict=True):
@@ -66,7 +66,7 @@ def test_texts_of_a_ragged_step_do_not_mix(site: Site) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_bits_depend_on_no_cut_and_no_neighbour(site: Site, dtype: torch.dtype) -> None:
+def test_bits_depend_on_no_cut_and_no_neighbour(site: BuildContext, dtype: torch.dtype) -> None:
     """From queries, keys and values on, beside texts of other lengths."""
     layer, _ = made(replace(site, dtype=dtype))
     bare, projected, results = layer_without_products(layer), torch.randn(72, 72).to(dtype), []
@@ -96,7 +96,7 @@ class Third(torch.nn.Module):
         return x[:, :24]
 
 
-def test_what_comes_later_in_a_page_counts_nothing(site: Site) -> None:
+def test_what_comes_later_in_a_page_counts_nothing(site: BuildContext) -> None:
     """A copied page holds tokens of somebody else behind those that it was copied for."""
     layer, weights = made(site)
     x, pages = torch.randn(6, 10), empty(SETTINGS, 3, 4)

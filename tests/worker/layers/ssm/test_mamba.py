@@ -14,7 +14,7 @@ from baton_worker.attention import AttentionBatch
 from baton_worker.kernels.kv_pages import scatter
 from baton_worker.kernels.scan import CpuScan
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.ssm.mamba import Mamba
 from tests.fakes.random_weights import fill
 from tests.fakes.state_layers import (
@@ -42,14 +42,16 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         pytest.skip(reason)
 
 
-def made(site: Site, settings: spec.Mamba = PLAIN, slower: float = 4) -> tuple[Mamba, Weights]:
+def made(
+    site: BuildContext, settings: spec.Mamba = PLAIN, slower: float = 4
+) -> tuple[Mamba, Weights]:
     """With rates so slow that a state outlives many pages."""
     layer = Mamba(settings, 10, site)
     weights = fill(layer)
-    layer.taps.finish()
+    layer.taps.process_weights_after_loading()
     weights["scan_rates"] -= slower
     layer.dynamics.rates.copy_(weights["scan_rates"])
-    layer.dynamics.finish()
+    layer.dynamics.process_weights_after_loading()
     return layer, weights
 
 
@@ -81,7 +83,7 @@ def recurrent(x: Tensor, w: Weights, settings: spec.Mamba = PLAIN) -> Tensor:
 @pytest.mark.parametrize("chunk", [1, 7, 16, 70])
 @pytest.mark.parametrize("page_size", [1, 4, 24, 32])
 def test_a_text_in_chunks_is_the_recurrence(
-    site: Site, chunk: int, page_size: int, settings: spec.Mamba
+    site: BuildContext, chunk: int, page_size: int, settings: spec.Mamba
 ) -> None:
     layer, weights = made(site, settings)
     x = torch.randn(70, 10)
@@ -90,7 +92,7 @@ def test_a_text_in_chunks_is_the_recurrence(
     assert (expected - recurrent(x[-40:], weights, settings)[-1]).abs().max() > 0.01
 
 
-def test_texts_of_a_ragged_step_do_not_mix(site: Site) -> None:
+def test_texts_of_a_ragged_step_do_not_mix(site: BuildContext) -> None:
     """More of them than walk at once, and each as far as it has come."""
     layer, weights = made(site)
     texts = [torch.randn(length, 10) for length in (21, 9, 4, 13, *range(1, 31))]
@@ -100,7 +102,7 @@ def test_texts_of_a_ragged_step_do_not_mix(site: Site) -> None:
 
 
 @pytest.mark.parametrize("page_size", [3, 16])
-def test_bits_depend_on_no_cut_and_no_neighbour(site: Site, page_size: int) -> None:
+def test_bits_depend_on_no_cut_and_no_neighbour(site: BuildContext, page_size: int) -> None:
     """From the inputs of the scan on, in which the last channels fill no vector of the CPU's."""
     settings = spec.Mamba(channels=37, state_size=7, step_rank=3, taps=1)
     layer, _ = made(site, settings, slower=1)
@@ -117,7 +119,7 @@ def test_bits_depend_on_no_cut_and_no_neighbour(site: Site, page_size: int) -> N
             batch = AttentionBatch.build(counts, starts, [mine, *others], page_size, CPU)
             more = torch.randn(2 * len(others), inputs.shape[1])
             new = torch.cat((inputs[begin:end], more))
-            scatter(new[:, None, None], batch.slots, pages.tokens)
+            scatter(new[:, None, None], batch.slot_mapping, pages.tokens)
             walks = layer.backend.plan(batch, layer.call)
             reads = torch.cat((read[begin:end], torch.randn(len(more), 7)))
             parts.append(layer._scan(pages, reads, walks)[: end - begin])
@@ -125,7 +127,7 @@ def test_bits_depend_on_no_cut_and_no_neighbour(site: Site, page_size: int) -> N
     assert all(torch.equal(result, results[0]) for result in results)
 
 
-def test_what_comes_later_in_a_page_counts_nothing(site: Site) -> None:
+def test_what_comes_later_in_a_page_counts_nothing(site: BuildContext) -> None:
     """A copied page holds tokens of somebody else behind those that it was copied for."""
     layer, weights = made(site)
     x, pages = torch.randn(6, 10), empty(PLAIN, 3, 4)
@@ -135,7 +137,7 @@ def test_what_comes_later_in_a_page_counts_nothing(site: Site) -> None:
     torch.testing.assert_close(row, recurrent(x, weights)[5:], atol=1e-4, rtol=1e-4)
 
 
-def test_a_page_may_be_a_part_of_something_larger(site: Site) -> None:
+def test_a_page_may_be_a_part_of_something_larger(site: BuildContext) -> None:
     """As where layers of other shapes share the memory."""
     layer, weights = made(site)
     memory, x = torch.zeros(3, 200), torch.randn(9, 10)
@@ -150,7 +152,7 @@ def test_a_page_may_be_a_part_of_something_larger(site: Site) -> None:
     assert not memory[:, :10].any() and not memory[:, 102:110].any() and not memory[:, 140:].any()
 
 
-def test_what_drives_states_is_float32_in_every_model(site: Site) -> None:
+def test_what_drives_states_is_float32_in_every_model(site: BuildContext) -> None:
     layer, _ = made(replace(site, dtype=torch.bfloat16))
     assert layer.taps.weight.dtype is torch.bfloat16
     assert {weight.dtype for weight in layer.dynamics.parameters()} == {torch.float32}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.ssm.mamba2 import StateSpace
 from tests.fakes.random_weights import fill
 from tests.fakes.state_layers import (
@@ -60,12 +60,12 @@ class First(torch.nn.Module):
         return x
 
 
-def made(settings: spec.StateSpace, site: Site) -> tuple[StateSpace, Weights]:
+def made(settings: spec.StateSpace, site: BuildContext) -> tuple[StateSpace, Weights]:
     layer = StateSpace(settings, 10, site)
     weights = fill(layer)
-    layer.taps.finish()
+    layer.taps.process_weights_after_loading()
     if layer.norm is not None:
-        layer.norm.finish()
+        layer.norm.process_weights_after_loading()
     return layer, weights
 
 
@@ -106,7 +106,7 @@ def recurrent(x: Tensor, w: Weights, settings: spec.StateSpace) -> Tensor:
 @pytest.mark.parametrize("chunk", [1, 7, 16, 70])
 @pytest.mark.parametrize("page_size", [1, 4, 24, 32])
 def test_a_text_in_chunks_is_the_recurrence(
-    site: Site, settings: spec.StateSpace, chunk: int, page_size: int
+    site: BuildContext, settings: spec.StateSpace, chunk: int, page_size: int
 ) -> None:
     layer, weights = made(settings, site)
     x = torch.randn(70, 10)
@@ -114,7 +114,7 @@ def test_a_text_in_chunks_is_the_recurrence(
     torch.testing.assert_close(out, recurrent(x, weights, settings), atol=1e-4, rtol=1e-4)
 
 
-def test_texts_of_a_ragged_step_do_not_mix(site: Site) -> None:
+def test_texts_of_a_ragged_step_do_not_mix(site: BuildContext) -> None:
     layer, weights = made(SETTINGS, site)
     texts = [torch.randn(length, 10) for length in (21, 9, 4, 13)]
     for text, ours in zip(texts, ragged(layer, SETTINGS, texts, (20, 3, 0, 8)), strict=True):
@@ -122,7 +122,7 @@ def test_texts_of_a_ragged_step_do_not_mix(site: Site) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_bits_depend_on_no_cut_and_no_neighbour(site: Site, dtype: torch.dtype) -> None:
+def test_bits_depend_on_no_cut_and_no_neighbour(site: BuildContext, dtype: torch.dtype) -> None:
     """From the projection on, which is made once: beside texts of other lengths."""
     layer, weights = made(SETTINGS, replace(site, dtype=dtype))
     projected, results = (
@@ -143,7 +143,7 @@ def test_bits_depend_on_no_cut_and_no_neighbour(site: Site, dtype: torch.dtype) 
     assert all(torch.equal(result, results[0]) for result in results)
 
 
-def test_what_comes_later_in_a_page_counts_nothing(site: Site) -> None:
+def test_what_comes_later_in_a_page_counts_nothing(site: BuildContext) -> None:
     """A copied page holds tokens of somebody else behind those that it was copied for."""
     layer, weights = made(SETTINGS, site)
     x, pages = torch.randn(6, 10), empty(SETTINGS, 3, 4)
@@ -154,7 +154,7 @@ def test_what_comes_later_in_a_page_counts_nothing(site: Site) -> None:
     torch.testing.assert_close(row, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_rates_stay_in_float32(site: Site) -> None:
+def test_rates_stay_in_float32(site: BuildContext) -> None:
     """They are exponentiated; a checkpoint in bfloat16 has them in float32."""
     _, weights = made(SETTINGS, replace(site, dtype=torch.bfloat16))
     assert {weights[f"ssm.{name}"].dtype for name in ("A_log", "D", "dt_bias")} == {torch.float32}

@@ -12,8 +12,8 @@ from baton_worker import spec
 from baton_worker.attention import AttentionBatch
 from baton_worker.kernels.scan import CpuScan
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.layer import Site
-from baton_worker.layers.ssm.decay import Dynamics
+from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.ssm.decay import StateDecay
 from baton_worker.layers.ssm.scan_plan import Scans
 from baton_worker.layers.ssm.selective_scan import (
     Compiled,
@@ -29,15 +29,15 @@ SETTINGS = spec.Mamba(channels=75, state_size=7, step_rank=3, taps=4)
 PAGE, ROWS = 24, 4
 
 
-def dynamics(site: Site) -> Dynamics:
-    made = Dynamics(SETTINGS, site)
+def dynamics(site: BuildContext) -> StateDecay:
+    made = StateDecay(SETTINGS, site)
     fill(made)
-    made.finish()
+    made.process_weights_after_loading()
     return made
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_both_find_the_same(site: Site, dtype: torch.dtype) -> None:
+def test_both_find_the_same(site: BuildContext, dtype: torch.dtype) -> None:
     """Rows that begin, go on, and end anywhere; the last channels fill no vector."""
     if reason := CpuScan.refuses(dtype, CPU):
         pytest.skip(reason)
@@ -60,6 +60,6 @@ def test_a_sum_by_halves_has_every_number_once(size: int) -> None:
     assert torch.equal(_sum(x), x.sum(1))
 
 
-def test_the_twin_serves_where_the_kernel_does_not(site: Site) -> None:
+def test_the_twin_serves_where_the_kernel_does_not(site: BuildContext) -> None:
     half = replace(site, dtype=torch.float16)
     assert isinstance(scan(75, dynamics(site), half), Stepwise)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.ssm.short_conv import Reach, ShortConv
 from tests.fakes.random_weights import fill
 
@@ -22,10 +22,10 @@ SETTINGS = spec.ShortConv(channels=6, taps=4, bias=True)
 Weights = dict[str, Tensor]
 
 
-def made(site: Site, settings: spec.ShortConv = SETTINGS) -> tuple[ShortConv, Weights]:
+def made(site: BuildContext, settings: spec.ShortConv = SETTINGS) -> tuple[ShortConv, Weights]:
     layer = ShortConv(settings, 8, site)
     weights = fill(layer)
-    layer.taps.finish()
+    layer.taps.process_weights_after_loading()
     return layer, weights
 
 
@@ -43,7 +43,9 @@ def whole(x: Tensor, w: Weights) -> Tensor:
 
 def run(layer: ShortConv, x: Tensor, pages: Tensor, start: int, table: list[int]) -> Tensor:
     batch = AttentionBatch.build([len(x)], [start], [table], pages.shape[1], CPU)
-    step = Step(batch.slots, {}, {layer.call: layer.backend.plan(batch, layer.call)})
+    step = ForwardContext(
+        batch.slot_mapping, {}, {layer.call: layer.backend.plan(batch, layer.call)}
+    )
     with torch.inference_mode():
         out: Tensor = layer(x, step, pages, None)
     return out
@@ -52,7 +54,9 @@ def run(layer: ShortConv, x: Tensor, pages: Tensor, start: int, table: list[int]
 @pytest.mark.row("F04.21", "F07.12", "F23.10")
 @pytest.mark.parametrize("chunk", [1, 2, 3, 11])
 @pytest.mark.parametrize("page_size", [1, 4])
-def test_a_text_in_chunks_is_convolved_as_a_whole(site: Site, chunk: int, page_size: int) -> None:
+def test_a_text_in_chunks_is_convolved_as_a_whole(
+    site: BuildContext, chunk: int, page_size: int
+) -> None:
     layer, weights = made(site)
     x, pages = torch.randn(11, 8), torch.full((12, page_size, 1, 1, 6), float("nan"))
     table = [5, 0, 3, 7, 1, 2, 8, 4, 6, 10, 9]
@@ -61,7 +65,7 @@ def test_a_text_in_chunks_is_convolved_as_a_whole(site: Site, chunk: int, page_s
 
 
 @pytest.mark.row("F04.21", "F07.12", "F23.10")
-def test_bits_depend_on_no_cut_and_no_neighbour(site: Site) -> None:
+def test_bits_depend_on_no_cut_and_no_neighbour(site: BuildContext) -> None:
     """In bfloat16, in which every other order of sums would show."""
     layer, _ = made(replace(site, dtype=torch.bfloat16), spec.ShortConv(6, 3))
     x = torch.randn(20, 8, dtype=torch.bfloat16)
@@ -81,12 +85,12 @@ def test_bits_depend_on_no_cut_and_no_neighbour(site: Site) -> None:
             batch = AttentionBatch.build(counts, starts, table, 4, CPU)
             new = torch.cat((inputs[first:last], x[:1, :6]))
             plan = Reach(3).plan(batch, Reach(3))
-            parts.append(layer.taps(new, batch.slots, plan, pages)[:-1])
+            parts.append(layer.taps(new, batch.slot_mapping, plan, pages)[:-1])
         results.append(torch.cat(parts))
     assert all(torch.equal(result, results[0]) for result in results)
 
 
-def test_a_page_may_be_a_part_of_something_larger(site: Site) -> None:
+def test_a_page_may_be_a_part_of_something_larger(site: BuildContext) -> None:
     """As where layers of other shapes share the memory."""
     layer, weights = made(site)
     memory = torch.zeros(3, 50)

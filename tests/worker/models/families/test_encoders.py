@@ -18,8 +18,8 @@ from baton_worker.models.families.encoders import (
 from baton_worker.spec import (
     Attention,
     Glu,
+    MegablocksExperts,
     Mlp,
-    PlainExperts,
     Positions,
 )
 
@@ -85,7 +85,7 @@ def test_every_second_layer_of_experts() -> None:
     fields = {"activation_function": "gelu", "mlp_fc1_bias": True, "moe_every_n_layers": 2}
     spec = nomic(SimpleNamespace(**GPT2 | fields, num_experts=4, moe_top_k=2))
     kinds = [type(ffn) for _, ffn in spec.layers]
-    assert kinds == [Mlp, PlainExperts, Mlp, PlainExperts]
+    assert kinds == [Mlp, MegablocksExperts, Mlp, MegablocksExperts]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from baton.errors import ModelError
 from baton_worker.checkpoint.gguf.blocks import open_blocks
 from baton_worker.checkpoint.mmap import AROUND
 from baton_worker.checkpoint.row_reader import Rows
-from baton_worker.kernels.quantized_weights import Blocks, Unread
+from baton_worker.kernels.quantized_weights import BlockQuantized, UnreadWeight
 
 _FLOATS = {
     gguf.GGMLQuantizationType.F32: np.float32,
@@ -39,10 +39,10 @@ class GgufData:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._data = np.frombuffer(self._map, np.uint8)
 
-    def blocks(self, tensor: TensorEntry, heads: int | None) -> Unread:
+    def blocks(self, tensor: TensorEntry, heads: int | None) -> UnreadWeight:
         """A matrix of a type in `BLOCK_TYPES`; with `heads` its rows as `unpermute` orders them."""
         read = partial(self._open, tensor, _order(tensor, heads))
-        return Unread(read(slice(0, 1)).kind, torch.Size(tensor.shape), read)
+        return UnreadWeight(read(slice(0, 1)).kind, torch.Size(tensor.shape), read)
 
     def rows(self, tensor: TensorEntry, heads: int | None) -> Rows:
         """A matrix of any type as float32; with `heads` its rows as `unpermute` orders them."""
@@ -67,7 +67,7 @@ class GgufData:
         first = max(0, first - AROUND) // mmap.PAGESIZE * mmap.PAGESIZE
         self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
-    def _open(self, tensor: TensorEntry, order: _Order, rows: slice) -> Blocks:
+    def _open(self, tensor: TensorEntry, order: _Order, rows: slice) -> BlockQuantized:
         return open_blocks(tensor.kind, self._copy(tensor, order, rows).view(np.uint8))
 
     def _widen(self, tensor: TensorEntry, order: _Order, rows: slice) -> Tensor:

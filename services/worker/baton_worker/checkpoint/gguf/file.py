@@ -30,7 +30,7 @@ from baton_worker.checkpoint.gguf.roles import (
     wanted,
 )
 from baton_worker.checkpoint.row_reader import Rows
-from baton_worker.kernels.quantized_weights import Blocks
+from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.spec import Decoder
 from baton_worker.spec.hf_config import as_ids
 
@@ -70,7 +70,7 @@ class GgufFile:
             )
         )
 
-    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Blocks | Rows]]:
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | BlockQuantized | Rows]]:
         """Every tensor under its Hugging Face name, in its Hugging Face layout: as blocks where
         it is stored in blocks that kernels know, else as float32. Matrices are read by whoever
         wants their rows."""
@@ -97,7 +97,7 @@ class GgufFile:
 
     def _pieces(
         self, tensor: TensorEntry, roles: Roles
-    ) -> Iterator[tuple[str, Tensor | Blocks | Rows]]:
+    ) -> Iterator[tuple[str, Tensor | BlockQuantized | Rows]]:
         first = 0
         for name, rows, heads in roles.pieces(tensor.name, tensor.shape):
             count = tensor.shape[0] if rows is None else rows
@@ -123,7 +123,7 @@ class GgufFile:
         both = _writable(self._data.floats(keys)), _writable(self._data.floats(values))
         return torch.cat([both[0].transpose(1, 2), both[1]], dim=1).flatten(0, 1)
 
-    def _read(self, tensor: TensorEntry, heads: int | None) -> Tensor | Blocks | Rows:
+    def _read(self, tensor: TensorEntry, heads: int | None) -> Tensor | BlockQuantized | Rows:
         if not self._family.permuted:
             heads = None
         if len(tensor.shape) == 2 and tensor.kind in BLOCK_TYPES:

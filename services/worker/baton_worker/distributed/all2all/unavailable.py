@@ -10,7 +10,7 @@ from baton_worker.distributed.communicator import Communicator
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class UnavailableAllToAll:
     """A library that moves tokens between GPUs, and that nothing here calls."""
 
     name: str
@@ -28,8 +28,12 @@ class Elsewhere:
         )
 
 
-pplx = Elsewhere("pplx", "Perplexity's kernels over NVSHMEM")
-deepep_high_throughput = Elsewhere("deepep_high_throughput", "DeepEP over NVLink and RDMA")
-deepep_low_latency = Elsewhere("deepep_low_latency", "DeepEP over RDMA")
-mori = Elsewhere("mori", "MoRI between AMD GPUs")
-flashinfer_all2allv = Elsewhere("flashinfer_all2allv", "FlashInfer over multi-node NVLink")
+pplx = UnavailableAllToAll("pplx", "Perplexity's kernels over NVSHMEM")
+deepep_high_throughput = UnavailableAllToAll(
+    "deepep_high_throughput", "DeepEP over NVLink and RDMA"
+)
+deepep_low_latency = UnavailableAllToAll("deepep_low_latency", "DeepEP over RDMA")
+mori = UnavailableAllToAll("mori", "MoRI between AMD GPUs")
+flashinfer_all2allv = UnavailableAllToAll(
+    "flashinfer_all2allv", "FlashInfer over multi-node NVLink"
+)

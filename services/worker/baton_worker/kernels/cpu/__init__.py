@@ -12,7 +12,7 @@ from baton.logs import logger
 from baton_worker.config import Config
 from baton_worker.kernels.cpu import amx
 from baton_worker.kernels.cpu.build import Builder, BuildError
-from baton_worker.kernels.cpu.isa import Level, best, without_tiles
+from baton_worker.kernels.cpu.isa import IsaLevel, best, without_tiles
 from baton_worker.platform import machine
 
 log = logger(__name__)
@@ -23,7 +23,7 @@ _builder: Builder | None = None
 def use(config: Config) -> None:
     """Build with these settings from now on. Without this call the environment's are read."""
     global _builder
-    _builder = Builder(config.compiler, config.cache_dir / "kernels")
+    _builder = Builder(config.cxx, config.cache_dir / "kernels")
     library.cache_clear()
     _level.cache_clear()
 
@@ -62,7 +62,7 @@ def _built(name: str) -> Path:
 
 
 @cache
-def _level(builder: Builder) -> Level | None:
+def _level(builder: Builder) -> IsaLevel | None:
     """The best level that this CPU runs; tiles are tried, since some virtual machines list them
     and then end who uses them."""
     flags = machine.instructions()

@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m baton_worker.kernels.cpu [--bench]", file=sys.stderr)
         return 2
     torch.get_num_threads()
-    builder = Builder(Config.load().compiler, SHIPPED)
+    builder = Builder(Config.load().cxx, SHIPPED)
     try:
         for name in names():
             for level in LEVELS:

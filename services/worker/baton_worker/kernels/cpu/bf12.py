@@ -26,7 +26,7 @@ class _Original(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class Compact:
+class Bf12Weight:
     """A packed weight.
 
     Attributes:
@@ -48,7 +48,7 @@ class Compact:
         gated: bool,
         kernels: ctypes.CDLL,
         empty: Callable[[Sequence[int], torch.dtype], Tensor],
-    ) -> Compact | None:
+    ) -> Bf12Weight | None:
         """bfloat16 [N, K], packed into what `empty` makes; None if it is no weight for this."""
         weight = weight if weight.stride(1) == 1 else weight.contiguous()
         rows, depth = weight.shape

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from baton.logs import logger
-from baton_worker.kernels.cpu.isa import Level
+from baton_worker.kernels.cpu.isa import IsaLevel
 
 SOURCES = Path(__file__).parent
 SHIPPED = SOURCES / "built"
@@ -77,9 +77,9 @@ class Builder:
 
     def __init__(self, compiler: str, folder: Path) -> None:
         self._wanted, self._folder = compiler, folder
-        self._under_way: dict[tuple[str, Level], Future[Path]] = {}
+        self._under_way: dict[tuple[str, IsaLevel], Future[Path]] = {}
 
-    def prepare(self, level: Level) -> None:
+    def prepare(self, level: IsaLevel) -> None:
         """Begin to build whatever is missing, all of it at once, while the caller does other work.
 
         `library` waits for what has been begun, and raises what has failed.
@@ -94,7 +94,7 @@ class Builder:
         }
         pool.shutdown(wait=False)
 
-    def library(self, name: str, level: Level) -> Path:
+    def library(self, name: str, level: IsaLevel) -> Path:
         """The shared object of one source, built if it does not exist.
 
         Raises:
@@ -127,7 +127,7 @@ class Builder:
         )
         return done.stdout
 
-    def _existing(self, name: str, level: Level) -> Path | None:
+    def _existing(self, name: str, level: IsaLevel) -> Path | None:
         """A library made from this very source: by this compiler, or without one by any."""
         if self._compiler is not None and (path := self._target(name, level)).is_file():
             return path
@@ -135,11 +135,11 @@ class Builder:
         pattern = f"{_stem(name, level)}-*.so"
         return next((path for f in folders for path in sorted(f.glob(pattern))), None)
 
-    def _target(self, name: str, level: Level) -> Path:
+    def _target(self, name: str, level: IsaLevel) -> Path:
         made_by = _digest(self._version, f"linked to {openmp_runtime()}")
         return self._folder / f"{_stem(name, level)}-{made_by}.so"
 
-    def _build(self, name: str, level: Level) -> Path:
+    def _build(self, name: str, level: IsaLevel) -> Path:
         target = self._target(name, level)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ class Builder:
         except OSError as error:
             raise BuildError(f"{self._folder} cannot be written: {error.strerror}") from error
 
-    def _commands(self, name: str, level: Level, built: Path) -> Iterator[list[str]]:
+    def _commands(self, name: str, level: IsaLevel, built: Path) -> Iterator[list[str]]:
         """Compile, then link: apart, since `-fopenmp` at the link would add a second runtime."""
         assert self._compiler is not None
         source, unit = SOURCES / f"{name}.cpp", built.with_suffix(".o")
@@ -162,7 +162,7 @@ class Builder:
         yield [self._compiler, "-shared", str(unit), *link, "-o", str(built)]
 
 
-def _stem(name: str, level: Level) -> str:
+def _stem(name: str, level: IsaLevel) -> str:
     """Library, level, and a digest of what a library is made from whoever makes it."""
     headers = [header.read_text() for header in sorted(SOURCES.glob("*.h"))]
     source = (SOURCES / f"{name}.cpp").read_text()

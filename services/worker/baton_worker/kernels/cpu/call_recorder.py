@@ -102,7 +102,7 @@ def listening(take: Callable[[Call], None]) -> Iterator[None]:
         _listener.take = None
 
 
-class Tape:
+class CallRecording:
     """Calls in the order in which they were made.
 
     Args:

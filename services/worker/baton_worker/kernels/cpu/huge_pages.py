@@ -36,7 +36,7 @@ class _Chunk:
     used: int = 0
 
 
-class Arena:
+class HugePageArena:
     """Hands out memory that is never asked back: it goes when the last tensor in it has gone."""
 
     def __init__(self, chunk: int = _CHUNK) -> None:
@@ -88,6 +88,6 @@ def _tensor(memory: mmap.mmap, offset: int, shape: Sequence[int], dtype: torch.d
     return flat.view(*shape)
 
 
-ARENA = Arena()
+ARENA = HugePageArena()
 """The weights of this process."""
 _POPULATOR = Populator()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class IsaLevel:
     """One way to compile every kernel."""
 
     name: str
@@ -39,15 +39,15 @@ _BF16_OPTIONS = (*_AVX512_OPTIONS, "-mavx512bf16", "-mavx512vnni")
 _TILES = frozenset({"amx_tile", "amx_bf16"})
 
 LEVELS = (
-    Level("amx", _BF16 | _TILES, (*_BF16_OPTIONS, "-mamx-tile", "-mamx-bf16")),
-    Level("avx512_bf16", _BF16, _BF16_OPTIONS),
-    Level("avx512", _AVX512, _AVX512_OPTIONS),
-    Level("avx2", _AVX2, _AVX2_OPTIONS),
+    IsaLevel("amx", _BF16 | _TILES, (*_BF16_OPTIONS, "-mamx-tile", "-mamx-bf16")),
+    IsaLevel("avx512_bf16", _BF16, _BF16_OPTIONS),
+    IsaLevel("avx512", _AVX512, _AVX512_OPTIONS),
+    IsaLevel("avx2", _AVX2, _AVX2_OPTIONS),
 )
 """Best first."""
 
 
-def best(flags: Set[str]) -> Level | None:
+def best(flags: Set[str]) -> IsaLevel | None:
     """The best level that a CPU with these flags runs; None if there is none."""
     return next((level for level in LEVELS if level.needs <= flags), None)
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.bf12 import Compact
+from baton_worker.kernels.cpu.bf12 import Bf12Weight
 from baton_worker.kernels.cpu.call_recorder import Kernel
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.weight_layout import FORMATS, arranged, pack
-from baton_worker.kernels.quantized_weights import KINDS, Blocks, Rounding
+from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized, Rounding
 
 GATES = {"silu": 1, "gelu_tanh": 2}
 """Activations of a fused gate and up product, as `linear.cpp` numbers them."""
@@ -59,7 +59,7 @@ class CpuLinear:
 
     def __init__(
         self,
-        weight: Tensor | Blocks | Rounding,
+        weight: Tensor | BlockQuantized | Rounding,
         bias: Tensor | None,
         *,
         gate: str | None = None,
@@ -75,11 +75,11 @@ class CpuLinear:
         given = weight.dtype if isinstance(weight, Tensor) else dtype
         assert given in _DTYPES and dtype in (None, given)
         self._dtype, self.out_dtype = given, out_dtype or given
-        self._compact: Compact | None = None
+        self._compact: Bf12Weight | None = None
         kernels.baton_compact_pays.restype = ctypes.c_bool
         compact = kernels.baton_compact_pays() if compact is None else compact
         if compact and isinstance(weight, Tensor) and given is torch.bfloat16:
-            self._compact = Compact.of(weight, gate is not None, kernels, ARENA.empty)
+            self._compact = Bf12Weight.of(weight, gate is not None, kernels, ARENA.empty)
         if self._compact is not None:
             self._panels, kind = self._compact.panels, FORMATS["compact"]
         else:
@@ -106,7 +106,9 @@ class CpuLinear:
         self._copy_rows = Kernel(kernels.baton_compact_rows, 4, tokens=2)
 
     @classmethod
-    def refuses(cls, weight: Tensor | Blocks | Rounding, like: Tensor | None = None) -> str | None:
+    def refuses(
+        cls, weight: Tensor | BlockQuantized | Rounding, like: Tensor | None = None
+    ) -> str | None:
         """Why this weight cannot be used, as half a sentence; None if it can.
 
         `like` is a tensor of the model, for blocks: they have neither device nor dtype of x.
@@ -176,7 +178,7 @@ class CpuLinear:
 
 
 def join(
-    blocks: Sequence[Blocks | Rounding],
+    blocks: Sequence[BlockQuantized | Rounding],
     bias: Tensor | None,
     dtype: torch.dtype,
     out_dtype: torch.dtype | None,

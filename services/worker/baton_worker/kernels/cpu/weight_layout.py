@@ -11,7 +11,7 @@ from torch import Tensor
 from baton_worker.kernels.quantized_weights import (
     KINDS,
     SUPER,
-    Blocks,
+    BlockQuantized,
     Kind,
     Rounding,
     concatenate,
@@ -54,7 +54,7 @@ def _pad(rows: Tensor, missing: int) -> Tensor:
 
 
 def pack(
-    weight: Tensor | Blocks | Rounding,
+    weight: Tensor | BlockQuantized | Rounding,
     width: int,
     gated: bool,
     empty: Callable[[Sequence[int], torch.dtype], Tensor],
@@ -76,7 +76,9 @@ def pack(
     return kept
 
 
-def _some(weight: Tensor | Blocks | Rounding, rows: slice, gated: bool) -> Tensor | Blocks:
+def _some(
+    weight: Tensor | BlockQuantized | Rounding, rows: slice, gated: bool
+) -> Tensor | BlockQuantized:
     """These rows; if gated, those of each half."""
     if not gated:
         return weight[rows]
@@ -88,11 +90,11 @@ def _some(weight: Tensor | Blocks | Rounding, rows: slice, gated: bool) -> Tenso
     return concatenate([weight[some] for some in both])
 
 
-def panels(weight: Tensor | Blocks, width: int, gated: bool) -> Tensor:
+def panels(weight: Tensor | BlockQuantized, width: int, gated: bool) -> Tensor:
     """The packed weight: [panels, ...], contiguous."""
-    if isinstance(weight, Blocks):
+    if isinstance(weight, BlockQuantized):
         parts = {name: arranged(part, width, gated) for name, part in weight.parts()}
-        return _blocks(Blocks(weight.kind, **parts), 2 * width)
+        return _blocks(BlockQuantized(weight.kind, **parts), 2 * width)
     return _floats(arranged(weight, width, gated), 2 * width)
 
 
@@ -105,7 +107,7 @@ def _floats(weight: Tensor, columns: int) -> Tensor:
     return cut.transpose(1, 2).contiguous()
 
 
-def _blocks(blocks: Blocks, columns: int) -> Tensor:
+def _blocks(blocks: BlockQuantized, columns: int) -> Tensor:
     """uint8 [N / columns, K / chunk, bytes of a chunk]."""
     kind = KINDS[blocks.kind]
     heads = [

@@ -417,12 +417,12 @@ def attend(
         longest: most new tokens of a row.
         slopes: float32 [num_heads], ALiBi.
         sinks: [num_heads] or [T, num_heads].
-        code: `Codes.number` of the pages, 0 for plain numbers.
+        code: `KVCodes.number` of the pages, 0 for plain numbers.
         value_dim: channels of a value, where not those of a key.
         value_offset: how far behind its key a value is, where both are in one plane of the pages.
         latent: the first `value_dim` channels of a key are its value. Then there are no codes.
         ranges: int32 [B, 2], see `AttentionBatch.ranges`.
-        ancestors, depths: see `attention.trees.Trees`.
+        ancestors, depths: see `attention.trees.TreeMask`.
         lse: float32 [T, num_heads], filled; see `attention.Backend.forward`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Reading and making codes of one byte (`kernels.pages.Codes`) inside of a kernel.
+"""Reading and making codes of one byte (`kernels.pages.KVCodes`) inside of a kernel.
 
 Codes are taken apart by their bits, so that a GPU without such a number format reads them too.
 """
@@ -10,7 +10,7 @@ import triton.language as tl
 
 INT8 = tl.constexpr(1)
 FP8 = tl.constexpr(2)
-"""`Codes.number`; 0 is plain numbers."""
+"""`KVCodes.number`; 0 is plain numbers."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]

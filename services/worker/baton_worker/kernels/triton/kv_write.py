@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from baton_worker.kernels.kv_pages import SCALE_BYTES, Codes
+from baton_worker.kernels.kv_pages import SCALE_BYTES, KVCodes
 from baton_worker.kernels.triton import kv_codes as bits
 from baton_worker.kernels.triton import power
 
@@ -69,7 +69,7 @@ def put(
     rows: Tensor,
     slots: Tensor,
     pages: Tensor,
-    codes: Codes | None,
+    codes: KVCodes | None,
     scales: Tensor | None = None,
 ) -> None:
     """See `kernels.pages.put`, its twin. `rows` may have any strides but of the last axis."""

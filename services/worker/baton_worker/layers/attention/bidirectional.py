@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.attention.whole_texts import Texts
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.rope.rope import rotate_
 
@@ -20,7 +20,7 @@ class Bidirectional(nn.Module):
     """softmax(scale * Q K^T) V over whole texts (Vaswani et al. 2017, arXiv:1706.03762); of each
     token and those before it alone where the settings are a `spec.CausalAttention`."""
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self.settings, self.rope = settings, settings.rope
         query = settings.num_heads * settings.head_dim
@@ -29,7 +29,9 @@ class Bidirectional(nn.Module):
         self.project = Linear(hidden, parts, site, bias=settings.bias)
         self.output = Linear(query, {"output": hidden}, site, bias=settings.output_bias)
 
-    def forward(self, x: Tensor, step: Step, pages: Tensor, residual: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
+    ) -> Tensor:
         """[T, hidden] to [T, hidden], plus `residual`. `step.texts` says where texts begin."""
         settings = self.settings
         num_rotated = settings.num_heads + settings.num_kv_heads

@@ -7,20 +7,20 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.layers.attention.gqa import Attention
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.rope.rope import rotate_
 
 
-class Lending(Attention):
+class KVSharingSource(Attention):
     """Attention that keeps the step's rotated keys and its values, before any norm, for others."""
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__(settings, hidden, site)
         self._is_common = False
 
-    def _turn(self, heads: Tensor, step: Step) -> None:
+    def _turn(self, heads: Tensor, step: ForwardContext) -> None:
         if self.rope is not None:
             num_turned = self.call.num_heads + self.call.num_kv_heads
             rotate_(heads[:, :num_turned], step.angles[self.rope])
@@ -28,17 +28,17 @@ class Lending(Attention):
         self._norm(heads)
 
 
-class Borrowing(Attention):
+class KVSharingTarget(Attention):
     """Attention with a projection for queries alone. Its norm makes other keys of what is lent, so
     it has pages of its own."""
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__(settings, hidden, site)
         self._is_common = False
         query = settings.num_heads * settings.head_dim
         self.project = Linear(hidden, {"query": query}, site, bias=settings.bias)
 
-    def _place(self, heads: Tensor, step: Step, pages: Tensor) -> None:
+    def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
         if self.rope is not None:
             rotate_(heads, step.angles[self.rope])
         whole = torch.cat((heads, *step.lent), dim=1)

@@ -24,11 +24,11 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.attention import AttentionBatch, AttentionCall, Backend
+from baton_worker.attention import AttentionBatch, AttentionSpec, Backend
 from baton_worker.attention.lse_merge import Partial, merge
 from baton_worker.layers.attention.gqa import Attention
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.rope.rope import Angles, Rotary, rotate_
 
 Column = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ Column = npt.NDArray[np.int64]
 class DualChunk(Attention):
     """Attention to the own chunk, to the one before and to all earlier ones."""
 
-    def __init__(self, settings: spec.DualChunkAttention, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.DualChunkAttention, hidden: int, site: BuildContext) -> None:
         _check(settings)
         super().__init__(settings, hidden, site)
         assert settings.rope is not None
@@ -45,14 +45,14 @@ class DualChunk(Attention):
         # The angles of the step are of positions, these of places in chunks.
         self.rope, self._is_common = None, False
 
-    def _place(self, heads: Tensor, step: Step, pages: Tensor) -> None:
+    def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
         assert not step.texts, "a chunk is nothing to who sees both ways"
         first, last = self.call.num_heads, self.call.num_heads + self.call.num_kv_heads
         self._norm(heads)
         rotate_(heads[:, first:last], step.plans[self.call].keys)
         self._put(heads, step, pages)
 
-    def _attend(self, query: Tensor, step: Step, pages: Tensor) -> Tensor:
+    def _attend(self, query: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         plan: Plan = step.plans[self.call]
         return self.backend.forward(plan, query, pages)
 
@@ -83,17 +83,17 @@ class Chunks:
     def __init__(self, inner: Backend, settings: spec.DualChunkAttention, rotary: Rotary) -> None:
         self._inner, self._settings, self._rotary = inner, settings, rotary
         self.layouts = inner.layouts
-        self.uncaptured: str | None = "the chunks of a step are known on the host alone"
+        self.capture_blocker: str | None = "the chunks of a step are known on the host alone"
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """What the backend below refuses."""
         return self._inner.refuses(call)
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> Plan:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> Plan:
         """Cut rows where a chunk ends, and give each part its range of keys."""
         settings, size = self._settings, self._settings.chunk_len
         rows, (_, positions) = by_chunk(batch, size), batch.flat()
-        begin = np.asarray(rows.starts, np.int64) // size * size
+        begin = np.asarray(rows.num_computed, np.int64) // size * size
         before, place = (begin - size).clip(0), positions % size
         far = np.full_like(place, min(2 * size - 1, settings.chunk_size))
         near = self._angles(place, call)
@@ -129,16 +129,16 @@ class Chunks:
         lse = query.new_empty(query.shape[:2], dtype=torch.float32)
         return Partial(self._inner.forward(part.plan, turned, pages, None, lse), lse)
 
-    def _angles(self, places: Column, call: AttentionCall) -> Angles:
+    def _angles(self, places: Column, call: AttentionSpec) -> Angles:
         return self._rotary.angles(torch.from_numpy(places).to(call.device), call.dtype)
 
     def _ranged(
-        self, rows: AttentionBatch, first: Column, end: Column, call: AttentionCall
+        self, rows: AttentionBatch, first: Column, end: Column, call: AttentionSpec
     ) -> object:
         ranges = tuple(zip(first.tolist(), end.tolist(), strict=True))
         return self._inner.plan(replace(rows, ranges=ranges), call)
 
-    def _stretch(self, positions: Column, call: AttentionCall) -> Tensor | None:
+    def _stretch(self, positions: Column, call: AttentionSpec) -> Tensor | None:
         """The temperature of a query follows its own position: that of its sequence as a whole
         would make cached keys, and what has been said already, depend on what comes after."""
         trained = self._settings.trained
@@ -155,7 +155,10 @@ def by_chunk(batch: AttentionBatch, size: int) -> AttentionBatch:
         batch: rows without trees or ranges.
     """
     assert batch.ranges is None and batch.trees is None
-    starts, counts = np.asarray(batch.starts, np.int64), np.asarray(batch.counts, np.int64)
+    starts, counts = (
+        np.asarray(batch.num_computed, np.int64),
+        np.asarray(batch.query_lens, np.int64),
+    )
     pieces = (starts + counts - 1) // size - starts // size + 1
     if (pieces == 1).all():
         return batch
@@ -163,14 +166,14 @@ def by_chunk(batch: AttentionBatch, size: int) -> AttentionBatch:
     number = np.arange(len(row)) - (np.cumsum(pieces) - pieces)[row]
     first = np.maximum(starts[row], (starts[row] // size + number) * size)
     end = np.minimum((starts + counts)[row], (starts[row] // size + number + 1) * size)
-    device = batch.slots.device
+    device = batch.slot_mapping.device
     return replace(
         batch,
-        query_starts=_tensor(np.concatenate(([0], np.cumsum(end - first))), device),
-        lengths=_tensor(end, device),
-        page_table=batch.page_table.index_select(0, torch.from_numpy(row).to(device)),
-        counts=tuple((end - first).tolist()),
-        starts=tuple(first.tolist()),
+        query_start_loc=_tensor(np.concatenate(([0], np.cumsum(end - first))), device),
+        seq_lens=_tensor(end, device),
+        block_table=batch.block_table.index_select(0, torch.from_numpy(row).to(device)),
+        query_lens=tuple((end - first).tolist()),
+        num_computed=tuple(first.tolist()),
         others=(),
     )
 

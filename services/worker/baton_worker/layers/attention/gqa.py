@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.attention import AttentionCall
+from baton_worker.attention import AttentionSpec
 from baton_worker.kernels.kv_pages import put
 from baton_worker.kernels.rope import CpuHeads, HeadNorm, refuses
 from baton_worker.layers.attention.bidirectional import attend
 from baton_worker.layers.attention.kv_scales import Scales
 from baton_worker.layers.attention.qkv import HeadGate, projection
 from baton_worker.layers.attention.sinks import SinkKeys, Sinks
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Attending
 from baton_worker.layers.norm import RmsNorm, norm
@@ -31,8 +31,8 @@ class Attention(Attending):
     rotation of q and k is one operation in place and key and value go to the cache in one scatter.
     """
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
-        call = AttentionCall(
+    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
+        call = AttentionSpec(
             settings.num_heads,
             settings.num_kv_heads,
             settings.head_dim,
@@ -70,7 +70,9 @@ class Attention(Attending):
         query = settings.num_heads * (settings.value_dim or settings.head_dim)
         self.output = Linear(query, {"output": hidden}, site, bias=settings.output_bias)
 
-    def forward(self, x: Tensor, step: Step, pages: Tensor, residual: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
+    ) -> Tensor:
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`."""
         heads = self.project(x).view(x.shape[0], -1, self.call.head_dim)
         if self._clip is not None:
@@ -85,7 +87,7 @@ class Attention(Attending):
         out: Tensor = self.output(attended, residual)
         return out
 
-    def _attend(self, query: Tensor, step: Step, pages: Tensor) -> Tensor:
+    def _attend(self, query: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, num_heads, head_dim] to [T, num_heads * value_dim]."""
         plan = step.plans[self.call]
         if self.sinks is None:
@@ -117,7 +119,7 @@ class Attention(Attending):
             scales=(0.0, 0.0) if self.scales is None else self.scales.pair,
         )
 
-    def _place(self, heads: Tensor, step: Step, pages: Tensor) -> None:
+    def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
         """Norm and rotate queries and keys in place; keys and values go to their pages."""
         if self._in_one_pass is not None and self.rope is not None:
             angles = step.angles[self.rope]
@@ -126,12 +128,12 @@ class Attention(Attending):
         self._turn(heads, step)
         self._put(heads, step, pages)
 
-    def _put(self, heads: Tensor, step: Step, pages: Tensor) -> None:
+    def _put(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
         scales = None if self.scales is None else self.scales.each
         kept, call = heads[:, self.call.num_heads :], self.call
         put(kept, self.slots(step, pages), pages, call.codes, scales, call.value_dim)
 
-    def _turn(self, heads: Tensor, step: Step) -> None:
+    def _turn(self, heads: Tensor, step: ForwardContext) -> None:
         """Norm and rotate queries and keys in place."""
         num_heads, num_kv_heads = self.call.num_heads, self.call.num_kv_heads
         if not self._norm_last:
@@ -177,7 +179,9 @@ def _head_norm(layer: nn.Module | None) -> HeadNorm:
     return HeadNorm(layer.weight, layer.eps)
 
 
-def _head_norms(settings: spec.Attention, site: Site) -> tuple[nn.Module | None, nn.Module | None]:
+def _head_norms(
+    settings: spec.Attention, site: BuildContext
+) -> tuple[nn.Module | None, nn.Module | None]:
     """The norms of queries and of keys; the shape of their weight says what they run over."""
     if settings.qk_norm is None:
         return None, None

@@ -11,7 +11,7 @@ from baton_worker import spec
 from baton_worker.kernels.linear import Stored
 from baton_worker.kernels.quantized_weights import Rounding
 from baton_worker.layers.attention.sparse_plan import BLOCK, Late, best
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 from baton_worker.layers.rope.rope import Angles, rotate_
@@ -30,7 +30,9 @@ class Indexer(nn.Module):
     last bit could choose another key.
     """
 
-    def __init__(self, settings: spec.SparseLatentAttention, hidden: int, site: Site) -> None:
+    def __init__(
+        self, settings: spec.SparseLatentAttention, hidden: int, site: BuildContext
+    ) -> None:
         super().__init__()
         heads, dim = settings.index_heads, settings.index_dim
         assert settings.query_rank is not None, "its queries are made of the narrow vector"
@@ -86,7 +88,7 @@ class Exact(Linear):
     """Floats whatever the other weights of a model are rounded to: a rounded score chooses another
     key, as that of a router would another expert."""
 
-    def take(self, name: str, weight: Stored) -> bool:
+    def load_quantized(self, name: str, weight: Stored) -> bool:
         """Leave it."""
         return False
 

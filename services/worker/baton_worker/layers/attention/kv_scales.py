@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 
 
 class Scales(Layer):
     """One scale for the keys of a layer and one for its values (`k_scale` and `v_scale`)."""
 
-    def __init__(self, num_kv_heads: int, site: Site) -> None:
+    def __init__(self, num_kv_heads: int, site: BuildContext) -> None:
         super().__init__()
         self._num_kv_heads = num_kv_heads
         self._names = (site.name("key_scale"), site.name("value_scale"))
@@ -24,11 +24,11 @@ class Scales(Layer):
             torch.empty(2, 1, dtype=torch.float32, device=site.device), requires_grad=False
         )
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Two numbers; their tensors have no suffix."""
         yield from zip(self._names, self.weight, strict=True)
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         """Refuse what no number can be divided by."""
         if not ((self.weight > 0) & self.weight.isfinite()).all():
             raise ModelError(f"{self._names[0]} or {self._names[1]} is not a positive number.")

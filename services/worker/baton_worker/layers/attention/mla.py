@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.attention import AttentionCall
+from baton_worker.attention import AttentionSpec
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.kv_pages import scatter
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Attending
 from baton_worker.layers.norm import norm
@@ -31,13 +31,13 @@ class LatentAttention(Attending):
         query of a head    [ W_uk^T q   | rotated query         ]
     """
 
-    def __init__(self, settings: spec.LatentAttention, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.LatentAttention, hidden: int, site: BuildContext) -> None:
         if site.codes is not None:
             raise ModelError(
                 f"No kernel reads latents as {site.codes}: serve this model with "
                 "--kv-cache-dtype auto."
             )
-        call = AttentionCall(
+        call = AttentionSpec(
             settings.num_heads,
             1,
             settings.width,
@@ -67,7 +67,9 @@ class LatentAttention(Attending):
         width = settings.num_heads * settings.value_dim
         self.output = Linear(width, {"output": hidden}, site, bias=settings.bias)
 
-    def forward(self, x: Tensor, step: Step, pages: Tensor, residual: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
+    ) -> Tensor:
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`."""
         low = self.query_down(x)
         attended = self._attend(self._heads(x, low, step), x, low, step, pages)
@@ -75,7 +77,7 @@ class LatentAttention(Attending):
         out: Tensor = self.output(self.up.out_of_latents(seen).flatten(1), residual)
         return out
 
-    def _heads(self, x: Tensor, low: Tensor, step: Step) -> Tensor:
+    def _heads(self, x: Tensor, low: Tensor, step: ForwardContext) -> Tensor:
         """Queries in the latent space, then what the cache keeps: [T, num_heads + 1, width]. `low`
         is what queries are made of, [T, query_rank], or x itself."""
         settings = self._settings
@@ -91,7 +93,9 @@ class LatentAttention(Attending):
             rotate_(turned, step.angles[settings.rope])
         return heads
 
-    def _attend(self, heads: Tensor, x: Tensor, low: Tensor, step: Step, pages: Tensor) -> Tensor:
+    def _attend(
+        self, heads: Tensor, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor
+    ) -> Tensor:
         """Of `_heads`, keep the latents and attend: [T, num_heads * kv_rank]."""
         scatter(heads[:, None, -1:], self.slots(step, pages), pages)
         return self.backend.forward(step.plans[self.call], heads[:, :-1], pages)
@@ -100,7 +104,7 @@ class LatentAttention(Attending):
 class UpProjection(Layer):
     """Per head, the rows that make a key of a latent and the rows that make a value."""
 
-    def __init__(self, settings: spec.LatentAttention, site: Site) -> None:
+    def __init__(self, settings: spec.LatentAttention, site: BuildContext) -> None:
         super().__init__()
         self._name = site.name("kv_up")
         self._nope_dim = settings.nope_dim
@@ -110,12 +114,12 @@ class UpProjection(Layer):
         self._into: EachHead | None = None
         self._out: EachHead | None = None
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """One tensor, [num_heads * (nope_dim + value_dim), kv_rank]."""
         if self.weight is not None:
             yield f"{self._name}.weight", self.weight.flatten(0, 1)
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         """Where the CPU has a product whose rows do not depend on each other, use it: torch takes
         another algorithm for another number of tokens."""
         assert self.weight is not None

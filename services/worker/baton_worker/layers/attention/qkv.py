@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.invariant import sigmoid
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 
 
-def projection(settings: spec.Attention, hidden: int, site: Site) -> nn.Module:
+def projection(settings: spec.Attention, hidden: int, site: BuildContext) -> nn.Module:
     """x [T, hidden] to each token's heads [q ... q k ... k v ... v], flat, all `head_dim` wide."""
     if settings.query_rank is not None:
         return LowRankQuery(settings, hidden, site)
@@ -27,7 +27,7 @@ class PaddedValue(nn.Module):
     """Values narrower than keys: scaled, and padded to the width of the cache with zeros, or for
     `layers.sinks.SinkKeys` with a one first."""
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self._settings = settings
         query = settings.num_heads * settings.head_dim
@@ -53,7 +53,7 @@ class LowRankQuery(nn.Module):
     """Queries through a narrow, normed vector (multi-matrix factorisation attention, Hu et al.
     2024, arXiv:2412.19255)."""
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()
         assert settings.query_rank is not None and settings.query_rank_norm is not None
         rank, kv = settings.query_rank, settings.num_kv_heads * settings.head_dim
@@ -72,7 +72,7 @@ class LowRankQuery(nn.Module):
 class HeadGate(nn.Module):
     """What the heads put out, times the sigmoid of a projection of what the attention read."""
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self._num_heads = settings.num_heads
         width = (settings.value_dim or settings.head_dim) if settings.gate == "channel" else 1

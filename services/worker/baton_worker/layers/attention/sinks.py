@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 
 Attend: TypeAlias = Callable[[Tensor], Tensor]
 """Attention over the cache and one more score per head, [num_heads], or per token and head,
@@ -19,12 +19,12 @@ Attend: TypeAlias = Callable[[Tensor], Tensor]
 class Sinks(Layer):
     """One learned score per head (gpt-oss)."""
 
-    def __init__(self, settings: spec.Attention, site: Site) -> None:
+    def __init__(self, settings: spec.Attention, site: BuildContext) -> None:
         super().__init__()
         self._name = site.name("sinks")
         self.weight = site.empty(settings.num_heads)
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The scores; their tensor has no suffix."""
         yield self._name, self.weight
 
@@ -41,7 +41,9 @@ class SinkKeys(Layer):
     `layers.heads.PaddedValue`).
     """
 
-    def __init__(self, settings: spec.Attention, site: Site, norm: nn.Module | None) -> None:
+    def __init__(
+        self, settings: spec.Attention, site: BuildContext, norm: nn.Module | None
+    ) -> None:
         super().__init__()
         assert settings.value_dim is not None and settings.value_dim < settings.head_dim
         self._settings, self.norm = settings, norm
@@ -50,7 +52,7 @@ class SinkKeys(Layer):
         self.key = site.empty(*shape, settings.head_dim)
         self.value = site.empty(*shape, settings.value_dim)
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Keys and values; their tensors have no suffix."""
         yield from zip(self._names, (self.key, self.value), strict=True)
 

@@ -12,8 +12,8 @@ from baton_worker.kernels.kv_pages import scatter
 from baton_worker.layers.attention.indexer import Indexer
 from baton_worker.layers.attention.mla import LatentAttention
 from baton_worker.layers.attention.sparse_plan import Chosen, Plan
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.rope.rope import Angles
 
 
@@ -25,12 +25,16 @@ class SparseLatentAttention(LatentAttention):
         cache, one token   [ c: kv_rank | rotated key: rope_dim | key of the index: index_dim ]
     """
 
-    def __init__(self, settings: spec.SparseLatentAttention, hidden: int, site: Site) -> None:
+    def __init__(
+        self, settings: spec.SparseLatentAttention, hidden: int, site: BuildContext
+    ) -> None:
         super().__init__(settings, hidden, site)
         self.backend = Chosen(self.backend)
         self.indexer = Indexer(settings, hidden, site) if settings.index_heads else None
 
-    def _attend(self, heads: Tensor, x: Tensor, low: Tensor, step: Step, pages: Tensor) -> Tensor:
+    def _attend(
+        self, heads: Tensor, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor
+    ) -> Tensor:
         kept, plan = heads[:, None, -1:], step.plans[self.call]
         angles = self._angles(step)
         if self.indexer is not None:
@@ -40,7 +44,9 @@ class SparseLatentAttention(LatentAttention):
             plan = replace(plan, chosen=self._choose(plan, x, low, step, pages))
         return self.backend.forward(plan, heads[:, :-1], pages[..., : self._settings.width])
 
-    def _choose(self, plan: Plan, x: Tensor, low: Tensor, step: Step, pages: Tensor) -> Tensor:
+    def _choose(
+        self, plan: Plan, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor
+    ) -> Tensor:
         """What late tokens attend to: chosen here, or by the last layer with an index."""
         if self.indexer is not None:
             assert plan.late is not None
@@ -48,7 +54,7 @@ class SparseLatentAttention(LatentAttention):
             step.chosen[:] = [self.indexer(x, low, angles, plan.late, rows)]
         return step.chosen[-1]
 
-    def _angles(self, step: Step) -> Angles:
+    def _angles(self, step: ForwardContext) -> Angles:
         rope = self._settings.rope
         assert rope is not None, "an index knows positions"
         return step.angles[rope]

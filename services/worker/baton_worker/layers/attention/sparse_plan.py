@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from baton_worker.attention import AttentionBatch, AttentionCall, Backend
+from baton_worker.attention import AttentionBatch, AttentionSpec, Backend
 
 BLOCK = 64
 """Keys that are scored together."""
@@ -62,7 +62,7 @@ class Late:
 class Plan:
     """One step."""
 
-    call: AttentionCall
+    call: AttentionSpec
     early: tuple[Tensor | None, Any] | None
     """The tokens that attend to all they see, None for all of the step, and the plan of the backend
     that attends; None where there are none."""
@@ -76,13 +76,13 @@ class Chosen:
 
     def __init__(self, inner: Backend) -> None:
         self._inner, self.layouts = inner, inner.layouts
-        self.uncaptured: str | None = "the host waits for the keys that an index chooses"
+        self.capture_blocker: str | None = "the host waits for the keys that an index chooses"
 
-    def refuses(self, call: AttentionCall) -> str | None:
+    def refuses(self, call: AttentionSpec) -> str | None:
         """What the backend below refuses."""
         return self._inner.refuses(call)
 
-    def plan(self, batch: AttentionBatch, call: AttentionCall) -> Plan:
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> Plan:
         """Part the tokens by position."""
         assert batch.trees is None and batch.ranges is None and call.most_keys is not None
         early, late = _early(batch, call.most_keys), _late(batch, call.most_keys)
@@ -147,21 +147,24 @@ def _blocks(length: int) -> int:
 
 def _early(batch: AttentionBatch, most: int) -> tuple[Tensor | None, AttentionBatch] | None:
     """The tokens before position `most`, and their rows."""
-    counts, starts = np.asarray(batch.counts, np.int64), np.asarray(batch.starts, np.int64)
+    counts, starts = (
+        np.asarray(batch.query_lens, np.int64),
+        np.asarray(batch.num_computed, np.int64),
+    )
     few = np.minimum(counts, most - starts).clip(0)
     if (few == counts).all():
         return None, batch
     if not (rows := np.flatnonzero(few)).size:
         return None
-    device, (_, position) = batch.slots.device, batch.flat()
+    device, (_, position) = batch.slot_mapping.device, batch.flat()
     few, starts, tokens = few[rows], starts[rows], np.flatnonzero(position < most)
     return _tensor(tokens, device), replace(
         batch,
-        query_starts=_tensor(np.concatenate(([0], np.cumsum(few))), device).int(),
-        lengths=_tensor(starts + few, device).int(),
-        page_table=batch.page_table.index_select(0, _tensor(rows, device)),
-        counts=tuple(few.tolist()),
-        starts=tuple(starts.tolist()),
+        query_start_loc=_tensor(np.concatenate(([0], np.cumsum(few))), device).int(),
+        seq_lens=_tensor(starts + few, device).int(),
+        block_table=batch.block_table.index_select(0, _tensor(rows, device)),
+        query_lens=tuple(few.tolist()),
+        num_computed=tuple(starts.tolist()),
         others=(),
     )
 
@@ -174,10 +177,10 @@ def _late(batch: AttentionBatch, most: int) -> Late | None:
         return None
     tokens = tokens[np.argsort(position[tokens], kind="stable")]
     rows, inverse = np.unique(row[tokens], return_inverse=True)
-    lengths, device = position[tokens] + 1, batch.slots.device
+    lengths, device = position[tokens] + 1, batch.slot_mapping.device
     size, at = batch.page_size, np.arange(_blocks(int(lengths[-1])) * BLOCK)
-    page = _tensor((at // size).clip(max=batch.page_table.shape[1] - 1), device)
-    table = batch.page_table.index_select(0, _tensor(rows, device)).long()
+    page = _tensor((at // size).clip(max=batch.block_table.shape[1] - 1), device)
+    table = batch.block_table.index_select(0, _tensor(rows, device)).long()
     return Late(
         tokens=_tensor(tokens, device),
         positions=_tensor(position[tokens], device),
@@ -191,12 +194,12 @@ def _one_each(table: Tensor) -> AttentionBatch:
     """Rows of one new token that sees the keys at these slots, int32 [s, count]."""
     rows, count = table.shape
     return AttentionBatch(
-        query_starts=torch.arange(rows + 1, dtype=torch.int32, device=table.device),
-        lengths=torch.full((rows,), count, dtype=torch.int32, device=table.device),
-        page_table=table,
-        slots=table[:, -1].long(),  # Nobody writes there: the step's own keys are in place.
-        counts=(1,) * rows,
-        starts=(count - 1,) * rows,
+        query_start_loc=torch.arange(rows + 1, dtype=torch.int32, device=table.device),
+        seq_lens=torch.full((rows,), count, dtype=torch.int32, device=table.device),
+        block_table=table,
+        slot_mapping=table[:, -1].long(),  # Nobody writes there: the step's own keys are in place.
+        query_lens=(1,) * rows,
+        num_computed=(count - 1,) * rows,
         page_size=1,
     )
 

@@ -1,4 +1,4 @@
-"""Experts without gates, whose weights lie in two matrices: see `spec.PlainExperts`."""
+"""Experts without gates, whose weights lie in two matrices: see `spec.MegablocksExperts`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import activation
 
 
-class PlainExperts(nn.Module):
+class MegablocksExperts(nn.Module):
     """sum over the chosen experts of weight * down(activation(up(x))), plus a bias."""
 
-    def __init__(self, settings: spec.PlainExperts, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.MegablocksExperts, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self._top_k = settings.top_k
         self.router = Linear(hidden, {"router": settings.num_experts}, site)
@@ -33,7 +33,7 @@ class PlainExperts(nn.Module):
 class _Stacked(Layer):
     """All experts: up [E * intermediate, hidden], down the same, one bias [hidden]."""
 
-    def __init__(self, settings: spec.PlainExperts, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.MegablocksExperts, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self._name, self._num = site.name("experts"), settings.num_experts
         self._activation = activation(settings.activation)
@@ -42,11 +42,11 @@ class _Stacked(Layer):
         self.bias = site.empty(hidden)
 
     @property
-    def uncaptured(self) -> str | None:
+    def capture_blocker(self) -> str | None:
         """See `Layer`."""
         return "the host asks which experts without gates have tokens"
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Two matrices and the bias; the matrices' names have no suffix."""
         yield f"{self._name}.mlp.w1", self.up
         yield f"{self._name}.mlp.w2", self.down

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from baton_worker import spec
 from baton_worker.kernels import moe as kernels
 from baton_worker.layers.invariant import sigmoid
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Glu, Mlp, activation, fused_gate, gating
 from baton_worker.layers.moe.expert_load import ExpertLoad
@@ -33,7 +33,7 @@ class Experts(Layer):
     """The kind of `baton_worker.kernels.quantized_weights.KINDS` to which weights are rounded; None
     is not at all."""
 
-    def __init__(self, settings: spec.Moe, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Moe, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self._settings = settings
         self._roles = {role: site.name(f"expert_{role}") for role in ("gate", "up", "down")}
@@ -49,7 +49,7 @@ class Experts(Layer):
         self.down_bias = site.empty(num, hidden) if settings.expert.bias else None
         self._kernel: kernels.ExpertKernel | None = None
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Three weights per expert, two of one without a gate, and as many biases, if any."""
         for suffix, gate_up, down in (
             ("weight", self.gate_up, self.down),
@@ -61,7 +61,7 @@ class Experts(Layer):
                     for expert, rows in zip(self._numbers, stacked, strict=True):
                         yield f"{self._roles[role].format(expert=expert)}.{suffix}", rows
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         """Choose a kernel; it keeps the weights in the layout that it likes."""
         assert self.gate_up is not None and self.down is not None
         self._kernel = kernels.choose(
@@ -80,10 +80,10 @@ class Experts(Layer):
         self.gate_up = self.down = None
 
     @property
-    def uncaptured(self) -> str | None:
+    def capture_blocker(self) -> str | None:
         """That of the kernel which runs them."""
         assert self._kernel is not None
-        return self._kernel.uncaptured
+        return self._kernel.capture_blocker
 
     @property
     def weight_bytes(self) -> int:
@@ -102,7 +102,7 @@ class Experts(Layer):
         return out
 
 
-def _dense(settings: spec.Glu | spec.Mlp, hidden: int, site: Site) -> Glu | Mlp:
+def _dense(settings: spec.Glu | spec.Mlp, hidden: int, site: BuildContext) -> Glu | Mlp:
     """The feed-forward that every token visits."""
     if isinstance(settings, spec.Mlp):
         return Mlp(settings, hidden, site)
@@ -141,7 +141,7 @@ class Moe(nn.Module):
     """experts(x) + shared(x), the latter weighed by a gate where the spec has one; what experts get
     is projected into fewer channels, and what they return back, where it says so."""
 
-    def __init__(self, settings: spec.Moe, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Moe, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self.router = Router(settings.router, hidden, site)
         self.narrow = self.wide = None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from baton.errors import ModelError
 from baton_worker import spec
 from baton_worker.kernels.linear import LinearKernel, PlainLinear, fastest
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.moe.routers import ROUTERS
 from baton_worker.layers.moe.routers.base import SCORES, Choose, Routing
 
@@ -25,7 +25,7 @@ class Router(Layer):
     watch: Callable[[Tensor], None] | None = None
     """Is shown where the tokens of each step go."""
 
-    def __init__(self, settings: spec.Router, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Router, hidden: int, site: BuildContext) -> None:
         super().__init__()
         if settings.score not in SCORES:
             known = ", ".join(SCORES)
@@ -47,7 +47,7 @@ class Router(Layer):
         """Whether where a token goes depends on the other tokens of its step."""
         return self.settings.kind == "expert_choice"
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The projection, and the vector that corrects the choice."""
         if self.weight is not None:
             yield f"{self._name}.weight", self.weight
@@ -57,12 +57,12 @@ class Router(Layer):
             yield self._correction_name, self.correction
 
     @property
-    def uncaptured(self) -> str | None:
+    def capture_blocker(self) -> str | None:
         """See `Layer`. Padding must not take an expert from a token, either."""
         kind = self.settings.kind
         return None if kind in _EACH_BY_ITSELF else f"the router {kind} may look at all tokens"
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         """Where the CPU has a product whose rows do not depend on each other, use it: a token
         must not change its experts with the batch that it is in."""
         assert self.weight is not None

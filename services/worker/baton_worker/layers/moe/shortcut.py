@@ -5,15 +5,15 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.mlp import Glu
 from baton_worker.layers.moe.moe import Moe
 
 
-class Forked(nn.Module):
-    """The dense half of a `spec.Forked`; `models.block.Shortcut` runs its `branch`."""
+class ShortcutMoe(nn.Module):
+    """The dense half of a `spec.ShortcutMoe`; `models.block.DirectPath` runs its `branch`."""
 
-    def __init__(self, settings: spec.Forked, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.ShortcutMoe, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self.dense = Glu(settings.dense, hidden, site)
         self.branch = Moe(settings.branch, hidden, site)

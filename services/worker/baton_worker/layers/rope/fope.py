@@ -15,7 +15,7 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.rope.rope import FREQUENCIES, Angles
 
 
@@ -23,7 +23,7 @@ class Fourier(Layer):
     """Positions to angles of each head, by one matrix for cosines and one for sines, or by those of
     each key head."""
 
-    def __init__(self, settings: spec.FourierRope, site: Site) -> None:
+    def __init__(self, settings: spec.FourierRope, site: BuildContext) -> None:
         super().__init__()
         if settings.kind != "default":
             raise ModelError(f"FoPE on top of '{settings.kind}' scaling is not supported.")
@@ -37,7 +37,7 @@ class Fourier(Layer):
         self.cos = site.empty(*heads, settings.kept, settings.kept)
         self.sin = site.empty(*heads, settings.kept, settings.kept)
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """[num_kv_heads, kept, kept], or [kept, kept] for all heads; their names have no suffix."""
         yield from zip(self._names, (self.cos, self.sin), strict=True)
 

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.invariant import exp
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 
 
-class Dynamics(Layer):
+class StateDecay(Layer):
     """How states change by themselves, what of an input passes them by, and the least time steps:
     in float32, whatever the model's precision is."""
 
-    def __init__(self, settings: spec.Mamba, site: Site) -> None:
+    def __init__(self, settings: spec.Mamba, site: BuildContext) -> None:
         super().__init__()
         self._names = (site.name("scan_rates"), site.name("scan_skip"))
         self._bias_name = f"{site.name('scan_step')}.bias"
@@ -27,12 +27,12 @@ class Dynamics(Layer):
         self.skip = site.empty(settings.channels)
         self.bias = site.empty(settings.channels)
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The logarithms of the rates and the skips, whose tensors have no suffix; the bias."""
         yield from zip(self._names, (self.rates, self.skip), strict=True)
         yield self._bias_name, self.bias
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         """Rates of their logarithms, laid out like a state; in halvings, not to the base e: powers
         of two are faster."""
         rates = exp(self.rates).T * -math.log2(math.e)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.invariant import exp, softplus
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.linear import Linear
 
 
@@ -24,7 +24,7 @@ class Inputs(NamedTuple):
     """[T, value_width]: of what the layer puts out."""
 
 
-def inputs(settings: spec.DeltaNet, hidden: int, site: Site) -> nn.Module:
+def inputs(settings: spec.DeltaNet, hidden: int, site: BuildContext) -> nn.Module:
     """x [T, hidden] to `Inputs`."""
     kind = Whole if settings.rank is None else Narrow
     return kind(settings, hidden, site)
@@ -39,7 +39,7 @@ class Whole(nn.Module):
     """Gated DeltaNet. Strengths and decays are so few that a checkpoint of quantised weights has
     them as floats: they are a product of their own."""
 
-    def __init__(self, settings: spec.DeltaNet, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.DeltaNet, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self._sizes = (settings.convolved, settings.value_width)
         parts = _mixed(settings) | {"delta_gate": settings.value_width}
@@ -56,7 +56,7 @@ class Whole(nn.Module):
 class Narrow(nn.Module):
     """Kimi Delta Attention: the gate and the decays by way of a few channels."""
 
-    def __init__(self, settings: spec.DeltaNet, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.DeltaNet, hidden: int, site: BuildContext) -> None:
         super().__init__()
         assert settings.rank is not None
         rank = settings.rank
@@ -77,7 +77,7 @@ class Decays(Layer):
     """-exp(A_log) * softplus(x + dt_bias): the logarithm of what is left of the state. Both are
     kept in float32, as checkpoints of bfloat16 may have them."""
 
-    def __init__(self, settings: spec.DeltaNet, site: Site) -> None:
+    def __init__(self, settings: spec.DeltaNet, site: BuildContext) -> None:
         super().__init__()
         self._name = site.name("delta")
         shape = (settings.num_heads,) if settings.rank is None else (1, 1, settings.num_heads, 1)
@@ -88,7 +88,7 @@ class Decays(Layer):
             for size in (shape, (settings.decays,))
         )
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Two bare tensors."""
         yield f"{self._name}.A_log", self.rate
         yield f"{self._name}.dt_bias", self.bias

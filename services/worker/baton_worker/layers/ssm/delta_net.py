@@ -7,8 +7,8 @@ from torch import Tensor
 from baton_worker import spec
 from baton_worker.kernels.convolution import Places
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.forward_context import Step
-from baton_worker.layers.layer import Site
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.ssm.delta_inputs import Decays, inputs
@@ -38,7 +38,7 @@ class DeltaNet(Carrying):
 
     what = "A delta net"
 
-    def __init__(self, settings: spec.DeltaNet, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.DeltaNet, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
         self.call = self.backend = Cut(settings.taps)
         self._settings = settings
@@ -52,7 +52,9 @@ class DeltaNet(Carrying):
         self.norm = GatedNorm(settings.norm, value, "delta_norm", site)
         self.output = Linear(value, {"delta_output": hidden}, site)
 
-    def forward(self, x: Tensor, step: Step, pages: Snapshots, residual: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, step: ForwardContext, pages: Snapshots, residual: Tensor | None
+    ) -> Tensor:
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
 
         Raises:

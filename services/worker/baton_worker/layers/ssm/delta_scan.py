@@ -13,7 +13,7 @@ from baton_worker import spec
 from baton_worker.kernels.delta import CpuDelta, Shape
 from baton_worker.kernels.ssm_states import Blocks, Snapshots
 from baton_worker.layers.invariant import sigmoid
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.ssm.delta_inputs import Decays
 from baton_worker.layers.ssm.delta_rule import (
     Solved,
@@ -38,7 +38,7 @@ class Walk(Protocol):
         ...
 
 
-def walk(settings: spec.DeltaNet, decays: Decays, site: Site) -> Walk:
+def walk(settings: spec.DeltaNet, decays: Decays, site: BuildContext) -> Walk:
     """The C++ kernel where it can be had, else its twin."""
     plain = CpuDelta.refuses(site.dtype, site.device) is not None
     return Blockwise(settings, decays) if plain else Compiled(settings, decays)

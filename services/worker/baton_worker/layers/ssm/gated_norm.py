@@ -12,7 +12,7 @@ from torch import Tensor
 from baton_worker import spec
 from baton_worker.kernels.norm import CpuGatedNorm
 from baton_worker.layers.invariant import SILU, sigmoid
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 
 GATES = {"silu": SILU, "sigmoid": sigmoid}
 
@@ -21,7 +21,7 @@ class GatedNorm(Layer):
     """rms_norm(x * silu(gate)) * weight (Mamba-2, Dao and Gu 2024, arXiv:2405.21060), or with the
     gate after the norm."""
 
-    def __init__(self, settings: spec.GatedNorm, size: int, role: str, site: Site) -> None:
+    def __init__(self, settings: spec.GatedNorm, size: int, role: str, site: BuildContext) -> None:
         super().__init__()
         self.settings, self._name = settings, site.name(role)
         self.rms: Callable[[Tensor], Tensor] = partial(_rms, eps=settings.eps)
@@ -30,11 +30,11 @@ class GatedNorm(Layer):
         self._kernel: CpuGatedNorm | None = None
         self.weight = site.empty(size // settings.groups if settings.shared else size)
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The scale."""
         yield f"{self._name}.weight", self.weight
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         """Take the kernel of the device if it has one."""
         settings = self.settings
         plain = settings.activation == "silu" and not settings.cut

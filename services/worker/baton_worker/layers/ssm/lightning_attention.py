@@ -13,9 +13,9 @@ from baton_worker.kernels.ssm_states import (
     Snapshots,
     choose,
 )
-from baton_worker.layers.forward_context import Step
+from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.invariant import sigmoid
-from baton_worker.layers.layer import Site
+from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.mlp import activation
@@ -40,7 +40,7 @@ class LinearAttention(Carrying):
 
     what = "Linear attention"
 
-    def __init__(self, settings: spec.LinearAttention, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.LinearAttention, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
         self.call = self.backend = Cut()
         self.num_heads, self.head_dim = settings.num_heads, settings.head_dim
@@ -54,7 +54,9 @@ class LinearAttention(Carrying):
         heads, dim = settings.num_heads, settings.head_dim
         self._kernel = choose(Shape(heads, heads, dim, dim, 0, width), site.dtype, site.device)
 
-    def forward(self, x: Tensor, step: Step, pages: Snapshots, residual: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, step: ForwardContext, pages: Snapshots, residual: Tensor | None
+    ) -> Tensor:
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
 
         Raises:

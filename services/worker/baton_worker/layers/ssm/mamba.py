@@ -9,13 +9,13 @@ from baton_worker import spec
 from baton_worker.kernels.convolution import Places
 from baton_worker.kernels.kv_pages import scatter
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.forward_context import Step
+from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.invariant import SILU
-from baton_worker.layers.layer import Bare, Site
+from baton_worker.layers.layer import Bare, BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.norm import norm
-from baton_worker.layers.ssm.decay import Dynamics
+from baton_worker.layers.ssm.decay import StateDecay
 from baton_worker.layers.ssm.scan_plan import Scans, Walks
 from baton_worker.layers.ssm.selective_scan import scan
 from baton_worker.layers.ssm.short_conv import Taps
@@ -35,7 +35,7 @@ class Mamba(Carrying):
 
     what = "A state space"
 
-    def __init__(self, settings: spec.Mamba, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.Mamba, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
         self.call = self.backend = Scans(settings.taps)
         size, bias = settings.channels, settings.bias
@@ -52,11 +52,13 @@ class Mamba(Carrying):
             if settings.norm is not None
         )
         self.step = Linear(settings.step_rank, {"scan_step": size}, site)
-        self.dynamics = Dynamics(settings, site)
+        self.dynamics = StateDecay(settings, site)
         self._scan = scan(size, self.dynamics, site)
         self.output = Linear(size, {"scan_output": hidden}, site, bias=bias)
 
-    def forward(self, x: Tensor, step: Step, pages: Snapshots, residual: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, step: ForwardContext, pages: Snapshots, residual: Tensor | None
+    ) -> Tensor:
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
 
         Raises:

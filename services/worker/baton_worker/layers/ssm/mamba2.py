@@ -16,9 +16,9 @@ from baton_worker.kernels.ssm_states import (
     Snapshots,
     choose,
 )
-from baton_worker.layers.forward_context import Step
+from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.invariant import SILU, exp, softplus
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.ssm.gated_norm import GatedNorm
@@ -41,7 +41,7 @@ class StateSpace(Carrying):
 
     what = "A state space"
 
-    def __init__(self, settings: spec.StateSpace, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.StateSpace, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
         self.call = self.backend = Cut(settings.taps)
         self.settings = settings
@@ -66,7 +66,9 @@ class StateSpace(Carrying):
             self._scales = scales.repeat_interleave(counts).to(site.device, site.dtype)
         self._kernel = choose(_shape(settings), site.dtype, site.device)
 
-    def forward(self, x: Tensor, step: Step, pages: Snapshots, residual: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, step: ForwardContext, pages: Snapshots, residual: Tensor | None
+    ) -> Tensor:
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
 
         Raises:
@@ -113,7 +115,7 @@ def _shape(settings: spec.StateSpace) -> Shape:
 class Rates(Layer):
     """Per head, how fast its state fades, how long a token counts, and what it counts itself."""
 
-    def __init__(self, settings: spec.StateSpace, site: Site) -> None:
+    def __init__(self, settings: spec.StateSpace, site: BuildContext) -> None:
         super().__init__()
         self._name = site.name("ssm")
         site = replace(site, dtype=torch.float32)  # As they are exponentiated.
@@ -121,7 +123,7 @@ class Rates(Layer):
         self.skip = site.empty(settings.num_heads)
         self.dt_bias = site.empty(settings.num_heads)
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """A as the logarithm of -A, D, and the bias of dt."""
         yield f"{self._name}.A_log", self.log
         yield f"{self._name}.D", self.skip

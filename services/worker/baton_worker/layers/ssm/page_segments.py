@@ -61,7 +61,7 @@ class Cut:
     convolutions, if they have any, have as many taps."""
 
     taps: int = 1
-    uncaptured: ClassVar[str] = "a layer with a state looks on the host for pages that begin"
+    capture_blocker: ClassVar[str] = "a layer with a state looks on the host for pages that begin"
 
     def plan(self, batch: AttentionBatch, call: Cut) -> Segments:
         """Cut the step, once for all layers of a group."""
@@ -120,7 +120,7 @@ def _chains(batch: AttentionBatch, pieces: Pieces) -> Chains:
 
 def _moved(batch: AttentionBatch, *columns: Column) -> list[Tensor]:
     """To the device of the step."""
-    return [torch.from_numpy(column).to(batch.slots.device) for column in columns]
+    return [torch.from_numpy(column).to(batch.slot_mapping.device) for column in columns]
 
 
 def _turns(batch: AttentionBatch, row: Column, position: Column) -> list[Turn]:
@@ -128,7 +128,7 @@ def _turns(batch: AttentionBatch, row: Column, position: Column) -> list[Turn]:
     with which a sequence begins has no page before it, and the state of nothing: zeros."""
     begins = (position % batch.page_size == 0) & (position > 0)
     row, block = row[begins], position[begins] // batch.page_size
-    first = np.maximum(1, -(-np.asarray(batch.starts) // batch.page_size))
+    first = np.maximum(1, -(-np.asarray(batch.num_computed) // batch.page_size))
     turn = block - first[row]
     every = [turn == number for number in range(turn.max(initial=-1) + 1)]
     return [
@@ -139,6 +139,6 @@ def _turns(batch: AttentionBatch, row: Column, position: Column) -> list[Turn]:
 
 def pages_of(batch: AttentionBatch, row: Column, block: Column) -> Tensor:
     """The pages of some blocks, int64."""
-    table = batch.page_table
+    table = batch.block_table
     rows, blocks = _moved(batch, row, block)
     return table[rows, blocks].long()

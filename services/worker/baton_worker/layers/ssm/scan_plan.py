@@ -73,7 +73,7 @@ class Scans:
     convolutions have as many taps."""
 
     taps: int = 1
-    uncaptured: ClassVar[str] = "a scan looks on the host for the pages that a step walks"
+    capture_blocker: ClassVar[str] = "a scan looks on the host for the pages that a step walks"
 
     def plan(self, batch: AttentionBatch, call: Scans) -> Walks:
         """Cut the step, once for all layers of a group."""
@@ -91,7 +91,7 @@ class Scans:
         return Walks(
             segments.turns,
             walks,
-            torch.from_numpy(places).to(batch.slots.device),
+            torch.from_numpy(places).to(batch.slot_mapping.device),
             segments.chains,
             segments.earlier,
         )

@@ -10,8 +10,8 @@ from torch import Tensor
 from baton_worker.kernels.scan import CpuScan
 from baton_worker.kernels.ssm_states import Snapshots
 from baton_worker.layers.invariant import exp2, softplus
-from baton_worker.layers.layer import Site
-from baton_worker.layers.ssm.decay import Dynamics
+from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.ssm.decay import StateDecay
 from baton_worker.layers.ssm.page_segments import Turn
 from baton_worker.layers.ssm.scan_plan import AT_ONCE, Walks
 
@@ -25,7 +25,7 @@ class Scan(Protocol):
         ...
 
 
-def scan(at: int, dynamics: Dynamics, site: Site) -> Scan:
+def scan(at: int, dynamics: StateDecay, site: BuildContext) -> Scan:
     """The C++ kernel where it can be had, else its twin. Inputs begin at channel `at` of a row."""
     plain = CpuScan.refuses(site.dtype, site.device) is not None
     return Stepwise(dynamics) if plain else Compiled(at, dynamics)
@@ -34,7 +34,7 @@ def scan(at: int, dynamics: Dynamics, site: Site) -> Scan:
 class Compiled:
     """By the kernel."""
 
-    def __init__(self, at: int, dynamics: Dynamics) -> None:
+    def __init__(self, at: int, dynamics: StateDecay) -> None:
         self._dynamics, self._kernel = dynamics, CpuScan(at)
 
     def __call__(self, pages: Snapshots, read: Tensor, walks: Walks) -> Tensor:
@@ -48,7 +48,7 @@ class Stepwise:
     then, one after the other, what is left of the state before is added (the chunked scan of
     arXiv:2405.21060, for rates that differ from number to number)."""
 
-    def __init__(self, dynamics: Dynamics) -> None:
+    def __init__(self, dynamics: StateDecay) -> None:
         self._dynamics = dynamics
 
     def __call__(self, pages: Snapshots, read: Tensor, walks: Walks) -> Tensor:
@@ -68,7 +68,7 @@ class _Inputs(NamedTuple):
     """[n, tokens, state_size]"""
 
     @classmethod
-    def of(cls, pages: Snapshots, numbers: Tensor, dynamics: Dynamics, last: int) -> _Inputs:
+    def of(cls, pages: Snapshots, numbers: Tensor, dynamics: StateDecay, last: int) -> _Inputs:
         """Those of the tokens before number `last` of pages int64 [n]. What is not written yet is
         anything: it comes after all that counts."""
         state_size, channels = dynamics.rates.shape
@@ -83,7 +83,7 @@ class _Inputs(NamedTuple):
         state.add_(self.write[:, token, :, None] * self.driven[:, token, None])
 
 
-def _carry(turns: list[Turn], pages: Snapshots, dynamics: Dynamics) -> None:
+def _carry(turns: list[Turn], pages: Snapshots, dynamics: StateDecay) -> None:
     """Give pages that begin their states."""
     if not turns:
         return
@@ -99,7 +99,7 @@ def _carry(turns: list[Turn], pages: Snapshots, dynamics: Dynamics) -> None:
             pages.states[to] += left * pages.states[of]
 
 
-def _added(before: Tensor, begun: Tensor, pages: Snapshots, dynamics: Dynamics) -> Tensor:
+def _added(before: Tensor, begun: Tensor, pages: Snapshots, dynamics: StateDecay) -> Tensor:
     """Leave in pages what those before them would have left, had they begun with zeros; the time
     that these took: float32 [n, channels]."""
     size = pages.tokens.shape[1]
@@ -113,7 +113,7 @@ def _added(before: Tensor, begun: Tensor, pages: Snapshots, dynamics: Dynamics) 
     return time
 
 
-def _scan(read: Tensor, walks: Walks, pages: Snapshots, dynamics: Dynamics) -> Tensor:
+def _scan(read: Tensor, walks: Walks, pages: Snapshots, dynamics: StateDecay) -> Tensor:
     """How new tokens read their states, float32 [T, state_size], to what they read: float32
     [T, channels]."""
     parts = list[Tensor]()

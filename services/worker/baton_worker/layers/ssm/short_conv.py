@@ -20,9 +20,9 @@ from baton_worker.kernels.convolution import (
     Weights,
     choose,
 )
-from baton_worker.layers.forward_context import Step
+from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.invariant import SILU
-from baton_worker.layers.layer import Layer, Site
+from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.mlp import activation
@@ -42,9 +42,9 @@ class Earlier:
         """Find them in the block tables."""
         row, position = batch.flat()
         position = position - np.arange(1, taps)[:, None]
-        missing, device = position < 0, batch.page_table.device
+        missing, device = position < 0, batch.block_table.device
         at = torch.from_numpy(np.maximum(position, 0)).to(device)
-        pages = batch.page_table[torch.from_numpy(row).to(device), at // batch.page_size].long()
+        pages = batch.block_table[torch.from_numpy(row).to(device), at // batch.page_size].long()
         return cls(
             pages * batch.page_size + at % batch.page_size,
             torch.from_numpy(missing).to(device) if missing.any() else None,
@@ -56,7 +56,7 @@ class Reach:
     """How far back a convolution reads; plans a step like an attention backend does."""
 
     taps: int
-    uncaptured: ClassVar[str] = "a convolution looks its earlier tokens up on the host"
+    capture_blocker: ClassVar[str] = "a convolution looks its earlier tokens up on the host"
 
     def plan(self, batch: AttentionBatch, call: Reach) -> Earlier:
         """Find the tokens in the block tables, once for all layers with as many taps."""
@@ -73,7 +73,7 @@ class ShortConv(Carrying):
 
     what = "A convolution"
 
-    def __init__(self, settings: spec.ShortConv, hidden: int, site: Site) -> None:
+    def __init__(self, settings: spec.ShortConv, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
         self.call = self.backend = Reach(settings.taps)
         size, bias = settings.channels, settings.bias
@@ -82,7 +82,9 @@ class ShortConv(Carrying):
         self.taps = Taps({"conv": size}, settings.taps, bias, site)
         self.output = Linear(size, {"conv_output": hidden}, site, bias=bias)
 
-    def forward(self, x: Tensor, step: Step, pages: Tensor, residual: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
+    ) -> Tensor:
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
 
         Raises:
@@ -109,7 +111,7 @@ class Taps(Layer):
         channels: dict[str, int],
         taps: int,
         bias: bool,
-        site: Site,
+        site: BuildContext,
         places: Places | None = None,
         activation: str | None = None,
     ) -> None:
@@ -122,14 +124,14 @@ class Taps(Layer):
         self._activation, self._dtype = _activation(activation), site.dtype
         self._kernel: Kernel | None = None
 
-    def destinations(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors of a depthwise `torch.nn.Conv1d` for each part."""
         for suffix, parameter in (("weight", self.weight), ("bias", self.bias)):
             if parameter is not None:
                 parts = torch.split(parameter, list(self._parts.values()))
                 yield from zip((f"{name}.{suffix}" for name in self._parts), parts, strict=True)
 
-    def finish(self) -> None:
+    def process_weights_after_loading(self) -> None:
         """Choose a kernel."""
         bias = None if self.bias is None else self.bias.float()
         weights = Weights(self.weight[:, 0].float().T.contiguous(), bias)

@@ -12,6 +12,7 @@ from baton_worker.spec import (
     AttentionPool,
     CausalAttention,
     Dense,
+    DualEncoder,
     Embedding,
     Head,
     Mlp,
@@ -19,7 +20,6 @@ from baton_worker.spec import (
     Padding,
     Patches,
     Positions,
-    Towers,
     Vision,
 )
 
@@ -89,7 +89,7 @@ _SMALL: dict[str, Any] = {
 }
 
 
-def clip(c: Config) -> Towers:
+def clip(c: Config) -> DualEncoder:
     """CLIP (Radford et al. 2021, arXiv:2103.00020): texts are read from left to right."""
     t = _part(c, "text", _BASE | _CLIP | _SMALL)
     v = _part(c, "vision", _BASE | _CLIP | {"patch_size": 32})
@@ -102,7 +102,7 @@ def clip(c: Config) -> Towers:
     )
     # Checkpoints of before 2023 say 2, which is no end of theirs: their last id is the highest.
     end = -1 if t.eos_token_id == 2 else t.eos_token_id
-    return Towers(
+    return DualEncoder(
         **_stack(t, "text_model", _TEXT, CausalAttention),
         **_texts(t, vision),
         projection=Dense("text_projection", t.hidden_size, width, bias=False),
@@ -110,7 +110,7 @@ def clip(c: Config) -> Towers:
     )
 
 
-def siglip(c: Config) -> Towers:
+def siglip(c: Config) -> DualEncoder:
     """SigLIP (Zhai et al. 2023, arXiv:2303.15343): texts are padded, and padding is seen."""
     t = _part(
         c,
@@ -133,7 +133,7 @@ def siglip(c: Config) -> Towers:
         raise AttributeError(
             f"texts come to {width} numbers and images to {v.hidden_size}: they cannot be compared"
         )
-    return Towers(
+    return DualEncoder(
         **_stack(t, "text_model", _TEXT, Attention),
         **_texts(t, vision),
         projection=Dense("text_model.head", t.hidden_size, width),

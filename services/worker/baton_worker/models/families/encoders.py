@@ -17,9 +17,9 @@ from baton_worker.spec import (
     Fused,
     Glu,
     Head,
+    MegablocksExperts,
     Mlp,
     Norm,
-    PlainExperts,
     Positions,
     Rope,
 )
@@ -238,10 +238,10 @@ def nomic(c: Config) -> Encoder:
     )
 
 
-def _experts(c: Config) -> PlainExperts:
+def _experts(c: Config) -> MegablocksExperts:
     if getattr(c, "expert_choice_router", False) or getattr(c, "num_shared_experts", 0):
         raise AttributeError("expert_choice_router and num_shared_experts are not supported")
-    return PlainExperts(c.num_experts, c.moe_top_k, c.intermediate_size, c.hidden_act)
+    return MegablocksExperts(c.num_experts, c.moe_top_k, c.intermediate_size, c.hidden_act)
 
 
 def _gpt2_fields(c: Config) -> SimpleNamespace:

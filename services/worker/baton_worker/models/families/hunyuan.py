@@ -23,9 +23,9 @@ from baton_worker.models.families.moe_common import (
 )
 from baton_worker.spec import (
     Attention,
-    BorrowingAttention,
     Decoder,
-    LendingAttention,
+    KVSharingSource,
+    KVSharingTarget,
     Mixer,
     Moe,
     Router,
@@ -59,7 +59,7 @@ def _hunyuan_heads(c: Config, heads: Attention) -> list[Mixer]:
     if not getattr(c, "use_cla", False) or every == 1:
         return [heads for _ in layers]
     fields = {field.name: getattr(heads, field.name) for field in dataclasses.fields(heads)}
-    lending, borrowing = LendingAttention(**fields), BorrowingAttention(**fields)
+    lending, borrowing = KVSharingSource(**fields), KVSharingTarget(**fields)
     return [borrowing if layer % every else lending for layer in layers]
 
 

@@ -30,7 +30,6 @@ from baton_worker.models.families.moe_common import (
 from baton_worker.spec import (
     Decoder,
     Embedding,
-    Forked,
     Head,
     LatentAttention,
     Mixer,
@@ -38,6 +37,7 @@ from baton_worker.spec import (
     Norm,
     Rope,
     Router,
+    ShortcutMoe,
     SparseLatentAttention,
 )
 
@@ -219,7 +219,7 @@ def longcat_flash(c: Config) -> Decoder:
         scale=c.routed_scaling_factor,
         zero_experts=first(c, "zero_expert_num", default=0),
     )
-    forked = Forked(glu(c), Moe(routing, small(c, c.expert_ffn_hidden_size)))
+    forked = ShortcutMoe(glu(c), Moe(routing, small(c, c.expert_ffn_hidden_size)))
     block = "model.layers.{pair}"
     attention = {role: f"self_attn.{{half}}.{name}" for role, name in _LATENT_NAMES.items()}
     ffn = {role: f"mlps.{{half}}.{role}_proj" for role in ("gate", "up", "down")}
