@@ -191,8 +191,16 @@ def many_steps(epoch: int, steps: int) -> list[Plan]:
         "page_counts": pack([20], "I"),
         "pages": pack(range(20), "I"),
     }
-    enter = {"starts": pack([0], "I"), "counts": pack([3], "I"), "enter": (new,)} | pages
-    later = {"starts": pack([3], "I"), "counts": pack([1], "I"), "turns": pack([steps], "I")}
+    enter = {
+        "num_computed": pack([0], "I"),
+        "num_scheduled": pack([3], "I"),
+        "new_sequences": (new,),
+    } | pages
+    later = {
+        "num_computed": pack([3], "I"),
+        "num_scheduled": pack([1], "I"),
+        "steps_per_row": pack([steps], "I"),
+    }
     return [Plan(epoch, 1, **one, **enter), Plan(epoch, 2, num_steps=steps, **one, **later)]
 
 

@@ -29,7 +29,7 @@ class Problem:
 
     def to(self, device: torch.device) -> Problem:
         """The same on a device."""
-        names = ("query_starts", "lengths", "page_table", "slots")
+        names = ("query_start_loc", "seq_lens", "block_table", "slot_mapping")
         moved = {name: getattr(self.batch, name).to(device) for name in names}
         return Problem(
             replace(self.call, device=device),

@@ -10,7 +10,7 @@ from baton_worker.attention import AttentionBatch
 from baton_worker.attention.buffers import Buffers
 
 CPU = torch.device("cpu")
-NAMES = ("query_starts", "lengths", "page_table", "slots")
+NAMES = ("query_start_loc", "seq_lens", "block_table", "slot_mapping")
 
 
 def test_what_fits_is_where_it_was() -> None:

@@ -159,7 +159,7 @@ def test_a_row_sees_one_more_key_per_token() -> None:
 class Seen:
     """A backend that remembers what it was to plan."""
 
-    layouts, uncaptured = BACKENDS.load("reference").layouts, None
+    layouts, capture_blocker = BACKENDS.load("reference").layouts, None
 
     def __init__(self) -> None:
         self.batches: list[AttentionBatch] = []

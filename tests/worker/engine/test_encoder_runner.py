@@ -44,8 +44,8 @@ def plan(step: int, *new: NewSequence, **fields: bytes) -> Plan:
     lengths = [len(one.tokens) // 4 for one in new]
     given = {
         "rows": pack(slots, "I"),
-        "starts": pack([0] * len(slots), "I"),
-        "counts": pack(lengths, "I"),
+        "num_computed": pack([0] * len(slots), "I"),
+        "num_scheduled": pack(lengths, "I"),
         "samples": bytes(one.pooling is None for one in new),
         "page_rows": pack(slots, "I"),
         "page_counts": pack([8] * len(slots), "I"),
@@ -88,7 +88,7 @@ def test_the_second_text_of_a_pair(encoder: Engine) -> None:
 def test_a_part_of_a_text_is_refused(encoder: Engine) -> None:
     encoder.reset()
     with pytest.raises(PlanError, match="part of a text"):
-        encoder.step(plan(1, text(0, [0, 9, 8, 2]), counts=pack([2], "I")))
+        encoder.step(plan(1, text(0, [0, 9, 8, 2]), num_scheduled=pack([2], "I")))
     encoder.reset()
 
 
@@ -115,7 +115,7 @@ def test_numbers_that_are_not_finite_cost_one_text(tmp_path: Path) -> None:
 def towers(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     folder = tmp_path_factory.mktemp("towers")
     tiny_dual_encoders.save(folder, "SiglipModel")
-    return engine(folder, max_num_seqs=8, page_size=2)
+    return engine(folder, max_num_seqs=8, block_size=2)
 
 
 def picture(slot: int, seed: int, **fields: Any) -> NewSequence:

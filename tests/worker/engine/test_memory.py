@@ -28,7 +28,7 @@ def choose(
 
 
 def test_a_share_of_free_memory() -> None:
-    assert choose(memory_share=0.25) == PageBudget(250, 1000)
+    assert choose(gpu_memory_utilization=0.25) == PageBudget(250, 1000)
 
 
 def test_a_bound_in_bytes_holds_on_a_cpu_only() -> None:
@@ -38,7 +38,7 @@ def test_a_bound_in_bytes_holds_on_a_cpu_only() -> None:
 
 
 def test_a_given_number_wins() -> None:
-    assert choose(num_pages=700, memory_share=0.1).num_pages == 700
+    assert choose(num_gpu_blocks_override=700, gpu_memory_utilization=0.1).num_pages == 700
 
 
 def test_never_more_than_the_rows_can_use() -> None:
@@ -46,15 +46,15 @@ def test_never_more_than_the_rows_can_use() -> None:
 
 
 def test_few_pages_shorten_the_longest_sequence() -> None:
-    assert choose(num_pages=7) == PageBudget(7, 70)
+    assert choose(num_gpu_blocks_override=7) == PageBudget(7, 70)
 
 
 @pytest.mark.row("F12.01")
 def test_groups_that_see_a_window_leave_pages_to_those_that_see_all() -> None:
     """A window of 50 takes at most 16 of the 100 blocks of a long sequence: 150 tokens and one."""
     assert choose(windows=(0, 50), max_num_seqs=2).num_pages == 2 * (100 + 16)
-    assert choose(windows=(0, 50), num_pages=60) == PageBudget(60, 440)
-    assert choose(windows=(0, 0), num_pages=60) == PageBudget(60, 300)
+    assert choose(windows=(0, 50), num_gpu_blocks_override=60) == PageBudget(60, 440)
+    assert choose(windows=(0, 0), num_gpu_blocks_override=60) == PageBudget(60, 300)
 
 
 @pytest.mark.parametrize(

@@ -397,7 +397,7 @@ def test_a_copied_page_serves_as_well(loaded: LoadedModel) -> None:
     planner.step()
     page, copy = original.pages[0], NUM_PAGES - 1
     new = NewSequence(5, pack(STORY), len(STORY), Sampling(6, seed=4), num_computed=9)
-    row = {"rows": pack([5], "I"), "counts": pack([1], "I"), "samples": b"\1"}
+    row = {"rows": pack([5], "I"), "num_scheduled": pack([1], "I"), "samples": b"\1"}
     planner.steps += 1
     result = planner.target.step(
         Plan(

@@ -66,9 +66,9 @@ def test_a_large_engine_meets_every_size(windows: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"num_gpu_blocks_override": 1, "max_model_len": 16},
-        {"num_gpu_blocks_override": 1, "block_size": 1, "max_model_len": 1},
-        {"num_gpu_blocks_override": 3, "block_size": 4, "max_model_len": 12},
+        {"num_pages": 1, "max_model_len": 16},
+        {"num_pages": 1, "page_size": 1, "max_model_len": 1},
+        {"num_pages": 3, "page_size": 4, "max_model_len": 12},
         {"max_num_seqs": 3},
         {"max_num_batched_tokens": 5},
         {"max_model_len": 2},

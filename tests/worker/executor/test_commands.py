@@ -71,7 +71,7 @@ def test_a_ragged_step_comes_out_as_it_went_in(ends: tuple[BinaryIO, BinaryIO]) 
     assert torch.equal(order.tokens, tokens) and torch.equal(order.positions, positions)
     for ours, theirs in ((order.batch, batch), (order.batch.of(1), batch.of(1))):
         assert (ours.query_lens, ours.num_computed, ours.page_size) == ((3, 1), (0, 5), 4)
-        for name in ("query_starts", "lengths", "page_table", "slots"):
+        for name in ("query_start_loc", "seq_lens", "block_table", "slot_mapping"):
             found, expected = getattr(ours, name), getattr(theirs, name)
             assert torch.equal(found, expected) and found.dtype == expected.dtype
 

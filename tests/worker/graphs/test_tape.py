@@ -218,7 +218,7 @@ def test_an_engine_replays_by_itself(stories: Path, caplog: pytest.LogCaptureFix
         if plan.rows:
             assert engine.progress > before + 1, "kernels count, so a long step is no hang"
         before = engine.progress
-    assert Engine.build(config(stories, replay_rows=0))._graphed is None
+    assert Engine.build(config(stories, max_replay_rows=0))._graphed is None
 
 
 def test_an_engine_without_does_not_fail(

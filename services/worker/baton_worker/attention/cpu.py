@@ -81,7 +81,7 @@ class CpuBackend:
     """
 
     layouts = EVERY
-    uncaptured = None
+    capture_blocker = None
 
     def __init__(self, kernels: ctypes.CDLL | None = None) -> None:
         self._given = kernels

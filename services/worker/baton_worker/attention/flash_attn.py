@@ -47,7 +47,7 @@ class FlashAttnBackend:
     """`flash_attn_varlen_func` for all rows of a step."""
 
     layouts = EVERY
-    uncaptured = "FlashAttention-2 is told where keys begin by a tensor that each plan makes"
+    capture_blocker = "FlashAttention-2 is told where keys begin by a tensor that each plan makes"
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """What the installation, the GPU or the kernels cannot do."""

@@ -33,7 +33,7 @@ class FlashAttn3Backend:
     """`flash_attn_with_kvcache` for all rows of a step, whose new keys are in the pages already."""
 
     layouts = EVERY
-    uncaptured = "nobody has tried yet whether FlashAttention-3 can be captured"
+    capture_blocker = "nobody has tried yet whether FlashAttention-3 can be captured"
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """What the installation, the GPU or the kernels cannot do."""

@@ -50,7 +50,7 @@ class FlashInferBackend:
     """`BatchDecodeWithPagedKVCacheWrapper` and `BatchPrefillWithPagedKVCacheWrapper`."""
 
     layouts = EVERY
-    uncaptured = "FlashInfer plans each step on the host"
+    capture_blocker = "FlashInfer plans each step on the host"
 
     def __init__(self) -> None:
         self._wrappers = functools.cache(_wrappers)

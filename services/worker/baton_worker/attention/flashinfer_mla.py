@@ -28,7 +28,7 @@ class FlashInferMlaBackend:
     """One wrapper for all rows of a step; layers of a kind share its plan."""
 
     layouts = EVERY
-    uncaptured = "FlashInfer plans each step on the host"
+    capture_blocker = "FlashInfer plans each step on the host"
 
     def __init__(self) -> None:
         self._wrappers = functools.cache(_wrappers)

@@ -92,7 +92,7 @@ class FlexBackend:
     """
 
     layouts = EVERY
-    uncaptured = "the mask of FlexAttention is cut into blocks for each step, on the host"
+    capture_blocker = "the mask of FlexAttention is cut into blocks for each step, on the host"
 
     def __init__(self, mask_mod: MaskMod = causal) -> None:
         self._mask_mod = mask_mod

@@ -50,7 +50,7 @@ class GroupedBackend:
     """Groups of rows, batched matrix products, additive masks made once per step."""
 
     layouts = EVERY
-    uncaptured = "grouped attention sorts the rows of each step by their lengths, on the host"
+    capture_blocker = "grouped attention sorts the rows of each step by their lengths, on the host"
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Only what its tensors cannot hold."""

@@ -23,7 +23,7 @@ class ReferenceBackend:
     """softmax(scale * Q K^T + mask) V for each row (Vaswani et al. 2017, arXiv:1706.03762)."""
 
     layouts = EVERY
-    uncaptured = "reference attention goes from row to row on the host"
+    capture_blocker = "reference attention goes from row to row on the host"
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Nothing that has a meaning: it is the fallback and the oracle of the other backends."""

@@ -42,7 +42,7 @@ class TritonBackend:
     """One kernel for every kind of row; rows of few new tokens cut their keys into partitions."""
 
     layouts = EVERY
-    uncaptured = None
+    capture_blocker = None
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """What the device, the installation or the tiles of the kernel cannot do."""

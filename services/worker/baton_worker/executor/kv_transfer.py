@@ -44,7 +44,7 @@ def of_rank(config: Config, rank: int) -> Config:
         SettingsError: addresses are given, but not one for each rank.
     """
     size = config.tensor_parallel_size
-    for name in ("bind_pages", "advertise_pages"):
+    for name in ("bind_kv", "advertise_kv"):
         given = getattr(config, name)
         if given and len(given.split(",")) != size:
             raise SettingsError(

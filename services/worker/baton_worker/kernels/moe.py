@@ -167,7 +167,7 @@ _COUNTED = "the host waits for the number of tokens that each expert gets"
 class LoopExperts:
     """The twin: every visit by itself, as the definition has it."""
 
-    uncaptured = _COUNTED
+    capture_blocker = _COUNTED
 
     def __init__(self, experts: Experts) -> None:
         self._experts = rounded(experts)
@@ -203,7 +203,7 @@ class GroupedExperts:
     Each expert's weights are prepared once for the CPU, as a linear layer's are.
     """
 
-    uncaptured = _COUNTED
+    capture_blocker = _COUNTED
 
     def __init__(self, experts: Experts) -> None:
         self._gate, self._weigh_input = experts.gate, experts.weigh_input
@@ -241,7 +241,7 @@ class TritonExperts:
     """The fused products of `kernels.triton.moe`, which is imported only where it can run."""
 
     _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-    uncaptured = None
+    capture_blocker = None
 
     def __init__(self, experts: Experts) -> None:
         from baton_worker.kernels.triton import moe
@@ -267,7 +267,7 @@ class PaddedExperts:
     """Two batched products over [E, C, hidden], C the most visits of an expert (GShard's layout,
     Lepikhin et al. 2020, arXiv:2006.16668). For a device that would idle between small products."""
 
-    uncaptured = _COUNTED
+    capture_blocker = _COUNTED
 
     def __init__(self, experts: Experts) -> None:
         self._experts = rounded(experts)

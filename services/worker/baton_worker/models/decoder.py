@@ -77,7 +77,7 @@ class Model(nn.Module):
     def capture_blocker(self) -> str | None:
         """Why decode steps cannot be captured as `graphs`, as half a sentence; None if they can."""
         parts = [*self._backends.values(), *self.layers()]
-        return next((part.uncaptured for part in parts if part.uncaptured), None)
+        return next((part.capture_blocker for part in parts if part.capture_blocker), None)
 
     @torch.inference_mode()
     def forward(
@@ -126,7 +126,7 @@ class Model(nn.Module):
         texts: tuple[Texts, ...] = (),
     ) -> Tensor:
         """`forward` once `cache.begin` and `plan` are done: nothing but work of the device, where
-        nothing is `uncaptured`."""
+        nothing is `capture_blocker`."""
         steps = self._steps(positions, batch, plans, texts)
         hidden = self._through(self.embedding(tokens, positions), steps, cache)
         return hidden if self._defers else self._finished(hidden)
