@@ -92,7 +92,7 @@ class Moe:
 
 @dataclass(frozen=True, slots=True)
 class MegablocksExperts:
-    """Ungated experts: softmax top-k of `top_k` experts plus one shared bias (MegaBlocks, Gale et
+    """Ungated experts with softmax top-k routing, plus one shared bias (MegaBlocks, Gale et
     al. 2022, arXiv:2211.15841)."""
 
     num_experts: int
