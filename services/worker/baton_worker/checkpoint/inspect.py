@@ -1,4 +1,4 @@
-"""A spec as a tree for people: what differs from the defaults, equal layers once, sizes, backends.
+"""A spec as a readable tree: fields that differ from defaults, grouped layers, sizes, backends.
 
 Qwen3ForCausalLM  1.72 B parameters, 3.4 GB in bfloat16
 ├── hidden=2048, vocab=151936, max_length=40960, norm=Norm(eps=1e-06), head=Head(tied=True)

@@ -1,6 +1,6 @@
-"""What a checkpoint is served as: text, or vectors of which kind, and by which body.
+"""The task of a checkpoint (text, or a kind of vectors) and the body that it uses.
 
-An architecture's name says it: the body's name, then what stands on it.
+An architecture's name is the body's name followed by the head's.
 
     LlamaForCausalLM                   text; with `task=embed`, or beside a modules.json, vectors
     LlamaModel                         vectors

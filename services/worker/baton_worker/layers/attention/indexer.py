@@ -89,7 +89,7 @@ class Exact(Linear):
     router logit could select another expert."""
 
     def load_quantized(self, name: str, weight: Stored) -> bool:
-        """Ignore quantised weights."""
+        """Decline: quantised weights are dequantised first."""
         return False
 
     def _quantised(self, kind: str) -> list[Rounding]:
