@@ -1,4 +1,4 @@
-"""What people read about a spec."""
+"""The printed tree of a spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that do not fit are refused with the names of what is wrong."""
+"""Checkpoints that do not fit are refused with the names of the wrong tensors."""
 
 from __future__ import annotations
 

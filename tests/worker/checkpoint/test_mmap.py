@@ -1,4 +1,4 @@
-"""What has been read of a mapped file is let go, and nothing else is."""
+"""Pages of a mapped file that were read are released, and no other pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantised tensors reach the layers that run them; what cannot run is dequantised."""
+"""Quantised tensors reach the layers that run them; the rest is dequantised."""
 
 from __future__ import annotations
 

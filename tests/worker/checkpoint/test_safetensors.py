@@ -1,4 +1,4 @@
-"""Folders of safetensors: what is read in which order, and what is refused."""
+"""Folders of safetensors: order of reading, and refused folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each kind of checkpoint is served as."""
+"""The task of each kind of checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fused checkpoint tensors come apart into what the layers name."""
+"""Fused checkpoint tensors are split into the tensors that the layers name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value's place in a tensor decides nothing about what a function makes of it."""
+"""The result of an elementwise function does not depend on a value's place in a tensor."""
 
 from __future__ import annotations
 

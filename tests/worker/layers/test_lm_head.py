@@ -1,4 +1,4 @@
-"""What stands between the head's product and the logits."""
+"""Transforms between the head's product and the logits."""
 
 from __future__ import annotations
 

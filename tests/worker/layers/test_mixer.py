@@ -1,4 +1,4 @@
-"""What all mixers of bounded memory refuse."""
+"""Inputs that every mixer with a bounded memory refuses."""
 
 from __future__ import annotations
 

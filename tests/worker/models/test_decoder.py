@@ -1,4 +1,4 @@
-"""The forward loop: what a step may and may not touch."""
+"""The forward loop: memory that a step may and may not touch."""
 
 from __future__ import annotations
 

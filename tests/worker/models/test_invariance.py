@@ -1,4 +1,4 @@
-"""A sequence gets the same bits alone and in a batch: what lets it continue anywhere, unchanged."""
+"""Batch invariance: a sequence gets the same bits alone and in a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models over pages of codes: how far their logits and perplexity move, and what stays the same."""
+"""Quantised KV caches: change of logits and perplexity, and invariants."""
 
 from __future__ import annotations
 

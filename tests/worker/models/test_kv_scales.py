@@ -1,4 +1,4 @@
-"""Checkpoints that bring the scales of their keys and values."""
+"""Checkpoints with KV scales."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A token's logits have the same bits whatever else is in the batch, with experts too: the router
-must choose alike, and what the experts return must be added alike."""
+"""Batch invariance with experts: routing and the sum of expert outputs do not depend on the
+batch."""
 
 from __future__ import annotations
 

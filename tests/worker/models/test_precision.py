@@ -1,4 +1,4 @@
-"""What each precision costs on a real trained model, in perplexity."""
+"""Perplexity of a trained model at each precision."""
 
 from __future__ import annotations
 

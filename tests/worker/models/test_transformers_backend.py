@@ -1,6 +1,6 @@
-"""Architectures on no list: what runs in the code of transformers, and what is refused.
+"""Unlisted architectures: those that run in transformers' code, and those that are refused.
 
-That what runs gives the right answers is shown in `test_parity.py`.
+`test_parity.py` tests that the outputs are correct.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chunks of states give what the whole gives."""
+"""Chunked and whole accumulation of states give equal results."""
 
 from __future__ import annotations
 

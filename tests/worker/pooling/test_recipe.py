@@ -1,4 +1,4 @@
-"""What a recipe says of itself, and where an instruction ends."""
+"""The capabilities of a recipe, and the end of an instruction."""
 
 from __future__ import annotations
 

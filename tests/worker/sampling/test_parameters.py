@@ -1,4 +1,4 @@
-"""What a row of parameters says about its sequence."""
+"""Derived fields of a row of sampling parameters."""
 
 from __future__ import annotations
 

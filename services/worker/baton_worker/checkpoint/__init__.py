@@ -1,1 +1,1 @@
-"""From files to tensors in the layers of a model."""
+"""Checkpoint loading: files to the weights of a model's layers."""

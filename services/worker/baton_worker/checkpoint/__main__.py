@@ -1,4 +1,4 @@
-"""Print what a checkpoint resolves to: `python -m baton_worker.models PATH`.
+"""Print what a checkpoint resolves to: `python -m baton_worker.checkpoint PATH`.
 
 Sizes and backends are those of this machine with the worker's settings from the environment.
 """
@@ -21,7 +21,7 @@ from baton_worker.spec.hf_config import read_config
 
 
 def main(arguments: list[str]) -> int:
-    """Print the spec of the one path given; 2 on a usage error, 1 when it cannot be resolved."""
+    """Print the spec of the given path; returns 2 on a usage error, 1 if it cannot be resolved."""
     if len(arguments) != 1:
         print("usage: python -m baton_worker.models PATH", file=sys.stderr)
         return 2
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
 
 
 def show(path: Path) -> None:
-    """Print the tree of a checkpoint; of what has no spec, whether it runs all the same."""
+    """Print the tree of a checkpoint; without a spec, whether the transformers backend runs it."""
     config = _config(path)
     name = " ".join(getattr(config, "architectures", None) or [])
     if not is_listed(config) and transformers_backend.refuses(config) is None:

@@ -1,4 +1,4 @@
-"""Which models run in bfloat16 on a CPU that has no instruction for it."""
+"""Decides which models run in bfloat16 on a CPU without bfloat16 instructions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _OURS = {
     *(spec.DeltaNet, spec.Mamba, spec.ShortConv, spec.StateSpace),
     *(spec.Glu, spec.Mlp, spec.Moe, NoneType),
 }
-"""Parts whose products are all packed ones, or in float32 anyway."""
+"""Parts that use only packed products, or float32 anyway."""
 
 
 def is_expanded(decoder: spec.Decoder) -> bool:
-    """Whether our kernels compute all products of a body of text.
+    """Whether our kernels compute all products of a text model.
 
-    They expand bfloat16 in registers and sum in float32 on any CPU, and read half of the bytes of
-    float32. Torch's own products of bfloat16 take many times as long as those of float32 where
-    the CPU does not multiply it.
+    They expand bfloat16 in registers and accumulate in float32 on any CPU, at half the memory
+    traffic of float32. Torch's own bfloat16 products are many times slower than float32 on a CPU
+    without bfloat16 instructions.
     """
     parts = {type(part) for layer in decoder.layers for part in layer}
     text = not isinstance(decoder, spec.Encoder) and parts <= _OURS

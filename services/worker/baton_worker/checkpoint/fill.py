@@ -1,6 +1,7 @@
-"""Which weights are still awaited; a layer prepares its own as soon as it has them all.
+"""Tracks missing weights; a layer processes its weights as soon as it has them all.
 
-So a model is never in memory twice: what a layer packs is gone before the next layers are read.
+A model is never in memory twice: a layer's original weights are freed before the next layers are
+read.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from baton_worker.spec import Decoder
 from baton_worker.spec.names import Names, is_recomputed
 
 _LISTED = 8
-"""Tensor names that an error spells out before it counts the rest."""
+"""Maximum number of tensor names in an error message."""
 _KEPT = 1 << 20
-"""Bytes of replaced weights that may wait in the heap before they are handed back."""
+"""Bytes of freed weights that may stay in the heap before it is trimmed."""
 
 
 class WeightFiller:
-    """The destinations of a model while a loader fills them.
+    """The targets of a model while they are filled.
 
     Args:
         layers: all layers, in execution order.
-        wanted: destination of every checkpoint tensor. Those of a layer are dropped when it is
-            complete: nothing may hold on to a weight that its layer replaces.
+        wanted: target of every checkpoint tensor. Those of a layer are dropped when it is
+            complete, so that replaced weights are freed.
     """
 
     def __init__(self, layers: Iterable[Layer], wanted: dict[str, Destination]) -> None:
@@ -61,7 +62,7 @@ class WeightFiller:
                 self._waiting[name].append(layer)
 
     def done(self, name: str) -> None:
-        """The tensor of this name is where it belongs."""
+        """Mark a tensor as loaded."""
         self.missing.discard(name)
         waiting = self._waiting.pop(name, [])
         for layer in waiting:
@@ -82,7 +83,7 @@ class WeightFiller:
             self.wanted.pop(name, None)
 
     def end(self) -> None:
-        """Every tensor has come: layers that wait for none prepare themselves too."""
+        """Process the layers that await no tensor."""
         for layer in self._open:
             layer.process_weights_after_loading()
         self._open.clear()
@@ -95,12 +96,12 @@ def fill(
     quantize: Quantize = "none",
     parts: Parts | None = None,
 ) -> None:
-    """Copy each tensor to its destination, then let every layer prepare its weights. With `parts`
-    the model is one of several, and takes a slice of each.
+    """Copy each tensor to its target and let every layer process its weights. With `parts` this
+    rank takes a slice of each.
 
     Raises:
-        ModelError: a tensor is missing, left over, or of the wrong shape.
-        SettingsError: its blocks cannot be cut like that.
+        ModelError: a tensor is missing, unexpected or of the wrong shape.
+        SettingsError: its blocks cannot be split this way.
     """
     layers = model.layers()
     choose_precision(layers, quantize)
@@ -125,7 +126,7 @@ def _copy_all(
     tensors: Iterator[tuple[str, Tensor | Stored | Rows]],
     spec: Decoder,
 ) -> list[str]:
-    """Fill what is wanted; returns the names of what nobody wants."""
+    """Fill the targets; returns the names of unused tensors."""
     wanted, leftover = filling.wanted, list[str]()
     unstack, unfuse = Unstack(spec), Unfuse(spec, wanted)
     taking = QuantizedLoader(layers, partial(sliced, wanted), filling.done, partial(_fills, wanted))
@@ -143,7 +144,7 @@ def _copy_all(
 def _wanted_here(
     tensors: Iterator[tuple[str, Tensor | Stored | Rows]], filling: WeightFiller
 ) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
-    """Without what other ranks alone want, such as their experts: no need to widen it."""
+    """Skip tensors of other ranks only, such as their experts, before they are converted."""
     for name, tensor in tensors:
         if _is_elsewhere(filling.wanted.get(name)):
             filling.done(name)
@@ -152,12 +153,12 @@ def _wanted_here(
 
 
 def _is_elsewhere(destination: Destination | None) -> bool:
-    # A function: a variable of a generator would keep the weight that its layer replaces.
+    # A function, since a generator's variable would keep the replaced weight alive.
     return isinstance(destination, WeightShard) and destination.elsewhere
 
 
 def _may_stay_unread(name: str, tensor: Tensor, spec: Decoder) -> bool:
-    # Some tools write a bias of zeros to every module that they quantise.
+    # Some tools write a zero bias for every module that they quantise.
     if name.endswith(".bias") and not tensor.any():
         return True
     tied_head = spec.head.tied and name == f"{Names(spec.names)('head')}.weight"
@@ -179,8 +180,8 @@ def _copy(name: str, tensor: Tensor, wanted: Mapping[str, Destination]) -> None:
 
 
 def _fills(wanted: Mapping[str, Destination], name: str, weight: Stored | Rows) -> bool:
-    """Fill the destination of a weight that can be read by rows. False if it has none, or not
-    yet: then it goes on, to be taken apart or refused."""
+    """Fill a target by rows. False if it does not exist yet: the weight is then unstacked or
+    rejected later."""
     fits = name in wanted and wanted[name].shape == weight.shape
     if fits and isinstance(weight, BlockQuantized | Rows):
         copy_rows(wanted[name], weight)

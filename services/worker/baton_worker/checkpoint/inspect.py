@@ -1,4 +1,4 @@
-"""A spec as a tree for people: what differs from the defaults, equal layers once, sizes, backends.
+"""A spec as a readable tree: fields that differ from defaults, grouped layers, sizes, backends.
 
 Qwen3ForCausalLM  1.72 B parameters, 3.4 GB in bfloat16
 ├── hidden=2048, vocab=151936, max_length=40960, norm=Norm(eps=1e-06), head=Head(tied=True)
@@ -35,11 +35,11 @@ from baton_worker.models.encoder import build_encoder
 from baton_worker.spec import Decoder, DualEncoder, Encoder
 
 _MOST_SHOWN = 16
-"""Numbers of a tuple."""
+"""Numbers shown of a tuple."""
 _ATTENTION = (Attention, LatentAttention)
-"""Layers whose backend depends on where they run."""
+"""Layers with a backend that depends on the device."""
 _APART = ("layers", "names", "fused", "stacked", "renames", "unused")
-"""Fields of a decoder that have a branch of their own, or say nothing about what it computes."""
+"""Decoder fields shown in their own branch, or irrelevant to the computation."""
 
 
 def tree(
@@ -51,8 +51,8 @@ def tree(
     codes: KVCodes | None = None,
     page_size: int = 16,
 ) -> Tree:
-    """The tree of a decoder as it would run on a device in a precision, with such codes in its
-    pages of so many tokens, or of an encoder, which has no pages; no weight is allocated.
+    """The tree of a decoder on a device at a dtype, with KV codes and a page size, or of an
+    encoder, which has no pages; no weight is allocated.
 
     Raises:
         ModelError: no layer or backend fits the spec.
@@ -97,7 +97,7 @@ def _add(spec: Decoder, branch: Tree) -> None:
 def _pages(
     spec: Decoder, page_size: int, dtype: torch.dtype, codes: KVCodes | None
 ) -> Iterator[str]:
-    """What sequences leave behind, and where there is more to it than keys and values, how."""
+    """Cache bytes per sequence, with the layout if it is not plain KV."""
     states = sum(map(state_bytes, state_shapes(spec).values()))
     kept = bytes_per_page(spec, 1, dtype, codes) - states
     yield f"keys and values: {kept} bytes per token{f' in {codes}' if codes else ''}"
@@ -133,7 +133,7 @@ def _changed(value: Any, without: Sequence[str] = ()) -> Iterator[str]:
 
 
 def _runs(layers: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Equal layers as ("layers 0, 2-3", what they are), in order of the first of each kind."""
+    """Equal layers as ("layers 0, 2-3", description), ordered by first occurrence."""
     kinds: dict[tuple[Any, ...], list[int]] = {}
     for number, parts in enumerate(layers):
         kinds.setdefault(parts, []).append(number)

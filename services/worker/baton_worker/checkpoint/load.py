@@ -1,4 +1,4 @@
-"""Checkpoint to model: stream every tensor straight into the parameter that wants it."""
+"""Checkpoint to model: stream every tensor straight into its parameter."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ log = logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model ready to run, and what the rest of the worker needs to know about it."""
+    """A loaded model and its properties."""
 
     model: Model | EncoderModel | TransformersModel
     spec: Decoder
-    """Of this rank's part, where the model is cut for several."""
+    """The spec of this rank's shard."""
     config: SimpleNamespace
     max_length: int
-    """Tokens, prompt and completion together, that the checkpoint declares."""
+    """Context length of the checkpoint in tokens, prompt and completion together."""
     vocab_size: int
     eos_token_ids: tuple[int, ...]
     weight_bytes: int = 0
-    """Bytes of all weights in the precision they are held in; a tied head counts once."""
+    """Bytes of all weights as held in memory; a tied head counts once."""
     recipe: PoolingRecipe | None = None
-    """What `model.pooler` makes of hidden states; None when there are only tokens to sample."""
+    """The recipe of `model.pooler`; None if the model only generates."""
     generates: bool = True
 
 
@@ -105,20 +105,19 @@ def load_model(
 ) -> LoadedModel:
     """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
 
-    With `narrow`, that is the dtype of a body of text that `is_expanded`, and `dtype` of any other.
-    `served_length` is the longest sequence that will be served, see `resolve`; `task` and
-    `pooling` are those of `serving`; `router` is a row of `layers.routers.ROUTERS`, for all
-    experts; `quantize` is that of `choose_precision`; `codes` and `layout` are those of the
-    pages, with the scales of the checkpoint if it has any for such codes; of several `ranks`, all
-    of which load it at the same time, this one gets its part. With `experts`, a row of
-    `models.expert_map.PLACEMENTS`, each expert is whole on one of them, or on one of the workers
-    in `lockstep`, which have all of the rest. Of ranks with the same key heads, `context`
-    neighbours keep a part of the tokens each.
+    `narrow`, if given, is the dtype of a text model that `is_expanded`; `dtype` is that of any
+    other. `served_length` is the maximum sequence length, see `resolve`; `task` and `pooling` are
+    those of `served_task`; `router` is a key of `layers.moe.routers.ROUTERS`, for all experts;
+    `quantize` is that of `choose_precision`; `codes` and `layout` are those of the pages, with the
+    checkpoint's KV scales if it has them. All `ranks` load at the same time, and each gets its
+    shard. With `experts`, a key of `spec.expert_map.PLACEMENTS`, each expert is whole on one rank,
+    or on one of the data-parallel workers in `lockstep`. `context` neighbouring ranks with the same
+    KV heads split the tokens of the cache.
 
     Raises:
-        ModelError: the path holds neither, the architecture is unknown, or the tensors are not
-            exactly those that the architecture wants.
-        SettingsError: the model cannot be cut for so many ranks.
+        ModelError: the path holds neither, the architecture is unknown, or the tensors do
+            not match the architecture.
+        SettingsError: the model cannot be split over these ranks.
     """
     ranks = SingleRank() if ranks is None else ranks
     checkpoint = open_checkpoint(path)
@@ -158,7 +157,7 @@ def load_model(
 def _weights(
     checkpoint: Checkpoint, spec: Decoder, what: ServedTask, scaled: bool
 ) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
-    """Those of the checkpoint, but for scales of pages that have none, and of the files beside."""
+    """The checkpoint's weights without unused KV scales, and those of the extra files."""
     unread = (".k_scale", ".v_scale") if has_kv_scales(checkpoint.config) and not scaled else ()
     stored = (pair for pair in checkpoint.tensors(spec) if not pair[0].endswith(unread))
     return chain(stored, what.files.tensors() if what.files and what.recipe else ())
@@ -167,7 +166,7 @@ def _weights(
 def _needs_spec(
     task: Task, quantize: Quantize, codes: KVCodes | None, in_parts: bool
 ) -> str | None:
-    """What is asked for that an architecture without a spec has not; None if it is nothing."""
+    """The first requested feature that needs a spec; None if there is none."""
     if task == "embed" or quantize != "none":
         return "only a spec can be embedded or quantised"
     if codes is not None:
@@ -178,7 +177,8 @@ def _needs_spec(
 def _by_transformers(
     path: Path, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, layout: Layout
 ) -> LoadedModel:
-    """An architecture on no list, in the code of transformers; see `fallback`."""
+    """Load an unlisted architecture with the code of transformers; see
+    `models.transformers_backend`."""
     config = checkpoint.config
     if why := transformers_backend.refuses(config):
         raise unsupported(config.architectures[0], why)
@@ -205,7 +205,7 @@ def _held_bytes(model: Model | EncoderModel | TransformersModel) -> int:
 
 
 def routed(spec: Decoder, kind: str) -> Decoder:
-    """The spec with all its routers of this kind; `top_k` is what every checkpoint asks for."""
+    """The spec with all routers of this kind; checkpoints imply `top_k`."""
     if kind == "top_k":
         return spec
     layers = tuple((mixer, _rerouted(ffn, kind)) for mixer, ffn in spec.layers)
@@ -228,7 +228,7 @@ def _cut(
     site: BuildContext,
     quantize: Quantize,
 ) -> tuple[ServedTask, Parts]:
-    """This rank's part, and what it is a part of."""
+    """This rank's shard, and its place in the whole."""
     part = replace(what, spec=divide(what.spec, share))
     multiple = 1 if quantize == "none" else max(KINDS[kind].multiple for kind in kinds(quantize))
     whole = _built(what, replace(site, device=torch.device("meta")))
@@ -238,7 +238,7 @@ def _cut(
 def _connect(
     model: Model | EncoderModel, whole: Decoder, ranks: Communicator, lockstep: StepSync | None
 ) -> None:
-    """Put in what passes between the ranks: a part of a body of text, or tokens to experts."""
+    """Insert the collectives between ranks: tensor-parallel shards, or expert-parallel tokens."""
     if not isinstance(model, Model):
         return
     if lockstep is not None:
@@ -248,7 +248,7 @@ def _connect(
 
 
 def _built(what: ServedTask, site: BuildContext) -> Model | EncoderModel:
-    """The body, with the head that makes its states an answer beside text."""
+    """The body, with its pooling head if it has one."""
     model: Model | EncoderModel
     if isinstance(what.spec, DualEncoder):
         model = build_dual_encoder(what.spec, site)

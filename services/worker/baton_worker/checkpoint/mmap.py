@@ -1,7 +1,7 @@
-"""Files that are mapped while a model is loaded: what has been read of one goes back to the system.
+"""Memory maps during loading: pages that were read are released to the system.
 
-Pages of a map that were read count as memory of the process until the map is gone or they are let
-go. Letting go loses nothing: who reads them again gets them from the file again.
+Resident pages of a map count as process memory until they are released or unmapped. A released page
+is read from the file again on the next access.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch import Tensor
 from baton_worker.platform.malloc import release_pages
 
 AROUND = 64 << 10
-"""Bytes that the system may map before and behind those that are read."""
+"""Bytes that the system may map before and after the ones read."""
 _MAPS = Path("/proc/self/maps")
 _open = set[tuple[int, int]]()
-"""Address of the first byte of every map, and of the one behind its last."""
+"""Start and end address of every open map."""
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The handle of a safetensors file. While it is open, `release` knows its tensors."""
+    """Open a safetensors file. While it is open, `release` works on its tensors."""
     with safe_open(path, framework="pt") as file:
         some = next((file.get_tensor(name) for name in file.keys()), None)  # noqa: SIM118
         place = None if some is None else _place(path, some.data_ptr())
@@ -34,12 +34,12 @@ def opened(path: Path) -> Iterator[Any]:
         try:
             yield file
         finally:
-            # Before the map is gone: others may be given its addresses.
+            # Before unmapping: the addresses may be reused.
             _open.discard(place or (0, 0))
 
 
 def release(tensor: Tensor) -> None:
-    """Let go of what has been read of a tensor, if it lies in an open map."""
+    """Release the resident pages of a tensor that lies in an open map."""
     extent = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
     first = tensor.data_ptr()
     last = first + extent * tensor.itemsize
@@ -50,7 +50,7 @@ def release(tensor: Tensor) -> None:
 
 
 def _place(path: Path, address: int) -> tuple[int, int] | None:
-    """The map of a file that an address lies in. None where it lies in none, or nobody can say."""
+    """The map of a file that contains an address; None if there is none or it is unknown."""
     lines = _MAPS.read_text().splitlines() if _MAPS.exists() else []
     name = str(path.resolve())
     for line in lines:

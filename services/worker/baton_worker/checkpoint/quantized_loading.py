@@ -1,4 +1,4 @@
-"""Quantised tensors on their way from a checkpoint to the layers that run them as they are."""
+"""Passes quantised tensors from a checkpoint to the layers that run them as stored."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _KINDS: dict[Quantize, tuple[str | None, str | None]] = {
     "int8": ("int8", "int8"),
     "int4": ("int4_minimum", "int8"),
 }
-"""Kind of the gate and up products of feed-forwards and of experts, and of all other linear layers.
-The former are half of a dense model's weights, and feel four bits least: what they get wrong passes
-through a gate and a second product. Four bits in attention or in the down product cost a small
+"""Kind of the gate and up products of feed-forwards and experts, and of all other linear layers.
+The former are half of a dense model's weights and the least sensitive to four bits: their error
+passes through a gate and a second product. Four bits in attention or down products cost a small
 model several percent of perplexity."""
 
 
 def kinds(quantize: Quantize) -> set[str]:
-    """The kinds of `kernels.quantized.KINDS` that weights are rounded to."""
+    """The kinds of `kernels.quantized_weights.KINDS` used for quantisation."""
     return {kind for kind in _KINDS[quantize] if kind is not None}
 
 
 def choose_precision(layers: Iterable[Layer], quantize: Quantize) -> None:
-    """Say which layers round their weights when they finish, and to what.
+    """Set the kind to which each layer quantises its weights after loading.
 
-    Linear layers, experts and the language head do; embedding tables, norms and routers keep the
-    precision of the model. So does a layer whose inner dimension is not a multiple of 32.
+    This applies to linear layers, experts and the language head; embedding tables, norms and
+    routers keep the model's dtype, as do layers whose inner dimension is not a multiple of 32.
     """
     gated, other = _KINDS[quantize]
     for layer in layers:
@@ -51,20 +51,20 @@ def choose_precision(layers: Iterable[Layer], quantize: Quantize) -> None:
 def as_floats(
     tensors: Iterable[tuple[str, Tensor | Stored | Rows]],
 ) -> Iterator[tuple[str, Tensor]]:
-    """Everything dequantised, for who wants to compute with the plain weights."""
+    """Dequantise every tensor."""
     for name, tensor in tensors:
         yield name, tensor if isinstance(tensor, Tensor) else tensor.dequantise()
 
 
 class QuantizedLoader:
-    """Offers quantised weights to every layer; what nobody takes goes on as floats. On a CPU they
-    become blocks first, where these are the same numbers.
+    """Offers quantised weights to every layer and dequantises those that no layer takes. On a CPU
+    they are first converted to blocks if that is lossless.
 
     Args:
-        layers: who may take them.
-        cut: the blocks of a name to what the layers want of them.
-        took: told the names whose destinations need not be filled any more.
-        fills: fills the destination of a weight that nobody takes; False if it cannot.
+        layers: the layers that may take weights.
+        cut: the layers' slice of a named weight.
+        took: called with names whose targets need not be filled.
+        fills: fills the target of a weight that no layer takes; False if it cannot.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class QuantizedLoader:
     def __call__(
         self, tensors: Iterable[tuple[str, Tensor | Stored | Rows]]
     ) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that are left, all of them floats."""
+        """The remaining tensors, all of them floats."""
         for name, tensor in tensors:
             if isinstance(tensor, Tensor):
                 yield name, tensor
@@ -97,7 +97,7 @@ class QuantizedLoader:
         self._report()
 
     def _taken(self, name: str, weight: Stored | Rows) -> bool:
-        """Whether the layer whose weight it is takes it; others may all the same."""
+        """Whether the layer that owns the weight takes it; other layers may also take it."""
         if isinstance(weight, Rows):
             return False
         part = self._offered(name, weight)
@@ -110,7 +110,7 @@ class QuantizedLoader:
         return taken
 
     def _offered(self, name: str, weight: Stored) -> Stored:
-        """The part of a weight that the layers want, in the form that they may run."""
+        """The layers' slice of a weight, in a form that they may run."""
         weight = (weight.blocks() if self._on_cpu else None) or weight
         return self._cut(name, weight) if isinstance(weight, BlockQuantized) else weight
 

@@ -1,4 +1,4 @@
-"""Checkpoints that a tensor-parallel training run wrote: one file per rank, each with its share."""
+"""Tensor-parallel training checkpoints: one file per rank, each with its shard."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from baton_worker.spec.hf_config import read_config, read_eos_token_ids
 from baton_worker.spec.names import Names
 
 _SPLIT_BY_INPUT = ("output", "down")
-"""Roles whose ranks hold columns; of other matrices they hold rows (Megatron-LM,
-arXiv:1909.08053), and of vectors the whole."""
+"""Roles sharded by columns; other matrices are sharded by rows (Megatron-LM, arXiv:1909.08053),
+vectors are replicated."""
 
 
 class RankShardedFolder:
@@ -30,11 +30,11 @@ class RankShardedFolder:
 
     @staticmethod
     def fits(folder: Path) -> bool:
-        """Whether the folder is of this kind."""
+        """Whether the folder has this format."""
         return (folder / "model.0.safetensors").is_file()
 
     def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor, its shares joined.
+        """Every tensor, its shards concatenated.
 
         Raises:
             ModelError: a file cannot be read, or the files hold different tensors.

@@ -1,4 +1,4 @@
-"""Weights that are brought to their destination some rows at a time."""
+"""Weights copied to their target a few rows at a time."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ from baton_worker.distributed.shard_weights import Destination
 from baton_worker.kernels.quantized_weights import BlockQuantized
 
 _AT_ONCE = 256 << 10
-"""Values that are read and converted at one time."""
+"""Number of values read and converted at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Floats [N, K] that stay where they are stored: rows are read when they are asked for."""
+    """Float rows [N, K] that are read from storage on access."""
 
     shape: torch.Size
     read: Callable[[slice], Tensor]
 
     def __getitem__(self, rows: slice) -> Tensor:
-        """Some rows, in memory."""
+        """Read some rows."""
         return self.read(rows)
 
     def dequantise(self) -> Tensor:
-        """All of them."""
+        """Read all rows."""
         return self[:]
 
 
 def copy_rows(destination: Destination, weight: Tensor | BlockQuantized | Rows) -> None:
-    """Fill a destination, which has the shape of the weight. Where both have rows, little more than
-    the destination is in memory: neither all of the weight's floats nor what was read of its file.
-    """
+    """Fill a target with a weight of the same shape. If both support rows, peak memory is little
+    more than the target's."""
     whole = isinstance(weight, Tensor) and not (weight.is_contiguous() and weight.ndim)
     if whole or not isinstance(destination, Tensor):
         weight = weight if isinstance(weight, Tensor) else weight.dequantise()

@@ -18,7 +18,7 @@ from baton_worker.spec import Decoder
 from baton_worker.spec.hf_config import read_config, read_eos_token_ids
 
 _MAPPED = 2 << 20
-"""Bytes of a shard that are read of one map, or a 256th of it, or one tensor."""
+"""Bytes of a shard read before it is mapped again; at least a 256th of it, or one tensor."""
 
 
 class SafetensorsFolder:
@@ -40,8 +40,8 @@ class SafetensorsFolder:
         gathered.end()
 
     def _stored(self, spec: Decoder) -> Iterator[tuple[str, Tensor]]:
-        # Embedding tables lie in the first shard, heads in the last. The larger layer that packs
-        # goes first: packed last, its floats would lie on top of everything else.
+        # Embedding tables are in the first shard, heads in the last. The larger layer that packs
+        # goes first: packed last, its floats would add to the peak.
         for shard in self._shards() if spec.head.tied else reversed(self._shards()):
             try:
                 yield from _tensors(shard)
@@ -65,8 +65,8 @@ class SafetensorsFolder:
 
 
 def _tensors(shard: Path) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a file. It is mapped anew after every `_MAPPED` bytes: what has been read of
-    a map counts as memory of this process until the map is gone."""
+    """Every tensor of a file. It is mapped again after every `_MAPPED` bytes: pages that were read
+    count as process memory until the map is closed."""
     first, last, most = 0, 1, max(_MAPPED, shard.stat().st_size // 256)
     while first < last:
         with opened(shard) as file:

@@ -1,6 +1,6 @@
-"""What a checkpoint is served as: text, or vectors of which kind, and by which body.
+"""The task of a checkpoint (text, or a kind of vectors) and the body that it uses.
 
-An architecture's name says it: the body's name, then what stands on it.
+An architecture's name is the body's name followed by the head's.
 
     LlamaForCausalLM                   text; with `task=embed`, or beside a modules.json, vectors
     LlamaModel                         vectors
@@ -39,22 +39,23 @@ _CLASSIFIER = "ForSequenceClassification"
 _SUFFIXES = (_CLASSIFIER, "ForRewardModel", "ForProcessRewardModel", "Model")
 _HEADS = ("lm_head.", "score.")
 _BOTH = "GritLM"
-"""A Mistral that was trained to generate and to embed."""
+"""A Mistral trained for both generation and embedding."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedTask:
-    """What is built, and what it answers."""
+    """The spec to build and its outputs."""
 
     spec: Decoder
     recipe: PoolingRecipe | None
-    """How vectors are made; None when only text is."""
+    """The pooling recipe; None if the model only generates."""
     files: SentenceFiles | None = None
     generates: bool = True
 
     @property
     def max_length(self) -> int:
-        """Longest sequence in tokens; texts alone may be shorter than the positions allow."""
+        """Maximum sequence length in tokens; texts alone may be shorter than the positions
+        allow."""
         recipe = self.recipe
         if isinstance(self.spec, DualEncoder):  # An image may have more tokens than a text.
             return self.spec.max_length
@@ -69,17 +70,15 @@ def served_task(
     pooling: str = "auto",
     served_length: int | None = None,
 ) -> ServedTask:
-    """Decide what a checkpoint is served as. `served_length` is that of `resolve`.
+    """Decide the task of a checkpoint. `served_length` is that of `resolve`.
 
     Raises:
-        ModelError: the architecture is unknown, or its extra files ask for what is not supported.
-        SettingsError: the checkpoint cannot do the task that was asked for.
+        ModelError: the architecture is unknown, or its extra files are not supported.
+        SettingsError: the checkpoint does not support the requested task.
     """
     name = _name(config)
     if name is None:
-        return ServedTask(
-            resolve(config, served_length), None
-        )  # It raises, and says what is known.
+        return ServedTask(resolve(config, served_length), None)  # Raises and lists the known names.
     if name == _BOTH:
         return _both(config, path, task, served_length)
     files = read_sentence_files(path)
@@ -94,7 +93,7 @@ def served_task(
 
 
 def _both(config: SimpleNamespace, path: Path, task: Task, served_length: int | None) -> ServedTask:
-    """Text and vectors of one model; one of them alone when that is asked for."""
+    """Text and vectors from one model, or only the requested one."""
     body = SimpleNamespace(**vars(config) | {"architectures": ["MistralForCausalLM"]})
     spec = resolve(body, served_length)
     if task == "generate":
@@ -108,7 +107,7 @@ def _both(config: SimpleNamespace, path: Path, task: Task, served_length: int | 
 
 
 def is_listed(config: SimpleNamespace) -> bool:
-    """Whether a spec exists for what the config names, or it names nothing."""
+    """Whether the config's architecture has a spec, or the config names none."""
     return _name(config) is not None or not getattr(config, "architectures", None)
 
 
@@ -121,7 +120,7 @@ def _name(config: SimpleNamespace) -> str | None:
 
 
 def _decoder_of(name: str) -> str | None:
-    """`LlamaForCausalLM` for `LlamaModel` and whatever else stands on a Llama."""
+    """`LlamaForCausalLM` for `LlamaModel` and other heads on a Llama body."""
     for suffix in _SUFFIXES:
         if name.endswith(suffix):
             base = name.removesuffix(suffix) + "ForCausalLM"
@@ -165,7 +164,7 @@ def _recipe(
 
 
 def _headless(spec: Decoder, recipe: PoolingRecipe) -> Decoder:
-    """The body without a language head: tied, it takes no memory and loads nothing."""
+    """The body with a tied language head, which takes no memory and loads nothing."""
     in_use = tuple(f"{layer.name}." for layer in recipe.head)
     unused = tuple(head for head in _HEADS if not any(n.startswith(head) for n in in_use))
     head = replace(spec.head, tied=True, bias=False)

@@ -1,4 +1,4 @@
-"""From the tensors that a checkpoint stores to the tensors that the layers name."""
+"""Maps stored tensors to the tensors that the layers name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from baton_worker.spec.names import Names, placed
 
 
 class Unfuse:
-    """Splits what a spec says is fused; restores the name of a body that was saved alone."""
+    """Splits fused tensors of a spec; restores the prefix of a body that was saved alone."""
 
     def __init__(self, spec: Decoder, wanted: Mapping[str, Destination]) -> None:
         names = Names(spec.names)
@@ -27,10 +27,10 @@ class Unfuse:
         }
 
     def __call__(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """One stored tensor to one or several, as views.
+        """Split a stored tensor into one or several views.
 
         Raises:
-            ModelError: the tensor has other rows than its parts together.
+            ModelError: the rows do not add up to those of the parts.
         """
         name = self._whole_name(name)
         module, _, suffix = name.rpartition(".")

@@ -1,4 +1,4 @@
-"""From tensors that hold every expert of a layer to one tensor per expert and role, as views."""
+"""Splits stacked expert tensors into one tensor per expert and role, as views."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from baton_worker.spec.names import Names, placed
 
 
 class Unstack:
-    """Renames what a checkpoint spells otherwise and takes apart what a spec says is stacked."""
+    """Renames tensors and splits stacked ones."""
 
     def __init__(self, spec: Decoder) -> None:
         self._spec = spec
@@ -32,17 +32,17 @@ class Unstack:
         for rule in spec.stacked:
             for layer in layers:
                 source = placed(rule.source, layer)
-                # Of two layers that share a tensor, the first has the experts.
+                # If two layers share a tensor, the first has the experts.
                 self._rules.setdefault(source, (rule, layer))
                 if rule.scales is not None:
                     self._scales[placed(rule.scales, layer)] = source
         self._waiting = dict[str, Tensor]()
 
     def __call__(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """One stored tensor to as many as it holds; an MXFP4 tensor waits for its other half.
+        """Split a stored tensor; an MXFP4 tensor waits for its scales or blocks.
 
         Raises:
-            ModelError: the tensor holds another number of experts than the spec.
+            ModelError: the number of experts differs from the spec's.
         """
         for pattern, to in self._renames:
             name = pattern.sub(to, name)
@@ -71,7 +71,7 @@ class Unstack:
         zero = moe.router.zero_experts if isinstance(moe, Moe) else 0
         if rule.flat and count and tensor.shape[0] % count == 0:
             tensor = torch.unflatten(tensor, 0, (count, -1))
-        # Rows for experts that compute nothing may be there all the same.
+        # Some checkpoints have rows for zero experts, too.
         if tensor.shape[0] not in (count, count + zero):
             raise ModelError(
                 f"Tensor {source} holds {tensor.shape[0]} experts in the checkpoint, "

@@ -1,1 +1,1 @@
-"""The layers that interpret a spec. Each knows which checkpoint tensors fill it."""
+"""Layers that implement a spec. Each declares the checkpoint tensors that fill it."""

@@ -1,4 +1,4 @@
-"""One vector of many states, by attention: see `spec.AttentionPool`."""
+"""Attention pooling of hidden states to one vector: see `spec.AttentionPool`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from baton_worker.layers.norm import norm
 
 
 class AttentionPool(nn.Module):
-    """x + ffn(norm(x)), where x is what one learned query finds in the states."""
+    """x + ffn(norm(x)), where x is the attention output of one learned query over the states."""
 
     def __init__(self, settings: spec.AttentionPool, hidden: int, site: BuildContext) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class AttentionPool(nn.Module):
 
 
 class _Input(Linear):
-    """Query, key and value as `torch.nn.MultiheadAttention` names them: one weight, one bias."""
+    """Fused QKV with the names of `torch.nn.MultiheadAttention`: one weight, one bias."""
 
     def __init__(self, hidden: int, site: BuildContext) -> None:
         super().__init__(hidden, {"pool_input": 3 * hidden}, site, bias=True)

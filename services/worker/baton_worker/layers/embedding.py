@@ -1,4 +1,4 @@
-"""From token ids to the first hidden state."""
+"""Embedding layers: token ids to the first hidden state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from baton_worker.layers.norm import norm
 
 
 class Table(Layer):
-    """Rows looked up by number."""
+    """An embedding table: rows by index."""
 
     weight: nn.Parameter | None
 
@@ -31,7 +31,7 @@ class Table(Layer):
         yield f"{self._name}.weight", self.weight
 
     def lend(self, rows: Callable[[Tensor], Tensor]) -> None:
-        """A tied head has packed the table: look rows up there from now on, keep no second one."""
+        """Look rows up through `rows`, the packed table of a tied head, and drop this copy."""
         self._rows, self.weight = rows, None
 
     def forward(self, numbers: Tensor) -> Tensor:
@@ -43,14 +43,14 @@ class Table(Layer):
 
 
 class Embedding(nn.Module):
-    """Tokens, and where the model learned them positions, to vectors: see `spec.Embedding`."""
+    """Token embedding plus learned position embedding, if any: see `spec.Embedding`."""
 
     def __init__(
         self, settings: spec.Embedding, vocab: int, hidden: int, site: BuildContext
     ) -> None:
         super().__init__()
         width = settings.width or hidden
-        # Checkpoints were trained with the scale in their own precision.
+        # Checkpoints were trained with the scale in the precision of the model.
         self._scale = torch.tensor(settings.scale, dtype=site.dtype).item()
         self.tokens = Table(vocab, width, "embedding", site)
         self.project = self.positions = self.norm = None
@@ -63,7 +63,8 @@ class Embedding(nn.Module):
             self.norm = norm(settings.norm, hidden, "embedding_norm", site)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """int64 [T] and int64 [T], or [axes, T] where none are learned, to [T, hidden]."""
+        """int64 [T] tokens and [T] positions ([axes, T] if positions are not learned) to [T,
+        hidden]."""
         x: Tensor = self.tokens(tokens)
         if self._scale != 1.0:
             x = x * self._scale
@@ -76,7 +77,7 @@ class Embedding(nn.Module):
 
 
 class Learned(Layer):
-    """One parameter of any shape, under its role's own name: no ".weight" follows it."""
+    """One parameter of any shape, named after its role without a ".weight" suffix."""
 
     def __init__(self, shape: tuple[int, ...], role: str, site: BuildContext) -> None:
         super().__init__()
@@ -88,5 +89,5 @@ class Learned(Layer):
         yield self._name, self.value
 
     def forward(self) -> Tensor:
-        """The parameter as it is."""
+        """The parameter."""
         return self.value

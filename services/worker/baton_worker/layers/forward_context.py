@@ -1,4 +1,4 @@
-"""What the layers of one forward pass share."""
+"""State shared by the layers of one forward pass."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from baton_worker.spec import Rope
 
 @dataclass(frozen=True, slots=True)
 class ForwardContext:
-    """Computed once, read by every layer: where new keys go, rotations, attention plans."""
+    """Computed once per step: slot mapping, rotations, attention plans."""
 
     slots: Tensor
     """int64 [T], see `AttentionBatch.slot_mapping`."""
     angles: dict[Rope, Angles]
     plans: dict[Any, Any]
-    """Of each kind of mixer, by its `call`."""
+    """Plan per kind of mixer, keyed by `Mixer.call`."""
     texts: tuple[Texts, ...] = ()
-    """The texts that see both ways."""
+    """Texts with bidirectional attention."""
     lent: list[Tensor] = field(default_factory=list)
-    """What the last `spec.KVSharingSource` lends: [T, 2 * num_kv_heads, head_dim]."""
+    """KV of the last `spec.KVSharingSource`: [T, 2 * num_kv_heads, head_dim]."""
     pending: list[Tensor] = field(default_factory=list)
-    """What a `spec.ShortcutMoe` leaves for the end of the next layer: [T, hidden]."""
+    """Output of a `spec.ShortcutMoe`, added at the end of the next layer: [T, hidden]."""
     chosen: list[Tensor] = field(default_factory=list)
-    """What the last index has chosen, see `layers.chosen.Plan`."""
+    """KV slots selected by the last indexer, see `layers.attention.sparse_plan.Plan`."""
     positions: Tensor | None = None
     """int64 [T], each token's position in its sequence, or [axes, T]."""

@@ -1,4 +1,4 @@
-"""Functions of single values, whose result must not depend on where in a tensor a value stands."""
+"""Elementwise functions whose result does not depend on a value's place in its tensor."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 LANES = 64
-"""Values that torch's loops on a CPU take at once: two of its widest vectors, of its narrowest
-floats."""
+"""Values per iteration of torch's CPU loops: two of its widest vectors at its narrowest float."""
 _GRAIN = 32_768
-"""So many values at least torch gives to a thread (its `GRAIN_SIZE`) ..."""
+"""Minimum number of values per thread in torch (its `GRAIN_SIZE`)."""
 _PIECE = 16_384
-"""... but GELU's loop shares any more than these among all threads."""
+"""GELU's loop is shared among all threads above this number of values."""
 
 
 def _cut_between_vectors(numel: int) -> bool:
-    """Whether torch gives each thread whole vectors of so many values."""
+    """Whether torch splits this many values among its threads at vector boundaries."""
     if numel <= _PIECE:
         return True
     threads = torch.get_num_threads()
@@ -29,11 +28,11 @@ def _cut_between_vectors(numel: int) -> bool:
 
 
 def in_lanes(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The same function of single values, with equal bits for equal values.
+    """Wrap an elementwise function so that equal values give equal bits.
 
-    On a CPU torch works on whole vectors, and singly on what is left over of a tensor or of a
-    thread's share of it. The two differ in the last bit of an exponential: a row's result would
-    depend on the rows beside it. Here every value has its place in a vector.
+    On a CPU torch uses vector code, and scalar code for the remainder of a tensor or of a thread's
+    share. The two differ in the last bit of an exponential, so a row's result would depend on the
+    rest of the batch. Padding puts every value into a vector.
     """
 
     def placed(x: Tensor) -> Tensor:

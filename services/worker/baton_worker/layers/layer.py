@@ -1,4 +1,4 @@
-"""What every layer with weights shares: where it is built, and what fills it."""
+"""Base class of layers with weights, and the context in which they are built."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from baton_worker.kernels.page_layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """Where layers are built."""
+    """Device, dtype and checkpoint conventions used to build layers."""
 
     device: torch.device
     dtype: torch.dtype
     name: Callable[[str], str] = str
-    """The checkpoint's name of each role: the role itself, where nothing else is known."""
+    """Maps a role to its checkpoint name; the identity by default."""
     codes: KVCodes | None = None
-    """What pages hold in place of numbers of the dtype."""
+    """The KV cache codes if the KV cache is quantised."""
     scaled: bool = False
     """Whether the checkpoint has the scales of these codes."""
     layout: Layout = Layout.NHD
-    """The order of what pages hold."""
+    """The memory layout of a page."""
     peers: Peers | None = None
-    """Who has other parts of the model."""
+    """Communication with the ranks that hold the other parts of the model."""
 
     def empty(self, *shape: int) -> nn.Parameter:
         """An uninitialised parameter; the loader fills it or refuses the checkpoint."""
@@ -39,10 +39,10 @@ class BuildContext:
 
 
 class Bare(nn.Module):
-    """A module whose call is its `forward` and nothing else.
+    """A module that calls `forward` directly.
 
-    It has no hooks. Looking for them in the few hundred calls of a step costs a quarter of a
-    millisecond, of the ten that a small model takes for one token on a CPU.
+    Without hooks: looking them up in the few hundred calls of a step costs 0.25 ms, when a small
+    model needs 10 ms per token on a CPU.
     """
 
     def __call__(self, *args: Any) -> Any:
@@ -51,33 +51,33 @@ class Bare(nn.Module):
 
 
 class Layer(Bare):
-    """A layer brings its own loading: the loader knows neither fusion nor names."""
+    """A layer defines its own loading: the loader knows neither fusion nor names."""
 
     @property
     def capture_blocker(self) -> str | None:
-        """Why a step cannot be captured (see `graphs`) with it, as half a sentence; None if it can:
-        what it does depends on shapes, and it waits for nothing."""
+        """Why a step with this layer cannot be captured (see `graphs`), as half a sentence; None if
+        it can: control flow depends on shapes only, and the host never waits for the device."""
         return None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """Checkpoint tensor name and the parameter, or the rows of one, that it fills."""
+        """Checkpoint tensor names with the parameters, or rows of one, that they fill."""
         raise NotImplementedError
 
     def load_quantized(self, name: str, weight: Stored) -> bool:
-        """Offered a quantised checkpoint tensor: take it in place of its destination, or leave it.
+        """Take a quantised checkpoint tensor in place of its target; return False to decline.
 
-        A layer may take a tensor that it shares with the layer whose destination it is.
+        A layer may take a tensor that it shares with the layer that owns the target.
         """
         return False
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights that this layer holds beside its parameters."""
+        """Bytes of weights held outside this layer's parameters."""
         return 0
 
     def awaited_weights(self) -> Iterator[str]:
-        """Checkpoint tensors that must be in place before `finish` is called."""
+        """Checkpoint tensors required before `process_weights_after_loading`."""
         return (name for name, _ in self.weight_targets())
 
     def process_weights_after_loading(self) -> None:
-        """Called once, after every destination is filled."""
+        """Called once after all targets are filled."""

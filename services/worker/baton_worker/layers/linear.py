@@ -1,4 +1,4 @@
-"""Linear layers whose rows may come from several checkpoint tensors."""
+"""Linear layers that may fuse several checkpoint tensors."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Linear(Layer):
     weight: nn.Parameter | None
     bias: nn.Parameter | None
     out_dtype: torch.dtype | None = None
-    """What a subclass would like to be given, see `fastest`."""
+    """Preferred output dtype of a subclass, see `fastest`."""
     quantised_as: str | None = None
-    """The kind of `baton_worker.kernels.quantized_weights.KINDS` to which weights are rounded; None
-    is not at all."""
+    """The kind in `baton_worker.kernels.quantized_weights.KINDS` used to quantise weights at load;
+    None keeps them unquantised."""
 
     def __init__(
         self, in_features: int, parts: Mapping[str, int], site: BuildContext, *, bias: bool = False
@@ -52,7 +52,7 @@ class Linear(Layer):
         self._weight_bytes = 0
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """One weight, and one bias where there is one, per part."""
+        """One weight, and a bias if there is one, per part."""
         for suffix, parameter in (("weight", self.weight), ("bias", self.bias)):
             if parameter is not None:
                 slices = torch.split(parameter, list(self._parts.values()))
@@ -60,7 +60,7 @@ class Linear(Layer):
                     yield f"{name}.{suffix}", rows
 
     def load_quantized(self, name: str, weight: Stored) -> bool:
-        """Take the weight of a part where a kernel runs it as it is."""
+        """Take a part's weight if a kernel can run it as stored."""
         part, _, suffix = name.rpartition(".")
         like = self.weight
         if suffix != "weight" or part not in self._parts or like is None:
@@ -76,7 +76,7 @@ class Linear(Layer):
         return self._weight_bytes
 
     def process_weights_after_loading(self) -> None:
-        """Give the weight the layout that its device likes best; drop the original."""
+        """Pack the weight in the device's preferred layout and drop the original."""
         assert self.weight is not None
         taken = self._all_taken()
         blocks: Sequence[BlockQuantized | Rounding] = merge(
@@ -92,18 +92,18 @@ class Linear(Layer):
             self._use(self._float_kernel())
 
     def _all_taken(self) -> list[Stored]:
-        """What was taken, part by part; empty if nothing was, or not every part."""
+        """Quantised weights by part; empty unless every part has one."""
         taken, self._taken = self._taken, {}
         if len(taken) == len(self._parts):
             return [taken[part] for part in self._parts]
-        # The others came as floats: there is one kernel for all.
+        # The other parts are floats, and one kernel runs the fused weight.
         for name, rows in self.weight_targets():
             if (part := name.removesuffix(".weight")) in taken:
                 rows.copy_(taken[part].dequantise())
         return []
 
     def _quantised(self, kind: str) -> list[Rounding]:
-        """The weight to be rounded to a kind; rounded here where no kernel runs that."""
+        """The weight to quantise to a kind; dequantised at once if no kernel runs that kind."""
         assert self.weight is not None
         if self.weight.shape[1] % KINDS[kind].multiple:
             return []
@@ -144,7 +144,7 @@ class Linear(Layer):
 
 
 def _runs(weight: Stored, like: Tensor) -> bool:
-    """Whether a kernel multiplies with the weight as it is, on the device of `like`."""
+    """Whether a kernel on the device of `like` can run the weight as stored."""
     if isinstance(weight, BlockQuantized):
         return CpuLinear.refuses(weight, like) is None
     return StoredLinear.refuses(weight, like) is None
@@ -154,9 +154,8 @@ class GatedLinear(Linear):
     """gate(g, u) of the two halves g and u of one product.
 
     Args:
-        gate: what a feed-forward does with g and u, each [T, size].
-        fused: the name in `baton_worker.kernels.cpu.linear.GATES` of that same function, which
-            a kernel may then apply to its sums; None if it has none.
+        gate: the gating function of g and u, each [T, size].
+        fused: its name in `kernels.cpu.linear.GATES` if a kernel can apply it; else None.
     """
 
     def __init__(
@@ -199,12 +198,12 @@ class GatedLinear(Linear):
 
 
 class Shared(Protocol):
-    """An embedding table whose rows a tied head uses too."""
+    """An embedding table that shares its weight with a tied head."""
 
     weight: nn.Parameter | None
 
     def lend(self, rows: Callable[[Tensor], Tensor]) -> None:
-        """Look rows up through `rows` from now on, and drop the weight."""
+        """Look rows up through `rows` from here on, and drop the weight."""
         ...
 
 
@@ -230,13 +229,13 @@ class LanguageHead(Linear):
         return iter(()) if self.tied else super().weight_targets()
 
     def awaited_weights(self) -> Iterator[str]:
-        """What it fills itself, and the embedding table if that is its weight."""
+        """Its own targets, and the embedding table of a tied head."""
         yield from super().awaited_weights()
         if self.tied:
             yield from (f"{part}.weight" for part in self._parts)
 
     def process_weights_after_loading(self) -> None:
-        """As any linear. A table of floats that is packed is not kept a second time."""
+        """Pack like any linear layer; an unquantised packed table replaces the embedding's copy."""
         super().process_weights_after_loading()
         if self._lend is not None and isinstance(self._kernel, CpuLinear) and self._kernel.has_rows:
             self._lend(self._kernel.rows)

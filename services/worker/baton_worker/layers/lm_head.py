@@ -1,4 +1,4 @@
-"""The language head, with what checkpoints put between its product and the logits."""
+"""The language head with its transforms of the logits."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ class Head(LanguageHead):
             yield f"{self._bias_name}.bias", self.logit_bias
 
     def load_quantized(self, name: str, weight: Stored) -> bool:
-        """As any linear, unless the rows must be changed first."""
+        """Like any linear layer, unless the rows must be changed first."""
         return not self._settings.unit_rows and super().load_quantized(name, weight)
 
     def process_weights_after_loading(self) -> None:
-        """Rows to unit length (NormHead, Baichuan 2, arXiv:2309.10305), then as any linear."""
+        """Normalise rows (NormHead, Baichuan 2, arXiv:2309.10305), then pack like any linear
+        layer."""
         if self._settings.unit_rows and self.weight is not None:
             self.weight.copy_(F.normalize(self.weight))
         super().process_weights_after_loading()

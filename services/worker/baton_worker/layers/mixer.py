@@ -1,4 +1,4 @@
-"""What every mixer is: the half of a block in which tokens see each other."""
+"""Base classes of mixers: the half of a block that mixes tokens."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from baton_worker.layers.layer import BuildContext
 
 
 class Mixer(nn.Module):
-    """Reads and writes the pages of its layer; the tokens that a step brings are planned once for
-    all mixers with an equal `call`."""
+    """Reads and writes its layer's pages. A step is planned once for all mixers with an equal
+    `call`."""
 
     rope: spec.Rope | None = None
     call: Any
-    """What `backend.plan` is told, and the plan's key in `PlanStep.plans`."""
+    """The argument of `backend.plan` and the dictionary key in `ForwardContext.plans`."""
     backend: Any
     """Plans a step, like an `attention.Backend`."""
 
 
 class Attending(Mixer):
-    """A mixer whose pages hold what each token has left, for an `attention.Backend` to read.
+    """A mixer that reads KV pages through an `attention.Backend`.
 
     Args:
-        call: what is asked of the backend.
+        call: the required attention.
     """
 
     call: AttentionSpec
@@ -45,7 +45,7 @@ class Attending(Mixer):
             self.backend = ContextParallelBackend(choose(part(call)), call.context, site.peers)
 
     def slots(self, step: ForwardContext, pages: Tensor) -> Tensor:
-        """int64 [T]: where new tokens go in `pages`, those of this layer."""
+        """int64 [T]: slot mapping of new tokens in this layer's `pages`."""
         if self.call.context is None:
             return step.slots
         slots: Tensor = step.plans[self.call].slots(pages)
@@ -53,10 +53,10 @@ class Attending(Mixer):
 
 
 class Carrying(Mixer):
-    """A mixer of bounded memory (see `spec.Recurrent`)."""
+    """A mixer with a state of fixed size (see `spec.Recurrent`)."""
 
     what: str
-    """The subject of a sentence."""
+    """The mixer's name, as the subject of error messages."""
 
     def __init__(self, site: BuildContext) -> None:
         super().__init__()
@@ -67,10 +67,10 @@ class Carrying(Mixer):
             )
 
     def check(self, step: ForwardContext) -> None:
-        """Before a step runs.
+        """Check a step before it runs.
 
         Raises:
-            ModelError: the step holds texts that are to see both ways.
+            ModelError: the step has texts with bidirectional attention.
         """
         if step.texts:
             raise ModelError(f"{self.what} sees earlier tokens only: it cannot see both ways.")

@@ -32,10 +32,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """A row of `ACTIVATIONS`.
+    """The activation of this name in `ACTIVATIONS`.
 
     Raises:
-        ModelError: there is none of this name.
+        ModelError: the name is unknown.
     """
     if name not in ACTIVATIONS:
         raise ModelError(f"Activation '{name}' is unknown. Known: {', '.join(ACTIVATIONS)}.")
@@ -43,7 +43,7 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def gating(settings: spec.Glu) -> Callable[[Tensor, Tensor], Tensor]:
-    """Gate and up to what goes into the down projection; all of one shape."""
+    """The function of gate and up projections that feeds the down projection; shapes are equal."""
     act, limit = activation(settings.activation), settings.limit
     if (scale := settings.gate_scale) != 1.0:
         assert limit is None and not settings.up_offset, "no architecture has both"
@@ -69,7 +69,7 @@ _FUSED = {
 
 
 def fused_gate(settings: spec.Glu) -> str | None:
-    """The kernels' own name of `gating(settings)`; None if they do not have it."""
+    """The kernels' name of `gating(settings)`; None if kernels do not have it."""
     plain = settings.limit is None and not settings.up_offset and settings.gate_scale == 1.0
     return _FUSED.get(settings.activation) if plain else None
 

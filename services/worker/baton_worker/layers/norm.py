@@ -14,9 +14,8 @@ from baton_worker.layers.layer import BuildContext, Layer
 
 
 class _Norm(Layer):
-    """What both norms share: an optional scale and an optional bias, of any shape that ends in
-    the normed axis. A name with `{head}` stands for one tensor per row of the scale, the first of
-    which is number `first`."""
+    """Base of both norms: an optional scale and bias of any shape that ends in the normed axis. A
+    name with `{head}` is one tensor per row of the scale, numbered from `first`."""
 
     centered: bool
 
@@ -39,7 +38,7 @@ class _Norm(Layer):
         self._kernel: CpuNorm | TritonNorm | None = None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """The scale and the bias, where there is one."""
+        """The scale, and the bias if there is one."""
         for suffix, parameter in (("weight", self.weight), ("bias", self.bias)):
             if parameter is not None and "{head}" in self._name:
                 for head, row in enumerate(parameter, start=self._first):
@@ -48,8 +47,8 @@ class _Norm(Layer):
                 yield f"{self._name}.{suffix}", parameter
 
     def process_weights_after_loading(self) -> None:
-        """Add the offset to the weight, in float32: 1 + w would lose what a small w says. Take
-        the kernel of the device if it has one."""
+        """Add the offset to the weight in float32, since 1 + w loses the low bits of a small w. Use
+        the device's kernel if it has one."""
         if self._offset and self.weight is not None:
             scale = self.weight.to(torch.float32) + self._offset
             self.weight = nn.Parameter(scale, requires_grad=False)
@@ -103,5 +102,5 @@ NORMS: dict[str, type[RmsNorm | LayerNorm]] = {"rms": RmsNorm, "layer": LayerNor
 def norm(
     settings: spec.Norm, shape: int | tuple[int, ...], role: str, site: BuildContext, first: int = 0
 ) -> RmsNorm | LayerNorm:
-    """The layer of a `spec.Norm`; the weight has `shape`, the norm runs over its last axis."""
+    """Build the layer of a `spec.Norm`; the weight has `shape`, and its last axis is normed."""
     return NORMS[settings.kind](settings, shape, role, site, first)

@@ -1,4 +1,4 @@
-"""From the pixels of images to the first hidden states: see `spec.Patches`."""
+"""Patch embedding of images: see `spec.Patches`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHANNELS = 3
 
 
 class Patches(nn.Module):
-    """The squares of images, projected, with a class token before them and positions added."""
+    """Projected patches with a leading class token and added position embeddings."""
 
     def __init__(self, settings: spec.Patches, hidden: int, site: BuildContext) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Patches(nn.Module):
         self.positions = Table(settings.count, hidden, "positions", site)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """[R, 3, image, image] to [R * count, hidden], image after image."""
+        """[R, 3, image, image] to [R * count, hidden], image by image."""
         x: Tensor = self.project(squares(pixels, self.settings.size))
         x = x.view(pixels.shape[0], -1, x.shape[1])
         if self.class_token is not None:
@@ -40,7 +40,8 @@ class Patches(nn.Module):
 
 
 def squares(pixels: Tensor, size: int) -> Tensor:
-    """[R, C, H, W] to [R * (H // size) * (W // size), C * size * size], row by row of squares."""
+    """[R, C, H, W] to [R * (H // size) * (W // size), C * size * size], patches in row-major
+    order."""
     rows, columns = pixels.shape[2] // size, pixels.shape[3] // size
     whole = pixels[:, :, : rows * size, : columns * size]
     cut = whole.reshape(*whole.shape[:2], rows, size, columns, size)
@@ -48,7 +49,7 @@ def squares(pixels: Tensor, size: int) -> Tensor:
 
 
 class _Projection(Linear):
-    """A convolution whose windows do not overlap is a product; its checkpoint says
+    """A convolution with disjoint windows, run as a matrix product; the checkpoint's shape is
     [hidden, C, size, size]."""
 
     def __init__(self, settings: spec.Patches, hidden: int, site: BuildContext) -> None:
@@ -57,6 +58,6 @@ class _Projection(Linear):
         self._window = (CHANNELS, settings.size, settings.size)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """The weight in the shape of a convolution's, and the bias where there is one."""
+        """The weight in convolution shape, and the bias if there is one."""
         for name, rows in super().weight_targets():
             yield name, rows.view(-1, *self._window) if rows.ndim == 2 else rows

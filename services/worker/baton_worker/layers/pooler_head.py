@@ -1,4 +1,4 @@
-"""The layers of a head over pooled states."""
+"""Dense layers of a head over pooled states."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Model architectures: the layers of a spec, put together, and the families that write specs.
+"""Model architectures: models assembled from the layers of a spec, and the families that define
+specs.
 
-Importing this package costs no torch import; `Model` is fetched on first use.
+Importing this package does not import torch; `Model` is loaded on first use.
 """
 
 from __future__ import annotations

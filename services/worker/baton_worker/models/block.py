@@ -1,4 +1,4 @@
-"""The residual block: where the norms sit around the mixer, the ffn and the stream."""
+"""The residual block: placement of norms around mixer, ffn and residual stream."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from baton_worker.layers.norm import norm
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 
 Part: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
-"""A mixer or an ffn: [T, hidden] and a residual that it adds to what it returns."""
+"""A mixer or an ffn: [T, hidden] and a residual to add to the result."""
 
 
 class Half(Bare):
-    """One of the two halves of a block: a mixer or an ffn, its norms, the addition."""
+    """One half of a block: a mixer or an ffn with its norms and residual addition."""
 
     def __init__(self, decoder: spec.Decoder, role: str, site: BuildContext) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class SandwichNorm(Half):
 
 
 class AfterNorm(Half):
-    """norm(x + f(x)): the order of the first Transformer (arXiv:1706.03762)."""
+    """norm(x + f(x)): the original Transformer's order (arXiv:1706.03762)."""
 
     def forward(self, x: Tensor, part: Part) -> Tensor:
         """See `Half.forward`."""
@@ -87,7 +87,7 @@ class NormedStream(Half):
 
 
 class Sequential(Bare):
-    """The mixer's half, then the ffn's; a layer that lacks one of them skips it."""
+    """The mixer half, then the ffn half; a missing half is skipped."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Sequential(Bare):
         return self.feed(self.mix(x, step, pages))
 
     def mix(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
-        """The first half: all that tokens of a sequence learn of each other."""
+        """The mixer half, which mixes tokens of a sequence."""
         mixer = self.mixer
         if mixer is None or self.mixer_half is None:
             return x
@@ -116,7 +116,7 @@ class Sequential(Bare):
         return out
 
     def feed(self, x: Tensor) -> Tensor:
-        """The second half: any rows of what `mix` returned, each by itself."""
+        """The ffn half, on any rows of the result of `mix`, independently per row."""
         if self.ffn is None or self.ffn_half is None:
             return x
         out: Tensor = self.ffn_half(x, self.ffn)
@@ -126,14 +126,13 @@ class Sequential(Bare):
 def by_mixer(
     decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
 ) -> Sequential:
-    """Norms after the halves of a layer of attention, and before those of any other (OLMo
-    Hybrid)."""
+    """Post-norms around attention and pre-norms around other mixers (OLMo Hybrid)."""
     half = PostNorm if isinstance(mixer, Attention) else PreNorm
     return Sequential(decoder, mixer, ffn, site, half=half)
 
 
 class Parallel(Bare):
-    """x + mixer(norm(x)) + ffn(norm(x)) (GPT-J, PaLM); `shared` is whether both read one norm."""
+    """x + mixer(norm(x)) + ffn(norm(x)) (GPT-J, PaLM); with `shared` both use the same norm."""
 
     def __init__(
         self,
@@ -158,7 +157,7 @@ class Parallel(Bare):
 
 
 class Shortcut(nn.Module):
-    """A pre-norm layer; a mixture that runs beside it joins the stream after the next one."""
+    """A pre-norm layer; a parallel mixture of experts joins the stream after the next layer."""
 
     def __init__(
         self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
@@ -179,9 +178,8 @@ class Shortcut(nn.Module):
 
 
 class Beside(Bare):
-    """Two mixers that read one norm, beside each other (Falcon-H1, arXiv:2507.22448): the first is
-    a layer of ours that leaves what it makes for the next one, which adds both to the stream and
-    has the ffn."""
+    """Two parallel mixers after one norm (Falcon-H1, arXiv:2507.22448): the first is a layer of its
+    own that hands its output to the next one, which adds both to the stream and has the ffn."""
 
     def __init__(
         self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module | None, site: BuildContext
@@ -211,8 +209,7 @@ class Beside(Bare):
 
 
 class Blended(Bare):
-    """old * norm(x) + new * f(norm(x)), with weights of the model's (MiniMax-01,
-    arXiv:2501.08313)."""
+    """old * norm(x) + new * f(norm(x)) with the model's weights (MiniMax-01, arXiv:2501.08313)."""
 
     def __init__(
         self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext

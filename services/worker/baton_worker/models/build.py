@@ -1,4 +1,4 @@
-"""Spec to modules: one table from spec type to layer class."""
+"""Spec to modules: a table from spec type to layer class."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ LAYERS: dict[type, type[nn.Module]] = {
 
 
 def build(decoder: spec.Decoder, site: BuildContext) -> Model:
-    """The modules of a spec, their parameters uninitialised; the spec has their names.
+    """The modules of a spec with uninitialised parameters, named by the spec.
 
     Raises:
-        ModelError: the spec names a rope kind or activation that no table holds, or no attention
-            backend accepts one of its layers, or none reads such pages.
+        ModelError: the rope kind or activation is unknown, or no attention backend accepts
+            a layer or its page format.
     """
     names = Names(decoder.names)
     blocks = [

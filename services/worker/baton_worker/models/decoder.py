@@ -28,11 +28,11 @@ from baton_worker.models.block import Sequential
 from baton_worker.pooling.pooler import Pooler
 
 Plans: TypeAlias = list[dict[Any, Any]]
-"""By group of layers, what each kind of mixer has prepared for a step, by its `call`."""
+"""Plans of a step per layer group, keyed by each mixer's `call`."""
 
 
 class Model(nn.Module):
-    """A causal language model over a paged cache. Holds weights, never the state of a request."""
+    """A causal language model over a paged cache. Holds weights only, no request state."""
 
     def __init__(
         self, decoder: spec.Decoder, blocks: Iterable[nn.Module], site: BuildContext
@@ -62,12 +62,12 @@ class Model(nn.Module):
         ]
         """By layer."""
         self.pooler: Pooler | None = None
-        """What makes answers of the states beside text; set before the weights are filled."""
+        """Pooling head for non-generative tasks; set before the weights are filled."""
         routers = [m for m in self.blocks[-1].modules() if isinstance(m, Router)]
         self.alone = not any(router.together for router in routers)
-        """Whether what the last layer makes of a token after its mixer is of that token alone."""
+        """Whether the last layer's ffn treats each token independently."""
         self.progress = 0
-        """Layers run since the model was built: advances within a step, for whoever watches."""
+        """Number of layers run since construction: advances within a step, for watchdogs."""
 
     def layers(self) -> list[Layer]:
         """Every layer that holds weights, in execution order."""
@@ -75,7 +75,8 @@ class Model(nn.Module):
 
     @property
     def capture_blocker(self) -> str | None:
-        """Why decode steps cannot be captured as `graphs`, as half a sentence; None if they can."""
+        """Why decode steps cannot be captured (see `graphs`), as half a sentence; None if
+        they can."""
         parts = [*self._backends.values(), *self.layers()]
         return next((part.capture_blocker for part in parts if part.capture_blocker), None)
 
@@ -88,25 +89,25 @@ class Model(nn.Module):
         cache: KVCache,
         texts: tuple[Texts, ...] = (),
     ) -> Tensor:
-        """Run one ragged step and write its keys and values into the cache.
+        """Run one ragged step and write its KV to the cache.
 
         Args:
             tokens: int64 [T], the new tokens of all rows, row after row.
-            positions: int64 [T], their positions in their sequences; or [axes, T] where all ropes
-                have sections, as tokens of images have them.
-            batch: which row each token belongs to and where its key and value go.
+            positions: int64 [T], their positions in their sequences; [axes, T] if all ropes
+                have sections, for image tokens.
+            batch: the row and the slot of each token.
             cache: made from this model's spec, on its device, in its dtype.
-            texts: the rows by length, when they are whole texts in which every token is to see
-                every other; their keys are then of no use to anybody else.
+            texts: the rows by length, for whole texts with bidirectional attention; their KV
+                cannot be reused.
 
         Returns:
-            What `logits` and the pooler read: hidden states, [T, hidden].
+            Hidden states [T, hidden] for `logits` and the pooler.
         """
         cache.begin(batch)
         return self.run(tokens, positions, batch, cache, self.plan(batch, cache.groups), texts)
 
     def plan(self, batch: AttentionBatch, groups: LayerGroups) -> Plans:
-        """What is prepared on the host before a step of these rows runs."""
+        """Plan a step of these rows on the host."""
         plans = Plans()
         for group in range(len(groups.windows)):
             part = batch.of(group)
@@ -125,8 +126,8 @@ class Model(nn.Module):
         plans: Plans,
         texts: tuple[Texts, ...] = (),
     ) -> Tensor:
-        """`forward` once `cache.begin` and `plan` are done: nothing but work of the device, where
-        nothing is `capture_blocker`."""
+        """`forward` after `cache.begin` and `plan`: device work only, unless there is a
+        `capture_blocker`."""
         steps = self._steps(positions, batch, plans, texts)
         hidden = self._through(self.embedding(tokens, positions), steps, cache)
         return hidden if self._defers else self._finished(hidden)
@@ -138,7 +139,7 @@ class Model(nn.Module):
         plans: Plans,
         texts: tuple[Texts, ...],
     ) -> list[ForwardContext]:
-        """What the layers of each group share; they differ in where keys are."""
+        """Forward contexts by layer group; they differ in slot mapping."""
         step = ForwardContext(
             slots=batch.slot_mapping,
             angles={rope: r.angles(positions, self.dtype) for rope, r in self._rotaries.items()},
@@ -152,7 +153,7 @@ class Model(nn.Module):
         ]
 
     def _through(self, x: Tensor, steps: list[ForwardContext], cache: KVCache) -> Tensor:
-        """The stream [T, hidden] through every block."""
+        """Run the stream [T, hidden] through every block."""
         kept, of, last = dict[int, Tensor](), cache.groups.of, self._last
         for layer, (block, pages) in enumerate(zip(self.blocks, cache.views, strict=True)):
             if layer in self._skips:
@@ -167,18 +168,18 @@ class Model(nn.Module):
 
     @property
     def _last(self) -> Sequential | None:
-        """The last block, if what follows its mixer can be run apart."""
+        """The last block, if its ffn half can run separately."""
         last = self.blocks[-1]
         return last if isinstance(last, Sequential) else None
 
     @property
     def _defers(self) -> bool:
-        """Whether what follows the last mixer waits for `logits`. Nothing but the head reads it
-        then, of one token of a prompt: the others are spared the feed-forward of a layer."""
+        """Whether the last ffn half is deferred to `logits`. Only the head reads it then, for one
+        token per prompt, so the others skip the ffn of a layer."""
         return self.alone and self.pooler is None
 
     def _finished(self, hidden: Tensor) -> Tensor:
-        """What follows the last mixer, to the final normed states, which the head reads."""
+        """The deferred half, if any, and the final norm."""
         if (last := self._last) is not None:
             hidden = last.feed(hidden)
         if self.norm is not None:

@@ -1,4 +1,4 @@
-"""Two encoders side by side, one for texts and one for images: each makes vectors by itself."""
+"""Dual encoders: a text and an image encoder with separate vectors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class VisionTower(nn.Module):
 
 
 class DualEncoderModel(EncoderModel):
-    """The encoder of texts, and the one of images beside it."""
+    """A text encoder with an image encoder."""
 
     def __init__(
         self, towers: spec.DualEncoder, blocks: Sequence[nn.Module], site: BuildContext
@@ -61,7 +61,7 @@ class DualEncoderModel(EncoderModel):
         self.vision = VisionTower(towers.vision, replace(site, name=names))
         side = towers.vision.patches.image
         self.image_shape = (CHANNELS, side, side)
-        """Shape of the pixels of one image."""
+        """Pixel shape of one image."""
 
     @torch.inference_mode()
     def embed_texts(self, texts: Sequence[Tensor]) -> Tensor:
@@ -83,14 +83,14 @@ class DualEncoderModel(EncoderModel):
         return vectors
 
     def _filled(self, text: Tensor) -> Tensor:
-        """A text and its padding."""
+        """A text with padding."""
         missing = 0 if self._padding is None else self._padding.length - len(text)
         if self._padding is None or missing <= 0:
             return text
         return torch.cat((text, text.new_full((missing,), self._padding.id)))
 
     def _place(self, text: Tensor) -> int:
-        """Which token's state is the text's."""
+        """Index of the token whose state represents the text."""
         if self._end is None:
             return -1
         if self._end < 0:
@@ -100,6 +100,6 @@ class DualEncoderModel(EncoderModel):
 
 
 def build_dual_encoder(towers: spec.DualEncoder, site: BuildContext) -> DualEncoderModel:
-    """The modules of both, their parameters uninitialised. `ModelError` as from `build`."""
+    """The modules of both encoders with uninitialised parameters. `ModelError` as from `build`."""
     site = replace(site, name=Names(towers.names))
     return DualEncoderModel(towers, blocks_of(towers, site), site)

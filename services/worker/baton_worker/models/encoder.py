@@ -1,4 +1,4 @@
-"""The encoder: the forward loop over texts that are run whole, without a cache."""
+"""The encoder: the forward loop over whole texts, without a cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from baton_worker.spec.names import Names
 
 
 class Stack(nn.Module):
-    """The blocks of an encoder and the norm after them. Counts the layers that it has run."""
+    """The blocks of an encoder and the final norm. Counts the layers that it has run."""
 
     def __init__(
         self, encoder: spec.Encoder, blocks: Sequence[nn.Module], site: BuildContext
@@ -39,8 +39,8 @@ class Stack(nn.Module):
         self.progress = 0
 
     def forward(self, x: Tensor, positions: Tensor, counts: Sequence[int]) -> Tensor:
-        """[T, hidden] of rows that lie end to end, `counts` long, to the final hidden states;
-        int64 [T], or with sections of the rope [axes, T], are the positions in them."""
+        """[T, hidden] of packed rows of lengths `counts` to the final hidden states; positions are
+        int64 [T], or [axes, T] with rope sections."""
         none = torch.empty(0)
         step = ForwardContext(
             slots=none,
@@ -56,7 +56,7 @@ class Stack(nn.Module):
 
 
 class EncoderModel(nn.Module):
-    """Texts to hidden states, packed end to end. Holds weights, never the state of a request."""
+    """Packed texts to hidden states. Holds weights only, no request state."""
 
     def __init__(
         self, encoder: spec.Encoder, blocks: Sequence[nn.Module], site: BuildContext
@@ -73,11 +73,11 @@ class EncoderModel(nn.Module):
         self.stack = Stack(encoder, blocks, site)
         self.dtype = site.dtype
         self.pooler: Pooler | None = None
-        """What makes answers of the states; set before the weights are filled."""
+        """The pooling head; set before the weights are filled."""
 
     @property
     def progress(self) -> int:
-        """Layers run since the model was built: advances within a step, for whoever watches."""
+        """Number of layers run since construction: advances within a step, for watchdogs."""
         return sum(part.progress for part in self.modules() if isinstance(part, Stack))
 
     def layers(self) -> list[Layer]:
@@ -101,7 +101,7 @@ class EncoderModel(nn.Module):
         """
         x = self.embedding(tokens, positions)
         if self.types is not None:
-            # A vocabulary may tell texts apart that its model does not.
+            # A tokenizer may emit token types that the model does not have.
             x = x + self.types(types.clamp(max=self._last_type))
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
@@ -110,7 +110,7 @@ class EncoderModel(nn.Module):
 
 
 def build_encoder(encoder: spec.Encoder, site: BuildContext) -> EncoderModel:
-    """The modules of a spec, their parameters uninitialised. `ModelError` as from `build`."""
+    """The modules of a spec with uninitialised parameters. `ModelError` as from `build`."""
     site = replace(site, name=Names(encoder.names))
     return EncoderModel(encoder, blocks_of(encoder, site), site)
 

@@ -1,4 +1,4 @@
-"""From a config to a spec: exact architecture, else an error that says what to edit."""
+"""Config to spec by exact architecture name; otherwise an error that says what to edit."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from baton_worker.spec import Decoder
 
 ARCHITECTURES = Registry("architectures", DECLARED)
 _WRAPPED = {"Terratorch": "terratorch"}
-"""Architectures that are the models of a package, whatever these are."""
+"""Architectures that wrap the models of a package."""
 _LACKING = {"JinaVLForRanking": "the image encoder of Qwen2-VL is missing here"}
-"""What stands in the way of some that people ask for."""
+"""Missing features of some requested architectures."""
 
 
 def resolve(config: SimpleNamespace, served_length: int | None = None) -> Decoder:
-    """The spec of the first architecture that the config names.
+    """The spec of the first architecture in the config.
 
-    `served_length` is the longest sequence that will be served, None for all that the checkpoint
-    declares: rope scaling with a short and a long form follows it.
+    `served_length` is the maximum sequence length, None for the checkpoint's: it selects the long
+    or short form of rope scaling.
 
     Raises:
-        ModelError: the architecture is unknown, the checkpoint is quantised in a way that is not
-            supported, or the config lacks a field.
+        ModelError: the architecture is unknown, the quantisation is not supported, or the
+            config lacks a field.
     """
     name = _architecture(config)
-    formats(config)  # What cannot be read is refused before anything is built.
+    formats(config)  # Reject unsupported quantisation before building.
     try:
         fields = vars(config) | {"served_length": served_length}
         spec: Decoder = ARCHITECTURES.load(name)(SimpleNamespace(**fields))
@@ -59,7 +59,7 @@ def _architecture(config: SimpleNamespace) -> str:
 
 
 def unsupported(name: str, why: str = "") -> ModelError:
-    """The error for an architecture that nothing here runs; `why` transformers cannot either."""
+    """The error for an unsupported architecture; `why` is transformers' reason."""
     if name in _WRAPPED:
         return _without(name, _WRAPPED[name])
     known = (*ARCHITECTURES.names(), *encoders.TABLE, *clip.TABLE)
@@ -74,7 +74,7 @@ def unsupported(name: str, why: str = "") -> ModelError:
 
 
 def _without(name: str, package: str) -> ModelError:
-    """The error for a model of a package that is not there, or that nothing here calls."""
+    """The error for a package's model if the package is missing or not supported."""
     if find_spec(package) is None:
         return ModelError(
             f"{name} wraps the models of the package {package}, which is not installed here, and "

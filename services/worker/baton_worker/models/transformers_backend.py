@@ -1,12 +1,12 @@
-"""Architectures on no list: the modelling code of transformers over our pages.
+"""Unlisted architectures: transformers' modelling code over our pages.
 
-What transformers implements and lets us plug our attention into (`attention.plugged`) runs without
-a line written for it. It is slower than a spec, because nothing is fused, but it is the same to the
-rest of the worker. Nothing is taken on trust: after loading, a short text is run in chunks beside
-another one and must answer what transformers answers by itself; a model that keeps state outside
-of its attention, or mixes the rows of a batch, is refused there.
+Every transformers model with a pluggable attention interface (`attention.transformers_hook`) runs
+without code of its own. It is slower than a spec, since nothing is fused, but has the same
+interface. After loading, a short text is run in chunks beside another one and must match
+transformers' own output; models that keep state outside of attention, or mix the rows of a batch,
+are rejected.
 
-Code that a checkpoint brings along is never run.
+Code in a checkpoint is never run.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from baton_worker.spec import (
 )
 
 _LENGTH_DEPENDENT = {"dynamic", "longrope", "su"}
-"""Rope kinds that transformers recomputes for the longest row of a batch, so that a request's
-answer would depend on its neighbours."""
+"""Rope types that transformers recomputes for the longest row of a batch, which would make outputs
+depend on the batch."""
 _TOLERANCES = {torch.float32: 1e-3}
 _ROUNDED = 0.2
-"""Relative error of logits in the trial: of float32, and of anything shorter."""
+"""Tolerated relative error of logits in the trial: for float32, and for narrower dtypes."""
 
 
 class TransformersModel(nn.Module):
@@ -57,16 +57,16 @@ class TransformersModel(nn.Module):
         self.causal = causal
         self.body = getattr(causal, causal.base_model_prefix)
         self._given = _Given()
-        # The head is asked through the whole model, because it may scale or cap its logits.
+        # Logits come from the whole model, because it may scale or cap them.
         setattr(causal, causal.base_model_prefix, self._given)
         self._calls = list(calls)
         self.dtype: torch.dtype = causal.dtype
         self.pooler: Pooler | None = None
         self.progress = 0
-        """Attention layers run since the model was built, for whoever watches."""
+        """Number of attention layers run since construction, for watchdogs."""
 
     def layers(self) -> list[Layer]:
-        """None of its layers are ours."""
+        """Empty: its layers are not Baton's."""
         return []
 
     @torch.inference_mode()
@@ -92,7 +92,7 @@ class TransformersModel(nn.Module):
 
 
 class _Given(nn.Module):
-    """Stands where the body was, and answers with the hidden states that it is given."""
+    """Replaces the body and returns the given hidden states."""
 
     hidden: Tensor
 
@@ -101,7 +101,7 @@ class _Given(nn.Module):
 
 
 class _Output:
-    """What a body returns: hidden states, and nothing else that anybody asks for."""
+    """The output of a body, with hidden states only."""
 
     def __init__(self, hidden: Tensor) -> None:
         self.last_hidden_state = hidden
@@ -157,11 +157,11 @@ def load_transformers_model(
     dtype: torch.dtype,
     layout: Layout = Layout.NHD,
 ) -> tuple[TransformersModel, Decoder]:
-    """Load a checkpoint that `refuses` has nothing against, and try it over such pages.
+    """Load a checkpoint accepted by `refuses`, and test it over such pages.
 
     Raises:
-        ModelError: its tensors do not fit, a layer asks for what paged attention does not do, or
-            the trial fails.
+        ModelError: its tensors do not fit, a layer needs more than paged attention, or the
+            trial fails.
     """
     causal = _load(path, config, dtype).to(device)
     try:
@@ -169,7 +169,7 @@ def load_transformers_model(
     except ModelError:
         raise
     except Exception as error:
-        # Whatever the code of others raises when it is run like this.
+        # Third-party code may raise any exception here.
         raise ModelError(
             f"The trial of {type(causal).__name__} in transformers' own code failed with "
             f"{type(error).__name__}: {error}. It needs a spec."
@@ -227,7 +227,7 @@ def _plug_in(causal: Any) -> None:
 
 
 def _check_windows(config: SimpleNamespace, calls: Sequence[AttentionSpec]) -> None:
-    """A window that only transformers' masks know would be lost without a word."""
+    """Reject windows that exist only in transformers' masks: paged attention would ignore them."""
     kinds = getattr(config, "layer_types", None) or []
     declared = kinds.count("sliding_attention")
     if not kinds and getattr(config, "use_sliding_window", True):
@@ -242,7 +242,7 @@ def _check_windows(config: SimpleNamespace, calls: Sequence[AttentionSpec]) -> N
 
 
 def _spec(causal: Any, survey: Survey) -> Decoder:
-    """What the rest of the worker needs to know: the pages of each attention call."""
+    """The spec for the rest of the worker: the pages of each attention call."""
     c = causal.config
     layers = tuple(
         (
@@ -282,7 +282,7 @@ def _try(
     expected: list[Tensor],
     layout: Layout,
 ) -> None:
-    """The first text in two chunks, the second beside the first chunk."""
+    """Run the first text in two chunks, the second beside the first chunk."""
     page_size, cut = 8, 11
     device = texts[0].device
     cache = KVCache(spec, 4, page_size, dtype=model.dtype, device=device, layout=layout)

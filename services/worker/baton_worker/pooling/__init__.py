@@ -1,1 +1,1 @@
-"""From hidden states to what embedding, classification, scoring and reward models answer."""
+"""Hidden states to the outputs of embedding, classification, scoring and reward models."""

@@ -1,4 +1,4 @@
-"""What a recipe takes of hidden states that come in chunks."""
+"""Accumulates hidden states over the chunks of a text."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from baton_worker.pooling.recipe import PoolingRecipe, Take
 
 
 class PoolingAccumulator:
-    """Per slot, what has been taken of the chunks so far.
+    """Accumulated states per slot.
 
-    The states of a text may come in several steps; between them only as much is kept as the recipe
-    needs: a sum, a maximum, a first state, or the states that end a step.
+    A text may be computed in several steps; between them only what the recipe needs is kept: a sum,
+    a maximum, a first state, or the states at step tokens.
     """
 
     def __init__(self, recipe: PoolingRecipe) -> None:
@@ -23,17 +23,17 @@ class PoolingAccumulator:
         self._kept: dict[int, Tensor] = {}
 
     def begin(self, slots: Iterable[int]) -> None:
-        """A sequence enters or leaves these slots: what was kept of the one before is void."""
+        """Reset these slots: a sequence enters or leaves them."""
         for slot in slots:
             self._kept.pop(slot, None)
 
     def add(self, slot: int, states: Tensor, tokens: Tensor) -> None:
-        """Take a chunk: [n, hidden] and int64 [n], the states of the next n tokens."""
+        """Add a chunk: states [n, hidden] and int64 [n] ids of the next n tokens."""
         old = self._kept.get(slot)
         self._kept[slot] = self._take(old, states, tokens == self._recipe.step_id)
 
     def finish(self, slot: int, length: int) -> Tensor:
-        """float32 [K, hidden] of a text of `length` tokens whose last chunk was added."""
+        """float32 [K, hidden] of a text of `length` tokens, after its last chunk was added."""
         states = self._kept.pop(slot)
         return states / length if self._recipe.take == "mean" else states
 

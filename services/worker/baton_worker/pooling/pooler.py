@@ -1,4 +1,4 @@
-"""Pooled states to the numbers that are answered."""
+"""Pooled states to output vectors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FINISHES: dict[Finish, Callable[[Tensor], Tensor]] = {
 
 
 class Pooler(nn.Module):
-    """The head of a recipe, and what follows it. Holds weights, never the state of a request."""
+    """The head of a recipe and its final function. Holds weights only, no request state."""
 
     def __init__(self, recipe: PoolingRecipe, site: BuildContext) -> None:
         super().__init__()
@@ -37,14 +37,14 @@ class Pooler(nn.Module):
 
     @torch.inference_mode()
     def forward(self, states: Sequence[Tensor], wanted: Sequence[Pooling]) -> list[Tensor]:
-        """Finish some texts.
+        """Compute outputs.
 
         Args:
-            states: per text, float32 [K, hidden]: its pooled states, one unless steps are judged.
-            wanted: per text, what its client asked for.
+            states: per text, float32 [K, hidden]: its pooled states, K = 1 except for step rewards.
+            wanted: per text, the options of its request.
 
         Returns:
-            Per text, float32 [K, width], cut to the dimensions that were wanted.
+            Per text, float32 [K, width], cut to the requested dimensions.
         """
         x = torch.cat(list(states)).to(self._dtype)
         for layer in self.head:

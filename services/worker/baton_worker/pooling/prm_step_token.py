@@ -1,4 +1,4 @@
-"""Which token ends a step of a solution, for models that judge every step."""
+"""The step token of process reward models, which score every step."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from baton.errors import ModelError
 
 STEP = "<extra_0>"
-"""What Qwen2.5-Math-PRM was trained with (arXiv:2501.07301)."""
+"""The step token of Qwen2.5-Math-PRM (arXiv:2501.07301)."""
 
 
 def read_step_id(folder: Path) -> int:
-    """The id of `STEP` in the folder's tokenizer.json. Raises `ModelError` when it has none."""
+    """The id of `STEP` in the folder's tokenizer.json. Raises `ModelError` if it has none."""
     path = folder / "tokenizer.json"
     try:
         spec = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What is made of the hidden states of a text, as pure data."""
+"""Pooling recipes, as pure data."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from baton.protocol import PooledTask, PoolingInfo, Reach
 from baton_worker.spec import Dense
 
 Take = Literal["last", "first", "mean", "max", "steps"]
-"""Which states count: the last token's, the first's, the mean or the maximum over all, or those of
-the tokens that end a step."""
+"""Pooled states: the last token's, the first's, the mean or maximum over all, or those at step
+tokens."""
 Finish = Literal["identity", "normalize", "sigmoid", "softmax"]
-"""The last thing that is done to the numbers, unless a client wants them raw."""
+"""The final function, skipped if a request wants raw scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolingRecipe:
-    """take -> head -> the first dimensions -> finish."""
+    """take -> head -> truncate to the first dimensions -> finish."""
 
     task: PooledTask
     take: Take
     finish: Finish
     width: int
-    """Numbers that come out, per vector."""
+    """Size of each output vector."""
     head: tuple[Dense, ...] = ()
     step_id: int = -1
-    """The token that ends a step."""
+    """Id of the step token."""
     whole: bool = False
-    """Attention looks both ways, so a text is run in one step."""
+    """Attention is bidirectional, so a text runs in one step."""
     labels: tuple[str, ...] = ()
     pairs: bool = False
-    """The model was trained to judge two texts as one sequence."""
+    """The model scores two texts as one sequence."""
     matryoshka: bool = False
     sizes: tuple[int, ...] = ()
-    """Sizes that a matryoshka vector was trained for; empty means any."""
+    """Dimensions of a matryoshka embedding; empty means any."""
     mark: bytes = b""
-    """Tokens up to the end of this text are an instruction: their states do not count."""
+    """Tokens up to the end of this text are an instruction and are not pooled."""
     pieces: tuple[bytes, ...] = ()
-    """What each token writes, where there is a mark to be found."""
+    """Bytes of each token, if there is a `mark`."""
     max_length: int = 0
-    """Longest text in tokens that the checkpoint asks for; 0 means that of the model."""
+    """Maximum text length of the checkpoint in tokens; 0 means that of the model."""
 
     @property
     def reach(self) -> Reach:
-        """Which states a text needs, in the scheduler's words."""
+        """The states that a text needs, as the scheduler's enum."""
         return "whole" if self.whole else "last" if self.take == "last" else "every"
 
     def skipped(self, tokens: Sequence[int]) -> int:
-        """How many of a text's first tokens are an instruction; 0 when nothing stands behind it."""
+        """Number of leading instruction tokens; 0 if nothing follows the instruction."""
         if not self.mark:
             return 0
         written = [self.pieces[token] for token in tokens]
@@ -61,7 +61,7 @@ class PoolingRecipe:
         return count if count < len(tokens) else 0
 
     def info(self, max_length: int, *, generates: bool) -> PoolingInfo:
-        """What the rest of the system is told, for texts of at most `max_length` tokens."""
+        """Pooling capabilities for the other services, for texts of at most `max_length` tokens."""
         return PoolingInfo(
             task=self.task,
             width=self.width,

@@ -1,4 +1,4 @@
-"""Which recipe a checkpoint asks for: from its architecture, its config and its extra files."""
+"""Selects a checkpoint's recipe from its architecture, config and extra files."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from baton_worker.structured_output.vocabulary import Vocabulary
 Config: TypeAlias = SimpleNamespace
 Task = Literal["auto", "generate", "embed", "classify", "score", "reward"]
 TAKES: dict[str, Take] = {"mean": "mean", "cls": "first", "last": "last", "max": "max"}
-"""What the setting `pooling` may say, beside "auto"."""
+"""Values of the setting `pooling`, besides "auto"."""
 _FINISHES: dict[str, Finish] = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
     "torch.nn.modules.activation.Softmax": "softmax",
     "torch.nn.modules.linear.Identity": "identity",
 }
-"""How sentence-transformers' CrossEncoder names them."""
+"""Class names in sentence-transformers' CrossEncoder."""
 
 
 def embedding(
     c: Config, spec: Decoder, files: SentenceFiles | None, pooling: str = "auto"
 ) -> PoolingRecipe:
-    """A vector: as the extra files or a GGUF file say, else the first token's state of an encoder
-    and the last token's of a decoder, normalised."""
+    """An embedding recipe: from the extra files or GGUF metadata, else the first token's state of
+    an encoder and the last token's of a decoder, normalised."""
     whole = isinstance(spec, Encoder)
     take: Take = "first" if whole else "last"
     take = TAKES.get(getattr(c, "pooling_mode", ""), take)
@@ -59,11 +59,11 @@ def embedding(
 def compared(
     spec: DualEncoder, files: SentenceFiles | None, task: Task, pooling: str
 ) -> PoolingRecipe:
-    """A vector of a text or of an image, which the model has pooled itself, normalised.
+    """Normalised embeddings of texts or images, pooled by the model itself.
 
     Raises:
-        ModelError: extra files ask for another pooling.
-        SettingsError: the settings do.
+        ModelError: the extra files require another pooling.
+        SettingsError: the settings require another pooling.
     """
     if files is not None:
         raise ModelError("A model with a tower for images pools by itself: remove modules.json.")
@@ -76,15 +76,15 @@ def compared(
 
 
 def gritlm(c: Config, spec: Decoder, folder: Path) -> PoolingRecipe:
-    """GritLM (Muennighoff et al. 2024, arXiv:2402.09906): the mean over what stands behind the
-    instruction, of states that have seen the whole text."""
+    """GritLM (Muennighoff et al. 2024, arXiv:2402.09906): the mean over the tokens after the
+    instruction, with bidirectional attention over the whole text."""
     pieces = Vocabulary.read(folder, spec.vocab).pieces
     width, mark = spec.hidden, b"<|embed|>\n"
     return PoolingRecipe("embed", "mean", "normalize", width, whole=True, mark=mark, pieces=pieces)
 
 
 def classification(c: Config, spec: Decoder, task: Task) -> PoolingRecipe:
-    """Scores of labels; one label makes a cross-encoder."""
+    """Label scores; a single label makes a cross-encoder."""
     count = num_labels(c)
     score = count == 1 if task == "auto" else task == "score"
     if score and count != 1:
@@ -107,7 +107,7 @@ def classification(c: Config, spec: Decoder, task: Task) -> PoolingRecipe:
 
 
 def as_reward(recipe: PoolingRecipe) -> PoolingRecipe:
-    """A classifier whose raw scores are rewards."""
+    """Raw scores of a classifier as rewards."""
     return PoolingRecipe(
         task="reward",
         take=recipe.take,
@@ -120,12 +120,12 @@ def as_reward(recipe: PoolingRecipe) -> PoolingRecipe:
 
 
 def reward(c: Config, spec: Decoder, folder: Path) -> PoolingRecipe:
-    """Qwen2.5-Math-RM (arXiv:2409.12122): two layers over the state of the last token."""
+    """Qwen2.5-Math-RM (arXiv:2409.12122): two layers over the last token's state."""
     return PoolingRecipe("reward", "last", "identity", num_labels(c), _two_layers(c, spec))
 
 
 def process_reward(c: Config, spec: Decoder, folder: Path) -> PoolingRecipe:
-    """Qwen2.5-Math-PRM (arXiv:2501.07301): probabilities (bad, good) at the end of every step."""
+    """Qwen2.5-Math-PRM (arXiv:2501.07301): probabilities (bad, good) at every step token."""
     step_id, head = read_step_id(folder), _two_layers(c, spec)
     return PoolingRecipe("reward", "steps", "softmax", num_labels(c), head, step_id=step_id)
 
@@ -152,7 +152,7 @@ def _take(spec: Decoder) -> Take:
 
 
 def _finish(c: Config, count: int) -> Finish:
-    """In the order of transformers' losses, then what sentence-transformers was trained with."""
+    """The final function: from transformers' loss type, else sentence-transformers' activation."""
     kind = getattr(c, "problem_type", None)
     if kind == "regression":
         return "identity"

@@ -1,7 +1,7 @@
-"""The files that sentence-transformers puts beside a checkpoint.
+"""sentence-transformers files of a checkpoint.
 
-modules.json lists what a text goes through, each module in a folder of its own: the transformer,
-the pooling, dense layers, the normalisation (https://sbert.net/docs/sentence_transformer/usage).
+modules.json lists the processing modules, each with its own folder: transformer, pooling, dense
+layers, normalisation (https://sbert.net/docs/sentence_transformer/usage).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": 
 
 @dataclass(frozen=True, slots=True)
 class SentenceFiles:
-    """What the files of one folder say."""
+    """Parsed files of one folder."""
 
     folder: Path
     take: Take
     dense: tuple[Dense, ...]
     normalize: bool
     max_length: int
-    """0 when no file says it."""
+    """0 if no file gives it."""
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """The weights of the dense modules, under the names that `dense` gives them."""
+        """Weights of the dense modules, named as in `dense`."""
         for layer in self.dense:
             module = layer.name.removesuffix(".linear")
             path = self.folder / module / "model.safetensors"
@@ -54,10 +54,10 @@ class SentenceFiles:
 
 
 def read_sentence_files(folder: Path) -> SentenceFiles | None:
-    """What a folder says, or None when it has no modules.json.
+    """Read a folder; None if it has no modules.json.
 
     Raises:
-        ModelError: a module is of a kind, or in an order, that is not supported.
+        ModelError: a module's kind or order is not supported.
     """
     modules = _json(folder / "modules.json") if folder.is_dir() else None
     if not isinstance(modules, list):
@@ -120,7 +120,7 @@ def _dense(place: Path) -> Dense:
 
 
 def _json(path: Path) -> Any:
-    """The content of a file; None when there is no such file."""
+    """The content of a file; None if it does not exist."""
     if not path.is_file():
         return None
     try:

@@ -1,1 +1,1 @@
-"""Quantised checkpoints: one file per method, and what they share."""
+"""Quantised checkpoints: one file per method, plus shared code."""

@@ -13,7 +13,7 @@ from baton_worker.quantization.collect import Format, Formats, Parts
 
 _BITS = 4
 _PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
-"""The nibble of a word, lowest first, in which each of its eight columns is: words hold the columns
+"""The nibble of a word, lowest first, that holds each of its eight columns: words hold the columns
 0, 2, 4, 6, 1, 3, 5, 7."""
 
 
@@ -21,7 +21,7 @@ def formats(settings: SimpleNamespace) -> Formats:
     """The format of a `quantization_config`: `bits`, `version` and `zero_point`.
 
     Raises:
-        ModelError: it asks for what Baton cannot read.
+        ModelError: the settings are not supported.
     """
     given = vars(settings)
     bits = given.get("bits", given.get("w_bit"))

@@ -1,4 +1,4 @@
-"""The tensors of a quantised weight, brought together in whatever order they are stored."""
+"""Collects the tensors of a quantised weight in any storage order."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from baton.errors import ModelError
 from baton_worker.kernels.linear import Stored
 
 Parts: TypeAlias = Mapping[str, Tensor]
-"""The tensors of a weight, by what follows the name of its module."""
+"""The tensors of a weight by their suffix after the module name."""
 _SPELLINGS = {"weight_scale_inv": "weight_scale", "activation_scale": "input_scale"}
 _STACKED = "_scale_inv"
-"""What is added to the name of a tensor that holds all experts, for their scales."""
+"""Suffix of the scales of a tensor that holds all experts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a method stores a weight."""
+    """Storage format of a quantised weight."""
 
     parts: frozenset[str]
-    """What a weight is made of. One of them may be "weight": then tensors of that name whose
-    numbers take more than a byte are weights that were not quantised."""
+    """Required tensors of a weight. If "weight" is one of them, a "weight" of more than one byte
+    per number is unquantised."""
     read: Callable[[Parts], Stored]
-    """What they mean. May raise a ModelError."""
+    """Decodes the parts. May raise a ModelError."""
     unread: frozenset[str] = frozenset()
-    """What lies beside them and says nothing about the weight."""
+    """Ignored tensors."""
 
 
 Formats: TypeAlias = Callable[[str], Format | None]
-"""The format of a module, by its name; None if it is not quantised."""
+"""Module name to its format; None if the module is not quantised."""
 
 
 class CollectedWeights:
-    """Tensors as they are stored to weights.
+    """Turns stored tensors into weights.
 
     Args:
-        formats: those of the checkpoint.
+        formats: the formats of the checkpoint.
     """
 
     def __init__(self, formats: Formats) -> None:
@@ -49,10 +49,10 @@ class CollectedWeights:
         self._waiting = defaultdict[str, dict[str, Tensor]](dict)
 
     def __call__(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor | Stored]]:
-        """One stored tensor to none, while others are awaited, or to one weight.
+        """Yield the weight that a stored tensor completes, if any.
 
         Raises:
-            ModelError: its parts do not fit one another, or mean what Baton cannot read.
+            ModelError: the parts are inconsistent or not supported.
         """
         weight, part = _place(name, tensor)
         form = self._formats(weight.removesuffix(".weight"))
@@ -67,10 +67,10 @@ class CollectedWeights:
             yield weight, _read(form, weight, self._waiting.pop(weight))
 
     def end(self) -> None:
-        """All tensors have come.
+        """Check that no weight is incomplete.
 
         Raises:
-            ModelError: a weight lacks some.
+            ModelError: a weight lacks tensors.
         """
         for weight, parts in self._waiting.items():
             form = self._formats(weight.removesuffix(".weight"))
@@ -81,7 +81,7 @@ class CollectedWeights:
 
 
 def _place(name: str, tensor: Tensor) -> tuple[str, str]:
-    """The weight that a tensor belongs to, as the layers call it, and which part it is."""
+    """The weight name used by the layers, and the part that a tensor is."""
     module, _, part = name.rpartition(".")
     part = _SPELLINGS.get(part, part)
     if part.endswith(_STACKED):

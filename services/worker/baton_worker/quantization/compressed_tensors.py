@@ -1,4 +1,4 @@
-"""Checkpoints of compressed-tensors, as llm-compressor writes them: a scheme per group of
+"""Checkpoints of compressed-tensors, as written by llm-compressor: one scheme per group of
 modules."""
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from baton_worker.quantization.collect import Format, Formats, Parts
 _PACKED = (4, 8)
 _OF_INPUTS = frozenset({"input_scale", "input_zero_point", "input_global_scale", "output_scale"})
 _EVERY = "Linear"
-"""A target that is the class of a module; others are names, or expressions behind `re:`."""
+"""The target that is a module class; others are names, or regular expressions after `re:`."""
 
 
 def formats(settings: SimpleNamespace) -> Formats:
-    """The formats of a `quantization_config` with `config_groups`. Modules that it ignores are
-    stored as plain numbers, which is how they are known.
+    """The formats of a `quantization_config` with `config_groups`. Ignored modules are recognised
+    by their unquantised tensors.
 
     Raises:
-        ModelError: it asks for what Baton cannot read.
+        ModelError: the settings are not supported.
     """
     _check(vars(settings))
     groups = vars(getattr(settings, "config_groups", None) or SimpleNamespace())
@@ -59,7 +59,7 @@ def _check(given: dict[str, Any]) -> None:
 
 
 def _pattern(target: str) -> re.Pattern[str]:
-    """What the names of its modules match: an expression, or the end of a name."""
+    """The pattern of a target's module names: a regular expression, or the end of a name."""
     if not target.startswith("re:"):
         return re.compile(rf"(.*\.)?{re.escape(target)}$")
     try:
@@ -90,7 +90,7 @@ def _format(group: SimpleNamespace, settings: SimpleNamespace) -> Format:
 def _packed(weights: Any, inputs: Any) -> Format:
     parts = {"weight_packed", "weight_scale"}
     parts |= set() if weights.symmetric else {"weight_zero_point"}
-    # True is what versions before the choice wrote for "group".
+    # Older versions write True for "group".
     by_index = vars(weights).get("actorder") in ("group", True)
     parts |= {"weight_g_idx"} if by_index else set()
     read = partial(_read_packed, bits=weights.num_bits)
@@ -98,9 +98,9 @@ def _packed(weights: Any, inputs: Any) -> Format:
 
 
 def _read_packed(parts: Parts, *, bits: int) -> GptqWeight:
-    """weight_packed int32 [N, K * bits / 32], weight_scale [N, G], and perhaps weight_zero_point
-    int32 [N * bits / 32, G] and weight_g_idx [K]. Codes are stored as they are in GPTQ, signed
-    numbers from which the lowest was subtracted."""
+    """weight_packed int32 [N, K * bits / 32], weight_scale [N, G], optional weight_zero_point int32
+    [N * bits / 32, G] and weight_g_idx [K]. Codes are stored as in GPTQ: signed numbers minus the
+    lowest one."""
     words, scales = parts["weight_packed"], _columns(parts["weight_scale"])
     zeros = torch.full(scales.shape, 1 << (bits - 1), dtype=torch.int16)
     if "weight_zero_point" in parts:
@@ -119,7 +119,7 @@ def _int8(weights: Any, inputs: Any) -> Format:
 
 
 def _read_int8(parts: Parts) -> GptqWeight:
-    """weight int8 [N, K], weight_scale and perhaps weight_zero_point int8 one number, or [N, G]."""
+    """weight int8 [N, K], weight_scale and optional weight_zero_point int8: a scalar or [N, G]."""
     codes = parts["weight"]
     scales = _columns(_by_row(parts["weight_scale"], len(codes)))
     zeros = torch.full(scales.shape, 128, dtype=torch.int16)
@@ -143,14 +143,14 @@ def _nvfp4(weights: Any, inputs: Any) -> Format:
 
 
 def _read_nvfp4(parts: Parts) -> Nvfp4Weight:
-    """weight_packed uint8 [N, K / 2], weight_scale float8 [N, K / 16] and weight_global_scale, by
-    which those were multiplied."""
+    """weight_packed uint8 [N, K / 2], weight_scale float8 [N, K / 16] and weight_global_scale, the
+    factor by which the scales were multiplied."""
     factor = 1 / parts["weight_global_scale"].float().reshape(())
     return Nvfp4Weight(parts["weight_packed"], parts["weight_scale"], factor)
 
 
 def _by_row(values: Tensor, rows: int) -> Tensor:
-    """One number, [N] or [N, G] to [N, G]."""
+    """A scalar, [N] or [N, G] to [N, G]."""
     return values.reshape(1, 1).expand(rows, 1) if values.numel() == 1 else values.reshape(rows, -1)
 
 

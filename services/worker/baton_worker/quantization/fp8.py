@@ -1,4 +1,4 @@
-"""Checkpoints in 8-bit floats: one scale for a tensor, a row or a block, and perhaps for inputs."""
+"""FP8 checkpoints: one scale per tensor, row or block, and optionally input scales."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from baton_worker.quantization.collect import Format, Formats, Parts
 _WEIGHT = frozenset({"weight", "weight_scale"})
 _INPUT = "input_scale"
 OF_PAGES = frozenset({"k_scale", "v_scale", "kv_scale"})
-"""Scales for keys and values: ours in 8-bit floats have some of their own."""
+"""KV cache scales, which FP8 pages may replace by their own."""
 
 
 def formats(settings: SimpleNamespace) -> Formats:
     """The format of a `quantization_config`: `activation_scheme`, `weight_block_size`, and
-    `activation_scale_ub` of FBGEMM. Which modules were not converted is read from their numbers.
+    `activation_scale_ub` of FBGEMM. Unquantised modules are recognised by their dtype.
 
     Raises:
-        ModelError: it asks for what Baton cannot read.
+        ModelError: the settings are not supported.
     """
     given = vars(settings)
     scheme, number = given.get("activation_scheme") or "dynamic", given.get("fmt") or "e4m3"
@@ -42,7 +42,7 @@ def formats(settings: SimpleNamespace) -> Formats:
 def stored(
     is_static: bool, inputs: Inputs, block: list[int] | None, unread: Set[str] = frozenset()
 ) -> Format:
-    """Weights with scales, beside which lie those of inputs if these are static."""
+    """Weights with scales, and input scales if these are static."""
     read = partial(_read, inputs=inputs, block=block)
     if is_static:
         return Format(_WEIGHT | {_INPUT}, read, frozenset(unread))
@@ -50,8 +50,8 @@ def stored(
 
 
 def _read(parts: Parts, *, inputs: Inputs, block: list[int] | None) -> Fp8Weight:
-    """weight float8 [..., N, K], weight_scale one number, [N], [N, 1] or one per block, and perhaps
-    input_scale, one number."""
+    """weight float8 [..., N, K], weight_scale a scalar, [N], [N, 1] or one per block, and optional
+    scalar input_scale."""
     codes, scales = parts["weight"], parts["weight_scale"]
     if codes.dtype is not torch.float8_e4m3fn:
         raise ModelError(f"Weights of {codes.dtype} are no 8-bit floats that Baton reads.")

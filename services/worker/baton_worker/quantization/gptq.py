@@ -1,4 +1,4 @@
-"""Checkpoints of GPTQ, as AutoGPTQ and its successors write them."""
+"""GPTQ checkpoints, as written by AutoGPTQ and its successors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from baton_worker.kernels.gptq import BITS, GptqWeight, unpack
 from baton_worker.quantization.collect import Format, Formats, Parts
 
 _ZERO_OFFSETS = {"gptq": 1, "gptq_v2": 0}
-"""What is added to a stored zero, by `checkpoint_format`: the first tools stored one less."""
+"""Offset of stored zero points by `checkpoint_format`: the first format stores zero - 1."""
 _ORDER = "g_idx"
 
 
@@ -22,7 +22,7 @@ def formats(settings: SimpleNamespace) -> Formats:
     `checkpoint_format`.
 
     Raises:
-        ModelError: it asks for what Baton cannot read.
+        ModelError: the settings are not supported.
     """
     given = vars(settings)
     bits, written = given.get("bits"), given.get("checkpoint_format") or "gptq"
@@ -47,7 +47,7 @@ def formats(settings: SimpleNamespace) -> Formats:
 
 
 def _check_alike(given: dict[str, Any]) -> None:
-    """Modules may be left as they are, but not be of another width than the rest."""
+    """Check that modules are unquantised or share one bit width."""
     rules = vars(given.get("dynamic") or SimpleNamespace())
     others = vars(given.get("extra_config") or SimpleNamespace()).values()
     changed = any(not name.startswith("-:") for name in rules)
@@ -61,7 +61,7 @@ def _check_alike(given: dict[str, Any]) -> None:
 
 
 def _read(parts: Parts, *, bits: int, group: int, offset: int) -> GptqWeight:
-    """qweight int32 [K * bits / 32, N], qzeros int32 [G, N * bits / 32], scales [G, N] and perhaps
+    """qweight int32 [K * bits / 32, N], qzeros int32 [G, N * bits / 32], scales [G, N] and optional
     g_idx int32 [K]."""
     words, scales = parts["qweight"], parts["scales"]
     depth = len(words) * 32 // bits

@@ -1,7 +1,7 @@
-"""Which method a checkpoint was quantised with, and what reads it.
+"""Detection of a checkpoint's quantisation method.
 
-A method is a row of `METHODS`. What loads elsewhere under another name is a row of `ALIASES`, and
-what cannot be loaded one of `REFUSED`, with the reason.
+`METHODS` holds one row per method, `ALIASES` the names used elsewhere, and `REFUSED` the
+unsupported methods with the reason.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALIASES = {
     "gpt_oss_mxfp4": "mxfp4",
 }
 _INTEL = ("auto-round", "auto_round", "intel/auto-round", "inc")
-"""Their `packing_format` says which of two layouts they write."""
+"""Methods whose `packing_format` selects one of two layouts."""
 _OTHER = "Use the unquantised checkpoint, or a GGUF file of the same model."
 _ROUNDED = "It rounds weights while loading, as --worker.quantization int8 does here."
 REFUSED = {
@@ -54,10 +54,10 @@ REFUSED = {
 
 
 def method(config: SimpleNamespace) -> str | None:
-    """The row of `METHODS` that reads a checkpoint; None if its weights are plain numbers.
+    """The row of `METHODS` for a checkpoint; None if it is not quantised.
 
     Raises:
-        ModelError: its method is unknown, or none that Baton reads.
+        ModelError: the method is unknown or not supported.
     """
     given = getattr(config, "quantization_config", None)
     if given is None or quantises_only_kv(config):
@@ -81,10 +81,10 @@ def method(config: SimpleNamespace) -> str | None:
 
 
 def formats(config: SimpleNamespace) -> Formats | None:
-    """How a checkpoint stores its weights; None if they are plain numbers.
+    """The storage formats of a checkpoint; None if it is not quantised.
 
     Raises:
-        ModelError: Baton cannot read them.
+        ModelError: the formats are not supported.
     """
     name = method(config)
     if name is None:
@@ -98,7 +98,7 @@ def formats(config: SimpleNamespace) -> Formats | None:
 
 
 def _unnamed(given: SimpleNamespace) -> str:
-    """ModelOpt nests its settings without naming itself elsewhere than as the producer."""
+    """ModelOpt nests its settings and names itself only as the producer."""
     nested = vars(given).get("quantization")
     return "modelopt" if nested is not None or hasattr(given, "quant_algo") else "an unnamed method"
 

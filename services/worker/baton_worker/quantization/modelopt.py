@@ -1,4 +1,4 @@
-"""Checkpoints of NVIDIA's ModelOpt in 8-bit and 4-bit floats."""
+"""FP8 and NVFP4 checkpoints of NVIDIA's ModelOpt."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from baton_worker.quantization.collect import Format, Formats, Parts
 
 
 def formats(settings: SimpleNamespace) -> Formats:
-    """The format that `quant_algo` names, at the top or in `quantization`.
+    """The format in `quant_algo`, at the top level or in `quantization`.
 
     Raises:
-        ModelError: it is one that Baton cannot read.
+        ModelError: the format is not supported.
     """
     inner = vars(settings).get("quantization") or settings
     algorithm = str(vars(inner).get("quant_algo")).upper()
@@ -34,7 +34,7 @@ def formats(settings: SimpleNamespace) -> Formats:
 
 
 def _read_nvfp4(parts: Parts) -> Nvfp4Weight:
-    """weight uint8 [N, K / 2], weight_scale float8 [N, K / 16] and weight_scale_2, the factor of
-    those."""
+    """weight uint8 [N, K / 2], weight_scale float8 [N, K / 16] and weight_scale_2, the scale of the
+    scales."""
     factor = parts["weight_scale_2"].float().reshape(())
     return Nvfp4Weight(parts["weight"], parts["weight_scale"], factor)

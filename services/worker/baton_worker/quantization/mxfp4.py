@@ -14,7 +14,7 @@ _EXPONENT_BIAS = 127
 
 
 def formats(settings: SimpleNamespace) -> Formats:
-    """No module has a format: which tensors are stacked experts and their scales, the spec says."""
+    """No module has a format: the spec lists the stacked expert tensors and their scales."""
     return lambda module: None
 
 

@@ -1,4 +1,4 @@
-"""From logits to tokens: bias, penalties, truncation, a counter-based draw, log-probabilities."""
+"""Logits to tokens: bias, penalties, truncation, counter-based sampling, log-probabilities."""
 
 from __future__ import annotations
 

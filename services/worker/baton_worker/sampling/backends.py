@@ -1,5 +1,5 @@
-"""Which code turns logits into tokens: operators of torch, a kernel in C++, or two launches of
-Triton. The tokens are the same."""
+"""Sampler backends: torch operators, a C++ kernel or two Triton launches. The tokens are the
+same."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from baton_worker.kernels import sampling as kernels
 from baton_worker.kernels import triton
 
 SAMPLERS = ("auto", "torch", "cpu", "triton")
-"""auto is triton on a GPU that has it, and cpu on a CPU for which that could be built."""
+""""auto" is triton on a GPU that supports it, and cpu on a CPU for which the kernel can be
+built."""
 ALIASES = {"torchsampler": "torch"}
-"""Names that TensorRT-LLM has for one of them, in small letters."""
+"""TensorRT-LLM's sampler names, in lower case."""
 ELSEWHERE = {
     "trtllmsampler": (
         "the C++ sampler of TensorRT-LLM is part of its runtime; use triton, which samples on the "
         "GPU in two launches, or leave this at auto"
     ),
 }
-"""Names of what is not here, and what to do instead."""
+"""Samplers that do not exist here, and their replacements."""
 
 _wanted = "auto"
 
 
 def prefer(name: str, device: torch.device) -> None:
-    """Tokens are chosen so from now on.
+    """Set the sampler.
 
     Args:
-        device: where logits will be.
+        device: the device of the logits.
 
     Raises:
-        SettingsError: there is no such sampler, or it does not run there.
+        SettingsError: the sampler is unknown or does not run on the device.
     """
     global _wanted
     known = ALIASES.get(name.lower(), name.lower())
@@ -46,10 +47,10 @@ def prefer(name: str, device: torch.device) -> None:
 
 
 def in_triton(device: torch.device) -> bool:
-    """Whether logits there are sampled in Triton."""
+    """Whether logits on this device are sampled in Triton."""
     return triton.runs(device) if _wanted == "auto" else _wanted == "triton"
 
 
 def in_cpp(device: torch.device) -> bool:
-    """Whether logits there are sampled in C++."""
+    """Whether logits on this device are sampled in C++."""
     return kernels.refuses(device) is None if _wanted == "auto" else _wanted == "cpu"

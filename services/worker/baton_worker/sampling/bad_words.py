@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 _ANY, _NONE = -1, -2
-"""Stand-ins for a token: matches every token; is no token."""
+"""Placeholders: matches every token; matches no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class BadWords:
         return cls(np.array(before, np.int32).reshape(len(words), length), last)
 
     def after(self, log: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """Ids that would complete a word if they followed this log, int64; some may repeat."""
+        """Ids that would complete a bad word after this log, int64, possibly with duplicates."""
         length = self.before.shape[1]
         tail = np.full(length, _NONE, np.int32)
         known = min(len(log), length)

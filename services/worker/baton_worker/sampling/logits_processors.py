@@ -1,9 +1,9 @@
-"""Logits processors: an operator's own rules, as plug-ins by name.
+"""Custom logits processors, registered by name.
 
 A processor is called once per step with all rows that use it. It changes logits in place and may
-look at nothing but the tokens it is given: a sequence that is continued elsewhere must get the
-same logits. A package adds one through the entry-point group `baton.processors`, and the check of
-its argument through `baton.processor_arguments`, which the gateway calls before a worker is asked.
+depend only on the given tokens: a migrated sequence must get the same logits. A package adds one
+through the entry-point group `baton.processors`, and its argument check through
+`baton.processor_arguments`, which the gateway calls before forwarding a request.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Log = npt.NDArray[np.int32]
 
 
 class Processor(Protocol):
-    """What a name of the registry stands for."""
+    """The interface of a logits processor."""
 
     def __call__(self, logits: Tensor, logs: Sequence[Log], arguments: Sequence[Any]) -> None:
         """Change `logits` float32 [N, V] in place.
 
         Args:
             logits: one row per sequence; -inf forbids a token.
-            logs: tokens that each sequence has produced, without its prompt.
-            arguments: what each client sent, as plain JSON values.
+            logs: generated tokens of each sequence, without its prompt.
+            arguments: arguments of each request, as plain JSON values.
         """
 
 
@@ -52,7 +52,7 @@ def process(
     Args:
         logits: float32 [R, V].
         names: for each of `rows`, its processors and their arguments.
-        logs: for each of `rows`, the tokens it has produced.
+        logs: for each of `rows`, its generated tokens.
         rows: rows of `logits` that use a processor.
     """
     for name in PROCESSORS.names():
@@ -66,7 +66,7 @@ def process(
 
 
 def no_repeat_ngram(logits: Tensor, logs: Sequence[Log], arguments: Sequence[Any]) -> None:
-    """No `{"size": n}` tokens in a row occur twice in what a sequence has produced."""
+    """Forbid repetition of any `{"size": n}` consecutive tokens in the output of a sequence."""
     for row, log, argument in zip(logits, logs, arguments, strict=True):
         size = argument["size"]
         if len(log) >= size:

@@ -17,16 +17,16 @@ def describe(
     counts: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
 ) -> Logprobs:
-    """Describe one token per row.
+    """Log-probabilities of one token per row.
 
-    Values are the log-softmax of the raw logits: bias, penalties and temperature are not in them.
-    Tokens of equal probability share the better rank.
+    Values are the log-softmax of the raw logits, before bias, penalties and temperature. Tokens of
+    equal probability share the better rank.
 
     Args:
         logits: raw float32 [N, V].
-        tokens: the chosen ones, int32 [N].
-        counts: alternatives wanted per row, int64 [N], at most V.
-        rows: which token of the message each entry describes, int64 [N].
+        tokens: the sampled tokens, int32 [N].
+        counts: number of alternatives per row, int64 [N], at most V.
+        rows: index in the message of the token that each entry describes, int64 [N].
     """
     chosen = torch.from_numpy(tokens).to(logits.device, torch.int64)[:, None]
     values = logits.log_softmax(1)
@@ -46,7 +46,7 @@ def describe(
 
 
 def concatenate(parts: list[Logprobs]) -> Logprobs:
-    """Columns of several messages after one another; their rows must be distinct already."""
+    """Concatenate the columns of several messages; their rows must be distinct."""
     return Logprobs(*(b"".join(column) for column in zip(*map(_columns, parts), strict=True)))
 
 

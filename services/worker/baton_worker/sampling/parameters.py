@@ -32,13 +32,13 @@ PARAMETERS = np.dtype(
         ("restricted", "?"),
     ]
 )
-"""One row: the fields of `Sampling` of a fixed size, and what can be said about them once."""
+"""One row: the fixed-size fields of `Sampling` and values derived from them."""
 
 Parameters: TypeAlias = npt.NDArray[Any]
 """[R] of `PARAMETERS`."""
 
 _COLDEST = 1e-5
-"""Temperatures below this are greedy: float32 logits divided by them are one token anyway."""
+"""Temperatures below this are greedy: dividing by them leaves one token with all probability."""
 
 
 def fill(row: Any, sampling: Sampling) -> None:

@@ -1,7 +1,6 @@
-"""What changes logits before a token is chosen: bias, forbidden tokens, penalties of the log.
+"""Logits adjustments before sampling: bias, forbidden tokens, penalties.
 
-Nothing here has a state: penalties are computed from the tokens themselves, so a sequence that is
-continued from its log elsewhere is penalised exactly as before.
+Stateless: penalties are computed from the tokens, so a migrated sequence is penalised identically.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from baton_worker.sampling.parameters import Parameters
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Single logits of a batch, and one number for each."""
+    """Sparse additions to the logits of a batch."""
 
     rows: npt.NDArray[np.int64]
     ids: npt.NDArray[np.int64]
@@ -33,10 +32,10 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The tokens of the rows that are penalised, P of a batch's R."""
+    """Tokens of the P penalised rows of a batch of R."""
 
     rows: npt.NDArray[np.int64]
-    """[P]: which rows of the batch."""
+    """[P]: row indices in the batch."""
     tokens: npt.NDArray[np.int64]
     """[P, L]: prompt and log of each row, padded with its own first token."""
     sampled: npt.NDArray[np.float32]
@@ -47,9 +46,9 @@ class History:
     def penalise(self, logits: Tensor) -> None:
         """Apply the three penalties to `logits` float32 [R, V], in place.
 
-        Repetition (Keskar et al. 2019, arXiv:1909.05858) looks at prompt and log: a positive logit
-        is divided by it, a negative one multiplied. Presence and frequency, as OpenAI defines
-        them, look at the log alone: one is subtracted once, the other per occurrence.
+        Repetition (Keskar et al. 2019, arXiv:1909.05858) covers prompt and log: positive logits are
+        divided by it, negative ones multiplied. Presence and frequency, as defined by OpenAI, cover
+        the log only: one is subtracted once, the other per occurrence.
         """
         device = logits.device
         rows = torch.from_numpy(self.rows).to(device)
@@ -64,5 +63,5 @@ class History:
         count, x = occurrences.gather(1, ids), chosen.gather(1, ids)
         x = torch.where(x > 0, x / repetition, x * repetition)
         x = x - frequency * count - presence * (count > 0)
-        # A token that occurs twice is written twice, with the same value.
+        # Duplicate tokens are written repeatedly with the same value.
         logits.index_copy_(0, rows, chosen.scatter_(1, ids, x))

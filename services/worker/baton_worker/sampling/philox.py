@@ -1,8 +1,8 @@
-"""Counter-based uniforms: the number that picks token i of a sequence is a function of (seed, i).
+"""Counter-based uniforms: the random number of token i of a sequence is a function of (seed, i).
 
-Philox4x32-10 from Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
-(SC 2011). The seed is the key, the index is the counter, so no generator has a state to keep.
-Written with operators alone: the same lines run on int64 arrays of numpy and of torch.
+Philox4x32-10 from Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC
+2011). The seed is the key and the index the counter, so there is no generator state. The code uses
+operators only, so it runs on int64 arrays of numpy and of torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ROUNDS = 10
 
 
 def philox(counter: tuple[A, A, A, A], key: tuple[A, A]) -> tuple[A, A, A, A]:
-    """Four 32-bit words, each in an int64, from four words of counter and two of key."""
+    """Four 32-bit words, each in an int64, from four counter and two key words."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):

@@ -1,4 +1,4 @@
-"""Logits to tokens for a whole batch: one vectorised pass, and only for rows that need it."""
+"""Batched sampling: one vectorised pass per operation, over the rows that need it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Tokens: TypeAlias = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Adjustments:
-    """What is done to logits before a choice; applied in this order."""
+    """Logits adjustments before sampling, in order of application."""
 
     bias: Entries | None = None
     forbidden: Entries | None = None
@@ -52,10 +52,10 @@ class Adjustments:
 
 
 def sample(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
-    """Choose one token per row.
+    """Sample one token per row.
 
-    A row's choice is a function of its own logits, parameters and index: which other rows are in
-    the batch does not matter.
+    A row's token is a function of its own logits, parameters and index, independent of the rest of
+    the batch.
 
     Args:
         logits: float32 [R, V], finite or -inf, at least one finite in each row; overwritten.
@@ -67,7 +67,7 @@ def sample(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
     """
     if not in_triton(logits.device):
         return _each(logits, parameters, index)
-    # Locally typical sampling is left to torch; a greedy row is sampled alike by both.
+    # Torch handles locally typical sampling; both give the same token for a greedy row.
     typical = parameters["typical"]
     if typical.all():
         return _each(logits, parameters, index)
@@ -80,7 +80,7 @@ def sample(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
 
 
 def _each(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
-    """As `sample`, without Triton."""
+    """Like `sample`, without Triton."""
     greedy = parameters["greedy"]
     if not greedy.any():
         return _draw(logits, parameters, index)
@@ -98,7 +98,7 @@ def _some(
 
 
 def _fused(logits: Tensor, parameters: Parameters, index: Column, rows: int = 1) -> Tensor:
-    """All of it on the device, int32 [R]; locally typical rows are left to `_draw`."""
+    """Fused sampling on the device, int32 [R]; `_draw` handles locally typical rows."""
     from baton_worker.kernels.triton import sampling
 
     names = ("temperature", "top_k", "top_p", "min_p", "greedy", "key_low", "key_high")
@@ -117,8 +117,8 @@ def _most_probable(logits: Tensor) -> Tokens:
 
 
 def _draw(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
-    """Tokens by the inverse of each row's distribution function at its uniform. Which code draws
-    a row depends on that row alone."""
+    """Inverse-CDF sampling of each row at its uniform. The backend of a row depends on that row
+    alone."""
     typical = parameters["typical"]
     if not in_cpp(logits.device) or typical.all():
         return _host(_draw_in_torch(logits, parameters, index))
@@ -143,7 +143,7 @@ def _draw_in_cpp(logits: Tensor, parameters: Parameters, index: Column) -> Token
 def _draw_in_torch(logits: Tensor, parameters: Parameters, index: Column) -> Tensor:
     """int64 [R]"""
     device, warmth = logits.device, _warmth(parameters)
-    # The maximum goes first, so that no temperature can overflow.
+    # Subtract the maximum first, so that no temperature can overflow.
     scaled = logits.sub_(logits.amax(1, keepdim=True))
     weights = scaled.mul_(torch.from_numpy(warmth).to(device)[:, None]).softmax(1)
     if parameters["typical"].any():
@@ -155,7 +155,7 @@ def _draw_in_torch(logits: Tensor, parameters: Parameters, index: Column) -> Ten
 
 
 def _keep_typical(weights: Tensor, parameters: Parameters) -> None:
-    """Set what locally typical sampling drops to 0, in place, in the rows that use it."""
+    """Zero the tokens dropped by locally typical sampling, in place, in rows that use it."""
     chosen = np.flatnonzero(parameters["typical"])
     rows = torch.from_numpy(chosen).to(weights.device)
     part = weights.index_select(0, rows)
@@ -164,7 +164,7 @@ def _keep_typical(weights: Tensor, parameters: Parameters) -> None:
 
 
 def _truncate(weights: Tensor, parameters: Parameters) -> None:
-    """Set what top-k, top-p and min-p drop to 0, in place, in the rows that use them."""
+    """Zero the tokens dropped by top-k, top-p and min-p, in place, in rows that use them."""
     chosen = np.flatnonzero(parameters["truncated"])
     rows = torch.from_numpy(chosen).to(weights.device)
     top_k, top_p, min_p = (
@@ -198,7 +198,7 @@ def invert(weights: Tensor, uniforms: Tensor) -> Tensor:
 
 def _first_above(cumulative: Tensor, target: Tensor) -> Tensor:
     """Index of the first entry of each row that exceeds its target, int64 [R]."""
-    # Two sums of the same numbers may differ in the last bits; the last entry always exceeds.
+    # Two sums of the same numbers may differ in the last bits; clamp the target below the last entry.
     below = torch.nextafter(cumulative[:, -1], torch.zeros_like(target))
     return (cumulative <= torch.minimum(target, below)[:, None]).sum(1)
 

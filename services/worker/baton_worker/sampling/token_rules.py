@@ -1,6 +1,6 @@
-"""What single sequences may never say, or may only say: allowed ids, bad words, processors.
+"""Per-sequence token rules: allowed ids, bad words, processors.
 
-Few sequences have such rules, so they are kept by slot and cost the others nothing.
+Few sequences have rules, so they are stored by slot at no cost to the rest of the batch.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class TokenRule:
     """The rules of one sequence."""
 
     allowed: npt.NDArray[np.int64]
-    """The only ids that may be sampled; empty means all."""
+    """The only allowed ids; empty means all."""
     words: BadWords | None
     processors: dict[str, Any] = field(default_factory=dict)
-    """Names and arguments."""
+    """Arguments by processor name."""
 
     @classmethod
     def of(cls, sampling: Sampling) -> TokenRule | None:
-        """The rules of a sequence, or None without any.
+        """The rules of a sequence, or None if it has none.
 
         Raises `SettingsError` for a processor that this worker does not have.
         """
@@ -47,15 +47,16 @@ class TokenRule:
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """The rules of the rows of a batch that have any, in parallel lists."""
+    """The rules of a batch's rows that have any, in parallel lists."""
 
     rows: Sequence[int]
     rules: Sequence[TokenRule]
     logs: Sequence[Log]
-    """Tokens that each row has produced."""
+    """Generated tokens of each row."""
 
     def apply(self, logits: Tensor) -> None:
-        """Processors first; then nothing can bring a forbidden token back. In place, [R, V]."""
+        """Apply in place, [R, V]: processors first, so that they cannot restore a forbidden
+        token."""
         self._process(logits)
         self._allow(logits)
         self._forbid(logits)

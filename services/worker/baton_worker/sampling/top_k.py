@@ -1,4 +1,4 @@
-"""The k largest of a long row, for a k that is small beside the row."""
+"""Top-k of a long row for a small k."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _GROUP = 32
-"""Numbers per group; a group is every (V / 32)-th number, so that maxima are vectorised."""
+"""Numbers per group; a group takes every (V / 32)-th number, so that maxima vectorise."""
 
 
 def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """`torch.topk` along the last axis, several times as fast on a vocabulary.
 
-    The k largest numbers lie in the k groups that have the largest maxima, so only those are
-    looked at.
+    The k largest numbers lie in the k groups with the largest maxima, so only those are searched.
 
     Args:
         values: [R, V], no NaN.
         count: k, at most V.
 
     Returns:
-        Values in descending order and their indices, [R, k] each. Which of several equal numbers
-        is among them is not defined.
+        Values in descending order and their indices, [R, k] each. Ties are broken arbitrarily.
     """
     rows, width = values.shape
     if count == 0 or width < 2 * _GROUP * count:

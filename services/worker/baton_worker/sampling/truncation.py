@@ -1,9 +1,9 @@
-"""Top-k, top-p and min-p: each keeps the most probable part of a distribution.
+"""Top-k, top-p and min-p truncation.
 
-Because all three keep a top set, what they keep together is one threshold per row. Tokens exactly
-as probable as the last one kept are kept too, so the result depends on no sort order. Applied in
-the order min-p, top-k, top-p, after locally typical sampling; each looks at what the one before
-has left.
+All three keep the most probable tokens, so together they are one threshold per row. Tokens exactly
+as probable as the last one kept are kept too, so the result does not depend on sort order. The
+order is min-p, top-k, top-p, after locally typical sampling; each works on the output of the
+previous one.
 
 Top-p is nucleus sampling (Holtzman et al. 2019, arXiv:1904.09751), min-p is Nguyen et al. 2024
 (arXiv:2407.01082).
@@ -18,22 +18,22 @@ from baton_worker.sampling.top_k import largest
 from baton_worker.sampling.vocab_blocks import mass
 
 _FIRST_WIDTH = 128
-"""Most probable tokens looked at first; a nucleus is seldom wider."""
+"""Number of most probable tokens examined first; a nucleus is seldom wider."""
 
 
 def threshold(probabilities: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """The least probability that each row keeps, float32 [R].
+    """Minimum kept probability per row, float32 [R].
 
     Args:
         probabilities: float32 [R, V].
         top_k: int64 [R], 0 or V and above means off.
         top_p: float64 [R] in (0, 1], 1 means off.
-        min_p: float64 [R] in [0, 1], 0 means off: least probability relative to the greatest.
+        min_p: float64 [R] in [0, 1], 0 means off: minimum probability relative to the maximum.
     """
     vocab = probabilities.shape[1]
     limited = (top_k > 0) & (top_k < vocab)
     top_k = torch.where(limited, top_k, 1)
-    # A top-k that does not fit the first width decides how many to look at.
+    # A top-k above the first width sets the number of tokens to examine.
     width = min(vocab, max(_FIRST_WIDTH, int(top_k.amax())))
     values, _ = largest(probabilities, width)
     least = (min_p * values[:, 0]).to(values.dtype)
@@ -49,15 +49,15 @@ def threshold(probabilities: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor
 
 
 def drop(probabilities: Tensor, least: Tensor) -> None:
-    """Set what is below `least` [R] to 0, in place in [R, V]."""
+    """Zero all values below `least` [R], in place in [R, V]."""
     # Several times as fast as `torch.where`: this comparison is vectorised.
     probabilities.mul_(probabilities.clone().ge_(least[:, None]))
 
 
 def _nucleus(kept: Tensor, values: Tensor, least: Tensor, target: Tensor) -> Tensor:
-    """Raise `least` [S] so that the tokens kept are the fewest whose mass reaches `target` [S].
+    """Raise `least` [S] to keep the fewest tokens whose mass reaches `target` [S].
 
-    `values` are the greatest probabilities of each row in descending order.
+    `values` are the largest probabilities of each row in descending order.
     """
     width, vocab = values.shape[1], kept.shape[1]
     sums = torch.where(values >= least[:, None], values, 0.0).cumsum(1, dtype=torch.float64)
@@ -71,10 +71,10 @@ def _nucleus(kept: Tensor, values: Tensor, least: Tensor, target: Tensor) -> Ten
 
 
 def _bisect(weights: Tensor, target: Tensor) -> Tensor:
-    """The greatest float32 such that what is not below it has a mass of at least `target` [R].
+    """The largest float32 threshold with a mass of at least `target` [R] at or above it.
 
-    Numbers that are not negative are ordered as their bits are, so this takes 31 passes at most:
-    for a wide nucleus far fewer operations than a sort.
+    Non-negative floats are ordered like their bits, so bisection takes at most 31 passes: for a
+    wide nucleus far fewer operations than a sort.
     """
     low = torch.zeros(len(weights), dtype=torch.int32, device=weights.device)
     high = weights.amax(1).view(torch.int32) + 1

@@ -30,10 +30,10 @@ def keep_typical(probabilities: Tensor, typical_p: Tensor) -> None:
 
 
 def _least_reach(deviation: Tensor, weights: Tensor, target: Tensor) -> Tensor:
-    """The least float32 such that what deviates no more has a mass of at least `target` [R].
+    """The smallest float32 deviation within which the mass is at least `target` [R].
 
-    Numbers that are not negative are ordered as their bits are: 31 passes at most, and no sort,
-    whose sums would depend on the order of equal numbers.
+    Non-negative floats are ordered like their bits: at most 31 passes, and no sort, whose sums
+    would depend on the order of equal numbers.
     """
     low = torch.full((len(weights),), -1, dtype=torch.int32, device=weights.device)
     infinity = torch.tensor(torch.inf, device=weights.device).view(torch.int32)

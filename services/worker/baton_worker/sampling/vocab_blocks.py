@@ -1,7 +1,7 @@
-"""Sums over a vocabulary in two levels: fast, and the same whatever else is in the batch.
+"""Two-level sums over a vocabulary: fast and independent of the rest of the batch.
 
-A running float64 sum over a whole vocabulary costs more than the softmax; a plain torch sum may
-split a row among threads when it is alone, and so round it differently.
+A running float64 sum over a whole vocabulary costs more than the softmax. A plain torch sum may
+split a lone row among threads and round it differently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a model is, as pure data: a frozen tree that `models.build` turns into layers.
+"""Model specs as pure data: a frozen tree that `models.build` turns into layers.
 
-Nothing here imports torch, so a spec can be read, printed and compared anywhere. Every field has
-two users in two architectures; a one-off is a spec type (and a layer file) of its own.
+Nothing here imports torch, so a spec can be read, printed and compared anywhere. Every field is
+used by at least two architectures; a one-off is a spec type (and a layer file) of its own.
 """
 
 from baton_worker.spec.attention import (

@@ -10,8 +10,8 @@ from baton_worker.spec.rope import Rope
 
 
 class ContextShard(NamedTuple):
-    """Which tokens of a sequence a rank keeps where several keep a part each: the one at position
-    `rank`, counted from 0, and from there every `size`th."""
+    """The tokens of a sequence kept by one context-parallel rank: positions `rank`, `rank + size`,
+    ..."""
 
     rank: int
     size: int
@@ -21,24 +21,24 @@ class ContextShard(NamedTuple):
 class Attention:
     """Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) over the paged cache.
 
-    `bias` is for the q, k and v projections, `output_bias` for the one after them. A token sees
-    the last `window` tokens, itself included; None means all of them. `rope` None leaves positions
-    to `slopes` (ALiBi, Press et al. 2021, arXiv:2108.12409: one per query head, times the distance)
-    or to nobody. `qk_norm` normalises queries and keys before the rotation or after it, over
-    each "head" with one weight for all of them, "each" head with a weight of its own, or the
-    "full" width; with `key_norm_only`, the keys alone. `softcap` bends scores into (-softcap,
-    softcap); `clip` bounds what the q, k and v projections put out.
+    `bias` applies to the q, k and v projections, `output_bias` to the output projection. A token
+    attends to the last `window` tokens including itself; None means all. Without `rope`, positions
+    come from `slopes` (ALiBi, Press et al. 2021, arXiv:2108.12409: one slope per query head, times
+    the distance), if any. `qk_norm` normalises queries and keys before or after the rotation, over
+    each "head" with a shared weight, "each" head with its own weight, or the "full" width; with
+    `key_norm_only`, keys alone. `softcap` bounds scores smoothly to (-softcap, softcap); `clip`
+    clamps the output of the q, k and v projections.
 
-    With a `chunk`, a token sees only its own chunk of so many positions. With `sinks`, one learned
-    score per head takes part in the softmax (gpt-oss); with `sink_keys`, so many learned keys and
-    values do, whose keys are normed like the others. `temperature` (scale, floor) multiplies a
-    query by 1 + scale * log(1 + (position + 1) // floor) (arXiv:2501.19399). Values of `value_dim`
-    channels, less than `head_dim`, are multiplied by `value_scale`. `gate`
-    weighs what the attention puts out by the sigmoid of one more projection of its input, with a
-    bias where `gate_bias`: one weight per "head" or per "channel". With a `query_rank`, queries
-    come from a narrow vector, normed by `query_rank_norm`. `first_heads` are the numbers of the
-    first query and key head in the checkpoint, where these heads are a part of those that it has.
-    With a `context` the cache of this rank has a part of the tokens.
+    With `chunk`, a token attends only within its chunk of that many positions. With `sinks`, one
+    learned score per head joins the softmax (gpt-oss); with `sink_keys`, that many learned keys and
+    values join, their keys normed like the others. `temperature` (scale, floor) multiplies a query
+    by 1 + scale * log(1 + (position + 1) // floor) (arXiv:2501.19399). Values of `value_dim`
+    channels, fewer than `head_dim`, are multiplied by `value_scale`. `gate` multiplies the
+    attention output by the sigmoid of another projection of the input (with bias if `gate_bias`):
+    one weight per "head" or per "channel". With `query_rank`, queries come from a low-rank vector,
+    normed by `query_rank_norm`. `first_heads` are the checkpoint's indices of the first query and
+    KV head if these heads are a shard. With `context`, this rank's cache holds a part of the
+    tokens.
     """
 
     num_heads: int
@@ -71,8 +71,7 @@ class Attention:
 
     @property
     def kept_dim(self) -> int | None:
-        """Channels of a value in the cache, where they are not `head_dim`: with `sink_keys` one
-        more than it has."""
+        """Channels of a cached value if not `head_dim`; `sink_keys` add one channel."""
         kept = self.head_dim if self.value_dim is None else self.value_dim + (self.sink_keys > 0)
         return None if kept == self.head_dim else kept
 
@@ -81,11 +80,11 @@ class Attention:
 class LatentAttention:
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434) over a cache of latents.
 
-    Keys and values are projected up from a normed vector of `kv_rank` channels; `rope_dim` more
-    channels of a key are rotated and shared by all heads. The cache keeps those two alone. Queries
-    have `nope_dim + rope_dim` channels and come from a normed vector of `query_rank` channels, or
-    straight from the input where it is None. Without a `rope` nothing turns. `bias` is for the
-    projections down and the last one.
+    Keys and values are up-projected from a normed latent of `kv_rank` channels; `rope_dim` more key
+    channels are rotated and shared by all heads. The cache holds only these two. Queries have
+    `nope_dim + rope_dim` channels and come from a normed vector of `query_rank` channels, or from
+    the input if it is None. Without `rope` there is no rotation. `bias` applies to the
+    down-projections and the output projection.
     """
 
     num_heads: int
@@ -99,31 +98,31 @@ class LatentAttention:
     query_rank: int | None = None
     bias: bool = False
     latent_scale: float = 1.0
-    """What the normed latents are multiplied by."""
+    """Factor on the normed latents."""
     context: ContextShard | None = None
-    """Which tokens the cache of this rank has; None: all."""
+    """The tokens in this rank's cache; None: all."""
 
     @property
     def width(self) -> int:
-        """Channels of a token in the cache that attention reads."""
+        """Cached channels per token read by attention."""
         return self.kv_rank + self.rope_dim
 
     @property
     def kept_width(self) -> int:
-        """Channels of a token in the cache."""
+        """Cached channels per token."""
         return self.width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseLatentAttention(LatentAttention):
-    """Latent attention to those `top_k` of the earlier tokens that an index scores highest
+    """Latent attention to the `top_k` earlier tokens with the highest indexer scores
     (DeepSeek-V3.2, arXiv:2512.02556).
 
-    The index has one key of `index_dim` channels per token, normed by `index_norm`, and
-    `index_heads` queries, made of the vector of `query_rank` channels. A score is the sum over
-    heads of relu(query . key), each weighed by one more projection of the input. The first
-    `rope_dim` channels of both turn as `rope` says, in the layout that `index_interleaved` says.
-    A layer without `index_heads` attends to what the last one that has them has chosen.
+    The indexer has one key of `index_dim` channels per token, normed by `index_norm`, and
+    `index_heads` queries projected from the vector of `query_rank` channels. A score is the sum
+    over heads of relu(query . key), weighted by another projection of the input. The first
+    `rope_dim` channels of both are rotated by `rope`, interleaved if `index_interleaved`. A layer
+    without `index_heads` reuses the selection of the last layer that has them.
     """
 
     top_k: int
@@ -134,32 +133,32 @@ class SparseLatentAttention(LatentAttention):
 
     @property
     def kept_width(self) -> int:
-        """Channels of a token in the cache: behind what attention reads, the key of the index."""
+        """Cached channels per token: those read by attention, then the index key."""
         return self.kv_rank + self.rope_dim + (self.index_dim if self.index_heads else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class KVSharingSource(Attention):
-    """Attention whose keys, rotated and not yet normed, and values serve the layers that follow
-    as well (cross-layer attention, arXiv:2405.12981)."""
+    """Attention whose KV (keys rotated, not yet normed) is shared with the following layers
+    (cross-layer attention, arXiv:2405.12981)."""
 
 
 @dataclass(frozen=True, slots=True)
 class KVSharingTarget(Attention):
-    """Attention with queries of its own over the keys and values of the last layer that lends;
-    it norms those keys itself."""
+    """Attention with its own queries over the KV of the last `KVSharingSource`; it norms the keys
+    itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DualChunkAttention(Attention):
-    """Attention in which no key is further from a query than the model was trained for (dual chunk
-    attention, An et al. 2024, arXiv:2402.17463).
+    """Dual chunk attention: relative distances stay within the trained context (An et al. 2024,
+    arXiv:2402.17463).
 
-    Positions are counted in chunks of `chunk_size - local_size` tokens. A key is rotated by its
-    place p in its chunk, and so is a query for the keys of its own chunk. For those of the chunk
-    before, a query is at `chunk_len + p`, at most `chunk_size`, and for all earlier ones at that of
-    the last token of a chunk. Scores of a query at position n of `trained` or more are multiplied
-    by (0.1 * log((n + 1) / trained) + 1)^2 (YaRN, Peng et al. 2023, arXiv:2309.00071).
+    A chunk has `chunk_size - local_size` tokens. A key is rotated by its position p within its
+    chunk, as is a query for keys of the same chunk. For keys of the previous chunk a query is at
+    `chunk_len + p`, at most `chunk_size`, and for earlier ones at the last position of a chunk.
+    Scores of a query at position n >= `trained` are multiplied by (0.1 * log((n + 1) / trained) +
+    1)^2 (YaRN, Peng et al. 2023, arXiv:2309.00071).
     """
 
     chunk_size: int
@@ -168,10 +167,10 @@ class DualChunkAttention(Attention):
 
     @property
     def chunk_len(self) -> int:
-        """Tokens of a chunk."""
+        """Number of tokens in a chunk."""
         return self.chunk_size - self.local_size
 
 
 @dataclass(frozen=True, slots=True)
 class CausalAttention(Attention):
-    """Attention in an encoder whose tokens see themselves and those before them, and no others."""
+    """Causal attention in an encoder."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Fused:
     """One checkpoint tensor that holds the rows of several roles.
 
-    The rows come in `groups` equal groups, each with its share of every part in turn: with one
-    group q, k and v lie one after the other; with one group per head they alternate head by head.
-    `transposed` is for a weight stored as [in, out].
+    The rows form `groups` equal groups, each with its share of every part in turn: with one group
+    q, k and v are concatenated; with one group per head they alternate by head. `transposed` means
+    the weight is stored as [in, out].
     """
 
     source: str
@@ -24,11 +24,11 @@ class Fused:
 class Stacked:
     """One checkpoint tensor that holds a part of every expert of a layer.
 
-    `source` is its whole name, `parts` the roles that it fills, each with `{expert}` in its name.
-    The first axis is the expert, or expert times row where `flat`. An expert's share holds the
-    rows of each part in turn, or row by row in turn where `interleaved`; it is stored as [in, out]
-    where `transposed`. With `scales`, the name of a second tensor, both are MXFP4 (see
-    `models.mxfp4`).
+    `source` is its full name, `parts` the roles that it fills, each with `{expert}` in its name.
+    The first axis is the expert, or expert times row if `flat`. An expert's share holds the parts
+    one after the other, or alternating by row if `interleaved`; it is stored as [in, out] if
+    `transposed`. With `scales`, the name of a second tensor, both are MXFP4 (see
+    `quantization.mxfp4`).
     """
 
     source: str

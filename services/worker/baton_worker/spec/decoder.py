@@ -20,7 +20,7 @@ from baton_worker.spec.state_space import (
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Before layer `to`, mix in what entered layer `source`: weight * old + (1 - weight) * x."""
+    """Before layer `to`, mix in the input of layer `source`: weight * old + (1 - weight) * x."""
 
     source: int
     to: int
@@ -29,9 +29,9 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """What the normed stream and what a half makes of it count, (old, new), in the style "blended":
-    for layers of attention, of linear attention, and for feed-forwards. In the style "beside", by
-    what its input and what it makes are multiplied, (input, output)."""
+    """Weights (old, new) of the normed stream and of a half's output in the style "blended", for
+    attention layers, linear attention layers and feed-forwards. In the style "beside", factors
+    (input, output) of a half."""
 
     attention: tuple[float, float] = (1.0, 1.0)
     linear: tuple[float, float] = (1.0, 1.0)
@@ -46,12 +46,12 @@ Ffn: TypeAlias = Glu | Mlp | Moe | MegablocksExperts | ShortcutMoe
 class Decoder:
     """A causal language model: embedding, one (mixer, ffn) pair per layer, norm and head.
 
-    A layer may lack its mixer or its ffn (None): then it lacks that half of the residual block,
-    norm included. `style` is a row of `models.decoder.STYLES`: where the norms sit around the
-    residual stream; what a half adds to the stream is multiplied by `residual_scale`.
+    If a layer's mixer or ffn is None, it lacks that half of the residual block, norm included.
+    `style`, a key of `models.block.STYLES`, places the norms around the residual stream; the output
+    of a half is multiplied by `residual_scale`.
 
-    The checkpoint: `names` lists only the names that differ from `models.names.DEFAULT`, `fused`
-    the tensors that hold several roles, `unused` the prefixes of tensors that may stay unread.
+    Checkpoint: `names` lists only names that differ from `spec.names.DEFAULT`, `fused` the tensors
+    with several roles, `unused` the prefixes of tensors that may stay unread.
     """
 
     hidden: int
@@ -62,7 +62,7 @@ class Decoder:
     style: str = "pre"
     names: tuple[tuple[str, str], ...] = field(default=())
     max_length: int = 0
-    """Tokens, prompt and completion together, that the checkpoint declares."""
+    """Context length of the checkpoint in tokens, prompt and completion together."""
     embedding: Embedding = field(default_factory=Embedding)
     residual_scale: float = 1.0
     final_norm: bool = True

@@ -19,7 +19,7 @@ class Positions:
 class Embedding:
     """Token ids to the first hidden state: scale * table[token] (+ positions), then `norm`.
 
-    A table narrower than the stack (`width`) is projected into it, and out of it before the head.
+    A table narrower than the hidden size (`width`) is projected up, and down again before the head.
     """
 
     scale: float = 1.0
@@ -30,9 +30,9 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The language head: logits = scale * (hidden W^T + b), bent into (-softcap, softcap).
+    """The language head: logits = scale * (hidden W^T + b), bounded to (-softcap, softcap).
 
-    `tied` reuses the embedding table as W; `unit_rows` divides each row of W by its length.
+    `tied` reuses the embedding table as W; `unit_rows` normalises each row of W to unit length.
     """
 
     tied: bool = False

@@ -13,7 +13,7 @@ from baton_worker.spec.norm import Norm
 class Dense:
     """One layer of a head over pooled states: norm(activation(W x + b)).
 
-    `name` is the checkpoint's; `activation` a row of `layers.dense.ACTIVATIONS`.
+    `name` is the checkpoint's; `activation` a key of `layers.pooler_head.ACTIVATIONS`.
     """
 
     name: str
@@ -27,13 +27,12 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Encoder(Decoder):
-    """A stack in which every token of a text sees every other: no cache, no next token.
+    """A bidirectional stack: no cache, no next token.
 
-    Its mixers are `Attention` whose `window`, where there is one, reaches to either side. Tokens,
-    positions and `token_types` rows for the first and the second text of a pair are added up, then
-    normed by `embedding_norm`. `classifier` makes scores of the "first" token's state, or of the
-    "mean", where the checkpoint has it. The `bare_layers` first layers have no norm before their
-    mixer.
+    Its mixers are `Attention`; a `window` extends to both sides. Tokens, positions and
+    `token_types` rows for the first and second text of a pair are added, then normed by
+    `embedding_norm`. `classifier` scores the "first" token's state or the "mean", if the checkpoint
+    has it. The first `bare_layers` layers have no norm before their mixer.
     """
 
     token_types: int = 0
@@ -45,11 +44,11 @@ class Encoder(Decoder):
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """An image as vectors: squares of `size` pixels, each projected (ViT, Dosovitskiy et al. 2020,
-    arXiv:2010.11929), and learned positions.
+    """Patch embedding: projected patches of `size` x `size` pixels (ViT, Dosovitskiy et al. 2020,
+    arXiv:2010.11929) with learned positions.
 
-    Images have `image` x `image` pixels of three channels; what remains at the right and at the
-    bottom, less than a square, is not seen. With a `class_token` one learned vector stands first.
+    Images have `image` x `image` pixels and three channels; an incomplete patch at the right or
+    bottom is dropped. `class_token` prepends one learned vector.
     """
 
     image: int
@@ -59,15 +58,15 @@ class Patches:
 
     @property
     def count(self) -> int:
-        """Vectors of one image."""
+        """Number of vectors per image."""
         squares: int = (self.image // self.size) ** 2
         return squares + self.class_token
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionPool:
-    """One learned query over the states of an image, then x + ffn(norm(x)) (multihead attention
-    pooling, Zhai et al. 2022, arXiv:2106.04560)."""
+    """Attention pooling with one learned query over an image's states, then x + ffn(norm(x)) (Zhai
+    et al. 2022, arXiv:2106.04560)."""
 
     num_heads: int
     norm: Norm
@@ -77,8 +76,8 @@ class AttentionPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vision(Encoder):
-    """A stack over the patches of an image. Its vector is that of `pool`, or the state of the
-    first patch, projected."""
+    """A stack over image patches. The image's vector is the output of `pool`, or the first state,
+    projected."""
 
     patches: Patches
     pool: AttentionPool | None = None
@@ -87,7 +86,7 @@ class Vision(Encoder):
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Texts shorter than `length` are filled up with the token `id`, which the others see."""
+    """Texts shorter than `length` are padded with token `id`, and the padding is attended to."""
 
     length: int
     id: int
@@ -95,12 +94,12 @@ class Padding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DualEncoder(Encoder):
-    """A stack for texts, which is what an `Encoder` is, and one for images, whose vectors are
-    compared (CLIP, Radford et al. 2021, arXiv:2103.00020).
+    """A text stack (this `Encoder`) and an image stack in a shared vector space (CLIP, Radford et
+    al. 2021, arXiv:2103.00020).
 
-    The vector of a text is the state of its first token `end`, or where that is -1 of its highest
-    id, or where there is none of its last token, projected. `max_length` is that of whichever is
-    longer, `text_length` that of texts.
+    A text's vector is the projected state of its first `end` token; of its highest token id if
+    `end` is -1; of its last token if there is none. `max_length` is the longer of both inputs,
+    `text_length` that of texts.
     """
 
     vision: Vision

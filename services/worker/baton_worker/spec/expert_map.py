@@ -1,4 +1,4 @@
-"""Where the experts of a mixture are, when every rank has some of them, whole."""
+"""Placement of whole experts on expert-parallel ranks."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from baton.errors import SettingsError
 
 ELSEWHERE = -1
-"""The number here of an expert that another rank has."""
+"""Local index of an expert on another rank."""
 
 
 def linear(num_experts: int, size: int) -> tuple[int, ...]:
-    """Neighbours together; where they do not come out even, the first ranks have one more."""
+    """Contiguous experts per rank; the first ranks take the remainder."""
     each, more = divmod(num_experts, size)
     return tuple(rank for rank in range(size) for _ in range(each + (rank < more)))
 
 
 def round_robin(num_experts: int, size: int) -> tuple[int, ...]:
-    """Neighbours apart: where experts come in groups of which a token visits few, every rank has
-    some of each group."""
+    """Strided experts per rank: with grouped routing every rank holds experts of each group."""
     return tuple(expert % size for expert in range(num_experts))
 
 
@@ -27,21 +26,21 @@ PLACEMENTS: dict[str, Callable[[int, int], tuple[int, ...]]] = {
     "linear": linear,
     "round_robin": round_robin,
 }
-"""Experts and ranks to the rank of each expert."""
+"""Functions from the numbers of experts and ranks to the rank of each expert."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertMap:
-    """Which rank has each expert, as one of the ranks sees it."""
+    """The expert map as seen by one rank."""
 
     owners: tuple[int, ...]
     """The rank of each expert."""
     rank: int
-    """Whose numbers are meant by "here"."""
+    """This rank."""
 
     @classmethod
     def placed(cls, placement: str, num_experts: int, rank: int, size: int) -> ExpertMap:
-        """By a row of `PLACEMENTS`.
+        """Build by a placement in `PLACEMENTS`.
 
         Raises:
             SettingsError: there are fewer experts than ranks.
@@ -55,11 +54,11 @@ class ExpertMap:
 
     @property
     def here(self) -> tuple[int, ...]:
-        """Number in the model of each expert that is here."""
+        """Global index of each local expert."""
         return tuple(expert for expert, rank in enumerate(self.owners) if rank == self.rank)
 
     @property
     def local(self) -> tuple[int, ...]:
-        """The inverse: number here of each expert of the model, or `ELSEWHERE`."""
+        """The inverse: local index of each expert of the model, or `ELSEWHERE`."""
         numbers = {expert: number for number, expert in enumerate(self.here)}
         return tuple(numbers.get(expert, ELSEWHERE) for expert in range(len(self.owners)))

@@ -25,7 +25,7 @@ class Glu:
     up_offset: float = 0.0
     down_bias: bool = False
     gate_scale: float = 1.0
-    """What a gate is multiplied by before its activation."""
+    """Factor on the gate before its activation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,17 @@ class Mlp:
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """Which experts a token goes to, and with what weight.
+    """Routing of tokens to experts.
 
-    Scores are `score` (a row of `layers.routers.base.SCORES`) of the router's logits. The `top_k`
-    highest are chosen, after `correction` (a vector of the checkpoint) is added for the choice
-    alone. With groups, only the `top_groups` best of `num_groups` equal groups take part; a group
-    is worth the sum of its `group_width` best (DeepSeek-V3, arXiv:2412.19437). The weights of the
-    chosen are divided by their `norm`-norm, at least `norm_floor`, and multiplied by `scale`.
-    A softmax taken over the chosen alone is a softmax over all of them with `norm=1`.
+    Scores are the function `score` (in `layers.moe.routers.base.SCORES`) of the router's logits.
+    The `top_k` highest are selected; the checkpoint's `correction` bias is added for the selection
+    only. With groups, only the `top_groups` best of `num_groups` equal groups take part; a group's
+    score is the sum of its `group_width` best (DeepSeek-V3, arXiv:2412.19437). The selected weights
+    are divided by their `norm`-norm, at least `norm_floor`, and multiplied by `scale`. Softmax over
+    the selected experts alone equals softmax over all with `norm=1`.
 
-    Experts from `num_experts` on are `zero_experts`: they return the token as it is.
-    `kind` is a row of `layers.routers.ROUTERS`; `parameters` are for kinds that need more.
+    Experts from `num_experts` on are `zero_experts`, which return the token unchanged. `kind` is a
+    key of `layers.moe.routers.ROUTERS`; `parameters` are for kinds that need more.
     """
 
     num_experts: int
@@ -70,14 +70,14 @@ class Router:
 
 @dataclass(frozen=True, slots=True)
 class Moe:
-    """Mixture of experts (Shazeer et al. 2017, arXiv:1701.06538): each token visits a few.
+    """Mixture of experts (Shazeer et al. 2017, arXiv:1701.06538).
 
-    `shared` is one more feed-forward that every token visits; `shared_gate` weighs it by the
-    sigmoid of one learned projection. The router's weights apply to what an expert returns, or,
-    with `weigh_input`, to what it is given. Without `passes`, zero experts return nothing here: of
-    the parts of a mixture that is cut, one does it for all. With `dealt`, only the experts that it
-    has here are here, and a visit to another returns nothing. Experts of a `width` of their own see
-    so many channels, projected from the stream, and what they return is projected back.
+    `shared` is a feed-forward for every token; `shared_gate` multiplies it by the sigmoid of a
+    learned projection. Router weights apply to an expert's output, or to its input with
+    `weigh_input`. Without `passes`, zero experts return zero here, since one shard of a split
+    mixture passes tokens through for all. With `dealt`, only this rank's experts are present and
+    the others return zero. With `width`, routed experts work on that many channels, projected from
+    the stream and back.
     """
 
     router: Router
@@ -92,8 +92,8 @@ class Moe:
 
 @dataclass(frozen=True, slots=True)
 class MegablocksExperts:
-    """Experts without gates: the `top_k` of them that a softmax prefers, weighed by it, plus one
-    bias for all (MegaBlocks, Gale et al. 2022, arXiv:2211.15841)."""
+    """Ungated experts with softmax top-k routing, plus one shared bias (MegaBlocks, Gale et
+    al. 2022, arXiv:2211.15841)."""
 
     num_experts: int
     top_k: int
@@ -103,7 +103,7 @@ class MegablocksExperts:
 
 @dataclass(frozen=True, slots=True)
 class ShortcutMoe:
-    """A feed-forward and, from the same input, a mixture of experts whose result joins the stream
+    """A feed-forward and, from the same input, a mixture of experts whose output joins the stream
     one layer later (LongCat-Flash, arXiv:2509.01322); for the style "shortcut"."""
 
     dense: Glu

@@ -13,12 +13,12 @@ _BESIDE = {
     "quant_config.json": "awq",
     "hf_quant_config.json": "modelopt",
 }
-"""Where older tools say how they quantised, and which tool that was."""
+"""Files in which older tools store their quantisation settings, and the tool."""
 
 
 def read_config(folder: Path) -> SimpleNamespace:
-    """Read `config.json`; nested objects become nested attribute objects. How the weights were
-    quantised may stand in a file of its own, and becomes `quantization_config`.
+    """Read `config.json` into nested attribute objects. Quantisation settings in a separate file
+    become `quantization_config`.
 
     Raises:
         ModelError: there is no such file, or it is not a JSON object.
@@ -32,8 +32,8 @@ def read_config(folder: Path) -> SimpleNamespace:
 
 
 def read_eos_token_ids(folder: Path, config: SimpleNamespace) -> tuple[int, ...]:
-    """The ids that end a generation: `generation_config.json` where it names any, else the config
-    or its part for texts.
+    """Token ids that end a generation: from `generation_config.json` if it has any, else from the
+    config or its text config.
 
     Instruction-tuned checkpoints list their end-of-turn token only in the former.
     """
@@ -52,8 +52,8 @@ def as_ids(value: int | list[int] | None) -> tuple[int, ...]:
 
 
 def has_kv_scales(config: SimpleNamespace) -> bool:
-    """Whether a checkpoint was calibrated for pages of 8-bit floats: with one scale for the keys
-    and one for the values of a layer, as llm-compressor writes them."""
+    """Whether a checkpoint has calibrated scales for an FP8 KV cache: one for K and one for V per
+    layer, as written by llm-compressor."""
     given = getattr(config, "quantization_config", None)
     scheme = getattr(given, "kv_cache_scheme", None)
     if scheme is None:
@@ -63,7 +63,7 @@ def has_kv_scales(config: SimpleNamespace) -> bool:
 
 
 def quantises_only_kv(config: SimpleNamespace) -> bool:
-    """Whether the weights of such a checkpoint are plain numbers."""
+    """Whether only the KV cache is quantised and the weights are not."""
     given = getattr(config, "quantization_config", None)
     groups = getattr(given, "config_groups", None)
     return has_kv_scales(config) and not (vars(groups) if groups else None)

@@ -1,4 +1,4 @@
-"""How a checkpoint calls its tensors: roles to Hugging Face module names."""
+"""Checkpoint tensor names: roles to Hugging Face module names."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ DEFAULT = {
     "shared_expert_gate": "model.layers.{layer}.mlp.shared_expert_gate",
 }
 
-# Buffers that older checkpoints saved although every reader recomputes them.
+# Buffers in older checkpoints that follow from the config.
 _RECOMPUTED = (
     ".rotary_emb.inv_freq",
     *(f".{attention}.bias" for attention in ("self_attn", "attn", "attention")),
@@ -110,8 +110,8 @@ _RECOMPUTED = (
 
 
 def placed(name: str, layer: int) -> str:
-    """A template for one layer: `{layer}`, or `{pair}` and `{half}` where two of our layers are
-    one of the checkpoint's."""
+    """A template for one layer: `{layer}`, or `{pair}` and `{half}` if two of our layers form one
+    layer of the checkpoint."""
     pair, half = divmod(layer, 2)
     name = name.replace("{pair}", str(pair)).replace("{half}", str(half))
     return name.replace("{layer}", str(layer))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """A norm over the last axis: "rms" (Zhang and Sennrich 2019, arXiv:1910.07467) or "layer"
-    (Ba et al. 2016, arXiv:1607.06450).
+    """A norm over the last axis: "rms" (Zhang and Sennrich 2019, arXiv:1910.07467) or "layer" (Ba
+    et al. 2016, arXiv:1607.06450).
 
-    The scale is the weight plus `offset` (1 where a checkpoint stores w of 1 + w); without
-    `scaled` there is no weight, without `bias` no bias.
+    The scale is the weight plus `offset` (1 if a checkpoint stores w of 1 + w); without `scaled`
+    there is no weight, without `bias` no bias.
     """
 
     eps: float
@@ -23,10 +23,10 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class GatedNorm:
-    """Root mean squares over each of `groups` equal parts, and the silu of a gate, which is
-    multiplied in before the norm or, without `gate_first`, after it. The scale is as wide as a part
-    and serves them all where it is `shared`. Where the one part is `cut`, other ranks have more of
-    its channels. `activation` is what is made of the gate: "silu" or "sigmoid"."""
+    """Gated RMS norm over each of `groups` equal parts. The gate is multiplied in before the norm
+    or, without `gate_first`, after it, through `activation`: "silu" or "sigmoid". The scale has the
+    width of one part if it is `shared`. If the single part is `cut`, other ranks hold the rest of
+    its channels."""
 
     eps: float
     groups: int = 1

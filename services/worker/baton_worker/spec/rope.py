@@ -10,12 +10,11 @@ Parameter: TypeAlias = float | int | bool | str | tuple[float, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """How a rope deals out its channels among several axes of positions, such as time, height and
-    width (M-RoPE, Wang et al. 2024, arXiv:2409.12191).
+    """Assignment of a rope's channels to several position axes, such as time, height and width
+    (M-RoPE, Wang et al. 2024, arXiv:2409.12191).
 
-    `sizes` are pairs of channels; which axis gets which of them is said by `layout`, a row of
-    `layers.sections.LAYOUTS`. Where all axes of a token are equal, as in text, this is a plain
-    rope.
+    `sizes` count pairs of channels; `layout`, a key of `layers.rope.mrope.LAYOUTS`, assigns them to
+    axes. If all axes of a token are equal, as in text, this is a plain rope.
     """
 
     sizes: tuple[int, ...]
@@ -26,11 +25,11 @@ class Sections:
 class Rope:
     """Rotary position embedding (Su et al. 2021, arXiv:2104.09864).
 
-    Channel i turns with channel i + dim / 2 (the half-split layout), or where `interleaved` with
-    its neighbour, as the paper has it. `dim` is the number of rotated channels of each head,
-    `base` the wavelength base, `kind` a row of `layers.rope.FREQUENCIES`, `max_position` the
-    context that the checkpoint declares, and `parameters` what that kind needs, as sorted
-    (name, value) pairs. With `sections` a token may have a position on each of several axes.
+    Channel i rotates with channel i + dim / 2 (half-split), or with its neighbour if `interleaved`,
+    as in the paper. `dim` is the number of rotated channels per head, `base` the wavelength base,
+    `kind` a key of `layers.rope.rope.FREQUENCIES`, `max_position` the checkpoint's context length,
+    and `parameters` those of the kind, as sorted (name, value) pairs. With `sections` a token has a
+    position on each of several axes.
     """
 
     dim: int
@@ -47,8 +46,8 @@ class FourierRope(Rope):
     """A rope whose cosines and sines are mixed by matrices of the checkpoint (FoPE, Hua et al.
     2024, arXiv:2412.17739).
 
-    Of the frequencies, only the `kept` highest are mixed; the other channels do not turn. Each key
-    head, and the query heads that go with it, has matrices of its own where `each_head`.
+    Only the `kept` highest frequencies are mixed; the other channels are not rotated. With
+    `each_head`, each KV head has matrices of its own, shared with its query heads.
     """
 
     num_heads: int

@@ -8,46 +8,45 @@ from baton_worker.spec.norm import GatedNorm, Norm
 
 
 class Recurrent:
-    """A mixer that sees a bounded number of tokens, and what went before as a state, if at all."""
+    """A mixer with a bounded receptive field and optionally a state."""
 
     __slots__ = ()
 
     @property
     def row(self) -> tuple[int, int, int]:
-        """What a page keeps of a token: [parts, heads, channels]."""
+        """Shape of a token's page row: [parts, heads, channels]."""
         raise NotImplementedError
 
     @property
     def state(self) -> tuple[int, ...] | None:
-        """The shape of the float32 state before a page's first token, which lies beside the page's
-        tokens; None: there is none."""
+        """Shape of the float32 state before a page's first token, stored beside its tokens; None if
+        there is no state."""
         return None
 
     def span(self, page_size: int) -> int:
-        """How many of its last tokens, itself included, a token reads at most. With a state, those
-        of the page before its own as well, from which its own begins."""
+        """Maximum number of tokens a token reads, itself included. With a state this includes the
+        previous page, which determines the state of its own."""
         return page_size + 1
 
 
 class RecurrentWithConv(Recurrent):
-    """A mixer with a state whose inputs pass a causal convolution of `taps`."""
+    """A mixer with a state and a causal convolution of `taps` on its inputs."""
 
     __slots__ = ()
     taps: int
 
     def span(self, page_size: int) -> int:
-        """Pages may be shorter than the convolution."""
+        """At least the taps: pages may be shorter than the convolution."""
         return max(page_size + 1, self.taps)
 
 
 @dataclass(frozen=True, slots=True)
 class ShortConv(Recurrent):
-    """A gated short convolution (LFM2, arXiv:2511.23404): of one projection b, c and x, every
+    """A gated short convolution (LFM2, arXiv:2511.23404): one projection yields b, c and x; each
     channel of b * x is convolved with `taps` learned numbers, the last for the token itself, and
     multiplied by c before the output projection.
 
-    The cache keeps b * x of each token, of which a token reads the last `taps`. `bias` is for all
-    three: the projections and the convolution.
+    The cache holds b * x of each token. `bias` applies to both projections and the convolution.
     """
 
     channels: int
@@ -60,18 +59,18 @@ class ShortConv(Recurrent):
         return 1, 1, self.channels
 
     def span(self, page_size: int) -> int:
-        """The taps."""
+        """The number of taps."""
         return self.taps
 
 
 @dataclass(frozen=True, slots=True)
 class LinearAttention(Recurrent):
-    """Attention without a softmax (Lightning Attention-2, arXiv:2401.04658): head h weighs what is
-    n tokens back by exp(-n * `decays[h]`).
+    """Linear attention (Lightning Attention-2, arXiv:2401.04658): head h weights the token n steps
+    back by exp(-n * `decays[h]`).
 
-    `activation` is applied to queries, keys and values; what the heads put out is normed by `norm`
-    over all of them and multiplied by the sigmoid of one more projection. A page keeps keys and
-    values, and the state before its first token.
+    `activation` is applied to queries, keys and values; the head outputs are normed jointly by
+    `norm` and multiplied by the sigmoid of another projection. A page holds KV and the state before
+    its first token.
     """
 
     num_heads: int
@@ -87,24 +86,22 @@ class LinearAttention(Recurrent):
 
     @property
     def state(self) -> tuple[int, ...]:
-        """Per head, of each channel of a key those of a value."""
+        """[heads, key_dim, value_dim]."""
         return self.num_heads, self.head_dim, self.head_dim
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaNet(RecurrentWithConv):
-    """A state that forgets, and that each token corrects for its key (Gated DeltaNet, Yang et al.
-    2024, arXiv:2412.06464).
+    """A delta rule with decay (Gated DeltaNet, Yang et al. 2024, arXiv:2412.06464).
 
     Queries, keys and values are convolved with `taps` numbers per channel, then activated; queries
-    and keys are divided by their length. There are `num_heads` heads of values; a head of queries
-    and keys serves as many of them as follow each other. How much a correction counts is
-    `strength` times a sigmoid. What remains of the state from token to token is one number per
-    head, or, with a `rank`, one per channel of its keys (Kimi Delta Attention, arXiv:2510.26692):
-    then these and the gate of `norm` come from narrow vectors of so many channels.
+    and keys are normalised to unit length. There are `num_heads` value heads; consecutive ones
+    share a query and key head. Beta, the weight of a correction, is `strength` times a sigmoid. The
+    decay is one number per head, or, with a `rank`, one per key channel (Kimi Delta Attention,
+    arXiv:2510.26692): then the decays and the gate of `norm` are low-rank projections of that rank.
 
-    A page keeps of each token what goes into its convolution, the key and the value that come out,
-    and what the strength and the decay are computed from.
+    Per token a page holds the input of the convolution, its output key and value, and the inputs of
+    beta and decay.
     """
 
     num_key_heads: int
@@ -134,7 +131,7 @@ class DeltaNet(RecurrentWithConv):
 
     @property
     def decays(self) -> int:
-        """Numbers that say what remains of the state."""
+        """Number of decay channels."""
         return self.num_heads if self.rank is None else self.key_width
 
     @property
@@ -145,19 +142,19 @@ class DeltaNet(RecurrentWithConv):
 
     @property
     def state(self) -> tuple[int, ...]:
-        """Per head, of each channel of a key those of a value."""
+        """[heads, key_dim, value_dim]."""
         return self.num_heads, self.key_dim, self.value_dim
 
 
 @dataclass(frozen=True, slots=True)
 class StateSpace(RecurrentWithConv):
-    """Mamba-2 (state space duality, Dao and Gu 2024, arXiv:2405.21060): per head a state that a
-    token lets fade by exp(dt A) and adds dt x B^T to, and of which C reads.
+    """Mamba-2 (state space duality, Dao and Gu 2024, arXiv:2405.21060): a token multiplies the
+    state of a head by exp(dt A), adds dt x B^T, and reads it with C.
 
-    x, B and C are projections of the input behind a causal convolution of `taps`; B and C are
-    shared by the heads of one of `num_groups`. `bias` is for the projections, `conv_bias` for the
-    convolution; dt is kept within `limits`. A page keeps what the convolution reads, what it has
-    made of x and B, and dt, and the state before its first token.
+    x, B and C are projections of the input followed by a causal convolution of `taps`; the heads of
+    each of `num_groups` groups share B and C. `bias` applies to the projections, `conv_bias` to the
+    convolution; dt is clamped to `limits`. A page holds the convolution's input, its outputs x and
+    B, dt, and the state before its first token.
     """
 
     num_heads: int
@@ -172,9 +169,9 @@ class StateSpace(RecurrentWithConv):
     conv_bias: bool = True
     activation: str = "silu"
     output_bias: bool | None = None
-    """For the last projection; None: as `bias`."""
+    """Bias of the output projection; None: as `bias`."""
     scales: tuple[float, float, float, float, float] | None = None
-    """What the gate, C, x, B and dt are multiplied by as they are projected."""
+    """Factors on the projected gate, C, x, B and dt."""
 
     @property
     def width(self) -> int:
@@ -193,12 +190,12 @@ class StateSpace(RecurrentWithConv):
 
     @property
     def row(self) -> tuple[int, int, int]:
-        """One vector: C, x, B as they were, x and B as they are, dt."""
+        """One vector: C, x, B before the convolution, x and B after it, dt."""
         return 1, 1, self.conv_width + self.width + self.group_width + self.num_heads
 
     @property
     def state(self) -> tuple[int, ...]:
-        """Per head, of each channel of B those of x."""
+        """[heads, state_size, head_dim]."""
         return self.num_heads, self.state_size, self.head_dim
 
 
@@ -206,12 +203,12 @@ class StateSpace(RecurrentWithConv):
 class Mamba(RecurrentWithConv):
     """A selective state space (Mamba, Gu and Dao 2023, arXiv:2312.00752): `channels` inputs, each
     convolved with `taps` learned numbers and passed through `activation`, drive states of
-    `state_size` numbers, and how, the inputs say themselves.
+    `state_size` numbers with input-dependent parameters.
 
-    Time steps come from a vector of `step_rank` channels; with a `norm`, that vector and the two
-    that say how states are written and read are normed. `bias` is for the first and the last
-    projection. A page keeps of each token what the convolution reads and what it makes of it, the
-    time steps before their bias and how states are written; and the state before its first token.
+    Time steps come from a vector of `step_rank` channels; with `norm`, that vector, B and C are
+    normed. `bias` applies to the input and output projection. Per token a page holds the
+    convolution's input and output, the time steps before their bias, and B; and the state before
+    its first token.
     """
 
     channels: int
@@ -230,5 +227,5 @@ class Mamba(RecurrentWithConv):
 
     @property
     def state(self) -> tuple[int, ...]:
-        """Of each number of a state, all channels."""
+        """[state_size, channels]."""
         return self.state_size, self.channels

@@ -1,4 +1,4 @@
-"""What several rows of the GGUF table read."""
+"""Readers shared by several rows of the GGUF table."""
 
 from __future__ import annotations
 

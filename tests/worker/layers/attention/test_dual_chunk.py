@@ -1,5 +1,5 @@
-"""Rows are cut where a chunk ends; what chunks cannot be combined with is refused. The attention
-itself is compared with a plain one in tests/worker/models."""
+"""Rows are split at chunk boundaries; unsupported combinations with chunks are refused.
+tests/worker/models compares dual chunk attention with plain attention."""
 
 from __future__ import annotations
 

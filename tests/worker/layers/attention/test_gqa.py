@@ -1,4 +1,4 @@
-"""The attention layer writes what it computes into the pages it is given."""
+"""The attention layer writes the computed KV into the given pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scales of keys and values that a checkpoint brings."""
+"""KV scales in a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latent attention against keys and values that are really projected up."""
+"""Latent attention against explicitly up-projected K and V."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention to chosen keys, in rows of pages and in rows of single tokens."""
+"""Attention to selected KV, in rows of pages and in rows of single tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a delta net computes token by token, role by role."""
+"""Input projections of a delta net, per token and role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The norm with a gate, both ways round, against what it says."""
+"""The gated norm in both orders against its formula."""
 
 from __future__ import annotations
 

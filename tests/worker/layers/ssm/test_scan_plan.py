@@ -1,4 +1,4 @@
-"""Which pages a step walks, how far, and where what they put out is."""
+"""Pages scanned in a step, the ends of the scans, and the places of their outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Baichuan 1 and 2, 7B and 13B, told apart by their configs."""
+"""Baichuan 1 and 2, 7B and 13B, distinguished by their configs."""
 
 from __future__ import annotations
 

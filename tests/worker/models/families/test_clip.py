@@ -1,4 +1,4 @@
-"""From the configs of CLIP and SigLIP to specs; what they compute is in models/test_towers."""
+"""Configs of CLIP and SigLIP to specs; models/test_dual_encoder.py tests the computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LFM2 and MiniMax-01, told apart from what else their configs could say."""
+"""Configs of LFM2 and MiniMax-01, and unsupported variants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sets the llama-likes apart."""
+"""Differences between Llama-like models."""
 
 from __future__ import annotations
 

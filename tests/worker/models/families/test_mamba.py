@@ -1,4 +1,4 @@
-"""Mamba-1 models, told apart from what else their configs could say."""
+"""Configs of Mamba-1 models, and unsupported variants."""
 
 from __future__ import annotations
 

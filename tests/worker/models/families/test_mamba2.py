@@ -1,4 +1,4 @@
-"""Configurations of Mamba-2 and its hybrids, told apart from what else they could say."""
+"""Configs of Mamba-2 and its hybrids, and unsupported variants."""
 
 from __future__ import annotations
 

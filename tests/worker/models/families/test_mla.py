@@ -1,4 +1,4 @@
-"""What a config says of latent attention."""
+"""Configs of latent attention models."""
 
 from __future__ import annotations
 

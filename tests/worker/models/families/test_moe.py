@@ -1,4 +1,4 @@
-"""What a config says of experts."""
+"""Configs of mixtures of experts."""
 
 from __future__ import annotations
 

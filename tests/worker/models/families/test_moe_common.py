@@ -1,4 +1,4 @@
-"""What families of mixtures read from a config."""
+"""Config helpers shared by mixture-of-experts families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What openPangu cannot be."""
+"""Unsupported openPangu configs."""
 
 from __future__ import annotations
 

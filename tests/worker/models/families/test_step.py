@@ -1,4 +1,4 @@
-"""What a config says of Step's layers."""
+"""Layers in configs of Step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The block formats of GGUF, opened into codes and scales without losing a bit.
+"""GGUF block formats, decoded losslessly into codes and scales.
 
 Layouts are those of llama.cpp's `ggml-common.h`; byte offsets are within one block.
 """
@@ -55,7 +55,7 @@ def _q4_k(block: Tensor) -> BlockQuantized:
     """Factors 0 and 2, six-bit steps of scales and minima 4 to 15, codes 16 to 143."""
     steps = block[..., 4:16]
     low, middle, high = steps[..., :4], steps[..., 4:8], steps[..., 8:]
-    # The first four of each lie alone; the others have their upper two bits beside those.
+    # The first four of each are stored whole; the others have their upper two bits beside those.
     scales = torch.cat([low & 63, (high & 15) | (low >> 6) << 4], -1)
     minima = torch.cat([middle & 63, (high >> 4) | (middle >> 6) << 4], -1)
     codes = _nibbles(block[..., 16:].reshape(*block.shape[:2], 4, 32)).flatten(1)
@@ -63,7 +63,7 @@ def _q4_k(block: Tensor) -> BlockQuantized:
         "int4_super",
         codes,
         _halves(block, 0),
-        -_halves(block, 2),  # minima are subtracted there, added here
+        -_halves(block, 2),  # GGUF subtracts minima, Baton adds them
         scales.view(torch.int8).flatten(1),
         minima.view(torch.int8).flatten(1),
     )
@@ -88,4 +88,4 @@ BLOCK_TYPES: dict[int, Callable[[Tensor], BlockQuantized]] = {
     _Type.Q4_K: _q4_k,
     _Type.Q6_K: _q6_k,
 }
-"""What is opened here, by GGUF type; other types are dequantised."""
+"""Decoders by GGUF type; other types are dequantised."""

@@ -1,4 +1,4 @@
-"""The data of a GGUF file: tensors as they are stored, of which matrices are read by rows."""
+"""Tensor data of a GGUF file, stored as written; matrices are read by rows."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _FLOATS = {
 }
 """Types that are not stored in blocks."""
 _Order: TypeAlias = "npt.NDArray[np.int64] | None"
-"""Which of the stored rows are the rows of a matrix; None is all of them as they are."""
+"""Permutation of the stored rows; None keeps their order."""
 
 
 class GgufData:
-    """A file that is memory-mapped. Of what was read nothing stays in memory but copies."""
+    """A memory-mapped file. Only copies of the data stay in memory."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -40,21 +40,21 @@ class GgufData:
         self._data = np.frombuffer(self._map, np.uint8)
 
     def blocks(self, tensor: TensorEntry, heads: int | None) -> UnreadWeight:
-        """A matrix of a type in `BLOCK_TYPES`; with `heads` its rows as `unpermute` orders them."""
+        """A matrix of a type in `BLOCK_TYPES`; with `heads` in the row order of `unpermute`."""
         read = partial(self._open, tensor, _order(tensor, heads))
         return UnreadWeight(read(slice(0, 1)).kind, torch.Size(tensor.shape), read)
 
     def rows(self, tensor: TensorEntry, heads: int | None) -> Rows:
-        """A matrix of any type as float32; with `heads` its rows as `unpermute` orders them."""
+        """A matrix of any type as float32; with `heads` in the row order of `unpermute`."""
         self._stored(tensor)
         return Rows(torch.Size(tensor.shape), partial(self._widen, tensor, _order(tensor, heads)))
 
     def floats(self, tensor: TensorEntry) -> npt.NDArray[np.float32]:
-        """All of a tensor of any type and shape; perhaps a view of the map."""
+        """A whole tensor of any type and shape; may be a view of the map."""
         return _as_floats(tensor, self._stored(tensor))
 
     def part(self, tensor: TensorEntry, first: int, count: int) -> TensorEntry:
-        """Some rows of a tensor, or some experts of one that holds them all."""
+        """Some rows of a tensor, or some experts of a stacked one."""
         size = math.prod(_byte_shape(tensor)[1:])
         if len(tensor.shape) == 1:
             size = _byte_shape(tensor)[0] // tensor.shape[0]
@@ -62,7 +62,7 @@ class GgufData:
         return tensor._replace(shape=(count, *tensor.shape[1:]), offset=offset)
 
     def release(self, first: int = 0, last: int | None = None) -> None:
-        """Let go of what has been read between two bytes of the file, or anywhere in it."""
+        """Release resident pages between two bytes of the file, or of all of it."""
         last = len(self._data) if last is None else min(len(self._data), last + AROUND)
         first = max(0, first - AROUND) // mmap.PAGESIZE * mmap.PAGESIZE
         self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
@@ -74,7 +74,7 @@ class GgufData:
         return torch.from_numpy(_as_floats(tensor, self._copy(tensor, order, rows)))
 
     def _copy(self, tensor: TensorEntry, order: _Order, rows: slice) -> npt.NDArray[np.generic]:
-        """Some rows of a matrix as they are stored, out of the map."""
+        """Copy some rows of a matrix as stored."""
         stored = self._stored(tensor)
         numbers = np.arange(len(stored))[rows] if order is None else order[rows]
         copied = stored[rows].copy() if order is None else stored[numbers]
@@ -84,7 +84,7 @@ class GgufData:
         return copied
 
     def _stored(self, tensor: TensorEntry) -> npt.NDArray[np.generic]:
-        """The bytes of a tensor as `gguf.quants` takes them: floats, or uint8 blocks by row."""
+        """The bytes of a tensor as expected by `gguf.quants`: floats, or uint8 blocks by row."""
         kind = _kind(tensor)
         shape = gguf.quant_shape_to_byte_shape(tensor.shape, kind)
         end = tensor.offset + math.prod(shape)
@@ -95,7 +95,7 @@ class GgufData:
 
 
 def unpermute(rows: npt.NDArray[Any], num_heads: int) -> npt.NDArray[Any]:
-    """Back from interleaved to half-split rotary rows: the inverse of llama.cpp's `permute`."""
+    """Interleaved to half-split rotary rows: the inverse of llama.cpp's `permute`."""
     split = rows.reshape(num_heads, rows.shape[0] // num_heads // 2, 2, *rows.shape[1:])
     return split.swapaxes(1, 2).reshape(rows.shape)
 

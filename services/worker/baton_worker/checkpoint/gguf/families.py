@@ -1,8 +1,8 @@
-"""How the architectures of GGUF files differ: fields of their configs, and what the converter of
-llama.cpp does to their tensors.
+"""Differences between the architectures of GGUF files: config fields, and tensor changes made by
+llama.cpp's converter.
 
-A row is looked up by `general.architecture`. Constants that the converter leaves out are those of
-llama.cpp's own graphs.
+A row is looked up by `general.architecture`. Constants missing from files are those of llama.cpp's
+graphs.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from baton_worker.checkpoint.gguf.metadata import (
 from baton_worker.checkpoint.gguf.moe_families import MIXTURES, granite, latent
 
 _GEMMA2_27B, _GEMMA3_27B = 46, 62
-"""Layers of the models whose scores are scaled by hidden size and not by head size."""
+"""Layer counts of the models that scale scores by hidden size instead of head size."""
 _BAICHUAN_13B = 40
-"""Layers of the Baichuan that has ALiBi."""
+"""Layer count of the Baichuan with ALiBi."""
 _MINICPM = {"scale_emb": 12.0, "scale_depth": 1.4, "dim_model_base": 256}
-"""What files of MiniCPM leave out."""
+"""Constants missing from MiniCPM files."""
 _POOLING = {1: "mean", 2: "cls", 3: "last"}
 """Values of `pooling_type` to those of the setting."""
 
@@ -96,7 +96,7 @@ def _olmo(file: Metadata) -> Fields:
 
 
 def _olmo2(file: Metadata) -> Fields:
-    """OLMo 3 is written under the same name, and told by its window."""
+    """OLMo 3 uses the same name; its window distinguishes it."""
     if file.own("attention.sliding_window", None) is not None:
         raise ModelError(
             "This GGUF file of olmo2 has a sliding window: it is an OLMo 3, which Baton serves "
@@ -162,7 +162,7 @@ def _orion(file: Metadata) -> Fields:
 
 
 def _baichuan(file: Metadata) -> Fields:
-    """The head of Baichuan 2 has unit rows, which stay as they are if a file has divided them."""
+    """The head of Baichuan 2 has unit rows; rows that a file already divided stay unchanged."""
     if file.own("block_count") != _BAICHUAN_13B:
         return {}
     return {
@@ -176,7 +176,7 @@ def _exaone4(file: Metadata) -> Fields:
 
 
 def _mamba(file: Metadata) -> Fields:
-    """FalconMamba is written under the same name. How long texts may be, files do not say."""
+    """FalconMamba uses the same name. Files do not give the context length."""
     norms = file.own("ssm.dt_b_c_rms", False)
     return {
         "architectures": ["FalconMambaForCausalLM" if norms else "MambaForCausalLM"],
@@ -192,7 +192,8 @@ def _mamba(file: Metadata) -> Fields:
 
 
 def _deci(file: Metadata) -> Fields:
-    """Layers with other heads and sizes; no query head is no attention, no size no ffn."""
+    """Layers differ in head counts and sizes; zero query heads mean no attention, size zero
+    no ffn."""
     count = file.own("block_count")
     heads = each(file.own("attention.head_count"), count)
     kv_heads = each(file.own("attention.head_count_kv", heads), count)
@@ -232,7 +233,7 @@ def _nomic(file: Metadata) -> Fields:
 
 
 def _modern_bert(file: Metadata) -> Fields:
-    """Every so many layers, or the layers that are listed, see everything."""
+    """Global attention in periodic or listed layers."""
     pattern = file.own("attention.sliding_window_pattern", 3)
     return _encoder(file) | {
         "norm_bias": file.has("output_norm.bias"),

@@ -1,6 +1,6 @@
 """GGUF files: metadata to a config, tensor names to Hugging Face names, blocks to floats.
 
-Follows the GGUF specification and `convert_hf_to_gguf.py` of llama.cpp, whose steps are undone.
+Inverts the steps of llama.cpp's `convert_hf_to_gguf.py`, following the GGUF specification.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         metadata, tensors = read_head(path)
-        # Vocabularies are megabytes of strings, and the tokenizer reads its own.
+        # Vocabularies are megabytes of strings, and the tokenizer service reads them itself.
         self._metadata = {
             key: field
             for key, field in metadata.items()
@@ -71,9 +71,8 @@ class GgufFile:
         )
 
     def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | BlockQuantized | Rows]]:
-        """Every tensor under its Hugging Face name, in its Hugging Face layout: as blocks where
-        it is stored in blocks that kernels know, else as float32. Matrices are read by whoever
-        wants their rows."""
+        """Every tensor under its Hugging Face name, in its Hugging Face layout: as blocks if
+        kernels support the block type, else as float32. Matrices are read lazily by rows."""
         roles = Roles(spec, self._known(spec))
         for stored, tensor in self._stored.items():
             at = place(stored)
@@ -92,7 +91,7 @@ class GgufFile:
             self._data.release()
 
     def _is_draft(self, at: Place) -> bool:
-        """Layers past the last predict further tokens; without a draft they stay unread."""
+        """Whether this is a multi-token prediction layer, unread without a draft model."""
         return at.layer is not None and at.layer >= self.config.num_hidden_layers
 
     def _pieces(
@@ -110,15 +109,15 @@ class GgufFile:
             )
 
     def _experts(self, tensor: TensorEntry, name: str) -> Iterator[tuple[str, Tensor | Rows]]:
-        """One expert after the other of a tensor [E, rows, columns] or [E, rows]."""
+        """The experts of a tensor [E, rows, columns] or [E, rows], one by one."""
         for expert in range(tensor.shape[0]):
             part = self._data.part(tensor, expert, 1)
             part = part._replace(shape=tensor.shape[1:])
             yield name.format(expert=expert), self._values(part, None)
 
     def _keys_and_values_up(self, keys: TensorEntry) -> Tensor:
-        """The projection from latents to the keys and values of each head, which newer files
-        store in two tensors: keys [H, rank, nope], values [H, v, rank]."""
+        """The up-projection from latents to each head's K and V, stored by newer files in two
+        tensors: keys [H, rank, nope], values [H, v, rank]."""
         values = self._stored[keys.name.replace(_KEYS_UP, _VALUES_UP)]
         both = _writable(self._data.floats(keys)), _writable(self._data.floats(values))
         return torch.cat([both[0].transpose(1, 2), both[1]], dim=1).flatten(0, 1)
@@ -164,12 +163,12 @@ class GgufFile:
         return tensor in self._stored
 
     def rows(self, part: str) -> int:
-        """See `gguf_metadata.Metadata`."""
+        """See `metadata.Metadata`."""
         shapes = [tensor.shape for name, tensor in self._stored.items() if place(name).part == part]
         return shapes[0][0] if shapes else 0
 
     def _heads(self) -> tuple[Any, Any]:
-        """How many query heads there are, and how many of keys: perhaps one number per layer."""
+        """Numbers of query and KV heads, possibly per layer."""
         heads = self.own("attention.head_count")
         kv_heads = self.own("attention.head_count_kv", heads)
         differ = isinstance(heads, list) or isinstance(kv_heads, list)
@@ -181,7 +180,7 @@ class GgufFile:
         return max(each(heads, 1)), kv_heads
 
     def _config(self) -> SimpleNamespace:
-        """The metadata under the names that a Hugging Face config uses."""
+        """The metadata under Hugging Face config names."""
         heads, kv_heads = self._heads()
         hidden, window = self.own("embedding_length"), self.own("attention.sliding_window", None)
         layers = self.own("block_count") - self.own("nextn_predict_layers", 0)
@@ -214,7 +213,7 @@ class GgufFile:
         )
 
     def rope(self) -> SimpleNamespace:
-        """Rotary settings. Llama 3's scaling is not metadata but a tensor of factors."""
+        """Rotary settings. Llama 3's scaling is stored as a tensor of factors, not as metadata."""
         base = self.own("rope.freq_base", 10_000.0)
         if _ROPE_FACTORS in self._stored:
             factors = self._data.floats(self._stored[_ROPE_FACTORS]).tolist()
@@ -249,7 +248,7 @@ class GgufFile:
         )
 
     def own(self, key: str, *default: Any) -> Any:
-        """A field of this architecture; without a default it must be there."""
+        """A field of this architecture; required unless a default is given."""
         value = self._field(f"{self._kind}.{key}", *default)
         if value is None and not default:
             raise ModelError(f"The GGUF file lacks {self._kind}.{key}.")
@@ -264,5 +263,5 @@ def _gguf_architecture(kind: str) -> Any:
 
 
 def _writable(values: npt.NDArray[np.float32]) -> Tensor:
-    """A copy where they are a view of the file."""
+    """A copy if the values are a view of the file."""
     return torch.from_numpy(np.require(values, requirements=["C", "W"]))

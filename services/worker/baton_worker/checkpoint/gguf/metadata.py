@@ -1,4 +1,4 @@
-"""What a row of the table of GGUF architectures is, and what several of them read."""
+"""Rows of the table of GGUF architectures, and readers shared by several of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Metadata(Protocol):
-    """What a file says about its architecture."""
+    """Architecture metadata of a file."""
 
     def own(self, key: str, *default: Any) -> Any:
-        """A field; without a default it must be there."""
+        """A field; required unless a default is given."""
         ...
 
     def has(self, tensor: str) -> bool:
@@ -19,8 +19,8 @@ class Metadata(Protocol):
         ...
 
     def rows(self, part: str) -> int:
-        """Rows of the first layer's tensor of this name that there is ("ffn_up"), or of one
-        outside the layers; 0 where there is none."""
+        """Row count of the first existing layer tensor of this name ("ffn_up"), or of one outside
+        the layers; 0 if there is none."""
         ...
 
     def rope(self) -> SimpleNamespace:
@@ -30,11 +30,11 @@ class Metadata(Protocol):
 
 Fields = dict[str, Any]
 ABSENT = object()
-"""In place of a field that the config is not to have, although most have it."""
+"""Removes a common field from the config."""
 
 
 def nothing(file: Metadata) -> Fields:
-    """No field beside the common ones."""
+    """No additional fields."""
     return {}
 
 
@@ -44,37 +44,37 @@ class Family(NamedTuple):
     name: str
     """Its Hugging Face name."""
     fields: Callable[[Metadata], Fields] = nothing
-    """What its config has beside the common fields."""
+    """Config fields beyond the common ones."""
     permuted: bool = False
     """Rows of query and key are interleaved."""
     norms_plus_one: bool = False
-    """Norms are stored as what multiplies, 1 + w."""
+    """Norms are stored as the factor 1 + w."""
     per_layer: bool = False
-    """Counts of heads and sizes may differ from layer to layer."""
+    """Head counts and sizes may differ by layer."""
 
 
 def layer_norm(file: Metadata) -> Fields:
-    """The epsilon of LayerNorms under every name that a config has for it."""
+    """The epsilon of LayerNorms under all of its config names."""
     eps = file.own("attention.layer_norm_epsilon")
     names = ("norm_epsilon", "layer_norm_eps", "layer_norm_epsilon", "norm_eps")
     return dict.fromkeys(names, eps)
 
 
 def head_size(file: Metadata) -> int:
-    """Channels of a query head."""
+    """Channels per query head."""
     hidden, heads = file.own("embedding_length"), file.own("attention.head_count")
     size: int = file.own("attention.key_length", hidden // heads)
     return size
 
 
 def partial(file: Metadata) -> Fields:
-    """Only the first dimensions of a head rotate."""
+    """Rotate only the first channels of a head."""
     size = head_size(file)
     return {"partial_rotary_factor": file.own("rope.dimension_count", size) / size}
 
 
 def layer_kinds(file: Metadata) -> list[str] | None:
-    """Which layers see a window only, where the file lists it; else the architecture's default."""
+    """Layer types if the file lists windowed layers; else the architecture's default."""
     pattern = file.own("attention.sliding_window_pattern", None)
     if not isinstance(pattern, list):
         return None
@@ -82,5 +82,5 @@ def layer_kinds(file: Metadata) -> list[str] | None:
 
 
 def each(value: Any, count: int) -> list[Any]:
-    """A field that is one value for all layers, or a list of them."""
+    """Expand one value for all layers to a list."""
     return value if isinstance(value, list) else [value] * count

@@ -1,4 +1,4 @@
-"""The rows of mixtures of experts, see `gguf_families`."""
+"""Mixture-of-experts rows, see `gguf.families`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from baton_worker.checkpoint.gguf.metadata import (
 _SOFTMAX, _SIGMOID = 1, 2
 """Values of `expert_gating_func`."""
 _MAVERICK = 128
-"""Experts of the Llama 4 that does not norm queries and keys."""
+"""Expert count of the Llama 4 without query and key norms."""
 
 
 def experts(file: Metadata, *, normed: bool) -> Fields:
-    """How many experts of which size; `normed` is whether weights add up to one by default."""
+    """Number and size of experts; `normed` is whether weights are normalised by default."""
     count, size = file.own("expert_count"), file.own("feed_forward_length", 0)
     return {
         "num_experts": count,
@@ -99,7 +99,7 @@ def _deepseek(file: Metadata) -> Fields:
 
 
 def _deepseek2(file: Metadata) -> Fields:
-    """Versions 2 and 3, told apart by their routers."""
+    """Versions 2 and 3, distinguished by their routers."""
     third = file.own("expert_gating_func", _SOFTMAX) == _SIGMOID
     fields = experts(file, normed=third)
     greedy = "group_limited_greedy" if fields["n_group"] > 1 else "greedy"
@@ -113,7 +113,7 @@ def _deepseek2(file: Metadata) -> Fields:
 
 
 def _jamba(file: Metadata) -> Fields:
-    """Layers of state spaces have no key heads, those without experts no router."""
+    """State-space layers have no KV heads, layers without experts no router."""
     count, heads = file.own("block_count"), file.own("attention.head_count_kv")
     period, offset = _every([number > 0 for number in each(heads, count)])
     routed = [file.has(f"blk.{layer}.ffn_gate_inp.weight") for layer in range(count)]
@@ -137,15 +137,15 @@ def _jamba(file: Metadata) -> Fields:
 
 
 def _every(chosen: list[bool]) -> tuple[int, int]:
-    """The period and the first of layers that are chosen at even distances."""
+    """Period and offset of evenly spaced layers."""
     numbers = [layer for layer, here in enumerate(chosen) if here]
     period = numbers[1] - numbers[0] if len(numbers) > 1 else len(chosen)
     return period, numbers[0] if numbers else len(chosen)
 
 
 def latent(file: Metadata) -> Fields:
-    """The sizes of latent attention. Newer files describe heads as they are in the cache, and
-    give those of keys and values before it under names of their own."""
+    """Latent attention sizes. Newer files describe heads as cached and give the original K and V
+    sizes under separate names."""
     turned = file.own("rope.dimension_count")
     return {
         "q_lora_rank": file.own("attention.q_lora_rank", None) or None,
@@ -160,7 +160,7 @@ def latent(file: Metadata) -> Fields:
 
 
 def _warmed(file: Metadata) -> SimpleNamespace:
-    """YaRN as DeepSeek has it: scores are warmed, cos and sin are not."""
+    """DeepSeek's YaRN: it scales the scores, not cos and sin."""
     rope = file.rope()
     if rope.rope_type == "yarn":
         warmth = 10.0 * file.own("rope.scaling.yarn_log_multiplier", 0.0)
@@ -215,7 +215,7 @@ def _exaone_moe(file: Metadata) -> Fields:
 
 
 def _afmoe(file: Metadata) -> Fields:
-    """Files leave out that every fourth layer sees everything, and that vectors are multiplied."""
+    """Files omit that every fourth layer is global, and the embedding multiplier."""
     fields = _corrected(file)
     return fields | {
         "layer_types": layer_kinds(file),
@@ -238,7 +238,7 @@ def _llama4(file: Metadata) -> Fields:
 
 
 def _step35(file: Metadata) -> Fields:
-    """Layers that see a window have other heads, another base, and rotate all channels."""
+    """Windowed layers have other head counts and another rope base, and rotate all channels."""
     kinds = layer_kinds(file) or []
     bases = (file.own("rope.freq_base"), file.own("rope.freq_base_swa"))
     heads = each(file.own("attention.head_count"), len(kinds))

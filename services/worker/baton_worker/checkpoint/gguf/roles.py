@@ -1,4 +1,4 @@
-"""Where the tensors of a GGUF file belong: their names and the roles of a spec."""
+"""Maps tensor names of a GGUF file to the roles of a spec."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ ROLES = {
     "ffn_down_shexp": "shared_down",
     "ffn_gate_inp_shexp": "shared_expert_gate",
 }
-"""Part of a GGUF name to role. Norms may be called after another place in the block; then the
-names of the `gguf` package say more."""
+"""GGUF part name to role. Norm names may refer to another place in the block; then the names of the
+`gguf` package are used."""
 BARE = {"router_correction", "sinks", "scan_rates", "scan_skip"}
-"""Roles whose names here have no suffix."""
+"""Roles without a suffix in Hugging Face names."""
 
 
 class Place(NamedTuple):
-    """A stored tensor: `blk.{layer}.{part}.{suffix}`; layer None is outside the stack. What is no
-    weight of a module may have no suffix."""
+    """A stored tensor `blk.{layer}.{part}.{suffix}`; layer None is outside the stack. Tensors that
+    are not module weights may lack the suffix."""
 
     layer: int | None
     part: str
@@ -78,14 +78,14 @@ class Place(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Some rows of a stored tensor."""
+    """A range of rows of a stored tensor."""
 
     name: str
-    """What the layers call it."""
+    """The layers' name for it."""
     rows: int | None
-    """None is all that there are."""
+    """None: all remaining rows."""
     heads: int | None
-    """Of queries and keys."""
+    """Head count of queries or keys."""
 
 
 def place(stored: str) -> Place:
@@ -100,11 +100,11 @@ def place(stored: str) -> Place:
 
 _BEFORE, _BEHIND = ("mixer_norm", "ffn_norm"), ("mixer_post_norm", "ffn_post_norm")
 _STYLES = {"post": _BEFORE, "sandwich": ()}
-"""The norms around the halves of a layer that a style does without; most have none behind."""
+"""Norms that a style omits around the halves of a layer; most styles have no post-norms."""
 
 
 def wanted(spec: Decoder, layer: int) -> list[str]:
-    """Module names of the roles that a layer of the spec may have."""
+    """Module names of the roles in a layer of the spec."""
     names, without = Names(spec.names).at(layer), _STYLES.get(spec.style, _BEHIND)
     known = DEFAULT.keys() | dict(spec.names).keys()
     roles = sorted(known & set(ROLES.values()) - set(without))
@@ -115,8 +115,8 @@ class Roles:
     """The tensors of one spec.
 
     Args:
-        spec: what the layers want.
-        known: module names in GGUF to Hugging Face's, as the `gguf` package pairs them.
+        spec: defines the required roles.
+        known: GGUF to Hugging Face module names, from the `gguf` package.
     """
 
     def __init__(self, spec: Decoder, known: Mapping[str, str]) -> None:
@@ -124,7 +124,7 @@ class Roles:
         self._roles = DEFAULT.keys() | dict(spec.names).keys()
 
     def pieces(self, stored: str, shape: tuple[int, ...]) -> list[Piece]:
-        """What a tensor holds: parts of one name, or of several one after the other."""
+        """Contents of a tensor: parts of one name, or several names in sequence."""
         at = place(stored)
         mixer, ffn = (None, None) if at.layer is None else self._spec.layers[at.layer]
         if isinstance(mixer, Attention) and at.part in ("attn_qkv", "attn_q", "attn_k"):
@@ -146,7 +146,7 @@ class Roles:
         )
 
     def name(self, stored: str) -> str:
-        """The name of a tensor that holds one part; its own where nobody knows it."""
+        """The name of a tensor with a single part; unchanged if it is unknown."""
         at = place(stored)
         role, module = ROLES.get(at.part), stored.rpartition(".")[0]
         if module in self._known and (role not in self._roles or str(role).endswith("norm")):

@@ -1,4 +1,4 @@
-"""Attention in which every token of a text sees every other, over texts that lie end to end."""
+"""Bidirectional attention over texts packed end to end."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from baton_worker.layers.rope.rope import rotate_
 
 
 class Bidirectional(nn.Module):
-    """softmax(scale * Q K^T) V over whole texts (Vaswani et al. 2017, arXiv:1706.03762); of each
-    token and those before it alone where the settings are a `spec.CausalAttention`."""
+    """softmax(scale * Q K^T) V over whole texts (Vaswani et al. 2017, arXiv:1706.03762); causal if
+    the settings are a `spec.CausalAttention`."""
 
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()
@@ -32,7 +32,8 @@ class Bidirectional(nn.Module):
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
     ) -> Tensor:
-        """[T, hidden] to [T, hidden], plus `residual`. `step.texts` says where texts begin."""
+        """[T, hidden] to [T, hidden], plus `residual`. `step.texts` holds the bounds of the
+        texts."""
         settings = self.settings
         num_rotated = settings.num_heads + settings.num_kv_heads
         heads = self.project(x).view(x.shape[0], -1, settings.head_dim)
@@ -43,7 +44,7 @@ class Bidirectional(nn.Module):
 
 
 def attend(heads: Tensor, texts: Sequence[Texts], settings: spec.Attention) -> Tensor:
-    """Heads [T, q + k + v, dim] of texts that lie end to end, to [T, q * dim]."""
+    """Heads [T, q + k + v, dim] of packed texts to [T, q * dim]."""
     if len(texts) == 1:
         return _attend(heads, texts[0].length, settings)
     out = heads.new_empty(heads.shape[0], settings.num_heads * settings.head_dim)

@@ -1,4 +1,4 @@
-"""Attention layers that share keys and values (cross-layer attention, arXiv:2405.12981)."""
+"""Attention layers that share KV (cross-layer attention, arXiv:2405.12981)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from baton_worker.layers.rope.rope import rotate_
 
 
 class KVSharingSource(Attention):
-    """Attention that keeps the step's rotated keys and its values, before any norm, for others."""
+    """Attention that publishes the step's KV, rotated but not yet normed, for KV-sharing layers."""
 
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__(settings, hidden, site)
@@ -29,8 +29,8 @@ class KVSharingSource(Attention):
 
 
 class KVSharingTarget(Attention):
-    """Attention with a projection for queries alone. Its norm makes other keys of what is lent, so
-    it has pages of its own."""
+    """Attention that projects queries only and reuses the KV of a `KVSharingSource`. Its own norm
+    changes the keys, so it has pages of its own."""
 
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__(settings, hidden, site)

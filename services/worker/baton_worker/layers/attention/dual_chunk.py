@@ -1,6 +1,6 @@
-"""Attention in chunks of positions: no key is further away than a model was trained for.
+"""Dual chunk attention: no relative distance exceeds the trained context.
 
-A chunk has `chunk_len` tokens, here 4. What a query at position 10 sees (An et al. 2024,
+A chunk has `chunk_len` tokens, here 4. Positions used by a query at position 10 (An et al. 2024,
 arXiv:2402.17463):
 
     key            0  1  2  3 | 4  5  6  7 | 8  9 10
@@ -9,8 +9,8 @@ arXiv:2402.17463):
                    of `far`     `chunk_size`
                                 at most
 
-Keys are in the cache as they are rotated by their place, so each part is ordinary attention to a
-range of them with the query rotated otherwise; parts are put together by `attention.merge`.
+Cached keys are rotated by their position within the chunk, so each part is ordinary attention to a
+range of keys with a differently rotated query. `attention.lse_merge` merges the parts.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Column = npt.NDArray[np.int64]
 
 
 class DualChunk(Attention):
-    """Attention to the own chunk, to the one before and to all earlier ones."""
+    """Attention to the query's own chunk, the previous chunk and all earlier chunks."""
 
     def __init__(self, settings: spec.DualChunkAttention, hidden: int, site: BuildContext) -> None:
         _check(settings)
         super().__init__(settings, hidden, site)
         assert settings.rope is not None
         self.backend = Chunks(self.backend, settings, Rotary(settings.rope, site.device))
-        # The angles of the step are of positions, these of places in chunks.
+        # The step's angles are for positions in the sequence, these for positions within a chunk.
         self.rope, self._is_common = None, False
 
     def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
@@ -59,26 +59,27 @@ class DualChunk(Attention):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some keys of every row, and where a query is to them."""
+    """A range of each row's keys and the query angles used with it."""
 
     angles: Angles
     plan: object
-    """Of the backend that attends."""
+    """The plan of the underlying backend."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step."""
+    """The plan of one step."""
 
     keys: Angles
-    """How new keys are rotated."""
+    """Angles of new keys."""
     parts: tuple[Part, ...]
     stretch: Tensor | None
-    """[T, 1, 1], what scores are multiplied by; None where that is 1."""
+    """[T, 1, 1] factor on the scores; None if it is 1."""
 
 
 class Chunks:
-    """A backend over those parts of the keys that the tokens of a step have, on top of another."""
+    """A backend that attends to each part of the keys with another backend and merges the
+    results."""
 
     def __init__(self, inner: Backend, settings: spec.DualChunkAttention, rotary: Rotary) -> None:
         self._inner, self._settings, self._rotary = inner, settings, rotary
@@ -86,11 +87,11 @@ class Chunks:
         self.capture_blocker: str | None = "the chunks of a step are known on the host alone"
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """What the backend below refuses."""
+        """The reason given by the underlying backend, if it refuses."""
         return self._inner.refuses(call)
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> Plan:
-        """Cut rows where a chunk ends, and give each part its range of keys."""
+        """Split rows at chunk boundaries and give each part its range of keys."""
         settings, size = self._settings, self._settings.chunk_len
         rows, (_, positions) = by_chunk(batch, size), batch.flat()
         begin = np.asarray(rows.num_computed, np.int64) // size * size
@@ -114,7 +115,7 @@ class Chunks:
         sinks: Tensor | None = None,
         lse: Tensor | None = None,
     ) -> Tensor:
-        """See `Backend.forward`; queries are not rotated yet."""
+        """See `Backend.forward`; `query` is not rotated yet."""
         assert sinks is None
         if plan.stretch is not None:
             query = (query * plan.stretch).to(query.dtype)
@@ -139,8 +140,8 @@ class Chunks:
         return self._inner.plan(replace(rows, ranges=ranges), call)
 
     def _stretch(self, positions: Column, call: AttentionSpec) -> Tensor | None:
-        """The temperature of a query follows its own position: that of its sequence as a whole
-        would make cached keys, and what has been said already, depend on what comes after."""
+        """The temperature of a query depends on its own position only: a factor from the sequence
+        length would invalidate cached KV and earlier outputs."""
         trained = self._settings.trained
         if not trained or positions.max(initial=0) < trained:
             return None
@@ -149,7 +150,7 @@ class Chunks:
 
 
 def by_chunk(batch: AttentionBatch, size: int) -> AttentionBatch:
-    """The same tokens in rows of which none reaches from one chunk of `size` positions to another.
+    """The same tokens in rows that do not cross a boundary between chunks of `size` positions.
 
     Args:
         batch: rows without trees or ranges.

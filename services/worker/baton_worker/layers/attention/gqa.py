@@ -27,8 +27,8 @@ from baton_worker.layers.rope.rope import rotate_
 class Attention(Attending):
     """Grouped-query attention over pages.
 
-    Query, key and value come out of one product as heads [q ... q k ... k v ... v], so the
-    rotation of q and k is one operation in place and key and value go to the cache in one scatter.
+    One matrix product yields heads [q ... q k ... k v ... v], so q and k are rotated by one
+    in-place operation, and K and V are written to the cache by one scatter.
     """
 
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
@@ -102,7 +102,8 @@ class Attention(Attending):
 
     @cached_property
     def _in_one_pass(self) -> CpuHeads | None:
-        """A kernel for all of `_place`, if there is one. Made at first use: it copies weights."""
+        """A fused kernel for all of `_place`, or None. Built at first use because it copies
+        weights."""
         call, norms = self.call, (self.query_norm, self.key_norm)
         if not self._is_common or refuses(call.dtype, call.device) is not None:
             return None
@@ -120,7 +121,7 @@ class Attention(Attending):
         )
 
     def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
-        """Norm and rotate queries and keys in place; keys and values go to their pages."""
+        """Norm and rotate queries and keys in place; write KV to the pages."""
         if self._in_one_pass is not None and self.rope is not None:
             angles = step.angles[self.rope]
             self._in_one_pass(heads, angles.cos, angles.sin, self.slots(step, pages), pages)
@@ -161,7 +162,7 @@ class Attention(Attending):
 
 
 def _is_common(settings: spec.Attention) -> bool:
-    """Whether heads are normed with one RMS norm each, if at all, then rotated by halves."""
+    """Whether heads have at most one RMS norm each for q and k, then a half-split rotation."""
     norm_ = settings.qk_norm
     plainly_normed = norm_ is None or (
         (norm_.kind, settings.qk_norm_over) == ("rms", "head")
@@ -182,7 +183,7 @@ def _head_norm(layer: nn.Module | None) -> HeadNorm:
 def _head_norms(
     settings: spec.Attention, site: BuildContext
 ) -> tuple[nn.Module | None, nn.Module | None]:
-    """The norms of queries and of keys; the shape of their weight says what they run over."""
+    """The norms of queries and keys; the shape of the weight sets the normed axes."""
     if settings.qk_norm is None:
         return None, None
     dim, query, key = settings.head_dim, settings.num_heads, settings.num_kv_heads

@@ -1,4 +1,4 @@
-"""The index that chooses which keys a token attends to (DeepSeek-V3.2, arXiv:2512.02556)."""
+"""The indexer that selects the KV a token attends to (DeepSeek-V3.2, arXiv:2512.02556)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from baton_worker.layers.norm import norm
 from baton_worker.layers.rope.rope import Angles, rotate_
 
 _AT_ONCE = 1024
-"""Blocks of keys, each beside the queries of one token, that are in memory together."""
+"""Maximum number of key blocks in memory at a time, each paired with the queries of one token."""
 
 
 class Indexer(nn.Module):
-    """A few narrow heads that share one key per token:
+    """Lightning indexer: narrow query heads with one shared key per token:
 
     score(t, s) = sum over heads h of weight(t, h) * relu(query(t, h) . key(s))
 
-    A product is always that of the heads of one token and of `BLOCK` keys, however many tokens and
-    keys there are: torch takes other algorithms for other sizes, and a score that differed in its
-    last bit could choose another key.
+    Each product covers the heads of one token and `BLOCK` keys, whatever the numbers of tokens and
+    keys: torch picks algorithms by size, and a score that differs in the last bit could select
+    another key.
     """
 
     def __init__(
@@ -43,23 +43,23 @@ class Indexer(nn.Module):
         self.weights = Exact(hidden, {"index_weights": heads}, replace(site, dtype=torch.float32))
 
     def keys(self, x: Tensor, angles: Angles) -> Tensor:
-        """What the cache keeps of tokens x [T, hidden], which turn by `angles`: [T, index_dim]."""
+        """Index keys to cache for tokens x [T, hidden], rotated by `angles`: [T, index_dim]."""
         keys: Tensor = self.norm(self.key(x))[:, None]
         rotate_(keys, angles.laid_out(interleaved=self._settings.index_interleaved))
         return keys[:, 0]
 
     def forward(self, x: Tensor, low: Tensor, angles: Angles, late: Late, rows: Tensor) -> Tensor:
-        """Choose for the late tokens.
+        """Select KV slots for the late tokens.
 
         Args:
             x: [T, hidden].
             low: [T, query_rank].
             angles: of all T tokens.
-            late: which of them.
-            rows: what the cache keeps of every slot, [num_slots, kept_width].
+            late: the late tokens among them.
+            rows: cache rows of all slots, [num_slots, kept_width].
 
         Returns:
-            int32 [S, top_k] slots, see `chosen.Plan`.
+            int32 [S, top_k] slots, see `sparse_plan.Plan`.
         """
         x, low, angles = x[late.tokens], low[late.tokens], angles.of(late.tokens)
         query, weights = self._queries(low, angles), self._weights(x)
@@ -85,11 +85,11 @@ class Indexer(nn.Module):
 
 
 class Exact(Linear):
-    """Floats whatever the other weights of a model are rounded to: a rounded score chooses another
-    key, as that of a router would another expert."""
+    """A linear layer that stays unquantised: a rounded score could select other KV, as a rounded
+    router logit could select another expert."""
 
     def load_quantized(self, name: str, weight: Stored) -> bool:
-        """Leave it."""
+        """Decline: quantised weights are dequantised first."""
         return False
 
     def _quantised(self, kind: str) -> list[Rounding]:
@@ -97,7 +97,7 @@ class Exact(Linear):
 
 
 def scores(query: Tensor, weights: Tensor, keys: Tensor) -> Tensor:
-    """What keys [s, blocks * BLOCK, dim] of s tokens count for queries [s, heads, dim] with weights
+    """Scores of keys [s, blocks * BLOCK, dim] for queries [s, heads, dim] of s tokens with weights
     [s, 1, heads]: [s, blocks * BLOCK]. All are float32."""
     blocks = keys.view(-1, BLOCK, keys.shape[-1])
     count = len(blocks) // len(query)
@@ -106,5 +106,5 @@ def scores(query: Tensor, weights: Tensor, keys: Tensor) -> Tensor:
 
 
 def _repeated(x: Tensor, count: int) -> Tensor:
-    """Each of [s, ...] `count` times: [s * count, ...]."""
+    """Repeat each element of [s, ...] `count` times: [s * count, ...]."""
     return x[:, None].expand(-1, count, *x.shape[1:]).flatten(0, 1)

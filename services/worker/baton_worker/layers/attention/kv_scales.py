@@ -1,4 +1,4 @@
-"""The scales of keys and values in pages that a checkpoint was calibrated with."""
+"""Calibrated KV scales from the checkpoint."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from baton_worker.layers.layer import BuildContext, Layer
 
 
 class Scales(Layer):
-    """One scale for the keys of a layer and one for its values (`k_scale` and `v_scale`)."""
+    """One scale for K and one for V per layer (`k_scale` and `v_scale`)."""
 
     def __init__(self, num_kv_heads: int, site: BuildContext) -> None:
         super().__init__()
         self._num_kv_heads = num_kv_heads
         self._names = (site.name("key_scale"), site.name("value_scale"))
-        # In float32 whatever the model is in: workers store the same bits in every precision.
+        # Always float32: workers must store the same bits at every model precision.
         self.weight = torch.nn.Parameter(
             torch.empty(2, 1, dtype=torch.float32, device=site.device), requires_grad=False
         )
@@ -29,17 +29,21 @@ class Scales(Layer):
         yield from zip(self._names, self.weight, strict=True)
 
     def process_weights_after_loading(self) -> None:
-        """Refuse what no number can be divided by."""
+        """Check the scales.
+
+        Raises:
+            ModelError: a scale is zero, negative or not finite.
+        """
         if not ((self.weight > 0) & self.weight.isfinite()).all():
             raise ModelError(f"{self._names[0]} or {self._names[1]} is not a positive number.")
 
     @property
     def pair(self) -> tuple[float, float]:
-        """Of keys, of values."""
+        """The scales of K and V."""
         key, value = self.weight.flatten().tolist()
         return key, value
 
     @cached_property
     def each(self) -> Tensor:
-        """Of each head of a token, as `kernels.pages.put` wants them: [2 * num_kv_heads, 1]."""
+        """Scales per KV head, as `kernels.kv_pages.put` expects them: [2 * num_kv_heads, 1]."""
         return self.weight.repeat_interleave(self._num_kv_heads, 0)

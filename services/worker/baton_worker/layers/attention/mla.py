@@ -21,11 +21,11 @@ from baton_worker.layers.rope.rope import rotate_
 
 
 class LatentAttention(Attending):
-    """DeepSeek-V2's attention (arXiv:2405.04434), its up-projections absorbed.
+    """Multi-head latent attention of DeepSeek-V2 (arXiv:2405.04434) with absorbed up-projections.
 
-    A key is W_uk c and a value W_uv c of one latent c per token, so q.k is (W_uk^T q).c: a query
-    is moved into the latent space, where all heads attend to the same vectors, and what a head
-    puts out is moved back by W_uv. The backend sees one key head whose keys begin with its values.
+    A key is W_uk c and a value W_uv c of one latent c per token, so q.k is (W_uk^T q).c: queries
+    are projected into the latent space, all heads attend to the same latents, and W_uv projects the
+    outputs back. The backend sees one KV head whose keys begin with its values.
 
         cache, one token   [ c: kv_rank | rotated key: rope_dim ]
         query of a head    [ W_uk^T q   | rotated query         ]
@@ -78,8 +78,8 @@ class LatentAttention(Attending):
         return out
 
     def _heads(self, x: Tensor, low: Tensor, step: ForwardContext) -> Tensor:
-        """Queries in the latent space, then what the cache keeps: [T, num_heads + 1, width]. `low`
-        is what queries are made of, [T, query_rank], or x itself."""
+        """Queries in the latent space, then the cache entry: [T, num_heads + 1, width]. `low` is
+        the input of the query up-projection, [T, query_rank], or x itself."""
         settings = self._settings
         heads = x.new_empty((x.shape[0], settings.num_heads + 1, settings.width))
         latents, turned = heads[..., : settings.kv_rank], heads[..., settings.kv_rank :]
@@ -96,13 +96,13 @@ class LatentAttention(Attending):
     def _attend(
         self, heads: Tensor, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor
     ) -> Tensor:
-        """Of `_heads`, keep the latents and attend: [T, num_heads * kv_rank]."""
+        """Cache the latents of `_heads` and attend: [T, num_heads * kv_rank]."""
         scatter(heads[:, None, -1:], self.slots(step, pages), pages)
         return self.backend.forward(step.plans[self.call], heads[:, :-1], pages)
 
 
 class UpProjection(Layer):
-    """Per head, the rows that make a key of a latent and the rows that make a value."""
+    """Up-projections of a latent to keys and to values, per head."""
 
     def __init__(self, settings: spec.LatentAttention, site: BuildContext) -> None:
         super().__init__()
@@ -120,8 +120,8 @@ class UpProjection(Layer):
             yield f"{self._name}.weight", self.weight.flatten(0, 1)
 
     def process_weights_after_loading(self) -> None:
-        """Where the CPU has a product whose rows do not depend on each other, use it: torch takes
-        another algorithm for another number of tokens."""
+        """Use the CPU's batch-invariant product where there is one: torch picks its algorithm by
+        the number of tokens."""
         assert self.weight is not None
         if CpuLinear.refuses(self.weight) is None:
             key, value = self.weight[:, : self._nope_dim], self.weight[:, self._nope_dim :]
@@ -130,7 +130,7 @@ class UpProjection(Layer):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weight, once kernels hold it."""
+        """Bytes of the weight once it is packed for kernels."""
         return sum(part.nbytes for part in (self._into, self._out) if part is not None)
 
     def into_latents(self, query: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ class UpProjection(Layer):
 
 
 class EachHead:
-    """A product for each head: [T, heads, in] to [T, heads, out].
+    """A separate product per head: [T, heads, in] to [T, heads, out].
 
     Args:
         weights: [heads, out, in].
@@ -169,7 +169,7 @@ class EachHead:
         return sum(kernel.nbytes for kernel in self._kernels)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Every head on its own."""
+        """Apply each head's weight."""
         out = x.new_empty((len(x), *self._shape))
         for kernel, given, made in zip(self._kernels, x.unbind(1), out.unbind(1), strict=True):
             kernel.write(given, None, made)

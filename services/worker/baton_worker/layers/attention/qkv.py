@@ -1,4 +1,4 @@
-"""Projections to heads other than one plain product, and the gate behind the heads."""
+"""QKV projections other than one plain product, and the output gate."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def projection(settings: spec.Attention, hidden: int, site: BuildContext) -> nn.
 
 
 class PaddedValue(nn.Module):
-    """Values narrower than keys: scaled, and padded to the width of the cache with zeros, or for
-    `layers.sinks.SinkKeys` with a one first."""
+    """Values narrower than keys: scaled and zero-padded to the cache width; for
+    `layers.attention.sinks.SinkKeys` the first padding channel is one."""
 
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()
@@ -50,8 +50,8 @@ class PaddedValue(nn.Module):
 
 
 class LowRankQuery(nn.Module):
-    """Queries through a narrow, normed vector (multi-matrix factorisation attention, Hu et al.
-    2024, arXiv:2412.19255)."""
+    """Low-rank, normed queries (multi-matrix factorisation attention, Hu et al. 2024,
+    arXiv:2412.19255)."""
 
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class LowRankQuery(nn.Module):
 
 
 class HeadGate(nn.Module):
-    """What the heads put out, times the sigmoid of a projection of what the attention read."""
+    """Output gate: attention output times the sigmoid of a projection of the attention input."""
 
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Attention sinks: what takes part in the softmax of every token and is not in the cache."""
+"""Attention sinks: terms in every token's softmax that are not in the cache."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from baton_worker import spec
 from baton_worker.layers.layer import BuildContext, Layer
 
 Attend: TypeAlias = Callable[[Tensor], Tensor]
-"""Attention over the cache and one more score per head, [num_heads], or per token and head,
-[T, num_heads], whose value is zero: to [T, num_heads * the width of cached values]."""
+"""Attention over the cache plus one zero-valued sink score per head, [num_heads], or per token and
+head, [T, num_heads]. Returns [T, num_heads * width of cached values]."""
 
 
 class Sinks(Layer):
@@ -29,16 +29,16 @@ class Sinks(Layer):
         yield self._name, self.weight
 
     def forward(self, query: Tensor, attend: Attend) -> Tensor:
-        """Queries [T, num_heads, head_dim] to what their heads put out, as `attend` does."""
+        """Queries [T, num_heads, head_dim] to head outputs, like `attend`."""
         return attend(self.weight)
 
 
 class SinkKeys(Layer):
-    """Learned keys and values that every token sees before those of its text (Pangu Pro).
+    """Learned KV that precedes the KV of every text (Pangu Pro).
 
-    Their scores enter the attention over the cache as one, their logarithmic sum. What weight is
-    left for their values is known from a channel in which every cached value is one (see
-    `layers.heads.PaddedValue`).
+    The learned scores enter attention over the cache as one score, their log-sum-exp. Their values'
+    remaining weight is read from a channel in which every cached value is one (see
+    `layers.attention.qkv.PaddedValue`).
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class SinkKeys(Layer):
         self.value = site.empty(*shape, settings.value_dim)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """Keys and values; their tensors have no suffix."""
+        """K and V; their tensors have no suffix."""
         yield from zip(self._names, (self.key, self.value), strict=True)
 
     def forward(self, query: Tensor, attend: Attend) -> Tensor:
-        """Queries [T, num_heads, head_dim] to what their heads put out, as `attend` does."""
+        """Queries [T, num_heads, head_dim] to head outputs, like `attend`."""
         settings = self._settings
         key = self.key if self.norm is None else self.norm(self.key)
         grouped = torch.unflatten(query, 1, (settings.num_kv_heads, -1))

@@ -1,4 +1,4 @@
-"""Latent attention over the keys that an index has chosen (DeepSeek-V3.2, arXiv:2512.02556)."""
+"""Sparse latent attention over indexer-selected KV (DeepSeek-V3.2, arXiv:2512.02556)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from baton_worker.layers.rope.rope import Angles
 
 
 class SparseLatentAttention(LatentAttention):
-    """Latent attention whose late tokens attend to `top_k` keys.
+    """Latent attention in which late tokens attend to the `top_k` selected KV entries.
 
-    The key of the index lies in the page behind the latent, and both are written at once:
+    The index key is stored behind the latent in the same page; both are written at once:
 
         cache, one token   [ c: kv_rank | rotated key: rope_dim | key of the index: index_dim ]
     """
@@ -47,7 +47,7 @@ class SparseLatentAttention(LatentAttention):
     def _choose(
         self, plan: Plan, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor
     ) -> Tensor:
-        """What late tokens attend to: chosen here, or by the last layer with an index."""
+        """KV slots of late tokens: selected here, or by the last layer with an indexer."""
         if self.indexer is not None:
             assert plan.late is not None
             rows, angles = pages.view(-1, pages.shape[-1]), self._angles(step)

@@ -1,15 +1,15 @@
-"""Attention to the keys that an index has chosen (DeepSeek-V3.2, arXiv:2512.02556).
+"""Sparse attention to indexer-selected KV (DeepSeek-V3.2, arXiv:2512.02556).
 
-A token that sees at most `most_keys` keys attends to all of them, in the row that it came in. A
-later token is a row of its own, in whose block table each key that was chosen for it is a page of
-one token: so no latent is copied, and it costs `most_keys` latents, however long the text is.
+A token with at most `most_keys` visible keys attends to all of them in its original row. Each later
+token becomes a row of its own whose block table has page size 1 and lists the selected slots. No
+latent is copied, and the cost is `most_keys` latents per token at any text length.
 
     position       0 .. most_keys - 1       most_keys, ...
     rows           as in the step           one per token
     block table    pages                    slots of the chosen keys, the earliest first
 
-What a token does follows from its position alone, and the index scores it by itself: so neither
-where a text is cut nor what else is in the batch changes a bit.
+The path of a token depends on its position alone, and the indexer scores each token separately, so
+neither chunk boundaries nor batch composition changes a bit.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from torch import Tensor
 from baton_worker.attention import AttentionBatch, AttentionSpec, Backend
 
 BLOCK = 64
-"""Keys that are scored together."""
+"""Number of keys scored together."""
 _ROWS = 64
-"""Tokens that are attended together: a backend that copies keys has memory for no more."""
+"""Maximum rows per attention call: bounds the memory of backends that copy KV."""
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Tokens that see more keys than they may attend to: S of them, of R rows, by position."""
+    """Late tokens, which see more keys than they may attend to: S tokens in R rows, by position."""
 
     tokens: Tensor
     """int64 [S], on the flat token axis."""
     positions: Tensor
     """int64 [S]"""
     rows: Tensor
-    """int64 [S], of `slots`."""
+    """int64 [S], row indices into `slots`."""
     slots: Tensor
-    """int64 [R, a multiple of `BLOCK`]: where the keys of a row are, by position; beyond the last
-    one, anywhere."""
+    """int64 [R, a multiple of `BLOCK`]: slots of a row's keys by position; arbitrary past the
+    end."""
     lengths: tuple[int, ...]
-    """Keys that each of them sees, ascending."""
+    """Number of visible keys per late token, ascending."""
 
     def parts(self, most: int) -> Iterator[tuple[slice, int]]:
-        """Some of the tokens at a time, and the blocks of keys that the last of them sees: together
-        `most` blocks, or one token."""
+        """Yield slices of tokens with the number of key blocks of their last token: at most `most`
+        blocks in total, but at least one token."""
         first = 0
         while first < len(self.lengths):
             count = max(1, most // _blocks(self.lengths[first]))
@@ -60,30 +60,30 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step."""
+    """The plan of one step."""
 
     call: AttentionSpec
     early: tuple[Tensor | None, Any] | None
-    """The tokens that attend to all they see, None for all of the step, and the plan of the backend
-    that attends; None where there are none."""
+    """Tokens that attend to all visible keys (None: all tokens of the step) and the backend's plan
+    for them; None if there are no such tokens."""
     late: Late | None
     chosen: Tensor | None = None
-    """int32 [S, most_keys]: slots that each late token attends to, the earliest first."""
+    """int32 [S, most_keys]: selected slots per late token, by position."""
 
 
 class Chosen:
-    """A backend over chosen keys, on top of one over pages."""
+    """Sparse backend on top of a paged backend."""
 
     def __init__(self, inner: Backend) -> None:
         self._inner, self.layouts = inner, inner.layouts
         self.capture_blocker: str | None = "the host waits for the keys that an index chooses"
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """What the backend below refuses."""
+        """The reason given by the underlying backend, if it refuses."""
         return self._inner.refuses(call)
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> Plan:
-        """Part the tokens by position."""
+        """Split the tokens by position into early and late."""
         assert batch.trees is None and batch.ranges is None and call.most_keys is not None
         early, late = _early(batch, call.most_keys), _late(batch, call.most_keys)
         if early is None:
@@ -99,7 +99,7 @@ class Chosen:
         sinks: Tensor | None = None,
         lse: Tensor | None = None,
     ) -> Tensor:
-        """See `Backend.forward`; late tokens have been `chosen` for."""
+        """See `Backend.forward`; `plan.chosen` must be set for late tokens."""
         assert sinks is None and lse is None
         if plan.early is not None and plan.late is None:
             return self._inner.forward(plan.early[1], query, pages)
@@ -112,7 +112,7 @@ class Chosen:
         return out
 
     def _attend(self, plan: Plan, query: Tensor, slots: Tensor, out: Tensor) -> None:
-        """Late tokens, over pages of one token each."""
+        """Attend late tokens with page size 1."""
         assert plan.late is not None and plan.chosen is not None
         parts = (torch.split(part, _ROWS) for part in (plan.late.tokens, plan.chosen))
         for tokens, table in zip(*parts, strict=True):
@@ -121,16 +121,16 @@ class Chosen:
 
 
 def best(scores: Tensor, positions: Tensor, count: int) -> Tensor:
-    """The `count` keys of the highest scores that each token sees; of equal ones the earlier.
+    """The `count` highest-scoring visible keys per token; ties go to the earlier key.
 
     Args:
-        scores: float32 [S, L], by the position of the key; overwritten.
-        positions: int64 [S] of the tokens, at least `count`, less than L.
+        scores: float32 [S, L], by key position; overwritten.
+        positions: int64 [S] token positions, at least `count`, less than L.
 
     Returns:
         int64 [S, count], ascending.
     """
-    # A broken sequence chooses as many keys as any other: its fault stays its own.
+    # A sequence with NaN scores selects the same number of keys, so the fault stays in its rows.
     scores.nan_to_num_(nan=torch.finfo(scores.dtype).min)
     hidden = torch.arange(scores.shape[1], device=scores.device) > positions[:, None]
     scores.masked_fill_(hidden, float("-inf"))
@@ -146,7 +146,7 @@ def _blocks(length: int) -> int:
 
 
 def _early(batch: AttentionBatch, most: int) -> tuple[Tensor | None, AttentionBatch] | None:
-    """The tokens before position `most`, and their rows."""
+    """Tokens before position `most`, and their rows."""
     counts, starts = (
         np.asarray(batch.query_lens, np.int64),
         np.asarray(batch.num_computed, np.int64),
@@ -191,13 +191,13 @@ def _late(batch: AttentionBatch, most: int) -> Late | None:
 
 
 def _one_each(table: Tensor) -> AttentionBatch:
-    """Rows of one new token that sees the keys at these slots, int32 [s, count]."""
+    """One row per token, over the KV at these slots, int32 [s, count]."""
     rows, count = table.shape
     return AttentionBatch(
         query_start_loc=torch.arange(rows + 1, dtype=torch.int32, device=table.device),
         seq_lens=torch.full((rows,), count, dtype=torch.int32, device=table.device),
         block_table=table,
-        slot_mapping=table[:, -1].long(),  # Nobody writes there: the step's own keys are in place.
+        slot_mapping=table[:, -1].long(),  # Never written: the step's KV is already in place.
         query_lens=(1,) * rows,
         num_computed=(count - 1,) * rows,
         page_size=1,

@@ -1,4 +1,4 @@
-"""Where the texts of a step lie on its flat token axis."""
+"""Positions of whole texts on the flat token axis of a step."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Texts of equal length: so nothing is padded, and nothing needs a mask."""
+    """Texts of equal length, so that neither padding nor a mask is needed."""
 
     length: int
     tokens: Tensor | None
-    """int64 [R * length]: where their tokens are on the flat axis; None when they are all of it."""
+    """int64 [R * length]: their tokens on the flat axis; None if these are all tokens of the
+    step."""
 
 
 def by_length(counts: Sequence[int], device: torch.device) -> tuple[Texts, ...]:
-    """The texts of a step by length; `counts` are their tokens, in the order of the flat axis."""
+    """Group the texts of a step by length; `counts` are tokens per text in flat-axis order."""
     starts = defaultdict[int, list[int]](list)
     first = 0
     for count in counts:

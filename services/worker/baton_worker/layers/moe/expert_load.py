@@ -1,4 +1,4 @@
-"""How evenly the experts of a model are used."""
+"""Expert load statistics."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 _UNEVEN = 0.5
-"""A layer below this balancedness waits for its busiest expert half the time."""
+"""Below this balancedness a layer waits for its busiest expert half of the time."""
 
 
 class ExpertLoad:
-    """Visits to every expert of every layer over the last `window` steps.
+    """Tokens routed to every expert of every layer over the last `window` steps.
 
-    The balancedness of a layer is its mean load over its highest (as vLLM and DeepSeek's EPLB
-    have it): 1 where all experts are used alike, 1 / num_experts where one does all the work.
-    Counts stay on the device; only a report waits for them.
+    Balancedness is a layer's mean load over its maximum (as in vLLM and DeepSeek's EPLB): 1 for
+    uniform load, 1 / num_experts if one expert gets every token. Counts stay on the device; only a
+    report synchronises.
     """
 
     def __init__(self, num_experts: Sequence[int], window: int) -> None:
@@ -30,7 +30,7 @@ class ExpertLoad:
         self._closed = 0
 
     def record(self, layer: int, experts: Tensor) -> None:
-        """Count the visits int64 [T, slots] of a layer in this step; empty slots do not count."""
+        """Count the tokens of a layer, int64 [T, slots]; empty slots do not count."""
         size, flat = self._sizes[layer], experts.flatten()
         flat = torch.where((flat >= 0) & (flat < size), flat, size)
         counts = torch.zeros(size + 1, dtype=torch.int64, device=flat.device)
@@ -39,7 +39,7 @@ class ExpertLoad:
         self._open[layer] = counts if before is None else before + counts
 
     def close_step(self) -> None:
-        """The step has ended: it enters the window, and the oldest leaves a full one."""
+        """End a step: add it to the window and drop the oldest if the window is full."""
         leaving = self._steps.popleft() if len(self._steps) == self._window else None
         for layer, new in enumerate(self._open):
             if new is not None:
@@ -54,21 +54,21 @@ class ExpertLoad:
         self._closed += 1
 
     def counts(self, layer: int) -> Tensor:
-        """int64 [num_experts]: visits to each expert of a layer within the window."""
+        """int64 [num_experts]: tokens per expert of a layer within the window."""
         total = self._totals[layer]
         return torch.zeros(self._sizes[layer], dtype=torch.int64) if total is None else total
 
     def balancedness(self) -> list[float]:
-        """Of each layer; 1 for a layer without visits."""
+        """Balancedness per layer; 1 for a layer without tokens."""
         loads = [self.counts(layer).float() for layer in range(len(self._sizes))]
         return [(x.mean() / x.max()).item() if x.max() > 0 else 1.0 for x in loads]
 
     def uneven(self, below: float = _UNEVEN) -> list[int]:
-        """The layers whose experts should be placed anew."""
+        """Layers below this balancedness."""
         return [layer for layer, value in enumerate(self.balancedness()) if value < below]
 
     def report(self) -> str:
-        """One line each time that the window has passed; empty in between."""
+        """One line at the end of each window; empty otherwise."""
         if self._closed % self._window:
             return ""
         values, uneven = self.balancedness(), self.uneven()

@@ -1,4 +1,4 @@
-"""Experts without gates, whose weights lie in two matrices: see `spec.MegablocksExperts`."""
+"""Ungated experts with weights stacked in two matrices: see `spec.MegablocksExperts`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from baton_worker.layers.mlp import activation
 
 
 class MegablocksExperts(nn.Module):
-    """sum over the chosen experts of weight * down(activation(up(x))), plus a bias."""
+    """sum over the selected experts of weight * down(activation(up(x))), plus a bias."""
 
     def __init__(self, settings: spec.MegablocksExperts, hidden: int, site: BuildContext) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class MegablocksExperts(nn.Module):
 
 
 class _Stacked(Layer):
-    """All experts: up [E * intermediate, hidden], down the same, one bias [hidden]."""
+    """All experts: up [E * intermediate, hidden], down of the same shape, one bias [hidden]."""
 
     def __init__(self, settings: spec.MegablocksExperts, hidden: int, site: BuildContext) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class _Stacked(Layer):
         yield f"{self._name}.bias", self.bias
 
     def forward(self, x: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
-        """x [T, hidden], weights and chosen experts [T, top_k] to [T, hidden]."""
+        """x [T, hidden], weights and expert ids [T, top_k] to [T, hidden]."""
         out = self.bias.expand_as(x).clone()
         up, down = self.up.chunk(self._num), self.down.chunk(self._num)
         for expert in torch.unique(chosen).tolist():

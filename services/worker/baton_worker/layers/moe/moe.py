@@ -1,4 +1,4 @@
-"""Mixtures of experts: a router, the experts, and what every token visits besides."""
+"""Mixtures of experts: router, routed experts and shared experts."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from baton_worker.spec.expert_map import ExpertMap
 
 
 class Experts(Layer):
-    """The feed-forwards of all experts, or of those that are here, stacked. Each fills from tensors
-    of its own: the loader takes apart what a checkpoint stacks."""
+    """Stacked weights of all experts or of this rank's experts. Each expert has tensors of its own:
+    the loader unstacks a checkpoint's stacked tensors."""
 
     gate_up: nn.Parameter | None
     down: nn.Parameter | None
     begin: Callable[[Tensor, Routing], Callable[[], Tensor]] | None = None
-    """Where tokens travel to their experts: `forward` in two halves, between which they do."""
+    """With expert parallelism, starts `forward` and returns its second half; the token exchange
+    runs in between."""
     quantised_as: str | None = None
-    """The kind of `baton_worker.kernels.quantized_weights.KINDS` to which weights are rounded; None
-    is not at all."""
+    """The kind in `baton_worker.kernels.quantized_weights.KINDS` used to quantise weights at load;
+    None keeps them unquantised."""
 
     def __init__(self, settings: spec.Moe, hidden: int, site: BuildContext) -> None:
         super().__init__()
@@ -50,7 +51,7 @@ class Experts(Layer):
         self._kernel: kernels.ExpertKernel | None = None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """Three weights per expert, two of one without a gate, and as many biases, if any."""
+        """Three weights per expert, two if it is ungated, and as many biases, if any."""
         for suffix, gate_up, down in (
             ("weight", self.gate_up, self.down),
             ("bias", self.gate_up_bias, self.down_bias),
@@ -62,7 +63,7 @@ class Experts(Layer):
                         yield f"{self._roles[role].format(expert=expert)}.{suffix}", rows
 
     def process_weights_after_loading(self) -> None:
-        """Choose a kernel; it keeps the weights in the layout that it likes."""
+        """Choose a kernel, which packs the weights in its preferred layout."""
         assert self.gate_up is not None and self.down is not None
         self._kernel = kernels.choose(
             kernels.Experts(
@@ -81,17 +82,17 @@ class Experts(Layer):
 
     @property
     def capture_blocker(self) -> str | None:
-        """That of the kernel which runs them."""
+        """The capture blocker of the kernel."""
         assert self._kernel is not None
         return self._kernel.capture_blocker
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights, once a kernel holds them."""
+        """Bytes of the weights packed for a kernel."""
         return 0 if self._kernel is None else self._kernel.nbytes
 
     def forward(self, x: Tensor, routing: Routing) -> Tensor:
-        """x [T, hidden] and where its tokens go to [T, hidden]."""
+        """x [T, hidden] and its routing to [T, hidden]."""
         assert self._kernel is not None
         experts = routing.experts if self._local is None else self._local[routing.experts]
         out = self._kernel(x, experts, routing.weights)
@@ -103,14 +104,14 @@ class Experts(Layer):
 
 
 def _dense(settings: spec.Glu | spec.Mlp, hidden: int, site: BuildContext) -> Glu | Mlp:
-    """The feed-forward that every token visits."""
+    """The shared feed-forward that every token passes through."""
     if isinstance(settings, spec.Mlp):
         return Mlp(settings, hidden, site)
     return Glu(settings, hidden, site)
 
 
 def _between(expert: spec.Glu | spec.Mlp) -> kernels.Gate:
-    """What an expert does between its products."""
+    """The function between an expert's two products."""
     if isinstance(expert, spec.Mlp):
         return activation(expert.activation)
     gate = gating(expert)
@@ -122,12 +123,12 @@ def _fused(expert: spec.Glu | spec.Mlp) -> str | None:
 
 
 def _local(dealt: ExpertMap, zero_experts: int, device: torch.device) -> Tensor:
-    """int64: the number here of every expert; the last row is that of `NOBODY`."""
+    """int64: local index of every expert; the last row is that of `NOBODY`."""
     return torch.tensor([*dealt.local, *[NOBODY] * (zero_experts + 1)], device=device)
 
 
 def watch(model: nn.Module, window: int) -> ExpertLoad | None:
-    """Count the use of all experts of a model from now on; None if it has none."""
+    """Start counting expert load in all layers of a model; None if it has no experts."""
     routers = [module for module in model.modules() if isinstance(module, Router)]
     if not routers:
         return None
@@ -138,8 +139,8 @@ def watch(model: nn.Module, window: int) -> ExpertLoad | None:
 
 
 class Moe(nn.Module):
-    """experts(x) + shared(x), the latter weighed by a gate where the spec has one; what experts get
-    is projected into fewer channels, and what they return back, where it says so."""
+    """experts(x) + shared(x). The spec may gate the shared output, and may project the input and
+    the output of the routed experts to fewer channels and back."""
 
     def __init__(self, settings: spec.Moe, hidden: int, site: BuildContext) -> None:
         super().__init__()

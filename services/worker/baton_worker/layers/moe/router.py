@@ -16,14 +16,14 @@ from baton_worker.layers.moe.routers import ROUTERS
 from baton_worker.layers.moe.routers.base import SCORES, Choose, Routing
 
 _EACH_BY_ITSELF = ("top_k", "each_group")
-"""Routers in which a token's experts depend on that token alone, chosen on its device."""
+"""Routers that choose a token's experts from that token alone, on its device."""
 
 
 class Router(Layer):
-    """The router of a layer: one projection in float32, then a row of `ROUTERS`."""
+    """The router of a layer: a float32 projection, then a function of `ROUTERS`."""
 
     watch: Callable[[Tensor], None] | None = None
-    """Is shown where the tokens of each step go."""
+    """Called with the expert ids of each step."""
 
     def __init__(self, settings: spec.Router, hidden: int, site: BuildContext) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Router(Layer):
         self._choose: Choose = ROUTERS.load(settings.kind)
         self._weight_bytes = 0
         self._name, self._correction_name = site.name("router"), site.name("router_correction")
-        # In float32 whatever the model computes in: a rounded logit chooses another expert.
+        # Always float32: a rounded logit could select another expert.
         site = replace(site, dtype=torch.float32)
         size = settings.num_experts + settings.zero_experts
         self.weight: nn.Parameter | None = site.empty(size, hidden)
@@ -44,11 +44,11 @@ class Router(Layer):
 
     @property
     def together(self) -> bool:
-        """Whether where a token goes depends on the other tokens of its step."""
+        """Whether a token's routing depends on the other tokens of its step."""
         return self.settings.kind == "expert_choice"
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """The projection, and the vector that corrects the choice."""
+        """The projection, and the correction bias."""
         if self.weight is not None:
             yield f"{self._name}.weight", self.weight
         if self.bias is not None:
@@ -58,13 +58,13 @@ class Router(Layer):
 
     @property
     def capture_blocker(self) -> str | None:
-        """See `Layer`. Padding must not take an expert from a token, either."""
+        """See `Layer`. Padding tokens must not take capacity from real ones, either."""
         kind = self.settings.kind
         return None if kind in _EACH_BY_ITSELF else f"the router {kind} may look at all tokens"
 
     def process_weights_after_loading(self) -> None:
-        """Where the CPU has a product whose rows do not depend on each other, use it: a token
-        must not change its experts with the batch that it is in."""
+        """Use the CPU's batch-invariant product where there is one: a token's experts must not
+        depend on its batch."""
         assert self.weight is not None
         self._weight_bytes = self.weight.nbytes
         self._logits = fastest(self.weight, self.bias)
@@ -72,7 +72,7 @@ class Router(Layer):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the projection, once a kernel holds it."""
+        """Bytes of the projection once it is packed for a kernel."""
         return self._weight_bytes
 
     def forward(self, x: Tensor) -> Routing:

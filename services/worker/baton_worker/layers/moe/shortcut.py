@@ -1,4 +1,4 @@
-"""A feed-forward beside a mixture of experts that joins the stream later."""
+"""Shortcut-connected mixture of experts: its output joins the residual stream later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from baton_worker.layers.moe.moe import Moe
 
 
 class ShortcutMoe(nn.Module):
-    """The dense half of a `spec.ShortcutMoe`; `models.block.DirectPath` runs its `branch`."""
+    """The dense half of a `spec.ShortcutMoe`; `models.block.Shortcut` runs its `branch`."""
 
     def __init__(self, settings: spec.ShortcutMoe, hidden: int, site: BuildContext) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""A rope of mixed frequencies: a channel does not turn at one speed, but at a learned sum of all.
+"""Fourier position embedding: each channel's rotation mixes several frequencies.
 
-FoPE (Hua et al. 2024, arXiv:2412.17739). Frequencies that turn too rarely to be learned are left
-out: their channels have the frequency zero, so they stay as they are.
+FoPE (Hua et al. 2024, arXiv:2412.17739). Frequencies too low to be learned are dropped: their
+channels have frequency zero and are not rotated.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from baton_worker.layers.rope.rope import FREQUENCIES, Angles
 
 
 class Fourier(Layer):
-    """Positions to angles of each head, by one matrix for cosines and one for sines, or by those of
-    each key head."""
+    """Positions to angles per head, with one matrix each for cos and sin, shared or per KV head."""
 
     def __init__(self, settings: spec.FourierRope, site: BuildContext) -> None:
         super().__init__()
@@ -32,7 +31,7 @@ class Fourier(Layer):
         frequencies, _ = FREQUENCIES["default"](settings)
         self._frequencies = frequencies[: settings.kept].to(site.device)
         heads = (settings.num_kv_heads,) if settings.each_head else ()
-        # In float32 whatever the model is in: they are multiplied with angles in float32.
+        # Always float32: they multiply float32 angles.
         site = replace(site, dtype=torch.float32)
         self.cos = site.empty(*heads, settings.kept, settings.kept)
         self.sin = site.empty(*heads, settings.kept, settings.kept)
@@ -71,7 +70,7 @@ class Fourier(Layer):
 def _mixed(turns: Tensor, matrices: Tensor) -> Tensor:
     """[T, kept] and [(heads,) kept, kept] to [T, heads or 1, kept].
 
-    In double precision, so that a token's angles do not depend on the batch that it is in.
+    In float64, so that a token's angles do not depend on its batch.
     """
     every = matrices.view(-1, *matrices.shape[-2:]).double()
     return torch.einsum("tk,hkn->thn", turns.double(), every).float()

@@ -1,11 +1,11 @@
-"""Which axis of its positions each channel of a head turns by, for ropes with several axes.
+"""Assignment of position axes to the channels of a head, for ropes with several axes.
 
     sizes 4 2 2, by pair     runs     0 0 0 0 1 1 2 2      Qwen2-VL: time, height, width
                              cycled   0 1 2 0 1 2 0 0      Qwen3-VL
     sizes 3 3 2              grid     1 2 1 2 1 2 0 0      ERNIE 4.5 VL: height, width, time
 
-`doubled` (Hunyuan-VL in transformers) counts in channels, not in pairs: with sizes 1 1 1 1, the
-first channels of the four pairs turn by 0 0 1 1 and the second ones by 2 2 3 3.
+`doubled` (Hunyuan-VL in transformers) counts channels instead of pairs: with sizes 1 1 1 1, the
+first channels of the four pairs use axes 0 0 1 1 and the second ones 2 2 3 3.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from baton_worker.spec import Sections
 
 
 def axes_of(sections: Sections, dim: int) -> list[Tensor]:
-    """The axis of the first channel of each pair and that of the second, int64 [dim / 2] each; one
-    tensor where a pair turns as one.
+    """Axes of the first and second channel of each pair, int64 [dim / 2] each; one tensor if both
+    are equal.
 
     Raises:
-        ModelError: there is no such layout, or the sizes are not those of `dim` channels.
+        ModelError: the layout is unknown, or the sizes do not add up to `dim` channels.
     """
     if sections.layout not in LAYOUTS:
         known = ", ".join(LAYOUTS)
@@ -44,15 +44,14 @@ def runs(sizes: Sequence[int]) -> list[int]:
 
 
 def cycled(sizes: Sequence[int]) -> list[int]:
-    """In turn, as long as an axis has pairs left; then the first axis (Qwen3-VL,
-    arXiv:2511.21631)."""
+    """Axes in turn while they have pairs left; then the first axis (Qwen3-VL, arXiv:2511.21631)."""
     turns = ((pair, pair % len(sizes)) for pair in range(sum(sizes)))
     return [axis if pair < sizes[axis] * len(sizes) else 0 for pair, axis in turns]
 
 
 def grid(sizes: Sequence[int]) -> list[int]:
-    """Height and width in turn, then time, which is the first axis though its size is the last
-    (ERNIE 4.5 VL)."""
+    """Height and width in turn, then time, which is the first axis but the last size (ERNIE 4.5
+    VL)."""
     if len(sizes) != 3 or sizes[0] != sizes[1]:
         raise ModelError(
             f"The sections {list(sizes)} of a rope are not those of height, width and time, the "
@@ -72,4 +71,4 @@ LAYOUTS: dict[str, Callable[[Sequence[int]], list[int]]] = {
     "grid": grid,
     "doubled": doubled,
 }
-"""Sizes to the axis of each pair of channels, or of twice as many channels."""
+"""Functions from sizes to the axis of each pair of channels, or of each channel."""

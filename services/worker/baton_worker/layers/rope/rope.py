@@ -1,6 +1,6 @@
-"""Rotary position embedding: one table of frequency functions, one rotation in place.
+"""Rotary position embedding: a table of frequency functions and an in-place rotation.
 
-Every row of `FREQUENCIES` follows the function of the same name in
+Every function in `FREQUENCIES` follows the one of the same name in
 `transformers.modeling_rope_utils` and is tested against it.
 """
 
@@ -26,15 +26,15 @@ Frequencies: TypeAlias = tuple[Tensor, float]
 
 @dataclass(frozen=True, slots=True)
 class Angles:
-    """The rotation of each token of a step: cos and signed sin, both [T, 1, dim], or where heads
-    turn differently [T, num_heads, dim]."""
+    """The rotation of each token of a step: cos and signed sin, both [T, 1, dim], or [T, num_heads,
+    dim] if it differs by head."""
 
     cos: Tensor
     sin: Tensor
     interleaved: bool = False
 
     def laid_out(self, *, interleaved: bool) -> Angles:
-        """The same rotation of channels in the interleaved layout, or in the half-split one."""
+        """The same rotation in interleaved or half-split channel order."""
         if interleaved == self.interleaved:
             return self
         pairs = (2, -1) if interleaved else (-1, 2)
@@ -45,13 +45,13 @@ class Angles:
         return Angles(cos, sin, interleaved)
 
     def of(self, tokens: Tensor) -> Angles:
-        """Those of some tokens, int64 [any]."""
+        """The angles of these tokens, int64 [any]."""
         cos, sin = (part.index_select(0, tokens) for part in (self.cos, self.sin))
         return Angles(cos, sin, self.interleaved)
 
 
 class Rotary:
-    """Positions to angles for one `spec.Rope`, unless it is a `layers.fourier.Fourier`."""
+    """Positions to angles for one `spec.Rope` (see `layers.rope.fope.Fourier` for FoPE)."""
 
     def __init__(self, settings: spec.Rope, device: torch.device) -> None:
         if isinstance(settings, spec.FourierRope):
@@ -59,7 +59,7 @@ class Rotary:
         if settings.kind not in FREQUENCIES:
             known = ", ".join(FREQUENCIES)
             raise ModelError(f"Rope kind '{settings.kind}' is not supported. Known: {known}.")
-        # Frequencies are computed on the CPU, so that they do not depend on the device.
+        # Computed on the CPU, so that frequencies do not depend on the device.
         frequencies, self._factor = FREQUENCIES[settings.kind](settings)
         self._interleaved = settings.interleaved
         self._frequencies = frequencies.to(device)
@@ -69,12 +69,12 @@ class Rotary:
             self._axes = [axes.to(device) for axes in axes_of(settings.sections, settings.dim)]
 
     def angles(self, positions: Tensor, dtype: torch.dtype) -> Angles:
-        """Angles of int64 positions [T], or with sections [axes, T], computed in float32 and
+        """Angles of int64 positions [T], or [axes, T] with sections, computed in float32 and
         rounded to `dtype`.
 
-        Once per step, so a table over all positions would save nothing.
+        Computed once per step, so a table over all positions would save nothing.
         """
-        # With sections a text has the same bits whether or not images are in its batch.
+        # With sections a text gets the same bits whether or not its batch has images.
         if self._axes is None and (kernel := self._kernel(dtype)) is not None:
             return Angles(*kernel(positions), self._interleaved)
         phases = self._phases(positions.to(torch.float32))
@@ -100,14 +100,15 @@ class Rotary:
         return self._kernels[dtype]
 
     def _phases(self, positions: Tensor) -> list[Tensor]:
-        """[T, dim / 2] for either channel of each pair, or once where they are the same."""
+        """[T, dim / 2] for the first and second channel of each pair; one tensor if both are
+        equal."""
         if positions.ndim == 1:
             return [torch.outer(positions, self._frequencies)]
         assert self._axes is not None, "only a rope with sections turns by several axes"
         return [positions.index_select(0, axes).T * self._frequencies for axes in self._axes]
 
     def _paired(self, first: Tensor, second: Tensor) -> Tensor:
-        """[T, dim / 2] for either channel of each pair to [T, dim]."""
+        """[T, dim / 2] for the first and second channel of each pair to [T, dim]."""
         half = first.shape[-1]
         paired = first.new_empty(first.shape[0], 2 * half)
         one, two = (
@@ -127,7 +128,7 @@ def rotate_(heads: Tensor, angles: Angles) -> None:
         return
     dim = angles.cos.shape[-1]
     rotated = heads if dim == heads.shape[-1] else heads[..., :dim]
-    # Swap the channels of each pair; the sign that goes with it is in `angles.sin`.
+    # Swap the channels of each pair; `angles.sin` holds the sign.
     if angles.interleaved:
         swapped = torch.unflatten(rotated, -1, (-1, 2)).flip(-1).flatten(-2)
     else:
@@ -141,15 +142,16 @@ def default(settings: spec.Rope) -> Frequencies:
 
 
 def linear(settings: spec.Rope) -> Frequencies:
-    """Position interpolation (Chen et al. 2023, arXiv:2306.15595): every wavelength stretched."""
+    """Position interpolation (Chen et al. 2023, arXiv:2306.15595): all wavelengths are
+    stretched."""
     return _inverse_powers(settings.base, settings.dim) / _parameters(settings)["factor"], 1.0
 
 
 def dynamic(settings: spec.Rope, length: int | None = None) -> Frequencies:
-    """Dynamic NTK-aware scaling: the base grows with the length beyond the declared context.
+    """Dynamic NTK-aware scaling: the base grows with the length beyond the original context.
 
-    A worker never serves more than `max_position` tokens, where the scaling is the identity; a
-    frequency that grew during a request would contradict the keys that are cached already.
+    A worker never serves more than `max_position` tokens, where the scaling is the identity.
+    Frequencies that change during a request would be inconsistent with cached KV.
     """
     factor, dim = _parameters(settings)["factor"], settings.dim
     length = max(length or 0, settings.max_position)
@@ -158,15 +160,15 @@ def dynamic(settings: spec.Rope, length: int | None = None) -> Frequencies:
 
 
 def dynamic_alpha(settings: spec.Rope) -> Frequencies:
-    """Hunyuan's "dynamic" scaling with a fixed `alpha`: the base grows once and for all."""
+    """Hunyuan's "dynamic" scaling with a fixed `alpha`: the base is scaled once."""
     alpha, dim = _parameters(settings)["alpha"], settings.dim
     return _inverse_powers(settings.base * alpha ** (dim / (dim - 2)), dim), 1.0
 
 
 def ntk(settings: spec.Rope) -> Frequencies:
-    """NTK-aware scaling by a fixed `factor`, or by `mixed_b` a mixed base (Su 2023, vLLM's
-    `NTKScalingRotaryEmbedding`): the longest wavelength stretched by `factor`, the shortest kept.
-    """
+    """NTK-aware scaling by a fixed `factor`, or with `mixed_b` a mixed base (Su 2023, vLLM's
+    `NTKScalingRotaryEmbedding`): the longest wavelength is stretched by `factor`, the shortest
+    kept."""
     p, dim = _parameters(settings), settings.dim
     factor, mixed = p["factor"], p.get("mixed_b")
     if mixed is None:
@@ -181,9 +183,9 @@ def longrope(settings: spec.Rope) -> Frequencies:
     """LongRoPE (Ding et al. 2024, arXiv:2402.13753): a divisor per frequency, from one list for
     short and another for long sequences.
 
-    A worker that serves sequences longer than the original context uses the long divisors for
-    every token of every request, others the short ones. The switch must not fall within a
-    request: keys that are cached, or shared with another request, were rotated already.
+    A worker with a maximum length beyond the original context uses the long divisors for every
+    token of every request, others the short ones. Switching within a request would be inconsistent
+    with KV that is cached or shared with other requests.
     """
     p = _parameters(settings)
     original = p["original_max_position_embeddings"]
@@ -197,7 +199,7 @@ def longrope(settings: spec.Rope) -> Frequencies:
 
 
 def llama3(settings: spec.Rope) -> Frequencies:
-    """Llama 3.1: long wavelengths divided by `factor`, short ones kept, a ramp between."""
+    """Llama 3.1: long wavelengths divided by `factor`, short ones kept, a linear ramp between."""
     p = _parameters(settings)
     low, high = p["low_freq_factor"], p["high_freq_factor"]
     frequencies = _inverse_powers(settings.base, settings.dim)
@@ -208,8 +210,8 @@ def llama3(settings: spec.Rope) -> Frequencies:
 
 
 def yarn(settings: spec.Rope) -> Frequencies:
-    """YaRN (Peng et al. 2023, arXiv:2309.00071): interpolate what turns too rarely, and warm up
-    the attention by the factor on cos and sin."""
+    """YaRN (Peng et al. 2023, arXiv:2309.00071): interpolate low frequencies, and scale the
+    attention temperature through the factor on cos and sin."""
     p, dim = _parameters(settings), settings.dim
     original = p["original_max_position_embeddings"]
     factor = p.get("factor") or settings.max_position / original
@@ -220,7 +222,7 @@ def yarn(settings: spec.Rope) -> Frequencies:
 
 
 def _yarn_range(settings: spec.Rope, original: int) -> tuple[float, float]:
-    """The channels between which YaRN's ramp runs: `beta_fast` to `beta_slow` turns."""
+    """The channel range of YaRN's ramp: `beta_fast` to `beta_slow` rotations."""
     p, dim = _parameters(settings), settings.dim
 
     def channel(turns: float) -> float:
@@ -246,14 +248,14 @@ def _yarn_attention_factor(p: dict[str, Any], factor: float) -> float:
 
 
 def factors(settings: spec.Rope) -> Frequencies:
-    """Each frequency divided by its own factor: how GGUF files carry Llama 3's scaling."""
+    """Each frequency divided by its own factor: GGUF's form of Llama 3 scaling."""
     divisors = torch.tensor(_parameters(settings)["factors"], dtype=torch.float32)
     return _inverse_powers(settings.base, settings.dim) / divisors, 1.0
 
 
 def axial(settings: spec.Rope) -> Frequencies:
-    """Each of the axes has all wavelengths, of as many channels as are its share (Llama 4's vision
-    encoder, and with it the 2-D ropes of ViTs: Heo et al. 2024, arXiv:2403.13298)."""
+    """Axial rope: each axis has all wavelengths over its share of the channels (Llama 4's vision
+    encoder and other 2-D ropes of ViTs: Heo et al. 2024, arXiv:2403.13298)."""
     axes = 2 if settings.sections is None else len(settings.sections.sizes)
     return _inverse_powers(settings.base, settings.dim // axes).repeat(axes), 1.0
 

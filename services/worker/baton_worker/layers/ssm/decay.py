@@ -1,4 +1,4 @@
-"""How the states of a selective scan change by themselves."""
+"""Decay parameters of a selective scan."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from baton_worker.layers.layer import BuildContext, Layer
 
 
 class StateDecay(Layer):
-    """How states change by themselves, what of an input passes them by, and the least time steps:
-    in float32, whatever the model's precision is."""
+    """Decay rates, skip weights and time-step biases; always float32."""
 
     def __init__(self, settings: spec.Mamba, site: BuildContext) -> None:
         super().__init__()
@@ -28,12 +27,12 @@ class StateDecay(Layer):
         self.bias = site.empty(settings.channels)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """The logarithms of the rates and the skips, whose tensors have no suffix; the bias."""
+        """The logarithms of the rates (A_log) and the skips (D), without suffix; the bias."""
         yield from zip(self._names, (self.rates, self.skip), strict=True)
         yield self._bias_name, self.bias
 
     def process_weights_after_loading(self) -> None:
-        """Rates of their logarithms, laid out like a state; in halvings, not to the base e: powers
-        of two are faster."""
+        """Turn the logarithms into rates in the layout of a state, in base 2: exp2 is faster than
+        exp."""
         rates = exp(self.rates).T * -math.log2(math.e)
         self.rates = nn.Parameter(rates.contiguous(), requires_grad=False)

@@ -1,4 +1,4 @@
-"""What a delta net computes of its input, token by token, before anything is mixed."""
+"""Input projections of a delta net, computed per token."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Inputs(NamedTuple):
     """Projections of T tokens, in the dtype of the model."""
 
     brought: Tensor
-    """[T, convolved + num_heads + decays]: queries, keys and values, not yet convolved; strengths
-    before their sigmoid, and what `Decays` are made of."""
+    """[T, convolved + num_heads + decays]: Q, K and V before the convolution; beta before its
+    sigmoid, and the input of `Decays`."""
     gate: Tensor
-    """[T, value_width]: of what the layer puts out."""
+    """[T, value_width]: the output gate."""
 
 
 def inputs(settings: spec.DeltaNet, hidden: int, site: BuildContext) -> nn.Module:
@@ -36,8 +36,8 @@ def _mixed(settings: spec.DeltaNet) -> dict[str, int]:
 
 
 class Whole(nn.Module):
-    """Gated DeltaNet. Strengths and decays are so few that a checkpoint of quantised weights has
-    them as floats: they are a product of their own."""
+    """Gated DeltaNet. Beta and decays have few channels, which quantised checkpoints keep as
+    floats, so they are a product of their own."""
 
     def __init__(self, settings: spec.DeltaNet, hidden: int, site: BuildContext) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Whole(nn.Module):
 
 
 class Narrow(nn.Module):
-    """Kimi Delta Attention: the gate and the decays by way of a few channels."""
+    """Kimi Delta Attention: low-rank projections to the gate and the decays."""
 
     def __init__(self, settings: spec.DeltaNet, hidden: int, site: BuildContext) -> None:
         super().__init__()
@@ -74,8 +74,8 @@ class Narrow(nn.Module):
 
 
 class Decays(Layer):
-    """-exp(A_log) * softplus(x + dt_bias): the logarithm of what is left of the state. Both are
-    kept in float32, as checkpoints of bfloat16 may have them."""
+    """-exp(A_log) * softplus(x + dt_bias): the log decay of the state. Both parameters are float32,
+    also in checkpoints of bfloat16."""
 
     def __init__(self, settings: spec.DeltaNet, site: BuildContext) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Decays(Layer):
         )
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """Two bare tensors."""
+        """Two tensors without suffix."""
         yield f"{self._name}.A_log", self.rate
         yield f"{self._name}.dt_bias", self.bias
 

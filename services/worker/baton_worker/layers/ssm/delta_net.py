@@ -1,4 +1,4 @@
-"""Delta nets over pages of keys and values, each with the state that it begins in."""
+"""Delta nets over pages of KV; each page keeps the state at its start."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class DeltaNet(Carrying):
     """Gated DeltaNet (Yang et al. 2024, arXiv:2412.06464) and Kimi Delta Attention
     (arXiv:2510.26692).
 
-    Beside what its tokens bring, a page keeps the state before its first one, and gets it when it
-    begins, from the page before it alone. A token is computed from its own page: block by block of
-    a fixed number of tokens from the state of the page on, up to the block where it is. What comes
-    of a token does not depend on those behind it. So the bits are the same wherever a text is cut.
+    A page holds its tokens' KV and the state before its first token. That state is computed from
+    the previous page when the page starts. A token is computed from its own page alone: from the
+    page's state, in blocks of a fixed number of tokens, up to its own block. The output of a token
+    does not depend on later ones, so chunk boundaries do not change the bits.
 
         state[page] -> | k v  k v  k v  k v | -> | k v  k v  ... |     a new token in the second
                           block, summed up         out, for it          block of its page
 
-    A page keeps keys and values as the convolution leaves them, in the dtype of the model, and what
-    strengths and decays are computed from; the rest is float32. What tokens add to the state is
-    not kept, though a decode step then solves its block again: in bfloat16 it would lose half of
-    its digits, and in float32 it would be as large as all else that a page keeps.
+    A page keeps K and V after the convolution in the model's dtype, and the inputs of beta and
+    decays; the rest is float32. The tokens' state updates are not kept, so a decode step solves its
+    block again: in bfloat16 they would lose half of their digits, and in float32 they would double
+    the page.
     """
 
     what = "A delta net"
@@ -58,7 +58,7 @@ class DeltaNet(Carrying):
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
 
         Raises:
-            ModelError: the step holds texts that are to see both ways.
+            ModelError: the step has texts with bidirectional attention.
         """
         self.check(step)
         segments: Segments = step.plans[self.call]

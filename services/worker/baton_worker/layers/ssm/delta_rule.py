@@ -1,4 +1,4 @@
-"""The delta rule, a few tokens at a time."""
+"""The delta rule over small blocks of tokens."""
 
 from __future__ import annotations
 
@@ -11,64 +11,64 @@ from torch import Tensor
 from baton_worker.layers.invariant import exp
 
 _LEAST = 1e-6
-"""What is added to the square of a length, so that nothing is divided by zero."""
+"""Added to squared norms to avoid division by zero."""
 
 
 class Tokens(NamedTuple):
-    """What B tokens of n texts do to their states; float32. B is a power of two."""
+    """The state updates of B tokens in n texts; float32. B is a power of two."""
 
     key: Tensor
-    """[n, heads, B, key_dim], of length 1"""
+    """[n, heads, B, key_dim], of unit length"""
     value: Tensor
     """[n, heads, B, value_dim]"""
     strength: Tensor
-    """[n, heads, B, 1]: how much a correction counts."""
+    """[n, heads, B, 1]: beta, the weight of the correction."""
     decay: Tensor
-    """[n, heads, B, 1] or, of each channel of a key, [n, heads, B, key_dim]: the logarithm of what
-    a token leaves of the state before it."""
+    """[n, heads, B, 1], or [n, heads, B, key_dim] per key channel: each token's log decay of the
+    state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """A block of tokens between two states, and what was asked."""
+    """A solved block of tokens with its initial state and queries."""
 
     key: Tensor
     query: Tensor
     state: Tensor
     total: Tensor
-    """Logarithm of what is left of `state` behind each token, like `Tokens.decay`."""
+    """Cumulative log decay of `state` after each token, shaped like `Tokens.decay`."""
     scores: Tensor
-    """[n, heads, B, B]: of each query with each key that is not later, and what is left of it."""
+    """[n, heads, B, B]: decayed causal scores of queries and keys."""
     added: Tensor
     """[n, heads, B, value_dim]: u of each token, see `solve`."""
 
     def out(self) -> Tensor:
-        """What each query reads behind the token at its place: [n, heads, B, value_dim]."""
+        """The output of each query after its token: [n, heads, B, value_dim]."""
         return self.scores @ self.added + (self.query * _exp(self.total)) @ self.state
 
     def after(self) -> Tensor:
-        """The state behind the last token."""
+        """The state after the last token."""
         end = self.total[:, :, -1:]
         left = (self.key * _exp(end - self.total)).transpose(2, 3) @ self.added
         return left.addcmul_(self.state, _exp(end).transpose(2, 3))
 
 
 def solve(tokens: Tokens, query: Tensor, state: Tensor) -> Solved:
-    """Put tokens and queries [n, heads, B, key_dim] behind a state [n, heads, key_dim, value_dim].
+    """Apply tokens and queries [n, heads, B, key_dim] to a state [n, heads, key_dim, value_dim].
 
-    With the decay a, the strength b, and u for what a token adds,
+    With decay a, strength b and update u of a token,
 
         u[t] = b[t] (v[t] - k[t] (a[t] state[t - 1]))
         state[t] = a[t] state[t - 1] + k[t]^T u[t]
         out[t] = q[t] state[t]
 
-    Here all u of a block come out of one triangular system (Yang et al. 2024, arXiv:2406.06484,
-    and with decays arXiv:2412.06464): what a token adds depends on those before it by
-    A[t, j] = b[t] (k[t] . k[j]) a[j + 1] ... a[t], so
+    All u of a block come from one triangular system (Yang et al. 2024, arXiv:2406.06484, with
+    decays arXiv:2412.06464): an update depends on those before it through A[t, j] = b[t] (k[t] .
+    k[j]) a[j + 1] ... a[t], so
 
         (1 + A) u = b (v - (k a[1] ... a[t]) state)
 
-    Every row comes from itself and those above it.
+    Each row depends on itself and the rows above it only.
     """
     total = tokens.decay.cumsum(2)
     products = _by_head if total.shape[-1] == 1 else _by_channel
@@ -81,13 +81,12 @@ def solve(tokens: Tokens, query: Tensor, state: Tensor) -> Solved:
 
 
 def unit(x: Tensor) -> Tensor:
-    """[..., dim] divided by its length."""
+    """[..., dim] normalised to unit length."""
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + _LEAST)
 
 
 def _by_head(key: Tensor, query: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each key, and of each query, with each key that is not later, times what is left of the
-    latter: [n, heads, B, B] both."""
+    """Decayed causal scores of keys with keys, and of queries with keys: [n, heads, B, B] both."""
     size = key.shape[2]
     later = torch.ones(size, size, dtype=torch.bool, device=key.device).triu(1)
     left = _exp((total - total.transpose(2, 3)).masked_fill(later, -torch.inf))
@@ -96,11 +95,11 @@ def _by_head(key: Tensor, query: Tensor, total: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _by_channel(key: Tensor, query: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
-    """The same where each channel has a decay of its own, which is in the middle of a product.
+    """The same with a decay per channel, which is inside the product.
 
-    A pair of tokens is in the two halves of a part of 2, 4, ... or B tokens. What is left from the
-    earlier one to the end of its half, and from there to the later one, are two factors of at most
-    1: no quotient is taken, which may be 0 / 0 in float32.
+    Each pair of tokens falls into the two halves of a part of 2, 4, ... or B tokens. The decay from
+    the earlier token to the end of its half, and from there to the later token, are two factors of
+    at most 1, so no quotient is needed, which could be 0 / 0 in float32.
     """
     both, size = torch.stack((key, query)), key.shape[2]
     found = torch.diag_embed((both * key).sum(-1))
@@ -116,18 +115,18 @@ def _by_channel(key: Tensor, query: Tensor, total: Tensor) -> tuple[Tensor, Tens
 
 
 def _halves(x: Tensor, half: int) -> tuple[Tensor, ...]:
-    """[..., B, dim] to the first and the second halves of its parts, [..., parts, half, dim]."""
+    """[..., B, dim] to the first and second halves of its parts, [..., parts, half, dim]."""
     return torch.unflatten(x, -2, (-1, 2, half)).unbind(-3)
 
 
 def _corners(scores: Tensor, half: int) -> Tensor:
-    """Of [..., B, B] the places where second halves of parts meet the first halves of the same
-    ones, [..., half, half, parts]."""
+    """Entries of [..., B, B] between second and first halves of the same part, [..., half, half,
+    parts]."""
     columns = torch.unflatten(scores, -1, (-1, 2, half))[..., 0, :]
     rows = torch.unflatten(columns, -3, (-1, 2, half))[..., 1, :, :, :]
     return torch.diagonal(rows, dim1=-4, dim2=-2)
 
 
 def _exp(x: Tensor) -> Tensor:
-    """Of a tensor whose last axis may be short."""
+    """exp, fast also for tensors with a short last axis."""
     return exp(x.flatten()).view(x.shape)

@@ -1,4 +1,4 @@
-"""What walks the pages of a delta net: in C++, or block by block in torch."""
+"""Scans over the pages of a delta net: in C++, or block by block in torch."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from baton_worker.layers.ssm.delta_rule import (
 from baton_worker.layers.ssm.page_segments import Segments, Turn
 
 _MOST = 16
-"""Most tokens of a block."""
+"""Maximum number of tokens in a block."""
 _AT_ONCE = 8
-"""Pages whose states are copied at a time."""
+"""Number of pages with states copied at a time."""
 
 
 class Walk(Protocol):
-    """Both read keys and values of pages as the convolution leaves them."""
+    """A scan over pages that hold K and V after the convolution."""
 
     def __call__(self, pages: Snapshots, query: Tensor, segments: Segments) -> Tensor:
-        """Give pages that begin their states, and let queries [T, key_width] read what is there
-        behind their tokens: float32 [T, value_width]."""
+        """Write the states of starting pages and evaluate queries [T, key_width] after their
+        tokens: float32 [T, value_width]."""
         ...
 
 
 def walk(settings: spec.DeltaNet, decays: Decays, site: BuildContext) -> Walk:
-    """The C++ kernel where it can be had, else its twin."""
+    """The C++ kernel if it is available, else the torch scan."""
     plain = CpuDelta.refuses(site.dtype, site.device) is not None
     return Blockwise(settings, decays) if plain else Compiled(settings, decays)
 
 
 class Compiled:
-    """By the kernel, which is given what elementwise functions make of a page's numbers."""
+    """The C++ scan; elementwise functions are applied in torch first."""
 
     def __init__(self, settings: spec.DeltaNet, decays: Decays) -> None:
         self._settings, self._decays = settings, decays
@@ -65,9 +65,9 @@ class Compiled:
 
 
 class Blockwise:
-    """In torch, on any device. A block is always computed whole, at the same place of its page,
-    whichever of its tokens are new: so the bits are the same wherever a text is cut. A page is
-    solved for the state of the next one, and once more for each step whose tokens it has."""
+    """The torch scan, for any device. A block is always computed whole, at the same place in its
+    page, whichever of its tokens are new, so chunk boundaries do not change the bits. A page is
+    solved for the state of the next page, and once per step for its new tokens."""
 
     def __init__(self, settings: spec.DeltaNet, decays: Decays) -> None:
         self._settings, self._decays = settings, decays
@@ -79,7 +79,7 @@ class Blockwise:
         return self._attend(query, segments.blocks, pages)
 
     def _carry(self, turn: Turn, pages: Snapshots, like: Tensor) -> None:
-        """Give pages that begin their states; nobody asks anything."""
+        """Write the states of starting pages, without queries."""
         size, width = pages.tokens.shape[1], self._settings.key_width
         for before, begun in _split(*turn):
             *_, last = self._blocks(pages, before, like.new_zeros(len(before), size, width))
@@ -103,13 +103,13 @@ class Blockwise:
     def _blocks(
         self, pages: Snapshots, numbers: Tensor, query: Tensor, ends: Tensor | None = None
     ) -> Iterator[Solved]:
-        """Blocks of pages int64 [n] behind their states, one after the other, and queries
-        [n, tokens, key_width] at their first tokens. The pages have `ends` tokens, int64 [n], or
-        are full."""
+        """Solve the blocks of pages int64 [n] in order from the pages' states, with queries [n,
+        tokens, key_width] at their first tokens. The pages have `ends` tokens, int64 [n], or are
+        full."""
         count, size = query.shape[1], _block(pages)
         rows = pages.tokens[numbers, :count, 0, 0, self._settings.convolved :]
         if ends is not None:
-            # What else is there may be of anybody, and too large to be summed up.
+            # Unwritten tokens hold stale data of other sequences, which may overflow in sums.
             places = torch.arange(count, device=ends.device)
             rows = rows.masked_fill((places >= ends[:, None])[..., None], 0)
         solved: Solved | None = None
@@ -119,7 +119,7 @@ class Blockwise:
             yield solved
 
     def _tokens(self, kept: Tensor) -> Tokens:
-        """Rows of pages, [n, B, ...], without what the convolution reads."""
+        """Page rows [n, B, ...] without the channels of the convolution."""
         s = self._settings
         sizes = [s.key_width, s.value_width, s.num_heads, s.decays]
         key, value, strength, decay = torch.split(kept, sizes, dim=-1)
@@ -147,10 +147,10 @@ def _heads(x: Tensor, dim: int) -> Tensor:
 
 
 def _block(pages: Snapshots) -> int:
-    """Tokens of a block."""
+    """Number of tokens in a block."""
     return math.gcd(pages.tokens.shape[1], _MOST)
 
 
 def _split(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Pages a few at a time, since their states are large."""
+    """A few pages at a time, since their states are large."""
     return zip(*(torch.split(tensor, _AT_ONCE) for tensor in tensors), strict=True)

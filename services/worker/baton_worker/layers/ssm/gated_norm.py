@@ -1,4 +1,4 @@
-"""The norm of what a state-space layer puts out, with its gate."""
+"""Gated output norm of state-space layers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GatedNorm(Layer):
         yield f"{self._name}.weight", self.weight
 
     def process_weights_after_loading(self) -> None:
-        """Take the kernel of the device if it has one."""
+        """Use the device's kernel if it has one."""
         settings = self.settings
         plain = settings.activation == "silu" and not settings.cut
         if plain and CpuGatedNorm.refuses(*self._placement) is None:

@@ -1,4 +1,4 @@
-"""Linear attention over pages of keys and values, each with the state that it begins in."""
+"""Linear attention over pages of KV; each page keeps the state at its start."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from baton_worker.layers.ssm.page_segments import Cut, Segments
 
 
 class LinearAttention(Carrying):
-    """Attention without a softmax, whose weights decay with the distance (Lightning Attention-2,
-    Qin et al. 2024, arXiv:2401.04658; MiniMax-01, arXiv:2501.08313): with a head's decay r,
+    """Linear attention whose weights decay with distance (Lightning Attention-2, Qin et al. 2024,
+    arXiv:2401.04658; MiniMax-01, arXiv:2501.08313): with a head's decay r,
 
         state[t] = exp(-r) state[t - 1] + k[t]^T v[t]        float32 [head_dim, head_dim]
         out[t] = q[t] state[t]
 
-    What a page keeps beside keys and values is the state before its first token. So a token is
-    computed from its own page alone, in one order of sums, wherever a text is cut; and the page
-    after it gets its state when it begins, from this one alone (see `kernels.states`).
+    A page holds its tokens' KV and the state before its first token. A token is computed from its
+    own page alone, in a fixed order of sums, so chunk boundaries do not change the bits; the state
+    of the next page is computed from this page when the next page starts (see
+    `kernels.ssm_states`).
 
         state[page] | k v | k v | k v | k v |     out of the third token of a page
                  `-----------------'              = exp(-3 r) q state + the first three, masked
@@ -60,7 +61,7 @@ class LinearAttention(Carrying):
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
 
         Raises:
-            ModelError: the step holds texts that are to see both ways.
+            ModelError: the step has texts with bidirectional attention.
         """
         self.check(step)
         query, kept = self._activation(self.project(x)).tensor_split((self.width,), dim=1)
@@ -74,7 +75,7 @@ class LinearAttention(Carrying):
         return out
 
     def _fading(self, count: int, size: int, device: torch.device) -> Fading:
-        """Of `count` pages: every token leaves as much."""
+        """The decay of `count` pages, equal for all tokens."""
         token = torch.arange(1, size + 1, dtype=torch.float32, device=device)
         faded = (-self._rates.to(device)[:, None] * token).expand(count, -1, -1)
         return Fading(faded, torch.ones_like(faded))

@@ -1,4 +1,4 @@
-"""The selective scan over pages of its inputs, each with the state that it begins in."""
+"""The selective scan over pages of its inputs; each page keeps the state at its start."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from baton_worker.layers.ssm.short_conv import Taps
 
 class Mamba(Carrying):
     """A selective state space (Mamba, Gu and Dao 2023, arXiv:2312.00752): with a channel's input x,
-    its time step d > 0 and its rates a < 0, and vectors b and c that all channels share,
+    time step d > 0 and rates a < 0, and vectors b and c shared by all channels,
 
         state[t] = exp(d a) state[t - 1] + d x b        float32 [state_size, channels]
         out[t] = c state[t] + skip x
 
-    What a page keeps beside x, d and b is the state before its first token. So a token is computed
-    from its own page alone: its page is walked from the first token to this one, wherever a text is
-    cut. The page after it gets its state when it begins.
+    A page holds x, d and b of its tokens and the state before its first token. A token is computed
+    by a scan of its own page from the first token, so chunk boundaries do not change the bits. The
+    state of the next page is computed when it starts.
     """
 
     what = "A state space"
@@ -62,7 +62,7 @@ class Mamba(Carrying):
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
 
         Raises:
-            ModelError: the step holds texts that are to see both ways.
+            ModelError: the step has texts with bidirectional attention.
         """
         self.check(step)
         walks: Walks = step.plans[self.call]
@@ -76,7 +76,7 @@ class Mamba(Carrying):
         return out
 
     def _selected(self, mixed: Tensor) -> list[Tensor]:
-        """[T, channels] to what time steps are made of, and how states are written and read."""
+        """[T, channels] to the inputs of time steps, B and C."""
         parts = self.select(mixed, None).split(self._widths, dim=-1)
         if not self.norms:
             return list(parts)

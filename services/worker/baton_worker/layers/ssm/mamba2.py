@@ -1,4 +1,4 @@
-"""Mamba-2 over pages of inputs, each with the state that it begins in."""
+"""Mamba-2 over pages of inputs; each page keeps the state at its start."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class StateSpace(Carrying):
         state[t] = exp(dt[t] A) state[t - 1] + dt[t] B[t]^T x[t]    float32 [state_size, head_dim]
         out[t] = C[t] state[t] + D x[t]
 
-    Pages as in `layers.linear_attention`: a token is computed from its own page alone, from the
-    state before it and from the tokens up to its own, in order (see `kernels.states`), so its bits
-    depend on no cut and on no neighbour. What a page keeps of a token, in one vector:
+    Pages as in `layers.ssm.lightning_attention`: a token is computed from its page's state and the
+    tokens up to its own, in order (see `kernels.ssm_states`), so its bits depend on neither chunk
+    boundaries nor batch. The page row of a token:
 
         | C, x, B before the convolution | x, B after it | dt before its softplus |
     """
@@ -72,7 +72,7 @@ class StateSpace(Carrying):
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
 
         Raises:
-            ModelError: the step holds texts that are to see both ways.
+            ModelError: the step has texts with bidirectional attention.
         """
         self.check(step)
         segments: Segments = step.plans[self.call]
@@ -98,14 +98,15 @@ class StateSpace(Carrying):
         return normed
 
     def _fading(self, pages: Tensor, kept: Snapshots) -> Fading:
-        """Of pages int64 [n]. What is not written yet comes later than whoever reads."""
+        """The decay of pages int64 [n]. Unwritten tokens come after all queries, so they do not
+        count."""
         dt = kept.tokens[:, :, 0, 0, -self.settings.num_heads :][pages].float().transpose(1, 2)
         dt = softplus(dt + self.rates.dt_bias[:, None]).clamp(*self.settings.limits)
         return Fading((dt * -exp(self.rates.log)[:, None]).cumsum(-1), dt)
 
 
 def _shape(settings: spec.StateSpace) -> Shape:
-    """Of the row of a token, whose keys are B and whose values are x."""
+    """The layout of a token's page row, with B as keys and x as values."""
     value = settings.conv_width
     key = value + settings.width
     heads, groups = settings.num_heads, settings.num_groups
@@ -113,18 +114,18 @@ def _shape(settings: spec.StateSpace) -> Shape:
 
 
 class Rates(Layer):
-    """Per head, how fast its state fades, how long a token counts, and what it counts itself."""
+    """A_log, D and dt_bias per head."""
 
     def __init__(self, settings: spec.StateSpace, site: BuildContext) -> None:
         super().__init__()
         self._name = site.name("ssm")
-        site = replace(site, dtype=torch.float32)  # As they are exponentiated.
+        site = replace(site, dtype=torch.float32)  # They are exponentiated.
         self.log = site.empty(settings.num_heads)
         self.skip = site.empty(settings.num_heads)
         self.dt_bias = site.empty(settings.num_heads)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """A as the logarithm of -A, D, and the bias of dt."""
+        """A_log, the logarithm of -A, D and the bias of dt."""
         yield f"{self._name}.A_log", self.log
         yield f"{self._name}.D", self.skip
         yield f"{self._name}.dt_bias", self.dt_bias

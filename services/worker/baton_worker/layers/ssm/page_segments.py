@@ -1,4 +1,4 @@
-"""A step cut where pages begin: for layers that carry a state from page to page."""
+"""A step split at page boundaries, for layers that carry a state from page to page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Column: TypeAlias = NDArray[np.int64]
 
 
 class Turn(NamedTuple):
-    """Pages that begin, each with the one before it: int64 [n] both."""
+    """Pages that start in this step, each with its predecessor: int64 [n] both."""
 
     before: Tensor
     begun: Tensor
@@ -32,22 +32,22 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """A step cut where pages begin."""
+    """A step split at page boundaries."""
 
     turns: list[Turn]
-    """Of each sequence the first page that begins, then of each the second, ..."""
+    """First the first starting page of each sequence, then the second ones, ..."""
     blocks: Blocks
     """The new tokens of each page."""
     chains: Chains
-    """The same pages in order, and before a row's first page, if that begins, the one before it."""
+    """The same pages in order, preceded by the predecessor of a row's first page if that starts."""
     earlier: Earlier
-    """What a convolution reads of the tokens before each."""
+    """Slots of the preceding tokens, for convolutions."""
     pages: Tensor
-    """int64: the pages before those that begin, turn by turn, then those of blocks."""
+    """int64: predecessors of starting pages, turn by turn, then the pages of `blocks`."""
 
     def run(self, kernel: Kernel, kept: Snapshots, query: Tensor, fading: Fading) -> Tensor:
-        """Give pages that begin their states, and let queries read: see `kernels.states`. `fading`
-        is that of `pages`."""
+        """Write the states of starting pages and evaluate queries: see `kernels.ssm_states`.
+        `fading` is that of `pages`."""
         counts = [*(len(turn.begun) for turn in self.turns), len(self.blocks.pages)]
         *carried, read = map(Fading, *(torch.split(part, counts) for part in fading))
         for (before, begun), part in zip(self.turns, carried, strict=True):
@@ -57,14 +57,14 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Plans a step like an attention backend does; the same for all layers of a group whose
-    convolutions, if they have any, have as many taps."""
+    """Plans a step like an attention backend, once for all layers of a group with equally many
+    convolution taps, if any."""
 
     taps: int = 1
     capture_blocker: ClassVar[str] = "a layer with a state looks on the host for pages that begin"
 
     def plan(self, batch: AttentionBatch, call: Cut) -> Segments:
-        """Cut the step, once for all layers of a group."""
+        """Split the step, once for all layers of a group."""
         assert batch.trees is None and batch.ranges is None, "every earlier token counts"
         row, position = batch.flat()
         turns, pieces = _turns(batch, row, position), Pieces.of(row, position, batch.page_size)
@@ -79,15 +79,15 @@ class Pieces(NamedTuple):
 
     row: Column
     page: Column
-    """Which page of its row."""
+    """Page index within its row."""
     first: Column
-    """Which token of the page is the first that is new."""
+    """Index of the first new token within the page."""
     begin: Column
-    """Which token of the step that is; at the end how many there are."""
+    """Its index in the step, with the total number of tokens at the end."""
 
     @classmethod
     def of(cls, row: Column, position: Column, page_size: int) -> Pieces:
-        """The tokens of a row follow each other, so a piece begins where row or page changes."""
+        """Tokens of a row are consecutive, so a piece starts where the row or the page changes."""
         page, place = np.divmod(position, page_size)
         fresh = np.ones(len(row), np.bool_)
         fresh[1:] = (row[1:] != row[:-1]) | (page[1:] != page[:-1])
@@ -95,7 +95,7 @@ class Pieces(NamedTuple):
         return cls(row[fresh], page[fresh], place[fresh], begin)
 
     def carried(self, page_size: int) -> Pieces:
-        """With the page before it, in which nothing is new, where a row's first page begins."""
+        """Insert the predecessor, without new tokens, where a row's first page starts."""
         first_of_row = np.diff(self.row, prepend=-1) != 0
         [at] = np.nonzero(first_of_row & (self.first == 0) & (self.page > 0))
         return Pieces(
@@ -119,13 +119,13 @@ def _chains(batch: AttentionBatch, pieces: Pieces) -> Chains:
 
 
 def _moved(batch: AttentionBatch, *columns: Column) -> list[Tensor]:
-    """To the device of the step."""
+    """Copy columns to the device of the step."""
     return [torch.from_numpy(column).to(batch.slot_mapping.device) for column in columns]
 
 
 def _turns(batch: AttentionBatch, row: Column, position: Column) -> list[Turn]:
-    """In order, the pages that begin: the first of every row together, then the second, ... One
-    with which a sequence begins has no page before it, and the state of nothing: zeros."""
+    """Starting pages in order: the first of every row together, then the second, ... The first page
+    of a sequence has no predecessor and starts with a zero state."""
     begins = (position % batch.page_size == 0) & (position > 0)
     row, block = row[begins], position[begins] // batch.page_size
     first = np.maximum(1, -(-np.asarray(batch.num_computed) // batch.page_size))
@@ -138,7 +138,7 @@ def _turns(batch: AttentionBatch, row: Column, position: Column) -> list[Turn]:
 
 
 def pages_of(batch: AttentionBatch, row: Column, block: Column) -> Tensor:
-    """The pages of some blocks, int64."""
+    """Page numbers of blocks, int64."""
     table = batch.block_table
     rows, blocks = _moved(batch, row, block)
     return table[rows, blocks].long()

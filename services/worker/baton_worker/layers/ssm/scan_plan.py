@@ -1,4 +1,4 @@
-"""A step cut into walks: pages that are gone through token by token, from their first one on."""
+"""A step split into scans: pages that are processed token by token from their first one."""
 
 from __future__ import annotations
 
@@ -21,39 +21,38 @@ from baton_worker.layers.ssm.page_segments import (
 from baton_worker.layers.ssm.short_conv import Earlier
 
 AT_ONCE = 16
-"""Pages that are walked side by side: their states should stay in a cache."""
+"""Number of pages scanned side by side, so that their states fit a CPU cache."""
 
 
 class Walk(NamedTuple):
-    """Some pages that are walked side by side."""
+    """Pages that are scanned side by side."""
 
     pages: Tensor
     """int64 [n]"""
     first: int
-    """No token before this one of its page is new."""
+    """No token before this index within its page is new."""
     last: int
-    """The walk ends before this one."""
+    """End of the scan within the page, exclusive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walks:
-    """What a recurrence does in a step."""
+    """The scans of a step."""
 
     turns: list[Turn]
-    """Of each sequence the first page that begins, then of each the second, ..."""
+    """First the first starting page of each sequence, then the second ones, ..."""
     walks: list[Walk]
-    """Each page that has new tokens once. Those that end alike walk together: a step of one token
-    per sequence goes as far as each has come in its page."""
+    """Each page with new tokens once, grouped by the end of the scan: in a decode step each
+    sequence ends at its own place in the page."""
     places: Tensor
-    """int64 [T]: of each token among all that the walks put out, one walk after the other, page by
-    page."""
+    """int64 [T]: index of each token in the concatenated outputs of the scans, page by page."""
     chains: Chains
     """Pages in order, each with its new tokens."""
     earlier: Earlier
-    """What a convolution reads of the tokens before each."""
+    """Slots of the preceding tokens, for convolutions."""
 
     def spread(self, tokens: Tensor) -> list[Tensor]:
-        """[T, ...] of the new tokens to one [n, last - first, ...] per walk; zeros for others."""
+        """[T, ...] of the new tokens to one [n, last - first, ...] per scan, zero elsewhere."""
         sizes = [len(walk.pages) * (walk.last - walk.first) for walk in self.walks]
         rows = tokens.new_zeros((sum(sizes), *tokens.shape[1:]))
         rows[self.places] = tokens
@@ -63,20 +62,20 @@ class Walks:
         ]
 
     def gather(self, parts: list[Tensor]) -> Tensor:
-        """What `spread` has made, back to [T, ...]."""
+        """The inverse of `spread`: back to [T, ...]."""
         return torch.cat([part.flatten(0, 1) for part in parts])[self.places]
 
 
 @dataclass(frozen=True, slots=True)
 class Scans:
-    """Plans a step like an attention backend does; the same for all layers of a group whose
-    convolutions have as many taps."""
+    """Plans a step like an attention backend, once for all layers of a group with equally many
+    convolution taps."""
 
     taps: int = 1
     capture_blocker: ClassVar[str] = "a scan looks on the host for the pages that a step walks"
 
     def plan(self, batch: AttentionBatch, call: Scans) -> Walks:
-        """Cut the step, once for all layers of a group."""
+        """Split the step, once for all layers of a group."""
         cut = Cut(call.taps)
         segments = cut.plan(batch, cut)
         row, position = batch.flat()
@@ -98,8 +97,8 @@ class Scans:
 
 
 def _walks(pages: Tensor, begin: Column, count: Column) -> tuple[list[Walk], Column]:
-    """Walks of pages int64 [N] in order, and where the first new token of each page will be among
-    all that the walks put out."""
+    """Scans of pages int64 [N] in order, and the index of each page's first new token in their
+    concatenated outputs."""
     walks, places, total = list[Walk](), np.empty_like(begin), 0
     for start in range(0, len(begin), AT_ONCE):
         some = slice(start, start + AT_ONCE)

@@ -1,4 +1,4 @@
-"""What walks the pages of a selective scan: in C++, or token by token in torch."""
+"""The selective scan over pages: in C++, or token by token in torch."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from baton_worker.layers.ssm.scan_plan import AT_ONCE, Walks
 
 
 class Scan(Protocol):
-    """Both read what drives states where pages keep it."""
+    """A scan that reads the inputs of the states from pages."""
 
     def __call__(self, pages: Snapshots, read: Tensor, walks: Walks) -> Tensor:
-        """Give pages that begin their states, and tell what new tokens read of theirs: float32
-        [T, state_size] to float32 [T, channels]."""
+        """Write the states of starting pages and evaluate C of new tokens: float32 [T, state_size]
+        to float32 [T, channels]."""
         ...
 
 
 def scan(at: int, dynamics: StateDecay, site: BuildContext) -> Scan:
-    """The C++ kernel where it can be had, else its twin. Inputs begin at channel `at` of a row."""
+    """The C++ kernel if it is available, else the torch scan. Inputs begin at channel `at` of a
+    row."""
     plain = CpuScan.refuses(site.dtype, site.device) is not None
     return Stepwise(dynamics) if plain else Compiled(at, dynamics)
 
 
 class Compiled:
-    """By the kernel."""
+    """The C++ scan."""
 
     def __init__(self, at: int, dynamics: StateDecay) -> None:
         self._dynamics, self._kernel = dynamics, CpuScan(at)
@@ -44,9 +45,9 @@ class Compiled:
 
 
 class Stepwise:
-    """In torch, on any device. All pages that begin are walked side by side from a state of zeros;
-    then, one after the other, what is left of the state before is added (the chunked scan of
-    arXiv:2405.21060, for rates that differ from number to number)."""
+    """The torch scan, for any device. All starting pages are scanned side by side from a zero
+    state; then, in sequence, the decayed state of the predecessor is added (the chunked scan of
+    arXiv:2405.21060, with a rate per state element)."""
 
     def __init__(self, dynamics: StateDecay) -> None:
         self._dynamics = dynamics
@@ -58,19 +59,19 @@ class Stepwise:
 
 
 class _Inputs(NamedTuple):
-    """What drives the states of some pages, float32."""
+    """The scan inputs of some pages, float32."""
 
     steps: Tensor
     """[n, tokens, channels]"""
     driven: Tensor
-    """[n, tokens, channels]: inputs times steps."""
+    """[n, tokens, channels]: inputs times time steps."""
     write: Tensor
     """[n, tokens, state_size]"""
 
     @classmethod
     def of(cls, pages: Snapshots, numbers: Tensor, dynamics: StateDecay, last: int) -> _Inputs:
-        """Those of the tokens before number `last` of pages int64 [n]. What is not written yet is
-        anything: it comes after all that counts."""
+        """The tokens before index `last` of pages int64 [n]. Unwritten tokens are arbitrary: they
+        come after all that are read."""
         state_size, channels = dynamics.rates.shape
         kept = pages.tokens[numbers, :last, 0, 0, channels:].float()
         mixed, step, write = kept.split_with_sizes([channels, channels, state_size], dim=-1)
@@ -78,13 +79,13 @@ class _Inputs(NamedTuple):
         return cls(steps, steps * mixed, write)
 
     def drive(self, state: Tensor, token: int, rates: Tensor) -> None:
-        """Change states [n, state_size, channels] by one token."""
+        """Advance states [n, state_size, channels] by one token."""
         state.mul_(exp2(self.steps[:, token, None] * rates))
         state.add_(self.write[:, token, :, None] * self.driven[:, token, None])
 
 
 def _carry(turns: list[Turn], pages: Snapshots, dynamics: StateDecay) -> None:
-    """Give pages that begin their states."""
+    """Write the states of starting pages."""
     if not turns:
         return
     before = torch.cat([turn.before for turn in turns])
@@ -100,8 +101,8 @@ def _carry(turns: list[Turn], pages: Snapshots, dynamics: StateDecay) -> None:
 
 
 def _added(before: Tensor, begun: Tensor, pages: Snapshots, dynamics: StateDecay) -> Tensor:
-    """Leave in pages what those before them would have left, had they begun with zeros; the time
-    that these took: float32 [n, channels]."""
+    """Add to states that began at zero the decayed state of their predecessors; returns the summed
+    time steps, float32 [n, channels]."""
     size = pages.tokens.shape[1]
     inputs = _Inputs.of(pages, before, dynamics, size)
     state = pages.states.new_zeros((len(before), *pages.states.shape[1:]))
@@ -114,8 +115,7 @@ def _added(before: Tensor, begun: Tensor, pages: Snapshots, dynamics: StateDecay
 
 
 def _scan(read: Tensor, walks: Walks, pages: Snapshots, dynamics: StateDecay) -> Tensor:
-    """How new tokens read their states, float32 [T, state_size], to what they read: float32
-    [T, channels]."""
+    """Evaluate C of new tokens, float32 [T, state_size], to float32 [T, channels]."""
     parts = list[Tensor]()
     for (numbers, first, last), reads in zip(walks.walks, walks.spread(read), strict=True):
         inputs = _Inputs.of(pages, numbers, dynamics, last)
@@ -129,8 +129,8 @@ def _scan(read: Tensor, walks: Walks, pages: Snapshots, dynamics: StateDecay) ->
 
 
 def _sum(x: Tensor) -> Tensor:
-    """[n, size, channels] over its second axis, by halves: in one order, wherever a number is in
-    its tensor and whatever the device."""
+    """Sum [n, size, channels] over its second axis pairwise: the order depends neither on the place
+    in the tensor nor on the device."""
     while (size := x.shape[1]) > 1:
         half = size // 2
         halves = x[:, :half] + x[:, half : 2 * half]

@@ -30,16 +30,16 @@ from baton_worker.layers.mlp import activation
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Where the tokens before each new token are."""
+    """Slots of the tokens that precede each new token."""
 
     slots: Tensor
-    """int64 [taps - 1, T]: of the token before it, of the one before that, ..."""
+    """int64 [taps - 1, T]: slots of the token one before, two before, ..."""
     missing: Tensor | None
-    """bool [taps - 1, T]: its sequence begins later than that; None where all are there."""
+    """bool [taps - 1, T]: before the start of the sequence; None if all exist."""
 
     @classmethod
     def of(cls, batch: AttentionBatch, taps: int) -> Earlier:
-        """Find them in the block tables."""
+        """Look the slots up in the block tables."""
         row, position = batch.flat()
         position = position - np.arange(1, taps)[:, None]
         missing, device = position < 0, batch.block_table.device
@@ -53,13 +53,13 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far back a convolution reads; plans a step like an attention backend does."""
+    """The receptive field of a convolution; plans a step like an attention backend."""
 
     taps: int
     capture_blocker: ClassVar[str] = "a convolution looks its earlier tokens up on the host"
 
     def plan(self, batch: AttentionBatch, call: Reach) -> Earlier:
-        """Find the tokens in the block tables, once for all layers with as many taps."""
+        """Look the slots up once for all layers with equally many taps."""
         assert batch.trees is None and batch.ranges is None, "every earlier token counts"
         return Earlier.of(batch, call.taps)
 
@@ -67,8 +67,8 @@ class Reach:
 class ShortConv(Carrying):
     """out(c * conv(b * x)), where b, c and x are projections of the input.
 
-    What the convolution reads goes to the pages like a key: so where a text is cut, and what runs
-    beside it, changes no bit, and nothing of a sequence is kept anywhere else.
+    The input of the convolution is written to pages like KV and no state is kept elsewhere, so
+    neither chunk boundaries nor the batch changes a bit.
     """
 
     what = "A convolution"
@@ -88,7 +88,7 @@ class ShortConv(Carrying):
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`.
 
         Raises:
-            ModelError: the step holds texts that are to see both ways.
+            ModelError: the step has texts with bidirectional attention.
         """
         self.check(step)
         before, after, inner = self.project(x).chunk(3, dim=-1)
@@ -98,12 +98,12 @@ class ShortConv(Carrying):
 
 
 class Taps(Layer):
-    """What a token and those before it count, channel by channel.
+    """A causal depthwise convolution.
 
     Args:
-        channels: by role, side by side.
-        places: what of a token is kept where, beside the channels themselves.
-        activation: a row of `layers.mlp.ACTIVATIONS`; None is none.
+        channels: number of channels by role, side by side.
+        places: where other parts of a token's page row are stored.
+        activation: a name in `layers.mlp.ACTIVATIONS`, or None.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Taps(Layer):
         self._kernel: Kernel | None = None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors of a depthwise `torch.nn.Conv1d` for each part."""
+        """The tensors of a depthwise `torch.nn.Conv1d` per part."""
         for suffix, parameter in (("weight", self.weight), ("bias", self.bias)):
             if parameter is not None:
                 parts = torch.split(parameter, list(self._parts.values()))
@@ -138,8 +138,8 @@ class Taps(Layer):
         self._kernel = choose(weights, self._places, self._activation, self._dtype)
 
     def forward(self, x: Tensor, slots: Tensor, earlier: Earlier, pages: Tensor) -> Tensor:
-        """x [T, channels and what else is kept], written to slots int64 [T] of the pages, to
-        [T, channels]."""
+        """x [T, channels and other stored parts] to [T, channels]; x is written to `pages` at slots
+        int64 [T]."""
         assert self._kernel is not None
         return self._kernel(x, Before(slots, earlier.slots, earlier.missing), pages)
 

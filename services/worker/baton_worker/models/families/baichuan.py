@@ -18,7 +18,8 @@ from baton_worker.spec import Decoder, Fused, Head
 
 PACKED = (Fused("model.layers.{layer}.self_attn.W_pack", QKV),)
 FIRST_VOCABULARY = 64_000
-"""Of Baichuan 1, whose head is a plain one; Baichuan 2 has a NormHead (arXiv:2309.10305)."""
+"""Vocabulary size of Baichuan 1, which has a plain head; Baichuan 2 has a NormHead
+(arXiv:2309.10305)."""
 
 
 @architecture("BaiChuanForCausalLM")

@@ -1,4 +1,4 @@
-"""Two stacks whose vectors are compared, one for texts and one for images: CLIP and SigLIP."""
+"""Contrastive text and image encoders: CLIP and SigLIP."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _UNUSED = (
     *("logit_scale", "logit_bias"),
     *("text_model.embeddings.position_ids", "vision_model.embeddings.position_ids"),
 )
-"""What turns two vectors into a probability, and numbers that count up."""
+"""Logit scale and bias, and position index buffers."""
 
 _CLIP: dict[str, Any] = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "image_size": 224}
 _SIGLIP: dict[str, Any] = {
@@ -78,7 +78,7 @@ _BASE: dict[str, Any] = {
     "num_attention_heads": 12,
     "num_channels": 3,
 }
-"""What transformers takes for fields that a config leaves out."""
+"""Defaults of transformers for fields missing from a config."""
 _SMALL: dict[str, Any] = {
     "vocab_size": 49_408,
     "hidden_size": 512,
@@ -90,7 +90,7 @@ _SMALL: dict[str, Any] = {
 
 
 def clip(c: Config) -> DualEncoder:
-    """CLIP (Radford et al. 2021, arXiv:2103.00020): texts are read from left to right."""
+    """CLIP (Radford et al. 2021, arXiv:2103.00020): text attention is causal."""
     t = _part(c, "text", _BASE | _CLIP | _SMALL)
     v = _part(c, "vision", _BASE | _CLIP | {"patch_size": 32})
     width = getattr(c, "projection_dim", 512)
@@ -100,7 +100,7 @@ def clip(c: Config) -> DualEncoder:
         patches=_patches(v, class_token=True),
         projection=Dense("visual_projection", v.hidden_size, width, bias=False),
     )
-    # Checkpoints of before 2023 say 2, which is no end of theirs: their last id is the highest.
+    # Checkpoints from before 2023 give 2, which is wrong; their end token has the highest id.
     end = -1 if t.eos_token_id == 2 else t.eos_token_id
     return DualEncoder(
         **_stack(t, "text_model", _TEXT, CausalAttention),
@@ -111,7 +111,8 @@ def clip(c: Config) -> DualEncoder:
 
 
 def siglip(c: Config) -> DualEncoder:
-    """SigLIP (Zhai et al. 2023, arXiv:2303.15343): texts are padded, and padding is seen."""
+    """SigLIP (Zhai et al. 2023, arXiv:2303.15343): texts are padded, and the padding is attended
+    to."""
     t = _part(
         c,
         "text",
@@ -142,7 +143,7 @@ def siglip(c: Config) -> DualEncoder:
 
 
 def _part(c: Config, kind: str, defaults: dict[str, Any]) -> SimpleNamespace:
-    """The config of one tower; `text_config_dict` is an older spelling that has the last word."""
+    """The config of one tower; the older field `text_config_dict` takes precedence."""
     said = (getattr(c, f"{kind}_config{suffix}", None) for suffix in ("", "_dict"))
     given = [vars(some) for some in said if some is not None]
     return SimpleNamespace(**{k: v for fields in (defaults, *given) for k, v in fields.items()})
@@ -151,7 +152,7 @@ def _part(c: Config, kind: str, defaults: dict[str, Any]) -> SimpleNamespace:
 def _stack(
     c: SimpleNamespace, prefix: str, names: dict[str, str], kind: type[Attention]
 ) -> dict[str, Any]:
-    """What the two stacks have in common."""
+    """Fields common to both stacks."""
     head_dim = c.hidden_size // c.num_attention_heads
     attention = kind(
         num_heads=c.num_attention_heads,

@@ -1,7 +1,7 @@
-"""Reading a Hugging Face config once: heads, rope, layer types; and the table of architectures.
+"""Common readers of Hugging Face configs: heads, rope, layer types; and the table of architectures.
 
-A config is a plain attribute object (see `models.config`). Fields that a config may leave out
-take the default of the Hugging Face configuration class.
+A config is a plain attribute object (see `spec.hf_config`). Missing fields take the default of the
+Hugging Face configuration class.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DECLARED: dict[str, str] = {}
 
 log = logger(__name__)
 _FOURIER = ("fope_init_factor", "fope_sep_head", "num_inv_freq")
-"""Parameters of a rope by which checkpoints announce FoPE."""
+"""Rope parameters that indicate FoPE."""
 QKV = ("query", "key", "value")
 GATE_UP = ("gate", "up")
 
@@ -55,18 +55,18 @@ def architecture(*names: str) -> Callable[[Family], Family]:
 
 
 def spelled(c: Config, **fields: str) -> Config:
-    """The config with fields under the names that this module reads: `hidden_size="n_embd"`."""
+    """The config with fields copied to the names used here: `hidden_size="n_embd"`."""
     known = {name: getattr(c, own) for name, own in fields.items() if hasattr(c, own)}
     return SimpleNamespace(**vars(c) | known)
 
 
 def rms(c: Config, eps: float = 1e-6, **changes: Any) -> Norm:
-    """The root-mean-square norm that the whole stack shares."""
+    """The RMS norm of the whole stack."""
     return Norm(eps=getattr(c, "rms_norm_eps", eps), **changes)
 
 
 def layer_norm(eps: float, **changes: Any) -> Norm:
-    """A LayerNorm; with a bias unless told otherwise."""
+    """A LayerNorm, with a bias by default."""
     fields: dict[str, Any] = {"eps": eps, "kind": "layer", "bias": True}
     return Norm(**fields | changes)
 
@@ -82,8 +82,8 @@ def rope(
 ) -> Rope:
     """The rotary settings, from `rope_parameters` or the older `rope_scaling` and `rope_theta`.
 
-    `given` are the parameters of one kind of layer, where a config has several; `base` and
-    `partial` are the defaults of the architecture.
+    `given` holds the parameters of one layer type if a config has several; `base` and `partial` are
+    the defaults of the architecture.
     """
     given = given or getattr(c, "rope_parameters", None) or getattr(c, "rope_scaling", None)
     values: dict[str, Any] = dict(vars(given)) if given else {}
@@ -110,7 +110,7 @@ def rope(
 
 
 def _kind(kind: str, values: dict[str, Any]) -> str:
-    """The row of `layers.rope.FREQUENCIES` that a config means."""
+    """The key of `layers.rope.rope.FREQUENCIES` for a config's rope type."""
     if kind == "dynamic" and values.get("alpha"):
         return "dynamic_alpha"
     return {"su": "longrope"}.get(kind, kind)
@@ -147,13 +147,13 @@ def gqa(
 
 
 def _mixed(attention: Attention) -> Attention:
-    """With a `FourierRope` where the rope has one of its parameters."""
+    """With a `FourierRope` if the config has FoPE parameters."""
     rope = attention.rope
     values: dict[str, Any] = {} if rope is None else dict(rope.parameters)
     given = {name: values.pop(name, None) for name in _FOURIER}
     if rope is None or all(value is None for value in given.values()):
         return attention
-    # What turns less than once in the context has not been learned.
+    # Frequencies with less than one turn in the context were not learned.
     floor = 2 * math.pi / rope.max_position
     turning = sum(rope.base ** (-2 * pair / rope.dim) > floor for pair in range(rope.dim // 2))
     mixed = FourierRope(
@@ -167,7 +167,7 @@ def _mixed(attention: Attention) -> Attention:
 
 
 def _in_chunks(c: Config, attention: Attention) -> Attention:
-    """`DualChunkAttention` where the config has one."""
+    """As `DualChunkAttention` if the config has it."""
     given = getattr(c, "dual_chunk_attention_config", None)
     if given is None:
         return attention
@@ -190,8 +190,8 @@ def _fields(part: Attention | Rope) -> dict[str, Any]:
 
 
 def alibi(num_heads: int, steepest: float = 8.0) -> tuple[float, ...]:
-    """Slopes of ALiBi (Press et al. 2021): 2^-(8/n), 2^-(16/n)...; for a count of heads that is
-    no power of two, those of the power below and then every other one of the power above."""
+    """ALiBi slopes (Press et al. 2021, arXiv:2108.12409): 2^-(8/n), 2^-(16/n)...; if the head count
+    is no power of two, those of the power below, then every other one of the power above."""
     power = 2 ** math.floor(math.log2(num_heads))
 
     def slopes(count: int) -> list[float]:
@@ -201,7 +201,7 @@ def alibi(num_heads: int, steepest: float = 8.0) -> tuple[float, ...]:
 
 
 def glu(c: Config, *, bias: bool = False, activation: Any = None) -> Glu:
-    """The gated feed-forward of the config; `activation` overrides the one that it names."""
+    """The config's gated feed-forward; `activation` overrides the config's."""
     if activation is None:
         activation = getattr(c, "hidden_act", "silu")
     return Glu(c.intermediate_size, activation, bias)
@@ -213,7 +213,7 @@ def mlp(c: Config, *, bias: bool = True, activation: str = "gelu") -> Mlp:
 
 
 def layer_types(c: Config, full_every: int) -> list[str]:
-    """The kind of each layer; by default every `full_every`-th sees everything."""
+    """The type of each layer; by default every `full_every`-th is global."""
     named: list[str] | None = getattr(c, "layer_types", None)
     return named or [
         "sliding_attention" if (layer + 1) % full_every else "full_attention"
@@ -222,8 +222,8 @@ def layer_types(c: Config, full_every: int) -> list[str]:
 
 
 def rotated(c: Config) -> list[bool]:
-    """Which layers rotate: `no_rope_layers` holds a 0 for those that do not; by default that is
-    every `no_rope_layer_interval`-th."""
+    """Whether each layer has a rope: 0 in `no_rope_layers` means it does not; by default every
+    `no_rope_layer_interval`-th does not."""
     every = getattr(c, "no_rope_layer_interval", 4)
     given = getattr(c, "no_rope_layers", None)
     layers = range(c.num_hidden_layers)
@@ -231,15 +231,15 @@ def rotated(c: Config) -> list[bool]:
 
 
 def rotating_windows(c: Config, heads: Attention, window: int, full_every: int = 4) -> list[Mixer]:
-    """One mixer per layer: those that see a window rotate, those that see everything do not know
-    positions (Yang et al. 2025, arXiv:2501.18795)."""
+    """One mixer per layer: windowed layers with rope, global layers without (NoPE, Yang et al.
+    2025, arXiv:2501.18795)."""
     local, whole = replace(heads, window=window), replace(heads, rope=None)
     kinds = layer_types(c, full_every)
     return [local if kind == "sliding_attention" else whole for kind in kinds]
 
 
 def sliding(c: Config, attention: Attention) -> list[Attention]:
-    """One mixer per layer: the config says which layers see only a window."""
+    """One mixer per layer, with the sliding windows of the config."""
     window = getattr(c, "sliding_window", 4096) if getattr(c, "use_sliding_window", False) else None
     windowed = replace(attention, window=window)
     first = getattr(c, "max_window_layers", 28)
@@ -270,7 +270,7 @@ def decoder(
     head: Head | None = None,
     **changes: Any,
 ) -> Decoder:
-    """The common body: one mixer and one feed-forward per layer between embedding and head.
+    """The common body: embedding, one mixer and one feed-forward per layer, head.
 
     `tied` is the architecture's default; `changes` are fields of `spec.Decoder`.
     """

@@ -70,7 +70,7 @@ def mixed(kinds: Sequence[str], heads: Mixer, delta: DeltaNet) -> list[Mixer]:
 
 
 def every_fourth(c: Config) -> list[str]:
-    """The kind of each layer; unless told otherwise, every fourth sees everything."""
+    """The type of each layer; by default every fourth is global."""
     every = first(c, "full_attention_interval", default=4)
     return getattr(c, "layer_types", None) or [
         "linear_attention" if (layer + 1) % every else "full_attention"
@@ -79,9 +79,9 @@ def every_fourth(c: Config) -> list[str]:
 
 
 def qwen_body(c: Config, ffns: Ffn | Sequence[Ffn]) -> Decoder:
-    """Norms by 1 + w; attention with a gate per channel, whose projection is one with that of
-    queries, head by head. A delta net's projections come in the two tensors of Qwen3-Next, dealt
-    out by heads of keys, or in the four of Qwen3.5."""
+    """Norms by 1 + w; attention gated per channel, with gate and query in one projection,
+    alternating by head. A delta net's projections come in the two tensors of Qwen3-Next, grouped by
+    key head, or in the four of Qwen3.5."""
     norm, bias = rms(c, offset=1.0), getattr(c, "attention_bias", False)
     heads = gqa(
         c,
@@ -114,7 +114,7 @@ def qwen_body(c: Config, ffns: Ffn | Sequence[Ffn]) -> Decoder:
 
 
 def qwen_moe(c: Config, norm: float | None) -> Moe:
-    """Experts, and one that every token visits, behind a gate."""
+    """Routed experts and a gated shared expert."""
     act = getattr(c, "hidden_act", "silu")
     shared = Glu(c.shared_expert_intermediate_size, act)
     expert = Glu(c.moe_intermediate_size, act)
@@ -170,7 +170,7 @@ KIMI_NAMES = named(
 
 
 def kimi_delta_attention(c: Config) -> DeltaNet:
-    """As many heads of keys as of values, of one width; one decay per channel."""
+    """Equally many key and value heads of one width; one decay per channel."""
     own = getattr(c, "linear_attn_config", None)
     num_heads = first(own, "num_heads", default=getattr(c, "linear_num_heads", 32))
     dim = first(own, "head_dim", default=getattr(c, "linear_head_dim", 128))
@@ -182,7 +182,7 @@ def kimi_delta_attention(c: Config) -> DeltaNet:
 
 
 def kimi_kinds(c: Config) -> list[str]:
-    """The kind of each layer. Moonshot's configs count those that see everything from 1."""
+    """The type of each layer. Moonshot's configs count global layers from 1."""
     full = first(getattr(c, "linear_attn_config", None), "full_attn_layers")
     layers = range(c.num_hidden_layers)
     seeing = layers[4::4] if full is None else [number - 1 for number in full]
@@ -193,7 +193,7 @@ def kimi_kinds(c: Config) -> list[str]:
 
 @architecture("KimiLinearForCausalLM")
 def kimi_linear(c: Config) -> Decoder:
-    """Latent attention that knows no positions in every fourth layer, experts like DeepSeek's."""
+    """Latent attention without rope in every fourth layer, and DeepSeek-style experts."""
     if not getattr(c, "mla_use_nope", True):
         raise ModelError("Baton cannot serve Kimi Linear checkpoints without mla_use_nope.")
     c = spelled(
@@ -232,8 +232,8 @@ def _kimi_sparse(c: Config) -> list[bool]:
 
 @architecture("OlmoHybridForCausalLM")
 def olmo_hybrid(c: Config) -> Decoder:
-    """Norms after the halves of layers of attention, which know no positions unless the config has
-    a rope, and before those of delta nets, whose corrections may overshoot."""
+    """Post-norms around attention, which has no rope unless the config has one; pre-norms around
+    delta nets."""
     bias, norm = getattr(c, "attention_bias", False), rms(c)
     given = getattr(c, "rope_parameters", None)
     turned = getattr(given, "rope_theta", None) is not None
@@ -269,8 +269,8 @@ def olmo_hybrid(c: Config) -> Decoder:
 
 
 def _overshooting(c: Config, heads: Attention) -> DeltaNet:
-    """Sizes follow from those of the attention; strengths may reach 2, so that what a key stands
-    for may change its sign (Grazzi et al. 2024, arXiv:2411.12537)."""
+    """Sizes follow from those of the attention; beta reaches 2, which allows negative eigenvalues
+    (Grazzi et al. 2024, arXiv:2411.12537)."""
     num_key_heads = first(c, "linear_num_key_heads", default=heads.num_heads)
     num_heads = first(c, "linear_num_value_heads", default=heads.num_heads)
     dim = first(c, "linear_key_head_dim", default=int(0.75 * c.hidden_size / num_key_heads))

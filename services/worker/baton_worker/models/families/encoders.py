@@ -1,4 +1,4 @@
-"""BERT and the encoders that differ from it by where positions come from and what is gated."""
+"""BERT and related encoders, which differ in positions and gating."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ _PLAIN = {
     "experts": "encoder.layers.{layer}.mlp.experts",
 }
 _UNUSED = ("cls.", "lm_head.", "classifier.", "pooler.", "head.", "decoder.")
-"""Heads that embedding leaves aside; the layers of a head that is in use are found first."""
+"""Heads not used for embedding; the layers of a head in use match first."""
 
 
 def num_labels(c: Config) -> int:
-    """How many labels the config names; two where it says nothing, as in transformers."""
+    """Number of labels in the config; two by default, as in transformers."""
     named = getattr(c, "id2label", None)
     return len(vars(named)) if named else getattr(c, "num_labels", 2)
 
@@ -124,7 +124,7 @@ def _pooler(prefix: str, c: Config) -> tuple[Dense, ...]:
 def _encoder(
     c: Config, prefix: str, names: dict[str, str], attention: Attention, ffn: Ffn, **rest: Any
 ) -> Encoder:
-    """The body that all of them share: norms come after what is added to the stream."""
+    """The common body with post-norms."""
     norm = Norm(c.layer_norm_eps, "layer", bias=True)
     unused = (f"{prefix}.embeddings.position_ids", f"{prefix}.pooler.", *_UNUSED)
     return Encoder(
@@ -170,7 +170,7 @@ def bert(c: Config) -> Encoder:
 
 
 def roberta(c: Config) -> Encoder:
-    """RoBERTa (Liu et al. 2019, arXiv:1907.11692): positions begin behind the padding index."""
+    """RoBERTa (Liu et al. 2019, arXiv:1907.11692): positions start after the padding index."""
     width = c.hidden_size
     head = (
         Dense("classifier.dense", width, width, activation="tanh"),
@@ -180,7 +180,7 @@ def roberta(c: Config) -> Encoder:
 
 
 def _rotation(c: Config, base: float) -> Rope:
-    """The rotary settings, with the base that the code of the family falls back on."""
+    """The rotary settings, with the family's default base."""
     rotary = rope(c, c.hidden_size // c.num_attention_heads)
     said = getattr(c, "rope_parameters", None) or getattr(c, "rope_theta", None)
     return rotary if said else replace(rotary, base=base)
@@ -245,7 +245,7 @@ def _experts(c: Config) -> MegablocksExperts:
 
 
 def _gpt2_fields(c: Config) -> SimpleNamespace:
-    """The config of the original code, which has the names of GPT-2's."""
+    """The config of the original code, with GPT-2's field names."""
     if c.prenorm or getattr(c, "rotary_emb_interleaved", False):
         raise AttributeError("prenorm and rotary_emb_interleaved are not supported")
     if getattr(c, "rotary_emb_fraction", 1.0) != 1.0:
@@ -266,7 +266,8 @@ def _gpt2_fields(c: Config) -> SimpleNamespace:
 
 
 def modernbert(c: Config) -> Encoder:
-    """ModernBERT (Warner et al. 2024, arXiv:2412.13663): norms before, most layers see nearby."""
+    """ModernBERT (Warner et al. 2024, arXiv:2412.13663): pre-norms, local attention in most
+    layers."""
     heads = _attention(c, bias=c.attention_bias)
     layers = tuple(
         (_modern_attention(c, heads, kind), Glu(c.intermediate_size, _gelu(c), bias=c.mlp_bias))
@@ -327,7 +328,7 @@ def _layer_types(c: Config) -> list[str]:
 
 
 def _modern_attention(c: Config, heads: Attention, kind: str) -> Attention:
-    """Nearby tokens under short wavelengths, or all tokens under long ones."""
+    """Local attention with a small rope base, or global attention with a large one."""
     near = kind == "sliding_attention"
     given = getattr(getattr(c, "rope_parameters", None), kind, None)
     base = getattr(given, "rope_theta", None)

@@ -43,7 +43,7 @@ def exaone(c: Config) -> Decoder:
 
 @architecture("Exaone4ForCausalLM")
 def exaone4(c: Config) -> Decoder:
-    """Layers with a window rotate; those that see everything do not, unless no layer slides."""
+    """Windowed layers have rope; global ones do not, unless no layer is windowed."""
     window, norm = getattr(c, "sliding_window", 4096), rms(c, 1e-5)
     heads = gqa(c, qk_norm=norm)
     pattern = getattr(c, "sliding_window_pattern", 4)

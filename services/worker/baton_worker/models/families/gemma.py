@@ -35,7 +35,7 @@ TANH = "gelu_pytorch_tanh"
 
 
 def body(c: Config, mixers: Attention | list[Mixer], **changes: Any) -> Decoder:
-    """What the three generations share; their files say "gelu" and mean its tanh form."""
+    """The body of all three generations; their configs say "gelu" for its tanh form."""
     return decoder(
         c,
         mixers,
@@ -79,7 +79,8 @@ def gemma2(c: Config) -> Decoder:
 
 @architecture("Gemma3ForCausalLM")
 def gemma3(c: Config) -> Decoder:
-    """Global layers have their own, longer rope; older files spell it `rope_local_base_freq`."""
+    """Global layers have a rope of their own with a larger base; older configs use
+    `rope_local_base_freq`."""
     given, dim = getattr(c, "rope_parameters", None) or SimpleNamespace(), heads(c).head_dim
     base = getattr(c, "rope_local_base_freq", 10_000.0)
     ropes = {

@@ -43,7 +43,7 @@ def glm4(c: Config) -> Decoder:
 
 @architecture("ChatGLMModel", "ChatGLMForConditionalGeneration")
 def chatglm(c: Config) -> Decoder:
-    """ChatGLM2, ChatGLM3 and GLM-4 as they were first published."""
+    """ChatGLM2, ChatGLM3 and GLM-4 in their original format."""
     c = _spelled(c)
     block = "transformer.encoder.layers.{layer}"
     names = named(
@@ -70,7 +70,7 @@ def chatglm(c: Config) -> Decoder:
 
 
 def _spelled(c: Config) -> Config:
-    """A config of ChatGLM under the names that this module reads."""
+    """A ChatGLM config with the field names used here."""
     if getattr(c, "position_encoding_2d", False):
         raise ModelError(
             "This is the first ChatGLM-6B, whose prompts are read in both directions and counted "

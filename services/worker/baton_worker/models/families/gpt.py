@@ -1,4 +1,4 @@
-"""GPT-2 and its heirs: LayerNorm with bias, plain feed-forwards, fused and odd checkpoints."""
+"""GPT-2 and its successors: LayerNorm with bias, plain feed-forwards, fused checkpoints."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAYER = "model.layers.{layer}"
 
 @architecture("GPT2LMHeadModel")
 def gpt2(c: Config) -> Decoder:
-    """Weights are stored as [in, out], as GPT-2's `Conv1D` has them."""
+    """Weights are stored as [in, out], as in GPT-2's `Conv1D`."""
     c = spelled(
         c,
         hidden_size="n_embd",
@@ -155,7 +155,7 @@ BLOOM_QKV = f"{H}.self_attention.query_key_value"
 
 @architecture("BloomForCausalLM")
 def bloom(c: Config) -> Decoder:
-    """BLOOM (arXiv:2211.05100); ALiBi has no longest sequence, 2048 is what it was trained on."""
+    """BLOOM (arXiv:2211.05100); ALiBi has no maximum length, 2048 is the trained one."""
     c = spelled(c, num_attention_heads="n_head", num_hidden_layers="n_layer", hidden_size="n_embed")
     c.max_position_embeddings = getattr(c, "seq_length", 2048)
     norm = layer_norm(getattr(c, "layer_norm_epsilon", 1e-5))
@@ -176,9 +176,9 @@ def bloom(c: Config) -> Decoder:
 
 @architecture("FalconForCausalLM", "RWForCausalLM")
 def falcon(c: Config) -> Decoder:
-    """Falcon (arXiv:2311.16867): one key head, one per group in the newer form, or one per head.
+    """Falcon (arXiv:2311.16867): one KV head, one per group in the newer form, or one per head.
 
-    Where there is ALiBi, it is divided by sqrt(head_dim) like the scores.
+    ALiBi slopes, if any, are divided by sqrt(head_dim) like the scores.
     """
     c = spelled(
         c,

@@ -43,7 +43,7 @@ def granite_moe(c: Config) -> Decoder:
 
 
 def granite_heads(c: Config, **changes: Any) -> Attention:
-    """Heads whose scale the config gives."""
+    """Heads with the config's attention scale."""
     bias = getattr(c, "attention_bias", False)
     return gqa(c, bias=bias, output_bias=bias, scale=c.attention_multiplier, **changes)
 
@@ -51,8 +51,8 @@ def granite_heads(c: Config, **changes: Any) -> Attention:
 def granite_body(
     c: Config, mixers: Mixer | Sequence[Mixer], ffn: Ffn, fused: Sequence[Fused] = ()
 ) -> Decoder:
-    """What Granites with experts share: multipliers, and names. Without experts, the one that all
-    tokens visit is the feed-forward."""
+    """The body of Granites with experts: multipliers and names. Without routed experts, the shared
+    expert is the feed-forward."""
     block = f"{LAYER}.block_sparse_moe"
     gate, up, down = ("gate", "up", "down") if isinstance(ffn, Glu) else SHARED
     return decoder(

@@ -54,7 +54,7 @@ def hunyuan_moe(c: Config) -> Decoder:
 
 
 def _hunyuan_heads(c: Config, heads: Attention) -> list[Mixer]:
-    """Every `cla_share_factor`-th layer lends its keys and values to those between."""
+    """Every `cla_share_factor`-th layer shares its KV with the layers up to the next one."""
     layers, every = range(c.num_hidden_layers), getattr(c, "cla_share_factor", 1)
     if not getattr(c, "use_cla", False) or every == 1:
         return [heads for _ in layers]

@@ -1,4 +1,4 @@
-"""Decoders that mix attention with layers of bounded memory: LFM2, MiniMax-01."""
+"""Decoders that mix attention with recurrent layers: LFM2, MiniMax-01."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def lfm2_body(c: Config, ffns: Ffn | list[Ffn]) -> Decoder:
 
 @architecture("Lfm2ForCausalLM")
 def lfm2(c: Config) -> Decoder:
-    """Unless told otherwise, the feed-forward is two thirds as wide as the config says, rounded up
-    to a multiple."""
+    """By default the feed-forward has two thirds of the config's width, rounded up to a
+    multiple."""
     size = getattr(c, "block_ff_dim", None) or c.intermediate_size
     if getattr(c, "block_auto_adjust_ff_dim", True):
         factor = getattr(c, "block_ffn_dim_multiplier", None) or 1.0
@@ -121,7 +121,7 @@ DECAYS = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")
 
 
 def lightning(c: Config, layer: int, slopes: Sequence[float]) -> LinearAttention:
-    """The linear attention of a layer: the deeper, the slower it forgets."""
+    """The linear attention of a layer: deeper layers decay more slowly."""
     last = max(c.num_hidden_layers - 1, 1)
     factor = 1 - layer / last + 1e-5
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
@@ -161,7 +161,7 @@ def minimax_body(c: Config, full: Sequence[bool], slopes: Sequence[float], blend
 
 @architecture("MiniMaxForCausalLM")
 def minimax(c: Config) -> Decoder:
-    """As transformers has it; unless told otherwise, every other layer is linear."""
+    """The transformers format; by default every other layer is linear."""
     kinds = getattr(c, "layer_types", None)
     full = [
         kinds[layer] == "full_attention" if kinds else layer % 2 == 0
@@ -181,7 +181,7 @@ def minimax(c: Config) -> Decoder:
 
 @architecture("MiniMaxText01ForCausalLM")
 def minimax_text_01(c: Config) -> Decoder:
-    """As the model's authors have it: `attn_type_list` has a 1 for every layer that sees all."""
+    """The original format: `attn_type_list` is 1 for full attention layers."""
     if getattr(c, "shared_intermediate_size", 0):
         raise ModelError("Baton cannot serve MiniMax-01 checkpoints with a shared expert yet.")
     if not getattr(c, "postnorm", False):

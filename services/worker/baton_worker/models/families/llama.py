@@ -1,4 +1,4 @@
-"""Llama and the models that differ from it by a bias, a norm, a window or a name."""
+"""Llama and models that differ in a bias, a norm, a window or names."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def orion(c: Config) -> Decoder:
 
 @architecture("SolarForCausalLM")
 def solar(c: Config) -> Decoder:
-    """Block skip connections: what entered the layers of `bskcn_1` (`_2`) comes back before those
-    of `bskcn_3` (`_4`), with the second weight of `bskcn_tv`, the one for inference."""
+    """Block skip connections: the input of the layers `bskcn_1` (`_2`) is mixed in before `bskcn_3`
+    (`_4`), with the second weight of `bskcn_tv`, the one for inference."""
     skips = tuple(
         Skip(source=max(layer for layer in sources if layer < to), to=to, weight=c.bskcn_tv[1])
         for sources, targets in ((c.bskcn_1, c.bskcn_3), (c.bskcn_2, c.bskcn_4))
@@ -152,7 +152,7 @@ def telechat2(c: Config) -> Decoder:
 
 @architecture("Fairseq2LlamaForCausalLM")
 def fairseq2(c: Config) -> Decoder:
-    """As fairseq2 writes it: its own names, and rotary channels next to each other."""
+    """fairseq2's format: its own names, and an interleaved rope."""
     names = named(
         "decoder.layers.{layer}",
         embedding="decoder_frontend.embed",

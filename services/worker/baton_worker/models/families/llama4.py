@@ -65,7 +65,8 @@ def llama4(c: Config) -> Decoder:
 
 
 def _llama4_heads(c: Config, heads: Attention, turns: bool) -> Attention:
-    """Rotated layers see their chunk; the others see everything, at a rising temperature."""
+    """Layers with rope use chunked attention; the others are global with a temperature that grows
+    with the position."""
     if turns:
         norm = rms(c, NORM_EPS, scaled=False) if getattr(c, "use_qk_norm", True) else None
         chunk = getattr(c, "attention_chunk_size", 8192)

@@ -55,12 +55,12 @@ def fused(mixer: str) -> tuple[Fused, ...]:
 
 
 def step_rank(c: Config, given: int | str) -> int:
-    """Channels of what time steps are made of."""
+    """Rank of the time-step projection."""
     return math.ceil(c.hidden_size / 16) if given == "auto" else int(given)
 
 
 def mamba_body(c: Config, trained: int, norm: Norm | None = None) -> Decoder:
-    """State spaces alone; configs do not say for how many tokens they are `trained`."""
+    """State-space layers only; configs lack the context length, given by `trained`."""
     c = SimpleNamespace(**{"max_position_embeddings": trained} | vars(c))
     mixer = Mamba(
         int(getattr(c, "expand", 2) * c.hidden_size),
@@ -91,14 +91,14 @@ def mamba(c: Config) -> Decoder:
 
 @architecture("FalconMambaForCausalLM")
 def falcon_mamba(c: Config) -> Decoder:
-    """What inputs say of states is normed (arXiv:2410.05355)."""
+    """Time steps, B and C are normed (arXiv:2410.05355)."""
     return mamba_body(c, 8192, Norm(getattr(c, "mixer_rms_eps", 1e-6), scaled=False))
 
 
 @architecture("JambaForCausalLM")
 def jamba(c: Config) -> Decoder:
-    """One layer of attention, which knows no positions, among several of state spaces, and experts
-    in every other layer (arXiv:2403.19887)."""
+    """One attention layer without rope among several state-space layers, and experts in every other
+    layer (arXiv:2403.19887)."""
     norm = rms(c)
     mixer = Mamba(
         getattr(c, "mamba_expand", 2) * c.hidden_size,

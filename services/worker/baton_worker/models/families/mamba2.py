@@ -54,7 +54,7 @@ def fused(module: str) -> tuple[Fused, ...]:
 
 
 def limits(given: Any) -> tuple[float, float]:
-    """Bounds of dt; a configuration without them has none."""
+    """Bounds of dt; unbounded by default."""
     least, most = (_number(bound) for bound in given or ALL)
     return least, most
 
@@ -112,7 +112,7 @@ def backbone(**roles: str) -> tuple[tuple[str, str], ...]:
 
 @architecture("Mamba2ForCausalLM")
 def mamba2(c: Config) -> Decoder:
-    """Nothing but mixers."""
+    """Mixers only."""
     c.max_position_embeddings = first(c, "max_position_embeddings", default=1 << 20)
     mixer = own_state_space(
         c,
@@ -134,7 +134,7 @@ def mamba2(c: Config) -> Decoder:
 
 @architecture("BambaForCausalLM")
 def bamba(c: Config) -> Decoder:
-    """Half of each head is rotated unless told otherwise."""
+    """Half of each head is rotated by default."""
     bias = getattr(c, "attention_bias", False)
     heads = gqa(c, bias=bias, output_bias=bias, partial=0.5)
     norm = rms(c, 1e-5)
@@ -165,7 +165,7 @@ _KINDS = {"mamba": "linear_attention", "attention": "full_attention"}
 
 
 def nemotron_kinds(c: Config) -> list[str]:
-    """What each layer of a Nemotron-H is: from its pattern, or spelled out."""
+    """The type of each Nemotron-H layer: from its pattern, or from a list."""
     pattern = getattr(c, "hybrid_override_pattern", None)
     if pattern is not None:
         return [_PATTERN[letter] for letter in pattern]
@@ -174,20 +174,20 @@ def nemotron_kinds(c: Config) -> list[str]:
 
 
 def nemotron_ffn(c: Config, size: int) -> Mlp:
-    """A feed-forward without a gate."""
+    """An ungated feed-forward."""
     activation = getattr(c, "mlp_hidden_act", "relu2")
     return Mlp(size, activation, getattr(c, "mlp_bias", False))
 
 
 def nemotron_moe(c: Config) -> Moe:
-    """Experts without gates that see fewer channels than the stream has, if the config says so."""
+    """Ungated experts, on fewer channels than the stream if the config says so."""
     width = getattr(c, "moe_latent_size", None)
     if width is not None and getattr(c, "mlp_bias", False):
         raise ModelError(
             "Baton cannot serve Nemotron-H checkpoints whose experts are narrow and have biases."
         )
     shared = nemotron_ffn(c, c.moe_shared_expert_intermediate_size)
-    # The class of transformers has no biases in experts, whatever `mlp_bias` says.
+    # The transformers class has no expert biases, whatever `mlp_bias` says.
     expert = replace(nemotron_ffn(c, c.moe_intermediate_size), bias=False)
     return Moe(no_auxiliary_loss(c), expert, shared=shared, width=width)
 
@@ -212,7 +212,7 @@ NEMOTRON_NAMES = backbone(
 
 
 def nemotron_mixer(c: Config) -> StateSpace:
-    """Time steps have a least one, and no most."""
+    """Time steps have a lower bound only."""
     return own_state_space(
         c,
         num_heads=c.mamba_num_heads,
@@ -225,7 +225,7 @@ def nemotron_mixer(c: Config) -> StateSpace:
 
 @architecture("NemotronHForCausalLM")
 def nemotron_h(c: Config) -> Decoder:
-    """Each layer is a mixer or a feed-forward (arXiv:2504.03624); no layer knows positions."""
+    """Each layer is a mixer or a feed-forward (arXiv:2504.03624), without rope."""
     kinds = nemotron_kinds(c)
     c.num_hidden_layers = len(kinds)
     mixers: dict[str, Mixer] = {
@@ -253,8 +253,8 @@ def nemotron_h(c: Config) -> Decoder:
 
 @architecture("GraniteMoeHybridForCausalLM")
 def granite_hybrid(c: Config) -> Decoder:
-    """Granite 4: attention that knows no positions unless told otherwise, and experts, if any,
-    beside one that all tokens visit."""
+    """Granite 4: attention, by default without rope, and routed experts, if any, with a shared
+    expert."""
     turned = getattr(c, "position_embedding_type", None) == "rope"
     heads = granite_heads(c) if turned else granite_heads(c, rope=None)
     mixer = state_space(c, norm_eps=rms(c).eps)
@@ -270,7 +270,7 @@ def granite_hybrid(c: Config) -> Decoder:
 
 
 def _mup(c: Config) -> Blend:
-    """What halves are given and make is multiplied by."""
+    """Multipliers on the inputs and outputs of the halves."""
 
     def pair(kind: str) -> tuple[float, float]:
         given, made = (getattr(c, f"{kind}_{end}_multiplier", 1.0) for end in ("in", "out"))
@@ -280,7 +280,7 @@ def _mup(c: Config) -> Blend:
 
 
 def _mlp_scales(c: Config) -> tuple[float, float]:
-    """Of the gate, and of what a feed-forward makes."""
+    """Multipliers on the gate and on the output of a feed-forward."""
     gate, down = getattr(c, "mlp_multipliers", None) or (1.0, 1.0)
     return gate, down
 
@@ -302,8 +302,8 @@ def _falcon_mixer(c: Config) -> StateSpace:
 
 @architecture("FalconH1ForCausalLM")
 def falcon_h1(c: Config) -> Decoder:
-    """Attention and a state space beside each other: two layers of ours are one of the
-    checkpoint's. Keys are multiplied, which is in the scale of scores."""
+    """Parallel attention and state space: two of our layers form one of the checkpoint's. The key
+    multiplier is folded into the attention scale."""
     bias = getattr(c, "attention_bias", False)
     heads = gqa(c, bias=bias, output_bias=bias)
     heads = replace(heads, scale=heads.scale * getattr(c, "key_multiplier", 1.0))

@@ -63,7 +63,7 @@ def _mimo_kinds(c: Config) -> list[str]:
 
 
 def _mimo_heads(c: Config, kind: str) -> Attention:
-    """Sliding layers have twice the key heads, a rope of their own, and sinks."""
+    """Windowed layers have twice the KV heads, their own rope, and sinks."""
     local = kind == "sliding_attention"
     given = getattr(getattr(c, "rope_parameters", None), kind, None)
     if given is None:

@@ -51,11 +51,11 @@ _LATENT_NAMES = {
     "output": "o_proj",
 }
 INNER_NORM = Norm(1e-6)
-"""The norms of the narrow vectors keep this epsilon whatever the config says of the others."""
+"""The low-rank norms have this epsilon, whatever the config says."""
 
 
 def latent(c: Config, *, interleaved: bool = True) -> LatentAttention:
-    """The latent attention of the config; YaRN warms its scores up once more."""
+    """The latent attention of the config; YaRN scales its scores once more."""
     turned = rope(c, c.qk_rope_head_dim, interleaved=interleaved)
     scale = (c.qk_nope_head_dim + c.qk_rope_head_dim) ** -0.5
     return LatentAttention(
@@ -125,7 +125,7 @@ def glm4_moe_lite(c: Config) -> Decoder:
 
 
 def _sparse(c: Config, index_heads: int, *, index_interleaved: bool) -> SparseLatentAttention:
-    """Latent attention to the keys that an index chooses; `index_heads` is the default."""
+    """Latent attention over indexer-selected KV; `index_heads` is the default."""
     whole = latent(c)
     return SparseLatentAttention(
         **{field.name: getattr(whole, field.name) for field in fields(whole)},
@@ -152,7 +152,7 @@ def deepseek_v32(c: Config) -> Decoder:
 
 @architecture("GlmMoeDsaForCausalLM")
 def glm_moe_dsa(c: Config) -> Decoder:
-    """A layer may attend to what the last one with an index has chosen (arXiv:2603.12201)."""
+    """A layer may reuse the selection of the last layer with an indexer (arXiv:2603.12201)."""
     own = _sparse(c, 32, index_interleaved=True)
     lent, has_index = replace(own, index_heads=0), _has_index(c)
     if not has_index[0]:
@@ -164,7 +164,7 @@ def glm_moe_dsa(c: Config) -> Decoder:
 
 
 def _has_index(c: Config) -> list[bool]:
-    """Layer by layer, as a list or a string of letters, or every so many layers after the first."""
+    """Per layer: from a list, a string of letters, or a period after the first layers."""
     kinds = first(c, "indexer_types", "index_topk_pattern")
     if kinds is not None:
         return [kind in ("full", "F") for kind in kinds]
@@ -190,7 +190,7 @@ def minicpm3(c: Config) -> Decoder:
 
 
 def _zero_experts(c: Config) -> list[str]:
-    """Weights that transformers writes for experts that return the token as it is."""
+    """Weights that transformers writes for identity experts."""
     first_zero, count = c.n_routed_experts, first(c, "zero_expert_num", default=0)
     return [
         f"model.layers.{layer}.mlp.experts.{first_zero + expert}."
@@ -201,8 +201,8 @@ def _zero_experts(c: Config) -> list[str]:
 
 @architecture("LongcatFlashForCausalLM")
 def longcat_flash(c: Config) -> Decoder:
-    """Two layers of ours are one of the checkpoint's: two attentions, two feed-forwards and one
-    mixture, some of whose experts return the token as it is (arXiv:2509.01322)."""
+    """Two of our layers form one of the checkpoint's: two attentions, two feed-forwards and one
+    mixture with identity experts (arXiv:2509.01322)."""
     c = spelled(c, intermediate_size="ffn_hidden_size")
     c.num_hidden_layers = 2 * c.num_layers
     heads = latent(c)

@@ -1,4 +1,4 @@
-"""Mixtures of experts with attention over keys and values."""
+"""Mixtures of experts with KV attention."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def exaone_moe(c: Config) -> Decoder:
 
 @architecture("AfmoeForCausalLM")
 def afmoe(c: Config) -> Decoder:
-    """Trinity: a gate on every channel of the attention, norms around each half."""
+    """Trinity: attention gated per channel, sandwich norms."""
     norm, every = rms(c, NORM_EPS), getattr(c, "global_attn_every_n_layers", 4)
     heads = gqa(c, default_head_dim=128, qk_norm=norm, gate="channel")
     num_shared = first(c, "num_shared_experts", default=2)

@@ -1,4 +1,4 @@
-"""What families of mixtures share."""
+"""Helpers of mixture-of-experts families."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NORM_EPS = 1e-5
 
 
 def first(c: Config, *names: str, default: Any = None) -> Any:
-    """The first of these fields that the config has and that is not null."""
+    """The first of these fields that is present and not null."""
     return next((v for v in (getattr(c, name, None) for name in names) if v is not None), default)
 
 
@@ -42,7 +42,7 @@ def of_layer(value: Any, layer: int) -> Any:
 
 
 def experts(c: Config) -> int:
-    """How many experts the config has; every family has its own word for it."""
+    """Number of experts; its field name differs by family."""
     names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     count: int | None = first(c, *names)
     if count is None:
@@ -51,7 +51,7 @@ def experts(c: Config) -> int:
 
 
 def router(c: Config, **changes: Any) -> Router:
-    """A softmax over the experts of the config, of which the best few are taken."""
+    """Softmax top-k over the experts of the config."""
     top_k = first(c, "num_experts_per_tok", "moe_k", "moe_topk", "moe_top_k")
     values: dict[str, Any] = {"num_experts": experts(c), "top_k": top_k}
     if getattr(c, "norm_topk_prob", False):
@@ -60,7 +60,8 @@ def router(c: Config, **changes: Any) -> Router:
 
 
 def no_auxiliary_loss(c: Config, **changes: Any) -> Router:
-    """DeepSeek-V3's router: sigmoid scores, corrected for the choice, of the best groups."""
+    """DeepSeek-V3's router: sigmoid scores, bias-corrected selection, limited to the best
+    groups."""
     values: dict[str, Any] = {
         "score": "sigmoid",
         "correction": True,
@@ -85,7 +86,7 @@ def sparse_where(layers: Sequence[bool], sparse: Ffn, dense: Ffn) -> list[Ffn]:
 
 
 def after_dense(c: Config, moe: Moe, first_dense: int = 0) -> list[Ffn]:
-    """Dense first layers, then experts; `mlp_layer_types` says it layer by layer."""
+    """Dense first layers, then experts; `mlp_layer_types` gives it per layer."""
     kinds = getattr(c, "mlp_layer_types", None)
     dense = first(c, "first_k_dense_replace", default=first_dense)
     layers = [
@@ -96,7 +97,7 @@ def after_dense(c: Config, moe: Moe, first_dense: int = 0) -> list[Ffn]:
 
 
 def stacked(source: str) -> tuple[Stacked, ...]:
-    """Experts as two tensors, gate over up and down: what transformers 5 has in memory."""
+    """Experts as two tensors, fused gate-up and down: transformers 5's layout."""
     return (
         Stacked(f"{source}.gate_up_proj", EXPERT_GATE_UP),
         Stacked(f"{source}.down_proj", ("expert_down",)),
@@ -117,6 +118,6 @@ def shared_under(prefix: str) -> tuple[tuple[str, str], ...]:
 
 
 def draft_layers(c: Config) -> tuple[str, ...]:
-    """Layers past the last predict further tokens; without a draft they stay unread."""
+    """Multi-token prediction layers, unread without a draft model."""
     extra = first(c, "num_nextn_predict_layers", default=0)
     return tuple(f"model.layers.{c.num_hidden_layers + layer}." for layer in range(extra))

@@ -39,7 +39,7 @@ def minicpm(c: Config) -> Decoder:
 
 @architecture("TeleFLMForCausalLM")
 def teleflm(c: Config) -> Decoder:
-    """muP (arXiv:2304.06875): inputs and logits multiplied by what the proxy model was tuned to."""
+    """muP (arXiv:2304.06875): multipliers on inputs and logits."""
     if not getattr(c, "use_mup", False):
         return llama(c)
     spec = llama(c)

@@ -1,4 +1,4 @@
-"""Nemotron, and the searched variants of Llama whose layers differ from each other."""
+"""Nemotron, and the searched variants of Llama with heterogeneous layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def nemotron(c: Config) -> Decoder:
 
 @architecture("DeciLMForCausalLM", "NemotronNASForCausalLM", "NemotronNasForCausalLM")
 def decilm(c: Config) -> Decoder:
-    """Puzzle (arXiv:2411.19146): per layer other head counts and sizes, or no attention or ffn."""
+    """Puzzle (arXiv:2411.19146): head counts and sizes differ per layer; attention or ffn may be
+    absent."""
     blocks = c.block_configs
     mixers = [_attention(c, block.attention) for block in blocks]
     return decoder(c, mixers, [_ffn(c, block.ffn) for block in blocks])

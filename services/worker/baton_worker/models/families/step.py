@@ -51,7 +51,8 @@ STACKED = tuple(
 
 
 def sparse_layers(c: Config, first_dense: int) -> list[bool]:
-    """Which layers have experts; `moe_layers_enum` lists their numbers, separated by commas."""
+    """Whether each layer has experts; `moe_layers_enum` lists their indices, separated by
+    commas."""
     kinds = getattr(c, "mlp_layer_types", None)
     if kinds:
         return [kind == "sparse" for kind in kinds[: c.num_hidden_layers]]
@@ -63,7 +64,7 @@ def sparse_layers(c: Config, first_dense: int) -> list[bool]:
 
 @architecture("Step3TextForCausalLM")
 def step3(c: Config) -> Decoder:
-    """Multi-matrix factorisation attention: narrow normed queries, one wide key head."""
+    """Multi-matrix factorisation attention: low-rank normed queries, one wide KV head."""
     c = spelled(c, max_position_embeddings="max_position_embedding")
     norm, rank = rms(c, NORM_EPS), getattr(c, "share_q_dim", None) or c.head_dim
     heads = gqa(c, num_kv_heads=1, base=500_000.0, query_rank=rank, query_rank_norm=norm)
@@ -85,7 +86,7 @@ def step3(c: Config) -> Decoder:
 
 @architecture("Step3p5ForCausalLM")
 def step3p5(c: Config) -> Decoder:
-    """Windows with more heads than the layers that see everything; a gate per head."""
+    """Windowed layers have more heads than global ones; a gate per head."""
     norm = rms(c, NORM_EPS, offset=1.0)
     layers = range(c.num_hidden_layers)
     return decoder(
@@ -122,7 +123,7 @@ def _heads(c: Config, layer: int) -> Attention:
 
 
 def _rope(c: Config, layer: int, kind: str) -> Any:
-    """Base and rotated part change from layer to layer; scaling is for the kinds that are named."""
+    """Base and rotated share differ by layer; scaling applies to the listed layer types."""
     chosen = getattr(c, "use_rope_layers", None)
     if chosen and not chosen[layer]:
         return None

@@ -1,7 +1,7 @@
-"""The language models of checkpoints that see: they serve texts.
+"""Language models of vision-language checkpoints, for text only.
 
-Their encoders of images stay unread. The gateway refuses a request with an image (400): no message
-may hold one, and what is no message can only be text. Ropes keep the axes of images all the same.
+Vision encoders are not loaded, and the gateway rejects image input (400). Ropes keep their image
+axes.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ ENCODERS = (
     *("vit.", "model.vit.", "model.vision_tower."),
     *("vision_model.", "model.vision_model.", "model.resampler_model."),
 )
-"""Prefixes of what sees."""
+"""Prefixes of vision encoders."""
 RENAMES = (
     (r"^model\.language_model\.", "model."),
     (r"^language_model\.(model|lm_head)\.", r"\1."),
 )
-"""Where the language model lies in a checkpoint."""
+"""Prefix of the language model in a checkpoint."""
 _UNSEEN = "vision_experts"
-"""Prefix of experts that no text goes to."""
+"""Prefix of the experts for image tokens."""
 
 
 @architecture("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
@@ -54,9 +54,9 @@ def qwen3_vl(c: Config) -> Decoder:
 
 @architecture("HunYuanVLForConditionalGeneration")
 def hunyuan_vl(c: Config) -> Decoder:
-    """Four axes: position, width, height, number of the image. Tencent's own code has one run of
-    pairs for each, which its checkpoints call `xdrope_section`; transformers, which says
-    `mrope_section`, has one run of channels."""
+    """Four axes: position, width, height, image index. Tencent's code has one run of pairs for
+    each, called `xdrope_section` in checkpoints; transformers' `mrope_section` has one run of
+    channels."""
     c = spelled(text_of(c), head_dim="attention_head_dim")
     own = hasattr(_rope_of(c), "xdrope_section")
     return language_model(c, hunyuan, Sections((16,) * 4, "runs" if own else "doubled"))
@@ -68,7 +68,7 @@ def hunyuan_vl(c: Config) -> Decoder:
     "Ernie4_5_VLForConditionalGeneration",
 )
 def ernie_vl(c: Config) -> Decoder:
-    """Images have experts of their own, which come behind those of texts, and a router."""
+    """Image tokens have their own experts, stored after those of texts, and a router."""
     c = text_of(c)
     count = c.moe_num_experts
     seen, unseen = (count, count) if isinstance(count, int) else count
@@ -91,7 +91,7 @@ def ernie_vl(c: Config) -> Decoder:
 
 @architecture("InternS1ProForConditionalGeneration")
 def interns1_pro(c: Config) -> Decoder:
-    """Qwen3's experts, as many of each group, stored as [in, out]; a rope of mixed frequencies."""
+    """Qwen3's experts, equally many per group, stored as [in, out]; a Fourier rope."""
     c = text_of(c)
     spec = language_model(c, qwen3_moe, None, base=5_000_000.0)
     groups = getattr(c, "router_n_groups", 0)
@@ -112,8 +112,8 @@ def _grouped(ffn: Ffn | None, groups: int) -> Ffn | None:
 def language_model(
     c: Config, family: Family, sections: Sections | None, *, base: float = 10_000.0
 ) -> Decoder:
-    """A family's model of the texts of a config, whose rope has `sections`, if any: of the sizes
-    that the config says, or else of these. `base` is the architecture's default."""
+    """A family's text model of a config, with rope `sections` of the config's sizes, or else of
+    these. `base` is the architecture's default."""
     text = text_of(c)
     values: dict[str, Any] = dict(vars(_rope_of(text)))
     said = [values.pop(name, None) for name in ("mrope_section", "xdrope_section")]
@@ -135,8 +135,8 @@ def language_model(
 
 
 def text_of(c: Config) -> Config:
-    """The config of the language model: what `text_config` says, or the config itself has. Whether
-    the head is tied is said by the whole."""
+    """The text config: `text_config`, or the config itself. Weight tying is read from the whole
+    config."""
     part = getattr(c, "text_config", None)
     if part is None:
         return c

@@ -1,4 +1,4 @@
-"""What all routers share."""
+"""Functions shared by all routers."""
 
 from __future__ import annotations
 

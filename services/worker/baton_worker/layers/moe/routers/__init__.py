@@ -1,4 +1,4 @@
-"""Ways to choose the experts of a token.
+"""Functions that choose the experts of a token.
 
 A package adds its own through the entry-point group `baton.routers`: a `base.Choose`.
 """

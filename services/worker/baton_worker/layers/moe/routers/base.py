@@ -1,4 +1,4 @@
-"""What a router is given and what it returns."""
+"""The interface of a router."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 from baton_worker import spec
 
 NOBODY = -1
-"""The expert number of a slot that no expert fills; its weight is 0."""
+"""The expert id of an empty slot; its weight is 0."""
 
 
 class Routing(NamedTuple):
-    """Where the tokens of a step go."""
+    """Experts and weights of a step's tokens."""
 
     experts: Tensor
     """int64 [T, slots], distinct within a row, `NOBODY` where a slot is empty."""
@@ -25,15 +25,15 @@ class Routing(NamedTuple):
 
 
 class Choose(Protocol):
-    """The contract of a row of `ROUTERS`."""
+    """The interface of the functions in `ROUTERS`."""
 
     def __call__(self, logits: Tensor, settings: spec.Router, correction: Tensor | None) -> Routing:
-        """float32 logits [T, num_experts + zero_experts], `correction` of one row, to a routing."""
+        """Route float32 logits [T, num_experts + zero_experts]; `correction` is one row."""
         ...
 
 
-# By way of float64 where the function works on single values: vector lanes and the values left
-# over after them differ in the last bit of float32, and a token's scores would depend on its place.
+# Elementwise functions go through float64: vector code and the scalar remainder differ in the last
+# bit of float32, so a token's scores would depend on its place in the tensor.
 SCORES: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda logits: logits.softmax(-1),
     "sigmoid": lambda logits: logits.double().sigmoid().float(),
@@ -43,14 +43,15 @@ SCORES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def largest(values: Tensor, count: int) -> Tensor:
-    """Indices of the largest of each row, the lowest first among equals (topk promises none)."""
+    """Indices of the largest values per row, the lowest index first among equals (torch.topk
+    guarantees no order)."""
     return values.sort(dim=-1, descending=True, stable=True).indices[..., :count]
 
 
 def weighted(weights: Tensor, settings: spec.Router) -> Tensor:
-    """The scores of the chosen to their weights: normed and scaled."""
+    """Convert scores of the selected experts to weights: normalised and scaled."""
     if settings.norm is not None:
         norm = torch.linalg.vector_norm(weights, settings.norm, dim=-1, keepdim=True)
-        # Scores that all rounded to zero stay zero.
+        # Keep zero if all scores round to zero.
         weights = weights / norm.clamp(min=max(settings.norm_floor, torch.finfo(norm.dtype).tiny))
     return weights if settings.scale == 1.0 else weights * settings.scale

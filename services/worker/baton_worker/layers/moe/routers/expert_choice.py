@@ -1,4 +1,4 @@
-"""Experts that choose their tokens."""
+"""Expert-choice routing: experts select tokens."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from baton_worker.layers.moe.routers.base import (
 
 
 def expert_choice(logits: Tensor, settings: spec.Router, correction: Tensor | None) -> Routing:
-    """Each expert takes its best tokens (Zhou et al. 2022, arXiv:2202.09368).
+    """Each expert takes its top tokens (Zhou et al. 2022, arXiv:2202.09368).
 
-    The capacity of an expert is T * top_k / num_experts, rounded up, times the parameter
-    `capacity` (1 by default). A token that no expert takes gets nothing. What a token gets depends
-    on the whole step, so this is for models trained that way and for experiments.
+    The capacity of an expert is T * top_k / num_experts, rounded up, times the parameter `capacity`
+    (1 by default). Tokens that no expert takes get a zero output. The routing of a token depends on
+    the whole step, so use it only for models trained this way and for experiments.
     """
     num_tokens, num_experts = logits.shape
     factor = float(dict(settings.parameters).get("capacity", 1.0) or 1.0)  # type: ignore[arg-type]
@@ -30,7 +30,7 @@ def expert_choice(logits: Tensor, settings: spec.Router, correction: Tensor | No
     taken = torch.zeros_like(choice, dtype=torch.bool)
     taken.scatter_(0, largest(choice.T, capacity).T, True)
     slots = max(int(taken.sum(-1).max()), 1) if num_tokens else 1
-    # Taken experts first, in the order of their numbers.
+    # Selected experts first, in ascending order of id.
     experts = largest(taken.to(torch.int8), slots)
     filled = taken.gather(-1, experts)
     weights = torch.where(filled, scores.gather(-1, experts), 0.0)

@@ -1,4 +1,4 @@
-"""As many experts of every group. What a token gets depends on that token alone."""
+"""Top-k routing with an equal number of experts per group; depends on one token alone."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from baton_worker.layers.moe.routers.base import (
 
 
 def each_group(logits: Tensor, settings: spec.Router, correction: Tensor | None) -> Routing:
-    """The highest scores of each of `num_groups` equal groups, `top_k` in all (Intern-S1-Pro).
+    """The highest scores within each of `num_groups` equal groups, `top_k` in all (Intern-S1-Pro).
 
-    Where the experts of a group share a device, no device has more work than another.
+    If a group's experts share a device, all devices get equal work.
 
     Raises:
-        ModelError: experts, or those to choose, cannot be dealt out evenly.
+        ModelError: `num_experts` or `top_k` is not divisible by the number of groups.
     """
     groups = settings.num_groups
     if settings.num_experts % groups or settings.top_k % groups or settings.zero_experts:

@@ -1,4 +1,4 @@
-"""The highest scores of each token. What a token gets depends on that token alone."""
+"""Top-k routing; depends on one token alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from baton_worker.layers.moe.routers.base import (
 
 
 def top_k(logits: Tensor, settings: spec.Router, correction: Tensor | None) -> Routing:
-    """The highest scores of each token: plain, corrected, and limited to the best groups."""
+    """The highest scores per token: plain, bias-corrected or limited to the best groups."""
     if _is_plain(settings, correction) and triton.runs(logits.device):
         from baton_worker.kernels.triton.top_k import top_k_softmax
 
@@ -31,7 +31,7 @@ def top_k(logits: Tensor, settings: spec.Router, correction: Tensor | None) -> R
 
 
 def _is_plain(settings: spec.Router, correction: Tensor | None) -> bool:
-    """Whether the highest of a softmax are chosen, and nothing else has a say."""
+    """Whether this is plain top-k of a softmax."""
     return settings.score == "softmax" and correction is None and settings.num_groups <= 1
 
 
