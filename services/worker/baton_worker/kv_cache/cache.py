@@ -168,7 +168,8 @@ class KVCache:
             self.states[layer][first] = 0
 
     def clear(self, page: int, first: int = 0, group: int = 0) -> None:
-        """Zero a page in all layers. In the layers of `group`, only from token `first` on."""
+        """Zero a page. With `first`, only from that token on, in the layers of `group` if groups
+        have different page shapes, else in all layers."""
         if not (self.alike or first):
             self.planes[0][page] = 0
             return
