@@ -35,7 +35,7 @@ def _end(rank: int) -> None:
 
 
 class Rendezvous:
-    """Life cycle: create with `tied`, call `leave` before an orderly exit.
+    """Life cycle: create with `join`, call `leave` before an orderly exit.
 
     Args:
         others: the connection to each rank that this one watches.

@@ -93,7 +93,7 @@ class WideNorm(Bare):
 
 
 def shard_modules(model: Model, vocab: int, ranks: Communicator) -> None:
-    """Wrap a model built from a shard's spec so that it computes the whole one of `vocab` tokens."""
+    """Wrap a model built from a shard's spec to compute the whole one of `vocab` tokens."""
     for block in model.blocks:
         for name in ("mixer", "ffn"):
             _sum(block, name, ranks)

@@ -2,7 +2,7 @@
 
     scheduler -- Grant, Pull --> leader -- commands --> followers
                                  rank 0 <==== KV ==== rank 0 of the source
-                                                         rank 1 <==== KV ==== rank 1 of the source
+                                 rank 1 <==== KV ==== rank 1 of the source
     scheduler <----- Pulled ---- leader <-- reports -- followers
 
 The scheduler sees one worker with one address: the comma-separated addresses of all ranks. A pull
@@ -152,7 +152,7 @@ def _together(parts: list[Pulled]) -> Pulled:
 
 
 class FollowerKVTransfer:
-    """KV transfer of a follower. Life cycle: `start`; then `take` and `reset` on command; `close`."""
+    """KV transfer of a follower: `start`; then `take` and `reset` on command; `close`."""
 
     def __init__(self, own: KVTransferManager, rank: int, reports: BinaryIO) -> None:
         self._own, self._rank, self._reports = own, rank, reports

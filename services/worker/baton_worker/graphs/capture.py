@@ -86,7 +86,7 @@ class _Graph:
         self._graph = graph
 
     def replay(self, extent: Extent) -> None:
-        """See `DurableStream`."""
+        """See `Recording`."""
         self._graph.replay()
 
 
@@ -105,5 +105,5 @@ class _Repeated:
         self._run = run
 
     def replay(self, extent: Extent) -> None:
-        """See `DurableStream`."""
+        """See `Recording`."""
         self._run()
