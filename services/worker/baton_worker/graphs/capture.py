@@ -30,7 +30,7 @@ class Recording(Protocol):
 
 
 class Recorder(Protocol):
-    """Captures functions, of which only one runs at a time."""
+    """Captures functions, and replays one at a time."""
 
     def capture(self, run: Run, extent: Extent) -> Recording:
         """Run a function for so many tokens and rows, and take down what it does."""
@@ -80,7 +80,7 @@ class CudaRecorder:
 
 
 class _Graph:
-    """Runs all of its rows, whoever they belong to."""
+    """Replays all of its rows, padding included."""
 
     def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
         self._graph = graph
