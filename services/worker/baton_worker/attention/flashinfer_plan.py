@@ -57,7 +57,7 @@ class Wrappers:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The KV of some rows of a step in FlashInfer's form; the inputs of its plan are on the host."""
+    """The KV of some rows of a step in FlashInfer's form; plan inputs are on the host."""
 
     query_starts: Tensor
     """int32 [B + 1] on the host."""

@@ -107,7 +107,7 @@ class _Place:
 
 
 class StructuredOutputManager:
-    """Matchers by slot. A background thread precomputes bitmasks while matchers are not advanced."""
+    """Matchers by slot. A background thread precomputes bitmasks between advances."""
 
     def __init__(
         self,
