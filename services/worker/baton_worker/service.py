@@ -44,7 +44,7 @@ from baton_worker.kv_transfer.vllm_config import resolve
 _IDLE_SECONDS = 0.05
 """Longest sleep without a message: how late a signal or a lost registration is noticed."""
 _TRANSFER_SECONDS = 0.002
-"""The same while keys are on their way: how late their arrival is noticed."""
+"""As above while KV is in transit: bounds the delay before its arrival is noticed."""
 _LOCKSTEP_SECONDS = 0.005
 """The same where other workers wait for this one before they take a step."""
 _MOST_PLANS = 64
@@ -195,8 +195,8 @@ class Service:
         self._heart.start()
 
     def _left(self) -> None:
-        """The scheduler does not know this worker, or what it sent may be gone: forget all
-        sequences and say Hello anew, and what the pages hold."""
+        """The scheduler does not know this worker, or messages may be lost: forget all sequences
+        and send Hello again, with the contents of the pages."""
         log.warning("lost touch with the scheduler: dropping all sequences, joining again")
         self._stop_heart()
         self._plans.clear()

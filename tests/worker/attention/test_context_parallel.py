@@ -1,4 +1,4 @@
-"""Ranks that keep every so manieth token each: together they attend as one that keeps all."""
+"""Decode context parallelism: ranks with interleaved tokens attend as one rank with all of them."""
 
 from __future__ import annotations
 

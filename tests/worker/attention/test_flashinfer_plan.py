@@ -1,4 +1,4 @@
-"""What FlashInfer is told of a step, and who plans with it."""
+"""FlashInfer's plan inputs, and the reuse of its wrappers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over parts of the keys, merged: as if nobody had cut them."""
+"""Attention over parts of the KV, merged: equal to attention over all of it."""
 
 from __future__ import annotations
 

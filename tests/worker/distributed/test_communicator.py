@@ -1,4 +1,4 @@
-"""A rank that is alone needs nobody."""
+"""The communicator of a single rank."""
 
 from __future__ import annotations
 

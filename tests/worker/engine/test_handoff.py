@@ -1,5 +1,5 @@
-"""A prefill and a decode worker with a real model each, the scheduler's own decisions, and keys
-that pass between them over every transport: the tokens are those of one worker."""
+"""A prefill and a decode worker with real models, the scheduler's decisions, and KV transfer over
+every transport: the tokens are those of one worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders survive the pipe, and nothing else comes through it."""
+"""Commands survive the pipe, and nothing else is decoded."""
 
 from __future__ import annotations
 

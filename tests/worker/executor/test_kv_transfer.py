@@ -1,4 +1,4 @@
-"""Two workers of two ranks each: every rank's keys come from the same rank, or the pull fails."""
+"""Two workers of two ranks each: every rank pulls from the same rank, or the pull fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A follower does what it is told, and knows nothing else."""
+"""A follower executes the leader's commands and holds no other state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process on a leash ends when the other end is let go, whatever it is doing."""
+"""A process exits when the write end of its parent's pipe closes, whatever it is doing."""
 
 from __future__ import annotations
 

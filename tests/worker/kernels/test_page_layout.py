@@ -1,4 +1,4 @@
-"""Pages in either order of memory: the same tensor to whoever indexes it."""
+"""Pages in either memory layout: the same tensor when indexed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lane refuses to believe of a source."""
+"""Invalid messages of a source that a transfer connection rejects."""
 
 from __future__ import annotations
 

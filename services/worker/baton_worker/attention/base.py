@@ -31,7 +31,7 @@ class AttentionBatch:
     query_start_loc: Tensor
     """int32 [B + 1]: offset of each row on the flat token axis."""
     seq_lens: Tensor
-    """int32 [B]: keys visible to the last new token of each row."""
+    """int32 [B]: length of the KV visible to the last new token of each row."""
     block_table: Tensor
     """int32 [B, pages of the longest row], padded with 0."""
     slot_mapping: Tensor
@@ -42,21 +42,19 @@ class AttentionBatch:
     """Tokens of each row that are in the cache already."""
     page_size: int
     others: tuple[AttentionBatch, ...] = ()
-    """The same step for the second group of layers and all further ones, whose keys are in other
-    pages."""
+    """The same step for the second and further KV cache groups, which use other pages."""
     ranges: tuple[tuple[int, int], ...] | None = None
-    """Per row [from, to): of its tokens, counted from 0, those whose keys take part; None: all.
-    Only layers whose call is `partial` understand it."""
+    """Per row, the range [from, to) of its KV that takes part; None: all. Supported only by
+    `partial` calls."""
     trees: TreeMask | None = None
-    """What the new tokens of a row see of each other; None: each all that come before it. Only
-    layers whose call has `tree` understand it."""
+    """Tree mask among the new tokens; None: causal. Supported only by calls with `tree`."""
 
     def of(self, group: int) -> AttentionBatch:
         """The step as the layers of a group see it."""
         return self.others[group - 1] if group else self
 
     def flat(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Row and position in its sequence of each new token: int64 [T] each, on the host."""
+        """Row, and position in its sequence, of each new token: int64 [T] each, on the host."""
         count, start = (
             np.asarray(self.query_lens, np.int64),
             np.asarray(self.num_computed, np.int64),

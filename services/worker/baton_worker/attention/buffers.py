@@ -1,7 +1,7 @@
-"""Memory for the indices of steps that is made once and written by every step.
+"""Persistent buffers for the indices of a step, as CUDA graphs require.
 
-A decode step of rows that go on writes the same addresses as the one before: nothing is allocated
-for it, and what has taken down an address, as a captured graph does, finds the new indices there.
+Successive decode steps write to the same addresses: nothing is allocated, and a captured graph
+reads the new indices there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How often attention is planned, and how often plain torch answers, for whoever wants to know."""
+"""Counters of attention plans and of fallbacks to plain torch."""
 
 from __future__ import annotations
 

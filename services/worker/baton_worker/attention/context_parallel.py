@@ -1,18 +1,17 @@
-"""Attention over keys of which each of several ranks keeps a part (decode context parallelism).
+"""Decode context parallelism: attention over KV whose tokens are distributed over ranks.
 
-Where ranks would hold the same key heads, each of a group of `size` keeps every `size`th token
-instead, and has room for so many times the tokens. Block tables are the same on all of them:
+Ranks that would hold the same KV heads form a group of `size`; each keeps every `size`th token and
+so holds `size` times as many tokens. Block tables are the same on all of them:
 
     a page of the block table      0 1 2 3 4 5 6 7
     what rank 0 of 2 has of it     0   2   4   6
     what rank 1 has                  1   3   5   7
 
-Each rank is given the queries of all ranks of the group, attends to the keys that it has, and gives
-everyone what it has found for their heads. Whoever has all parts of a head puts them together by
-the log-sum-exp of their scores (`attention.merge`).
+Each rank gathers the queries of its group, attends to its local KV, and sends the partial results
+to the ranks that own the heads, which merge them by log-sum-exp (`attention.lse_merge`).
 
-New tokens whose positions are equal modulo `size` see one more of a rank's keys each, like the
-tokens of a row. So a row of new tokens becomes `size` rows, and any backend can attend to them.
+New tokens whose positions are equal modulo `size` see a local KV that grows by one token each, like
+the tokens of a row. So a row of new tokens becomes `size` rows, and any backend can attend to them.
 """
 
 from __future__ import annotations

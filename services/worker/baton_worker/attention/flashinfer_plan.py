@@ -1,4 +1,4 @@
-"""What FlashInfer is told of a step, and the wrappers that plan with it."""
+"""FlashInfer's plan inputs, and its wrappers."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ class Wrappers:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The keys of some rows of a step, as FlashInfer wants to be told: on the host what it plans
-    with."""
+    """The KV of some rows of a step in FlashInfer's form; plan inputs are on the host."""
 
     query_starts: Tensor
     """int32 [B + 1] on the host."""

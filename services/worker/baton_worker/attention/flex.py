@@ -58,7 +58,7 @@ def causal(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Who is who on the two axes of one attention, on the device."""
+    """Row and position of each entry on the two axes of one attention, on the device."""
 
     row: Tensor
     """int64 [T], of each query."""

@@ -1,8 +1,8 @@
-"""Attention over disjoint sets of keys, put together to attention over all of them.
+"""Merge attention over disjoint parts of the KV into attention over all of it.
 
-What a softmax over some keys has left out of the denominator is known from the log-sum-exp of their
-scores: each part weighs exp(lse - the lse of all) (cascade inference, Ye et al. 2024; context
-parallelism, Liu et al. 2023, arXiv:2310.01889).
+The log-sum-exp (LSE) of a part's scores restores its softmax denominator: each part weighs exp(lse
+- total lse) (cascade inference, Ye et al. 2024; context parallelism, Liu et al. 2023,
+arXiv:2310.01889).
 """
 
 from __future__ import annotations

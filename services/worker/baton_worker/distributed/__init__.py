@@ -1,14 +1,14 @@
-"""One model on several processes: each rank holds a part of every weight and every page.
+"""One model on several processes: tensor parallelism, context parallelism and expert parallelism.
 
-    leader (rank 0)    talks to the scheduler, samples; tells the others each forward pass
-    followers          run the same forward pass on their parts; hold no request
+    leader (rank 0)    talks to the scheduler, samples, sends each forward pass to the followers
+    followers          run the same forward pass on their shards; know no requests
 
-Layers know nothing of this. A spec is cut (`cut`), layers of that smaller model are built as ever,
-the loader fills them with slices (`slices`), and what comes out of a part is summed or gathered by
-modules put around it (`spread`).
+Layers are unaware of this. `shard_spec` derives the spec of one rank's shard, layers are built from
+it as usual, the loader fills them with slices (`shard_weights`), and modules wrapped around the
+shards sum or gather their outputs (`tensor_parallel`).
 
-    a group (`bond`)   workers with all of a model but the experts, of which each has some
+    expert group       workers that each hold the whole model except for a share of the experts
 
-They take every step together (`lockstep`), and the tokens of all visit the experts of each
-(`all2all`), by way of modules put around these (`exchange`).
+They run every step together (`step_sync`). Every token reaches the experts of all ranks through
+`all2all`, by modules wrapped around the experts (`expert_parallel`).
 """

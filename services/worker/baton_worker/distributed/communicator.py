@@ -1,4 +1,4 @@
-"""What the ranks of one model say to each other while they compute."""
+"""Collective operations among the ranks of one model."""
 
 from __future__ import annotations
 
@@ -14,51 +14,52 @@ class Communicator(Protocol):
 
     @property
     def rank(self) -> int:
-        """This process, counted from 0."""
+        """Rank of this process, from 0."""
         ...
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
         ...
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """The sum over all ranks, the same bits on each of them. `tensor` may be overwritten."""
+        """Sum over all ranks, bitwise equal on each. `tensor` may be overwritten."""
         ...
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
-        """What each rank has given, in the order of ranks."""
+        """The tensor of each rank, in rank order."""
         ...
 
     def begin_all_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
-        """`all_gather` that goes on while this rank computes; ends when what is returned is called,
-        and `tensor` is not to change until then. No other operation begins before that."""
+        """Asynchronous `all_gather`; the returned function waits for the result. Until then
+        `tensor` must not change and no other operation may start."""
         ...
 
     def reduce_scatter(self, parts: list[Tensor]) -> Tensor:
-        """The sum of what all ranks give for this one; `parts` has one summand for each rank."""
+        """The sum over all ranks of their part for this one; `parts` has one tensor per rank."""
         ...
 
     def exchange(self, parts: list[Tensor], among: range) -> list[Tensor]:
-        """Give each rank of `among`, which has this one, its part, and get what each of them gives
-        this one. All ranks call it, in groups that have none in common; parts have one shape."""
+        """All-to-all within the ranks `among`, which include this one: send each its part and
+        return the parts received. All ranks call it, in disjoint groups; parts have equal shapes.
+        """
         ...
 
     def broadcast(self, tensor: Tensor, source: int) -> None:
-        """Fill `tensor` with what it holds on rank `source`."""
+        """Overwrite `tensor` with that of rank `source`."""
         ...
 
     def send(self, tensor: Tensor, to: int) -> None:
-        """Give a tensor to one rank, which calls `receive`; returns when it may be overwritten."""
+        """Send a tensor to one rank, which calls `receive`; returns once it may be overwritten."""
         ...
 
     def receive(self, tensor: Tensor, source: int) -> None:
-        """Fill `tensor` with what rank `source` sends."""
+        """Fill `tensor` from rank `source`."""
         ...
 
 
 class SingleRank:
-    """A model that is not cut."""
+    """The communicator of an unsharded model."""
 
     rank, size = 0, 1
 
@@ -97,6 +98,6 @@ class SingleRank:
 
 
 def numbers(ranks: Communicator, mine: int, device: torch.device) -> list[int]:
-    """An integer of each rank, in the order of ranks, on all of them."""
+    """All-gather of one integer per rank, in rank order."""
     gathered = ranks.all_gather(torch.tensor([mine], dtype=torch.int64, device=device))
     return [int(number) for number in gathered]

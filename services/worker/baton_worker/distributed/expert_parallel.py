@@ -1,4 +1,4 @@
-"""What is put around the experts of one rank so that they serve the tokens of all ranks."""
+"""Expert parallelism: wraps the experts of one rank so that they serve the tokens of all ranks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from baton_worker.models.decoder import Model
 
 
 class ExchangedExperts(Bare):
-    """Experts of which every rank has some, for tokens of which every rank has some.
+    """Experts distributed over ranks, for tokens distributed over ranks.
 
-    While these are on their way, a rank computes what its own tokens visit besides (`Moe`).
+    While tokens are in transit, a rank computes its shared experts (`Moe`).
 
     Args:
-        experts: those that are here.
-        slots: experts that a token visits.
+        experts: the local experts.
+        slots: experts per token.
         hidden: channels of a token.
-        lockstep: the ranks.
+        lockstep: step synchronization of the ranks.
     """
 
     def __init__(self, experts: Experts, slots: int, hidden: int, lockstep: StepSync) -> None:
@@ -36,7 +36,7 @@ class ExchangedExperts(Bare):
         self._slots, self._hidden = slots, hidden
 
     def begin(self, x: Tensor, routing: Routing) -> Callable[[], Tensor]:
-        """See `Experts.begin`: for this rank's tokens, which may be none."""
+        """See `Experts.begin`: for this rank's tokens, possibly none."""
         assert routing.experts.shape[1] == self._slots, "rows of all ranks are of one width"
         coming = self._lockstep.begin_gather(_packed(x, routing))
 
@@ -46,11 +46,11 @@ class ExchangedExperts(Bare):
         return ended
 
     def forward(self, x: Tensor, routing: Routing) -> Tensor:
-        """`begin`, and the end of it."""
+        """`begin`, and wait for its result."""
         return self.begin(x, routing)()
 
     def lend(self, dtype: torch.dtype, device: torch.device) -> None:
-        """Run the experts in a step in which this rank has no token."""
+        """Run the local experts in a step in which this rank has no tokens."""
         nobody = torch.empty((0, self._slots), device=device)
         x = torch.empty((0, self._hidden), dtype=dtype, device=device)
         self(x, Routing(nobody.long(), nobody))
@@ -64,7 +64,7 @@ class ExchangedExperts(Bare):
 
 
 def _packed(x: Tensor, routing: Routing) -> Tensor:
-    """A token's weights, experts and channels in one row of bytes, uint8 [T, n]."""
+    """Pack each token's weights, experts and channels into one row, uint8 [T, n]."""
     parts = (routing.weights, routing.experts.int(), x)
     return torch.cat([part.contiguous().view(torch.uint8) for part in parts], dim=1)
 
@@ -74,7 +74,7 @@ def _typed(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class LockstepModel:
-    """A model whose every forward pass is one of all ranks."""
+    """A model whose forward passes are synchronized over all ranks."""
 
     def __init__(self, model: Model, lockstep: StepSync) -> None:
         self._model, self._lockstep = model, lockstep
@@ -97,22 +97,22 @@ class LockstepModel:
 
     @torch.inference_mode()
     def lend(self, device: torch.device) -> None:
-        """Take a step that others take, without a token: no attention, no pages, only experts."""
+        """Join a step without tokens: only experts run, no attention and no pages."""
         for exchanged in self._exchanged:
             exchanged.lend(self.dtype, device)
             self._model.progress += 1
 
 
 def exchange(model: Model, hidden: int, lockstep: StepSync) -> None:
-    """Make a model with some of the experts answer as one that has them all.
+    """Wrap a model with a share of the experts so that it computes the full model.
 
     Raises:
-        SettingsError: how many experts a token visits depends on the other tokens of its rank.
+        SettingsError: the number of experts per token depends on the other tokens of its rank.
     """
     for module in list(model.modules()):
         if isinstance(module, Moe):
             module.register_module("experts", _exchanged(module, hidden, lockstep))
-    # Every rank takes part in every layer of a step, and not every rank asks for logits.
+    # Every rank takes part in every layer of a step, but not every rank computes logits.
     model.alone = False
 
 

@@ -15,12 +15,12 @@ from torch import Tensor
 from baton.settings import default_environment
 
 _PATIENCE = timedelta(days=30)
-"""A rank that computes may take its time, and one that has died closes its connections: whoever
-waits for it is told at once. So this is no bound on anything."""
+"""Effectively unlimited: a rank may compute for long, and a dead rank closes its connections, which
+its peers notice at once."""
 
 
 class _Group:
-    """What both kinds have in common: one process group of torch."""
+    """Operations shared by both backends, over one torch process group."""
 
     def __init__(self, group: Any, rank: int, size: int) -> None:
         self._group, self.rank, self.size = group, rank, size
@@ -39,11 +39,11 @@ class _Group:
 
 
 class Gloo(_Group):
-    """Ranks on CPUs, joined over loopback by a file in a private directory.
+    """Ranks on CPUs, connected over loopback through a file in a private directory.
 
-    A sum is taken in the order of ranks, in float32, from whole parts: gloo's own all-reduce adds
-    up each stretch of a tensor in another order, so that with three ranks and more the numbers of
-    a row would depend on its place in the batch. Between two ranks both move as many bytes.
+    Sums are taken in rank order, in float32, over whole tensors: gloo's all-reduce sums each
+    segment in another order, so with three or more ranks a row's result would depend on its
+    position in the batch. With two ranks the traffic is the same.
     """
 
     def __init__(self, meeting: Path, rank: int, size: int) -> None:
@@ -61,7 +61,7 @@ class Gloo(_Group):
         return self.begin_all_gather(tensor)()
 
     def begin_all_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
-        """See `Communicator`. Straight from each to each: gloo's own would copy twice more."""
+        """See `Communicator`. Point to point: gloo's own all-gather makes two more copies."""
         return self._passed([tensor.contiguous()] * self.size, range(self.size))
 
     def reduce_scatter(self, parts: list[Tensor]) -> Tensor:
@@ -73,8 +73,8 @@ class Gloo(_Group):
         return self._passed([part.contiguous() for part in parts], among)()
 
     def _passed(self, given: list[Tensor], among: range) -> Callable[[], list[Tensor]]:
-        """What each of these ranks gives this one, once it is called; `given` is what this one
-        gives each."""
+        """Point-to-point exchange with the ranks `among`: sends `given`, one tensor per rank; the
+        returned function waits for what they send."""
         mine = given[among.index(self.rank)]
         parts = [mine if rank == self.rank else torch.empty_like(mine) for rank in among]
         others = [(place, rank) for place, rank in enumerate(among) if rank != self.rank]
@@ -128,7 +128,7 @@ class Nccl(_Group):
         return total
 
     def exchange(self, parts: list[Tensor], among: range) -> list[Tensor]:
-        """See `Communicator`. To and from ranks that are not meant nothing passes."""
+        """See `Communicator`. No data moves to or from ranks outside `among`."""
         nothing = parts[0].new_empty(0)
         given, got = [nothing] * self.size, [nothing] * self.size
         for rank, part in zip(among, parts, strict=True):
@@ -149,13 +149,13 @@ def _store(meeting: Path, size: int) -> Any:
 
 
 def join(meeting: Path, rank: int, size: int, device: torch.device) -> Gloo | Nccl:
-    """Meet the other ranks; returns when all are there.
+    """Initialize the process group; returns when all ranks have joined.
 
     Args:
-        meeting: a file that does not exist yet, in a directory that only this user can enter.
-        rank: this process, counted from 0.
-        size: how many there are.
-        device: where this rank computes.
+        meeting: a file that does not exist yet, in a directory private to this user.
+        rank: rank of this process, from 0.
+        size: number of ranks.
+        device: device of this rank.
     """
     kind = Nccl if device.type == "cuda" else Gloo
     return kind(meeting, rank, size)

@@ -1,11 +1,11 @@
-"""Workers of one machine that can only work together: they find each other, and end together.
+"""Rendezvous of worker ranks on one machine, and detection of their exit.
 
     rank 1 --> socket in the run directory <-- rank 2
        |              | rank 0                   |
-       +--------------+--------------------------+   connections that nobody writes to any more
+       +--------------+--------------------------+   connections that stay open and idle
 
-The kernel closes the connection of a process that is gone, `kill -9` included. Rank 0 then ends,
-and all others with it: each is restarted by its supervisor, and meets the others anew.
+The kernel closes the connections of a dead process, even after `kill -9`. Rank 0 then exits, and so
+do all other ranks: each is restarted by its supervisor and joins again.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from baton.logs import logger
 from baton.process.lifecycle import EXIT_FAULT
 
 _TRY_SECONDS = 0.05
-"""Pause before the next look for rank 0."""
+"""Pause between attempts to reach rank 0."""
 
 log = logger(__name__)
 
 
 def _end(rank: int) -> None:
-    """A group of which a rank is gone cannot go on: this process ends, and is restarted."""
+    """Exit this process after the loss of a rank; the supervisor restarts it."""
     log.error("rank %d of this group of workers ended: this one ends too", rank)
     os._exit(EXIT_FAULT)
 
 
 class Rendezvous:
-    """Life cycle: `tied` meets the other ranks, `loosen` before an end that all agreed on.
+    """Life cycle: create with `join`, call `leave` before an orderly exit.
 
     Args:
-        others: the connection to each other rank that this one watches.
-        meeting: what all ranks were told to meet at, see `group.join`.
-        lost: called with the rank that has ended; by default this process ends.
+        others: the connection to each rank that this one watches.
+        meeting: the file for `process_groups.join`, common to all ranks.
+        lost: called with the rank that has exited; by default this process exits.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class Rendezvous:
     def join(
         cls, folder: Path, rank: int, size: int, lost: Callable[[int], None] = _end
     ) -> Rendezvous:
-        """Meet the other ranks in a directory that only this user can enter; returns when all are
-        there, or have been."""
+        """Connect to the other ranks in a directory private to this user; returns when all have
+        joined."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         address = folder.absolute() / "group.sock"
         log.info("rank %d of %d workers waits for the others", rank, size)
@@ -73,11 +73,11 @@ class Rendezvous:
         return cls(others, meeting, lost)
 
     def leave(self) -> None:
-        """From now on the others may end, and this one goes on."""
+        """From now on other ranks may exit without ending this process."""
         self._loose = True
 
     def close(self) -> None:
-        """Forget the others."""
+        """Close the connections."""
         self.leave()
         for connection in self._others.values():
             connection.shutdown(socket.SHUT_RDWR)
@@ -91,19 +91,19 @@ class Rendezvous:
         poll = select.poll()
         for number in ranks:
             poll.register(number, select.POLLIN)
-        number, _ = poll.poll()[0]  # Nobody writes: there is nothing to read but the end.
+        number, _ = poll.poll()[0]  # Peers send nothing: only a hang-up makes it readable.
         if not self._loose:
             self._lost(ranks[number])
 
 
 def _tidy(address: Path) -> None:
-    """Remove what groups that were killed have left behind."""
+    """Remove the socket of a killed group."""
     for left in (address, *address.parent.glob("group-*")):
         left.unlink(missing_ok=True)
 
 
 def _receive(address: Path, size: int) -> dict[int, socket.socket]:
-    """Rank 0: wait for all others. One that ended meanwhile comes again."""
+    """Rank 0: accept all other ranks. A rank that exits meanwhile may join again."""
     others = dict[int, socket.socket]()
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(address))
@@ -122,7 +122,7 @@ def _receive(address: Path, size: int) -> dict[int, socket.socket]:
 
 
 def _visit(address: Path, rank: int) -> tuple[socket.socket, str]:
-    """Another rank: look for rank 0 until it answers; the name of the meeting."""
+    """Other ranks: connect to rank 0, with retries; returns the connection and the meeting file."""
     while True:
         connection = socket.socket(socket.AF_UNIX)
         try:
@@ -131,7 +131,7 @@ def _visit(address: Path, rank: int) -> tuple[socket.socket, str]:
             if name := connection.makefile().readline():
                 return connection, name.rstrip()
         except (FileNotFoundError, ConnectionError):
-            pass  # It is not there yet, or has ended.
+            pass  # Not listening yet, or exited.
         connection.close()
         time.sleep(_TRY_SECONDS)
 

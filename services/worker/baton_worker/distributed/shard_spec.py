@@ -1,7 +1,7 @@
-"""The spec of one rank's part of a model: fewer heads, narrower feed-forwards, fewer rows.
+"""The spec of one rank's shard: fewer heads, narrower feed-forwards, fewer rows.
 
-Megatron-LM's scheme (Shoeybi et al. 2019, arXiv:1909.08053): what enters a mixer or a feed-forward
-is whole on every rank, what leaves it is a sum over ranks.
+Megatron-LM's scheme (Shoeybi et al. 2019, arXiv:1909.08053): the input of a mixer or a feed-forward
+is replicated, its output is summed over ranks.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from baton_worker.spec.expert_map import ExpertMap
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Which part of a model is meant: part `rank`, counted from 0, of `size`."""
+    """Shard `rank`, from 0, of `size`."""
 
     rank: int
     size: int
     placement: str | None = None
-    """How experts are dealt out whole, a row of `models.expert_map.PLACEMENTS`; None cuts each."""
+    """Expert placement, a key of `models.expert_map.PLACEMENTS`; None splits each expert."""
     context: int = 1
-    """Ranks, neighbours, that would have the same keys, and have a part of the tokens each."""
+    """Neighbouring ranks that would hold the same KV and split its tokens instead."""
 
     def of(self, count: int, what: str) -> int:
-        """The even share of `count` things.
+        """An equal share of `count` items.
 
         Raises:
-            SettingsError: they cannot be dealt out evenly.
+            SettingsError: `count` is not divisible.
         """
         if count % self.size:
             raise self.refusal(f"{count} {what} cannot be dealt out evenly")
         return count // self.size
 
     def first(self, mine: int, whole: int) -> int:
-        """Where a part of length `mine` begins in one of length `whole`.
+        """Start of this rank's part of length `mine` within a dimension of length `whole`.
 
-        Parts lie one after the other. Where there are fewer parts than ranks, neighbours have the
-        same one; where the last would end behind `whole`, it is shorter.
+        Parts are contiguous. With fewer parts than ranks, neighbouring ranks hold the same part; a
+        part that would exceed `whole` is shortened.
         """
         parts = -(-whole // mine)
         return self.rank * parts // self.size * mine
 
     def tokens(self, num_kv_heads: int) -> spec.ContextShard | None:
-        """Those of a sequence whose keys this part keeps, None: all.
+        """The tokens whose KV this rank keeps; None: all.
 
         Raises:
-            SettingsError: not as many neighbours as wanted have the same of so many key heads.
+            SettingsError: fewer than `context` neighbours hold the same of `num_kv_heads` KV heads.
         """
         if self.context == 1:
             return None
@@ -61,13 +61,13 @@ class Shard:
         return spec.ContextShard(self.rank % self.context, self.context)
 
     def refusal(self, why: str) -> SettingsError:
-        """The error for what cannot be cut; `why` is half a sentence."""
+        """The error for a part that cannot be sharded; `why` is half a sentence."""
         return SettingsError(
             f"--tensor-parallel-size {self.size}: {why}. Choose another number of ranks, or 1."
         )
 
     def undivided(self, why: str) -> SettingsError:
-        """The error for keys that cannot be divided token by token; `why` is half a sentence."""
+        """The error for KV that cannot be split by token; `why` is half a sentence."""
         return SettingsError(
             f"--decode-context-parallel-size {self.context}: {why}. Choose another number, or "
             "leave it out."
@@ -75,10 +75,10 @@ class Shard:
 
 
 def shard_spec(whole: spec.Decoder, share: Shard) -> spec.Decoder:
-    """The part of a model that one rank holds.
+    """The spec of one rank's shard of a model.
 
     Raises:
-        SettingsError: this model cannot be cut, or not into so many parts.
+        SettingsError: the model cannot be split, or not into this many shards.
     """
     if isinstance(whole, spec.Encoder):
         raise share.refusal("encoders are not cut; run more workers instead")
@@ -89,12 +89,12 @@ def shard_spec(whole: spec.Decoder, share: Shard) -> spec.Decoder:
     layers = tuple((_cut(mixer, share), _cut(ffn, share)) for mixer, ffn in whole.layers)
     if share.context > 1 and not any(getattr(mixer, "context", None) for mixer, _ in layers):
         raise share.undivided("no layer of this model keeps all tokens")
-    # The rows of the last part may be fewer: they are padded with zeros.
+    # The last shard may have fewer rows; they are padded with zeros.
     return replace(whole, layers=layers, vocab=-(-whole.vocab // share.size))
 
 
 def deal(whole: spec.Decoder, share: Shard) -> spec.Decoder:
-    """The part of a rank that has its share of the experts, and all of the rest.
+    """The spec of an expert-parallel rank: a share of the experts, and everything else whole.
 
     Raises:
         SettingsError: there are no experts, or fewer than ranks.
@@ -140,7 +140,7 @@ def _attention(whole: spec.Attention, share: Shard) -> spec.Attention:
 
 
 def _tokens(whole: spec.Attention, share: Shard) -> spec.ContextShard | None:
-    """Of layers that see few tokens, every rank keeps all."""
+    """Layers with a short window keep all tokens on every rank."""
     if share.context == 1 or whole.window is not None or whole.chunk is not None:
         return None
     if whole.slopes is not None:
@@ -151,7 +151,7 @@ def _tokens(whole: spec.Attention, share: Shard) -> spec.ContextShard | None:
 
 
 def _latent(whole: spec.LatentAttention, share: Shard) -> spec.LatentAttention:
-    """Every rank has all latents, and a whole index if there is one: they are one for all heads."""
+    """Latents, and the index if there is one, are replicated: all heads share them."""
     num_heads = share.of(whole.num_heads, "query heads")
     if share.context > 1 and isinstance(whole, spec.SparseLatentAttention):
         raise share.undivided("an index chooses among all keys of a text")
@@ -159,7 +159,7 @@ def _latent(whole: spec.LatentAttention, share: Shard) -> spec.LatentAttention:
 
 
 def _conv(whole: spec.ShortConv, share: Shard) -> spec.ShortConv:
-    """Channels know nothing of each other until the output projection."""
+    """Channels are independent until the output projection."""
     return replace(whole, channels=share.of(whole.channels, "channels of a convolution"))
 
 
@@ -170,7 +170,7 @@ def _linear(whole: spec.LinearAttention, share: Shard) -> spec.LinearAttention:
 
 
 def _delta(whole: spec.DeltaNet, share: Shard) -> spec.DeltaNet:
-    """Heads of values go with the head of keys that serves them."""
+    """Value heads stay with their key head."""
     num_key_heads = share.of(whole.num_key_heads, "key heads")
     num_heads = share.of(whole.num_heads, "value heads")
     norm = replace(whole.norm, groups=num_heads)
@@ -178,7 +178,7 @@ def _delta(whole: spec.DeltaNet, share: Shard) -> spec.DeltaNet:
 
 
 def _state_space(whole: spec.StateSpace, share: Shard) -> spec.StateSpace:
-    """Heads with their groups, or with the one group that all have."""
+    """Heads with their groups, or with the single shared group."""
     groups = 1 if whole.num_groups == 1 else share.of(whole.num_groups, "groups of heads")
     norm = whole.norm
     if norm is not None and norm.groups == 1:
@@ -190,7 +190,7 @@ def _state_space(whole: spec.StateSpace, share: Shard) -> spec.StateSpace:
 
 
 def _mamba(whole: spec.Mamba, share: Shard) -> spec.Mamba:
-    """Channels meet where they say how states are driven: that sum goes over ranks."""
+    """Channels are sharded; the projection to time steps, B and C is summed over ranks."""
     return replace(whole, channels=share.of(whole.channels, "channels of a state space"))
 
 
@@ -201,7 +201,7 @@ def _dense(whole: Any, share: Shard) -> Any:
 
 
 def _moe(whole: spec.Moe, share: Shard) -> spec.Moe:
-    """A slice of every expert, or some experts whole; the router is whole everywhere."""
+    """A slice of every expert, or whole experts; the router is replicated."""
     shared = None if whole.shared is None else _dense(whole.shared, share)
     if share.placement is not None:
         return replace(_dealt(whole, share), shared=shared)
@@ -210,7 +210,7 @@ def _moe(whole: spec.Moe, share: Shard) -> spec.Moe:
 
 
 def _dealt(whole: spec.Moe, share: Shard) -> spec.Moe:
-    """Some of the experts, each of them whole."""
+    """A share of the experts, each of them whole."""
     assert share.placement is not None
     num_experts = whole.router.num_experts
     dealt = ExpertMap.placed(share.placement, num_experts, share.rank, share.size)

@@ -1,8 +1,7 @@
-"""Where each tensor of a checkpoint goes when a rank holds a part of the model.
+"""The destination of each checkpoint tensor on a rank that holds a shard of the model.
 
-Nothing is declared for this: the layers of the whole model, which are built without memory, say
-what the checkpoint holds, and those of the part say what they want. The axis in which the two
-differ is the one that is cut.
+Derived, not declared: the layers of the whole model, on the meta device, give the checkpoint
+shapes, and those of the shard the local shapes. The axis in which they differ is the sharded one.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.layers.layer import Layer
 
 Destination: TypeAlias = "Tensor | WeightShard"
-"""What a checkpoint tensor is copied to: it has the shape of the whole, and `copy_`."""
+"""Destination of a checkpoint tensor: has the shape of the whole tensor, and `copy_`."""
 
 
 class WeightShard:
-    """A destination that takes its part of a tensor. For the loader it looks like the whole.
+    """A destination that keeps its shard of a tensor. The loader sees the whole shape.
 
     Args:
-        whole: a tensor of the shape that the checkpoint has.
-        target: what to fill; None where other ranks alone want the tensor.
-        share: which part.
-        added: whether it is added to a sum over ranks: then the first rank has it, others zeros.
+        whole: a tensor with the checkpoint's shape.
+        target: the tensor to fill; None if only other ranks need it.
+        share: the shard.
+        added: whether it is a summand of an all-reduce: then rank 0 holds it, other ranks zeros.
     """
 
     def __init__(self, whole: Tensor, target: Tensor | None, share: Shard, added: bool) -> None:
@@ -39,7 +38,7 @@ class WeightShard:
         self._axis = None if target is None else _cut_axis(target.shape, whole.shape)
 
     def copy_(self, tensor: Tensor) -> None:
-        """Fill the target from the whole tensor; rows beyond its end are zeros."""
+        """Fill the target from the whole tensor, with zeros beyond its end."""
         if self._target is None:
             return
         if self._added and self._share.rank:
@@ -53,10 +52,10 @@ class WeightShard:
             self._target.narrow(self._axis, count, rest).zero_()
 
     def of(self, blocks: BlockQuantized, name: str) -> BlockQuantized:
-        """The part of quantised blocks, their last row padded like that of `copy_`.
+        """The shard of quantised blocks, padded like `copy_`.
 
         Raises:
-            SettingsError: it does not begin and end between two blocks.
+            SettingsError: it is not aligned to blocks.
         """
         if self._target is None or self._axis is None:
             return blocks
@@ -70,7 +69,8 @@ class WeightShard:
         return _columns(blocks, first, count, name, self._share)
 
     def check(self, name: str, multiple: int) -> None:
-        """Refuse what would be rounded in groups of so many columns, and is not once it is cut.
+        """Refuse a weight whose shard is no longer a multiple of the quantisation group of
+        `multiple` columns.
 
         Raises:
             SettingsError: see above.
@@ -85,16 +85,16 @@ class WeightShard:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether other ranks alone want the tensor."""
+        """Whether only other ranks need the tensor."""
         return self._target is None
 
     @property
     def cuts_columns(self) -> bool:
-        """Whether each rank has its columns of a matrix: the products are summed over ranks."""
+        """Whether each rank holds some columns of a matrix: the products are summed over ranks."""
         return self._axis == 1
 
     def _range(self, axis: int) -> tuple[int, int]:
-        """First row, or column, of the whole, and how many."""
+        """Start and length of the shard along an axis of the whole."""
         assert self._target is not None
         mine, whole = self._target.shape[axis], self.shape[axis]
         first = self._share.first(mine, whole)
@@ -103,27 +103,27 @@ class WeightShard:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a loader must know to fill a part of a model."""
+    """Arguments of a loader for a shard."""
 
     whole: Sequence[Layer]
     """The layers of the whole model, on the meta device."""
     share: Shard
     multiple: int = 1
-    """Weights will be rounded in groups of so many columns."""
+    """Columns per group of a later quantisation."""
 
 
 def slices(own: Sequence[Layer], parts: Parts) -> dict[str, WeightShard]:
-    """Where every tensor of the checkpoint goes, by its name; `own` are the layers of the part.
+    """Destinations by checkpoint tensor name; `own` are the layers of the shard.
 
     Raises:
-        SettingsError: a weight that would be rounded on one process could not be on several.
+        SettingsError: a weight that would be quantised on one process cannot be on several.
     """
     made, share = dict[str, WeightShard](), parts.share
     for mine, whole in zip(own, parts.whole, strict=True):
         pairs = list(_pairs(mine, whole))
         found = {name: WeightShard(tensor, target, share, False) for name, tensor, target in pairs}
         for name, tensor, target in pairs:
-            # A bias beside a matrix whose products are summed would be added by every rank.
+            # A bias beside a row-parallel matrix would be added once per rank.
             module, _, suffix = name.rpartition(".")
             beside = found.get(f"{module}.weight") if suffix == "bias" else None
             if beside is not None and beside.cuts_columns:
@@ -135,21 +135,20 @@ def slices(own: Sequence[Layer], parts: Parts) -> dict[str, WeightShard]:
 
 
 def sliced(wanted: Mapping[str, Destination], name: str, blocks: BlockQuantized) -> BlockQuantized:
-    """The part of quantised blocks that goes to the destination of a name, if it is a slice."""
+    """The shard of quantised blocks for the destination of a name, if that is sharded."""
     destination = wanted.get(name)
     return destination.of(blocks, name) if isinstance(destination, WeightShard) else blocks
 
 
 def _pairs(own: Layer, whole: Layer) -> Iterator[tuple[str, Tensor, Tensor | None]]:
-    """Name, whole tensor, own tensor. Where a layer has one tensor per head, those of the heads of
-    other ranks have no own one."""
+    """Name, whole tensor, own tensor. Own is None for per-head tensors of other ranks' heads."""
     targets = dict(own.weight_targets())
     for name, tensor in whole.weight_targets():
         yield name, tensor, targets.get(name)
 
 
 def _cut_axis(mine: torch.Size, whole: torch.Size) -> int | None:
-    """The axis in which a part differs from the whole."""
+    """The axis in which the shard differs from the whole."""
     axes = [axis for axis, (a, b) in enumerate(zip(mine, whole, strict=True)) if a != b]
     assert len(axes) <= 1, f"{list(mine)} of {list(whole)} is cut in more than one axis"
     return axes[0] if axes else None

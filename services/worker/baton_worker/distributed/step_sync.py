@@ -1,9 +1,9 @@
-"""Ranks with sequences of their own that share the experts: all take each step, or none does.
+"""Step synchronization for expert parallelism: all ranks run each step, or none does.
 
     rank 0   agree 7 tokens   forward ......   agree 1 token   forward ...
     rank 1   agree 0 tokens   experts only     agree 1 token   forward ...
 
-A rank that has nothing to run lends its experts to the others.
+A rank without tokens runs its experts for the other ranks (vLLM: dummy batch).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from baton_worker.distributed.communicator import Communicator
 
 
 class StepSync:
-    """What the ranks have agreed on, before each forward pass and in between.
+    """State agreed among ranks before each forward pass.
 
     Args:
-        ranks: who takes part.
-        exchange: how tokens pass between them, a row of `ALL2ALL`.
-        device: where they compute.
+        ranks: the communicator.
+        exchange: the all-to-all, an entry of `ALL2ALL`.
+        device: where the ranks compute.
 
     Raises:
-        SettingsError: this exchange cannot be used here.
+        SettingsError: this all-to-all cannot be used here.
     """
 
     def __init__(self, ranks: Communicator, exchange: str, device: torch.device) -> None:
@@ -35,20 +35,20 @@ class StepSync:
         self._exchange: AllToAll = ALL2ALL.load(exchange)(ranks)
         self._counts = [0] * ranks.size
         self.all_over = False
-        """Whether every rank has said, when they last agreed, that it is to end."""
+        """Whether every rank asked to end at the last agreement."""
 
     def agree(self, num_tokens: int, over: bool = False) -> bool:
-        """Say how many tokens this rank runs next, or that it is to end; learn what the others
-        say. Waits for all of them. Returns whether there is a step, which then all take."""
+        """Exchange the token counts of the next step, and whether each rank is to end. Waits for
+        all ranks. Returns whether there is a step, which all ranks then run."""
         mine = torch.tensor([num_tokens, over], dtype=torch.int64, device=self._device)
         told = torch.stack(self.ranks.all_gather(mine)).T.tolist()
         self._counts, self.all_over = told[0], all(told[1])
         return any(self._counts)
 
     def begin_gather(self, rows: Tensor) -> Callable[[], Tensor]:
-        """Rows of this step's own tokens [T, n] to those of all ranks; see `AllToAll`."""
+        """Gather this step's local tokens [T, n] to all ranks; see `AllToAll`."""
         return self._exchange.begin_gather(rows, self._counts)
 
     def scatter(self, summands: Tensor) -> Tensor:
-        """The summands of all ranks' tokens to the sums of the own ones; see `AllToAll`."""
+        """Reduce-scatter the partial results to the local tokens; see `AllToAll`."""
         return self._exchange.scatter(summands, self._counts)

@@ -1,4 +1,4 @@
-"""What is put around the layers of one rank's part so that all parts together are the model."""
+"""Tensor parallelism: wraps the layers of one rank's shard so that all ranks compute the model."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from baton_worker.models.decoder import Model
 
 
 class AllReduced(Bare):
-    """A mixer or a feed-forward of which every rank computes a summand."""
+    """A mixer or a feed-forward whose output is summed over ranks."""
 
     def __init__(self, part: nn.Module, ranks: Communicator) -> None:
         super().__init__()
         self.part, self._ranks = part, ranks
 
     def forward(self, *given: Any) -> Tensor:
-        """As the part, [T, hidden] plus the residual that comes last: the first rank adds it."""
+        """As the shard. The last argument is the residual, [T, hidden]: only rank 0 adds it."""
         *rest, residual = given
         out: Tensor = self.part(*rest, residual if self._ranks.rank == 0 else None)
         return self._ranks.all_reduce(out)
 
 
 class SharedRows(Bare):
-    """A table of which each rank has some rows, one after the other."""
+    """A row-sharded embedding table."""
 
     def __init__(self, table: Table, first: int, num_rows: int, ranks: Communicator) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class SharedRows(Bare):
         self._first, self._num_rows = first, num_rows
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """int64 [T] to [T, width]: every row comes from one rank, the others add zeros to it."""
+        """int64 [T] to [T, width]: one rank has the row, all others contribute zeros to the sum."""
         here = numbers - self._first
         elsewhere = (here < 0) | (here >= self._num_rows)
         rows: Tensor = self.table(here.masked_fill(elsewhere, 0))
@@ -51,7 +51,7 @@ class SharedRows(Bare):
 
 
 class AllGathered(Bare):
-    """A language head of which each rank has some rows; those behind the vocabulary are padding."""
+    """A row-sharded language head; rows beyond the vocabulary are padding."""
 
     def __init__(self, head: nn.Module, vocab: int, ranks: Communicator) -> None:
         super().__init__()
@@ -63,22 +63,22 @@ class AllGathered(Bare):
 
 
 class WideRms(Bare):
-    """A vector divided by its root mean square over the channels of all ranks."""
+    """RMS normalization over the channels of all ranks."""
 
     def __init__(self, eps: float, ranks: Communicator) -> None:
         super().__init__()
         self._eps, self._ranks = eps, ranks
 
     def forward(self, x: Tensor) -> Tensor:
-        """float32 [..., channels of this rank] to the same shape."""
+        """float32 [..., local channels] to the same shape."""
         squares = self._ranks.all_reduce(x.square().sum(-1, keepdim=True))
         return x * torch.rsqrt(squares / (x.shape[-1] * self._ranks.size) + self._eps)
 
 
 class WideNorm(Bare):
-    """A root mean square over the heads of all ranks, whose weight each has for its own heads.
+    """RMS norm over the heads of all ranks; each rank holds the weight of its own heads.
 
-    Heads that several ranks have count as often above the line as below it.
+    Replicated heads count equally in the numerator and the denominator.
     """
 
     def __init__(self, norm: RmsNorm, ranks: Communicator) -> None:
@@ -86,14 +86,14 @@ class WideNorm(Bare):
         self.norm, self._rms = norm, WideRms(norm.eps, ranks)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, width of this rank] to the same shape and dtype."""
+        """[T, local width] to the same shape and dtype."""
         wide: Tensor = self._rms(x.float())
         weight = self.norm.weight
         return (wide if weight is None else wide * weight).to(x.dtype)
 
 
 def shard_modules(model: Model, vocab: int, ranks: Communicator) -> None:
-    """Make a model that was built of a cut spec answer as the whole one of `vocab` tokens."""
+    """Wrap a model built from a shard's spec to compute the whole one of `vocab` tokens."""
     for block in model.blocks:
         for name in ("mixer", "ffn"):
             _sum(block, name, ranks)
@@ -120,7 +120,7 @@ def shard_modules(model: Model, vocab: int, ranks: Communicator) -> None:
 def _sum(block: nn.Module, name: str, ranks: Communicator) -> None:
     part = getattr(block, name)
     if isinstance(part, ShortcutMoe):
-        # Its two halves join the stream at different places.
+        # Its two halves are added to the residual stream at different places.
         _sum(part, "dense", ranks)
         _sum(part, "branch", ranks)
     elif part is not None:

@@ -73,7 +73,7 @@ class Engine:
         self.experts: ExpertLoad | None = None
         """How the experts of the model are used, if that is counted."""
         self.stats: RuntimeStats | None = None
-        """What steps are made of, if that is counted."""
+        """Step statistics, if enabled."""
 
     @classmethod
     def build(cls, config: Config) -> Engine:
@@ -117,7 +117,7 @@ class Engine:
         return self._cache
 
     def relay(self, config: Config, name: str) -> KVTransferManager | LeaderKVTransfer:
-        """What passes keys between these pages and those of other workers; not started yet."""
+        """KV transfer of this engine's pages, not started yet."""
         return self._team.relay(self._cache, config, name)
 
     @property
@@ -159,21 +159,20 @@ class Engine:
 
     @property
     def in_lockstep(self) -> bool:
-        """Whether other workers wait for this one before each of their steps."""
+        """Whether other workers wait for this one before each step."""
         return self._team.lockstep is not None
 
     @property
     def team(self) -> str:
-        """What the workers that end with this one are called, while they live."""
+        """Name shared by the workers that end with this one, for their lifetime."""
         return self._team.name
 
     def lend(self) -> bool:
-        """There is no plan: take part in the step that other workers take. Returns whether they
-        take one."""
+        """Without a plan: join a step of other workers. Returns whether they run one."""
         return self._team.lend()
 
     def leave(self) -> None:
-        """There will be no plan: returns when this worker can end without ending another's step."""
+        """Returns when this worker can exit without failing a step of others."""
         self._team.leave()
 
     def close(self) -> None:

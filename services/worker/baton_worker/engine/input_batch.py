@@ -383,7 +383,7 @@ class InputBatch:
         return index
 
     def advance(self, rows: BatchRows) -> None:
-        """The keys of these rows' tokens are in pages now."""
+        """Mark the KV of these rows' tokens as computed."""
         self.computed[rows.slots] = rows.starts + rows.counts
 
     def accept(self, slots: Column, tokens: npt.NDArray[np.int32]) -> Column:

@@ -33,7 +33,7 @@ _PROMPT_LOGITS = 16 * 1024 * 1024
 
 
 _MOST_TOKENS = 2048
-"""New tokens in one step, where nobody says."""
+"""Most new tokens per step, by default."""
 
 
 class CausalModel(Protocol):

@@ -1,1 +1,1 @@
-"""Who runs a forward pass: one rank, or a leader and its followers."""
+"""Executors: a forward pass on one rank, or on a leader and its followers."""

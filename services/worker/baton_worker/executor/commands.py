@@ -1,4 +1,4 @@
-"""What a leader tells its followers: frames on a pipe, MessagePack, nothing that can run code."""
+"""Commands from a leader to its followers: MessagePack frames on a pipe; no code is decoded."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Begin(msgspec.Struct, tag="begin", array_like=True, frozen=True):
-    """The first order: who you are, and what to load."""
+    """First command: identity and configuration of the follower."""
 
     rank: int
     size: int
     meeting: str
-    """Path of `group.join`."""
+    """Path for `process_groups.join`."""
     settings: dict[str, Any]
-    """Those of the worker that do not have their default."""
+    """Worker settings that differ from their defaults."""
     reports: int = -1
-    """Descriptor that takes its reports."""
+    """Descriptor to write reports to."""
 
 
 class Forward(msgspec.Struct, tag="forward", array_like=True, frozen=True):
@@ -35,24 +35,24 @@ class Forward(msgspec.Struct, tag="forward", array_like=True, frozen=True):
     positions: Tensor
     batch: AttentionBatch
     whole: bool
-    """The rows are whole texts in which every token sees every other."""
+    """Whether rows are whole texts with bidirectional attention."""
 
 
 class Logits(msgspec.Struct, tag="logits", array_like=True, frozen=True):
-    """Compute the logits of hidden states, which are broadcast next."""
+    """Compute logits of the hidden states that are broadcast next."""
 
     shape: tuple[int, int]
 
 
 class Copy(msgspec.Struct, tag="copy", array_like=True, frozen=True):
-    """Copy pages; see `kv.KVCache.copy`."""
+    """Copy pages; see `kv_cache.cache.KVCache.copy`."""
 
     sources: list[int]
     targets: list[int]
 
 
 class Clear(msgspec.Struct, tag="clear", array_like=True, frozen=True):
-    """Clear a page; see `kv.KVCache.clear`."""
+    """Clear a page; see `kv_cache.cache.KVCache.clear`."""
 
     page: int
     first: int
@@ -60,48 +60,48 @@ class Clear(msgspec.Struct, tag="clear", array_like=True, frozen=True):
 
 
 class Store(msgspec.Struct, tag="store", array_like=True, frozen=True):
-    """Copy pages to the host; see `kv.host.HostPages.store`."""
+    """Swap pages out to the host; see `kv_cache.host_pages.HostPages.store`."""
 
     pages: list[int]
     host: list[int]
 
 
 class Load(msgspec.Struct, tag="load", array_like=True, frozen=True):
-    """Copy pages back; see `kv.host.HostPages.load`."""
+    """Swap pages in; see `kv_cache.host_pages.HostPages.load`."""
 
     host: list[int]
     pages: list[int]
 
 
 class Take(msgspec.Struct, tag="take", array_like=True, frozen=True):
-    """Serve or pull keys; see `kv.transfer.KVTransferManager.take`."""
+    """Serve or pull KV; see `kv_transfer.manager.KVTransferManager.take`."""
 
     message: Grant | Revoke | Pull
 
 
 class Forget(msgspec.Struct, tag="forget", array_like=True, frozen=True):
-    """Forget all transfers; see `kv.transfer.KVTransferManager.reset`."""
+    """Forget all transfers; see `kv_transfer.manager.KVTransferManager.reset`."""
 
 
 class End(msgspec.Struct, tag="end", array_like=True, frozen=True):
-    """There is nothing more to do with this model."""
+    """Shut down the follower's model."""
 
 
 Order: TypeAlias = Begin | Forward | Logits | Copy | Clear | Store | Load | Take | Forget | End
 
 
 class Pipe:
-    """Orders to several followers: one pipe each."""
+    """Sends commands to several followers, one pipe each."""
 
     def __init__(self, files: list[BinaryIO]) -> None:
         self._files = files
         self._encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
 
     def send(self, order: Order) -> None:
-        """Send one order to all of them.
+        """Send one command to all followers.
 
         Raises:
-            OSError: a follower is gone.
+            OSError: a follower has exited.
         """
         data = self._encoder.encode(order)
         for file in self._files:
@@ -110,7 +110,7 @@ class Pipe:
 
 
 class Reader:
-    """Orders from the leader; tensors are put on `device`."""
+    """Reads commands of the leader; tensors are put on `device`."""
 
     def __init__(self, file: BinaryIO, device: torch.device | None = None) -> None:
         self._file = file
@@ -118,7 +118,7 @@ class Reader:
         self._decoder = msgspec.msgpack.Decoder(Order, dec_hook=self._typed)
 
     def next(self) -> Order:
-        """Wait for the next order; `End` when the leader has closed the pipe."""
+        """Wait for the next command; `End` if the leader has closed the pipe."""
         head = self._file.read(_LENGTH.size)
         if len(head) < _LENGTH.size:
             return End()
@@ -133,7 +133,7 @@ class Reader:
 
 
 def _plain(value: Any) -> Any:
-    """A tensor as its dtype, shape and bytes."""
+    """Encode a tensor as its dtype, shape and bytes."""
     assert isinstance(value, Tensor), f"orders carry no {type(value)}"
     data = value.cpu().contiguous()
     dtype = str(data.dtype).removeprefix("torch.")

@@ -1,5 +1,5 @@
-"""One process with the whole model, the leader of several, or one of a group that shares experts:
-the engine cannot tell them apart."""
+"""Executors: a single process, the leader of a tensor-parallel group, or a member of an expert
+group. The engine uses all of them through one interface."""
 
 from __future__ import annotations
 
@@ -25,47 +25,46 @@ from baton_worker.kv_transfer.manager import KVTransferManager
 
 
 class Executor:
-    """A process that has the whole model."""
+    """A single process with the whole model."""
 
     ranks: Communicator = SingleRank()
-    """Who has the other parts of the model."""
+    """Communicator of the ranks that share the model."""
     lockstep: StepSync | None = None
-    """The workers that take every step together, if this is one of such a group."""
+    """Step synchronization, in an expert group."""
     name = ""
-    """What only the workers of such a group are called, while they live."""
+    """Name shared by the members of an expert group, for their lifetime."""
 
     def cache(self, **settings: Any) -> KVCache:
-        """Pages; `settings` are the arguments of `KVCache`."""
+        """Allocate the KV cache; `settings` are the arguments of `KVCache`."""
         return KVCache(**settings)
 
     def host(self, cache: KVCache, num_pages: int) -> HostPages | None:
-        """Pages in host memory, if there are any."""
+        """Pages in host memory, if configured."""
         return HostPages(cache, num_pages) if num_pages else None
 
     def relay(
         self, cache: KVCache, config: Config, name: str
     ) -> KVTransferManager | LeaderKVTransfer:
-        """What passes keys on to other workers, and takes theirs over; not started yet."""
+        """KV transfer of this worker, not started yet."""
         return KVTransferManager(cache, config, name)
 
     def model(self, model: Any) -> Any:
-        """What runs the forward passes of a model."""
+        """Wrap a model so that its forward passes run on all ranks."""
         return model
 
     def lend(self) -> bool:
-        """There is nothing to run here: take part in what other workers run. Returns whether they
-        did."""
+        """Without local work: join a step of other workers. Returns whether they run one."""
         return False
 
     def leave(self) -> None:
-        """This worker is to end: returns when that costs no other a step."""
+        """Returns when this worker can exit without failing a step of others."""
 
     def close(self) -> None:
-        """Nobody else has to end."""
+        """No other process to end."""
 
 
 class LeaderExecutor(Executor):
-    """The leader of a crew, and the crew."""
+    """The leader of a group of followers."""
 
     def __init__(self, crew: FollowerPool, device: torch.device) -> None:
         self._crew = crew
@@ -96,7 +95,7 @@ class LeaderExecutor(Executor):
 
 
 class ExpertGroupExecutor(Executor):
-    """One of several workers that share the experts, each with sequences and pages of its own."""
+    """One of several workers that share the experts, each with its own sequences and pages."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
         rank, size = config.data_parallel_rank, config.data_parallel_size
@@ -112,15 +111,15 @@ class ExpertGroupExecutor(Executor):
         return self._model
 
     def lend(self) -> bool:
-        """See `Executor`. Waits for all of them."""
+        """See `Executor`. Waits for all ranks."""
         return self._lent(False)
 
     def leave(self) -> None:
-        """See `Executor`: all end together."""
+        """See `Executor`: all ranks end together."""
         while not self.lockstep.all_over:
             self._lent(True)
         self._bond.leave()
-        self.lockstep.agree(0, over=True)  # Nobody ends before all have loosened.
+        self.lockstep.agree(0, over=True)  # No rank exits before all have left the rendezvous.
 
     def _lent(self, over: bool) -> bool:
         if not self.lockstep.agree(0, over):
@@ -129,15 +128,15 @@ class ExpertGroupExecutor(Executor):
         return True
 
     def close(self) -> None:
-        """All end with this one."""
+        """All ranks exit with this one."""
         self._bond.close()
 
 
 def check(config: Config) -> None:
-    """Refuse numbers of processes that do not go together.
+    """Check that the numbers of processes are consistent.
 
     Raises:
-        SettingsError: see above.
+        SettingsError: they are not.
     """
     tensor, data = config.tensor_parallel_size, config.data_parallel_size
     if data > 1 and not config.enable_expert_parallel:
@@ -166,7 +165,7 @@ def check(config: Config) -> None:
 
 
 def _check_context(context: int, ranks: int, page_size: int) -> None:
-    """Whether ranks come in groups, and each of a group has as many tokens of a page."""
+    """Check that ranks divide into context groups, and pages into equal parts."""
     for count, what in ((ranks, "--tensor-parallel-size"), (page_size, "--block-size")):
         if count % context:
             raise SettingsError(
@@ -176,10 +175,11 @@ def _check_context(context: int, ranks: int, page_size: int) -> None:
 
 
 def assemble(config: Config, path: Path, device: torch.device) -> Executor:
-    """This process with as many others as the settings want; all of them have met.
+    """Create the executor with all processes that the settings require; returns when they have
+    joined.
 
     Raises:
-        SettingsError: they do not go together.
+        SettingsError: the settings are inconsistent.
     """
     check(config)
     if config.data_parallel_size > 1:

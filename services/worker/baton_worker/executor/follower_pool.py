@@ -1,4 +1,4 @@
-"""The processes of the followers: the leader starts them, tells them what to do, watches them."""
+"""The follower processes: started, commanded and watched by the leader."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logger(__name__)
 
 
 def _end(rank: int, code: int) -> None:
-    """A model of which a part is gone cannot go on: this process ends, and is restarted whole."""
+    """Exit after the loss of a follower; the supervisor restarts the whole worker."""
     _tell(rank, code)
     os._exit(code if code in (EXIT_SETTINGS, EXIT_MODEL) else EXIT_FAULT)
 
@@ -35,15 +35,15 @@ def _tell(rank: int, code: int) -> None:
 
 
 class FollowerPool:
-    """Followers, rank 1 and up. Life cycle: made, `join`, `orders`, `close`.
+    """Followers, rank 1 and up. Life cycle: construct, `join`, `orders`, `close`.
 
-    Each of them holds the read end of a pipe that ends with this process, `kill -9` included: then
-    it ends itself. When one of them ends, `lost` is called with its rank and exit code.
+    Each follower holds the read end of a pipe that closes when this process exits, even after `kill
+    -9`; it then exits too. When a follower exits, `lost` is called with its rank and exit code.
 
     Args:
         config: settings of this worker.
-        path: its model, on this machine.
-        lost: what to do then; by default this process ends.
+        path: local path of the model.
+        lost: called on exit of a follower; by default this process exits.
     """
 
     def __init__(self, config: Config, path: Path, lost: Callable[[int, int], None] = _end) -> None:
@@ -51,13 +51,13 @@ class FollowerPool:
         config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._meeting = config.run_dir.absolute() / f"ranks-{uuid4().hex}"
         command = [sys.executable, "-m", "baton_worker.follower"]
-        # In a group of its own, so that Ctrl-C reaches the leader only.
+        # A process group of its own, so that Ctrl-C reaches the leader only.
         start = partial(subprocess.Popen, command, stdin=subprocess.PIPE, process_group=0)
         pipes = [os.pipe() for _ in range(1, self._size)]
         self.processes = [start(pass_fds=[writing]) for _, writing in pipes]
         self._readers = [os.fdopen(reading, "rb") for reading, _ in pipes]
         self.orders = Pipe([cast(BinaryIO, process.stdin) for process in self.processes])
-        known = set(Config.model_fields)  # A measurement has settings of its own beside these.
+        known = set(Config.model_fields)  # A benchmark adds settings of its own.
         settings = config.model_dump(mode="json", include=known) | {"model": str(path)}
         self.reports = [Reports(reader) for reader in self._readers]
         for rank, (process, (_, writing)) in enumerate(zip(self.processes, pipes, strict=True), 1):
@@ -68,11 +68,11 @@ class FollowerPool:
             watch.start()
 
     def join(self, device: torch.device) -> Gloo | Nccl:
-        """Meet the followers as rank 0; returns when all are there."""
+        """Join the process group as rank 0; returns when all followers have joined."""
         return join(self._meeting, 0, self._size, device)
 
     def close(self) -> None:
-        """End all followers. One that has ended before may be why this one is closed."""
+        """Stop all followers. One may have exited already, which may be the reason for closing."""
         self._closing = True
         for rank, process in enumerate(self.processes, start=1):
             if (code := process.poll()) is not None:

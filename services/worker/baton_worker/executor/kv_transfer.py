@@ -1,12 +1,12 @@
-"""Keys and values of several ranks on their way: each rank's from the same rank of the source.
+"""KV transfer of several ranks: each rank pulls from the same rank of the source.
 
-    scheduler -- Grant, Pull --> leader -- orders --> followers
-                                 rank 0 <== keys == rank 0 of the source
-                                 rank 1 <== keys == rank 1 of the source
+    scheduler -- Grant, Pull --> leader -- commands --> followers
+                                 rank 0 <==== KV ==== rank 0 of the source
+                                 rank 1 <==== KV ==== rank 1 of the source
     scheduler <----- Pulled ---- leader <-- reports -- followers
 
-The scheduler knows one worker with one address, which is that of every rank, by commas. A pull has
-ended when it has on all ranks, and has failed when it has on one.
+The scheduler sees one worker with one address: the comma-separated addresses of all ranks. A pull
+succeeds if it has on all ranks, and fails if it fails on one.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from baton_worker.executor.reports import (
 from baton_worker.kv_transfer.manager import KVTransferManager
 
 _POLL_SECONDS = 0.002
-"""How late the end of a follower's pull is noticed."""
+"""Poll interval in seconds for the results of followers."""
 
 Key: TypeAlias = tuple[int, int]
-"""Epoch and number of a pull."""
+"""Epoch and id of a pull."""
 
 
 def of_rank(config: Config, rank: int) -> Config:
-    """The settings with which one rank serves its pages.
+    """The settings for the KV transfer of one rank.
 
     Raises:
-        SettingsError: addresses are given, but not one for each rank.
+        SettingsError: there are addresses, but not one per rank.
     """
     size = config.tensor_parallel_size
     for name in ("bind_kv", "advertise_kv"):
@@ -61,47 +61,48 @@ def of_rank(config: Config, rank: int) -> Config:
 
 
 def part(pull: Pull, rank: int) -> Pull:
-    """What one rank has to do of a pull."""
+    """One rank's share of a pull."""
     return msgspec.structs.replace(pull, address=pull.address.split(",")[rank])
 
 
 class LeaderKVTransfer:
-    """The leader's relay: what it is told, every rank does. As `kv.transfer.KVTransferManager`."""
+    """KV transfer of the leader: repeats every request on all ranks. Same interface as
+    `kv_transfer.manager.KVTransferManager`."""
 
     def __init__(self, own: KVTransferManager, orders: Pipe, followers: list[Reports]) -> None:
         self._own, self._orders, self._followers = own, orders, followers
         self._size = 1 + len(followers)
         self._waiting: dict[Key, list[Pulled]] = {}
-        """Pulls, and how they have ended on those ranks on which they have."""
+        """Running pulls, with the results of the ranks that have finished."""
         self._heard: deque[Pulled] = deque()
-        """What followers have told."""
+        """Results reported by followers."""
         self.address = ",".join([own.address, *map(_address, followers)])
         self.layout = f"{own.layout}/{self._size} ranks"
 
     @property
     def busy(self) -> bool:
-        """Keys are on their way to some rank."""
+        """Whether KV is being pulled into any rank."""
         return bool(self._waiting)
 
     def start(self) -> None:
-        """Serve this rank's pages, and hear the others."""
+        """Start this rank's transfer and the threads that read reports."""
         self._own.start()
         for follower in self._followers:
             threading.Thread(target=self._hear, args=(follower,), daemon=True).start()
 
     def close(self) -> None:
-        """End this rank's half. Followers end with their leader."""
+        """Close this rank's transfer. Followers exit with the leader."""
         self._own.close()
 
     def reset(self) -> None:
-        """Forget all transfers, on every rank before whatever it is told next."""
+        """Forget all transfers, on every rank before its next command."""
         self._orders.send(Forget())
         self._own.reset()
         self._waiting.clear()
         self._heard.clear()
 
     def take(self, message: Grant | Revoke | Pull) -> None:
-        """Do as the scheduler says."""
+        """Handle a scheduler message on every rank."""
         if not isinstance(message, Pull):
             self._orders.send(Take(message))
             self._own.take(message)
@@ -118,7 +119,7 @@ class LeaderKVTransfer:
     def finished(self) -> list[Pulled]:
         """Pulls that have ended on every rank since the last call."""
         for pulled in [*self._own.finished(), *self._told()]:
-            # One of before a reset is of another epoch: nobody waits for it.
+            # A result from before a reset has another epoch and is dropped.
             self._waiting.get((pulled.epoch, pulled.id), []).append(pulled)
         ended = [key for key, parts in self._waiting.items() if len(parts) == self._size]
         return [_together(self._waiting.pop(key)) for key in ended]
@@ -133,7 +134,7 @@ class LeaderKVTransfer:
 
 
 def _address(follower: Reports) -> str:
-    """Where a follower serves its pages. Waits until it does."""
+    """Address at which a follower serves its pages. Waits for its first report."""
     report = follower.next()
     if not isinstance(report, Serving):
         raise ConnectionError("a follower ended before it served its pages")
@@ -141,7 +142,7 @@ def _address(follower: Reports) -> str:
 
 
 def _together(parts: list[Pulled]) -> Pulled:
-    """One account of a pull on all ranks."""
+    """Combine the results of all ranks."""
     first = next((p for p in parts if p.reason), parts[0])
     return msgspec.structs.replace(
         first,
@@ -151,7 +152,7 @@ def _together(parts: list[Pulled]) -> Pulled:
 
 
 class FollowerKVTransfer:
-    """A follower's relay. Life cycle: `start`; then `take` and `reset` as ordered; `close`."""
+    """KV transfer of a follower: `start`; then `take` and `reset` on command; `close`."""
 
     def __init__(self, own: KVTransferManager, rank: int, reports: BinaryIO) -> None:
         self._own, self._rank, self._reports = own, rank, reports
@@ -159,13 +160,13 @@ class FollowerKVTransfer:
         self._pulling = threading.Event()
 
     def start(self) -> None:
-        """Serve this rank's pages, and tell the leader where, and how its pulls end."""
+        """Serve this rank's pages; report their address, and later the result of each pull."""
         self._own.start()
         send(self._reports, Serving(self._own.address))
         threading.Thread(target=self._run, name="reports", daemon=True).start()
 
     def take(self, message: Grant | Revoke | Pull) -> None:
-        """Do this rank's part."""
+        """Do this rank's share."""
         with self._lock:
             if isinstance(message, Pull):
                 message = part(message, self._rank)
@@ -178,7 +179,7 @@ class FollowerKVTransfer:
             self._own.reset()
 
     def close(self) -> None:
-        """End both halves."""
+        """Close both sides."""
         with self._lock:
             self._own.close()
 

@@ -1,4 +1,4 @@
-"""The leader's model and pages: whatever is done with them is done on every rank."""
+"""The leader's model and pages: every operation is repeated on all ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from baton_worker.models.decoder import Model
 
 
 class LedModel:
-    """A model whose forward passes the followers run with it."""
+    """A model whose forward passes run on all ranks."""
 
     def __init__(self, model: Model, orders: Pipe, ranks: Communicator) -> None:
         self._model, self._orders, self._ranks = model, orders, ranks
@@ -55,7 +55,7 @@ class LedModel:
 
 
 class LedCache(KVCache):
-    """The leader's part of every page; what is copied here is copied there."""
+    """The leader's shard of the pages; copies are repeated on all ranks."""
 
     def __init__(self, *args: Any, orders: Pipe, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -73,7 +73,7 @@ class LedCache(KVCache):
 
 
 class LedHostPages(HostPages):
-    """The leader's part of every page in host memory."""
+    """The leader's shard of the pages in host memory."""
 
     def __init__(self, cache: KVCache, num_pages: int, orders: Pipe) -> None:
         super().__init__(cache, num_pages)

@@ -1,4 +1,4 @@
-"""What a follower tells its leader, on a pipe of its own: frames of MessagePack, as orders are."""
+"""Reports from a follower to its leader: MessagePack frames on a pipe, like commands."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Serving(msgspec.Struct, tag="serving", array_like=True, frozen=True):
-    """The first report: where the pages of this rank are served."""
+    """First report: the address at which this rank serves its pages."""
 
     address: str
 
 
 class Ended(msgspec.Struct, tag="ended", array_like=True, frozen=True):
-    """A pull of this rank's part has ended."""
+    """This rank's share of a pull has ended."""
 
     pulled: Pulled
 
@@ -31,7 +31,7 @@ def send(file: BinaryIO, report: Report) -> None:
     """Write one report.
 
     Raises:
-        OSError: the leader is gone.
+        OSError: the leader has exited.
     """
     data = msgspec.msgpack.encode(report)
     file.write(_LENGTH.pack(len(data)) + data)
@@ -46,7 +46,7 @@ class Reports:
         self._decoder = msgspec.msgpack.Decoder(Report)
 
     def next(self) -> Report | None:
-        """Wait for the next one; None when the follower is gone."""
+        """Wait for the next report; None if the follower has exited."""
         head = self._file.read(_LENGTH.size)
         if len(head) < _LENGTH.size:
             return None

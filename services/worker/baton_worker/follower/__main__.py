@@ -1,5 +1,4 @@
-"""Run a follower: `python -m baton_worker.follower`, started by its leader with orders on
-stdin."""
+"""Run a follower: `python -m baton_worker.follower`, started by its leader; commands on stdin."""
 
 from __future__ import annotations
 

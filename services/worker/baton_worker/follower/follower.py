@@ -1,4 +1,4 @@
-"""The other ranks of a model: obey the leader until it is gone."""
+"""A follower rank: executes the leader's commands until the leader exits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ log = logger(__name__)
 
 
 class Follower:
-    """One rank's part of a model and of its pages. It knows no request."""
+    """One rank's shard of a model and its pages. Knows no requests."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Follower:
         self._relay = relay
 
     def run(self, orders: Reader) -> None:
-        """Obey until the leader ends it, or ends."""
+        """Execute commands until `End`, or until the leader exits."""
         while not isinstance(order := orders.next(), End):
             self._obey(order)
 
@@ -109,10 +109,10 @@ class Follower:
 
 
 def follow(begin: Begin, orders: Reader) -> None:
-    """Load this rank's part, then obey.
+    """Load this rank's shard, then execute commands.
 
     Raises:
-        BatonError: it cannot be loaded here. The leader ends when this process does.
+        BatonError: it cannot be loaded. The leader exits when this process does.
     """
     config = Config(**begin.settings)
     setup(f"worker rank {begin.rank}", config.log_level)
@@ -135,7 +135,7 @@ def _relay(begin: Begin, config: Config, cache: KVCache) -> FollowerKVTransfer:
 
 
 def main() -> None:
-    """Be a follower until the leader is gone; the exit code says whether a restart can help."""
+    """Run until the leader exits; the exit code tells whether a restart can help."""
     die_with_parent(sys.stdin.buffer)
     orders = Reader(sys.stdin.buffer)
     begin = orders.next()

@@ -30,7 +30,7 @@ class Recording(Protocol):
 
 
 class Recorder(Protocol):
-    """Captures functions, of which only one runs at a time."""
+    """Captures functions, and replays one at a time."""
 
     def capture(self, run: Run, extent: Extent) -> Recording:
         """Run a function for so many tokens and rows, and take down what it does."""
@@ -80,13 +80,13 @@ class CudaRecorder:
 
 
 class _Graph:
-    """Runs all of its rows, whoever they belong to."""
+    """Replays all of its rows, padding included."""
 
     def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
         self._graph = graph
 
     def replay(self, extent: Extent) -> None:
-        """See `DurableStream`."""
+        """See `Recording`."""
         self._graph.replay()
 
 
@@ -105,5 +105,5 @@ class _Repeated:
         self._run = run
 
     def replay(self, extent: Extent) -> None:
-        """See `DurableStream`."""
+        """See `Recording`."""
         self._run()

@@ -73,13 +73,12 @@ class Inputs:
 
 
 class DecodeInputs(Inputs):
-    """A step of one new token per row, of as many rows as the largest size.
+    """A step of one new token per row, with as many rows as the largest captured size.
 
         row      0 ... R - 1      R ... size - 1
         holds    the step         token 0 at position 0 of the spare page
 
-    Padding writes its key to the spare page and reads that one alone: it touches no page of a
-    sequence.
+    Padding rows write their KV to the spare page and read only that: sequences are unaffected.
     """
 
     def __init__(self, cache: KVCache, rows: int, length: int, device: torch.device) -> None:

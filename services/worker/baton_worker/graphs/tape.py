@@ -46,7 +46,7 @@ class _Operator:
         self._operator, self._args, self._kwargs, self._out = operator, args, kwargs, out
 
     def replay(self, extent: Extent) -> None:
-        """See `DurableStream`."""
+        """See `Recording`."""
         answer = self._operator(*self._args, **self._kwargs)
         if answer is not self._out:
             self._out.copy_(answer)
@@ -95,7 +95,7 @@ class _Taped:
         self._keeps = memory, kept, run
 
     def replay(self, extent: Extent) -> None:
-        """See `DurableStream`."""
+        """See `Recording`."""
         for part in self._parts:
             part.replay(extent)
 
@@ -120,7 +120,7 @@ def _tape(calls: list[Call], extent: Extent) -> CallRecording:
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operator of torch that runs meanwhile."""
+    """Records every torch operator that runs meanwhile."""
 
     def __init__(self, take: Callable[[_Operator], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

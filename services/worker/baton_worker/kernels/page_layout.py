@@ -50,7 +50,7 @@ class Layout(StrEnum):
 
 
 EVERY = frozenset(Layout)
-"""What a backend reads that goes by strides."""
+"""Layouts of a backend that indexes pages by strides."""
 
 
 class Strides(ctypes.Structure):

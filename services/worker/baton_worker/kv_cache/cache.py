@@ -1,4 +1,4 @@
-"""Page tensors: where what every sequence has left behind lives."""
+"""The paged KV cache: page tensors for the KV and recurrent states of all sequences."""
 
 from __future__ import annotations
 
@@ -32,35 +32,36 @@ from baton_worker.spec import Decoder
 
 
 class Track(NamedTuple):
-    """What one layer keeps, row by row, as it travels."""
+    """What one layer keeps, as rows in the order in which they are transferred."""
 
     pages: Tensor
     """[num_pages, rows, ...]"""
     group: int
     span: int
-    """Tokens per row: a state is one row of a page; ranks that share tokens have a row of each."""
+    """Tokens per row. A state is one row per page; with context parallelism, each rank has one row
+    per `size` tokens."""
 
 
 class KVCache:
-    """A pool of pages (paged attention, Kwon et al. 2023, arXiv:2309.06180).
+    """A pool of pages (PagedAttention, Kwon et al. 2023, arXiv:2309.06180).
 
     `layers[i]` is [num_pages, page_size, 2, num_kv_heads, head_dim]; index 0 of the third axis is
-    the key, 1 the value. A slot is page * page_size + offset. Who owns which page is the
-    scheduler's business; nothing here knows requests. `layout` is the order in memory, which the
-    strides tell.
+    the key, 1 the value. A slot is page * page_size + offset. The scheduler assigns pages to
+    sequences; this class knows no requests. `layout` is the order in memory, reflected in the
+    strides.
 
-    Layers of several `groups` share memory: a page holds what the layers of one group keep,
-    whichever group it belongs to at the time. Where that has one shape in all groups, a plane of
-    the pages is one tensor; else a page is one block of bytes, and `layers` are views of their
-    parts of it. `planes` are the tensors that own the memory, each once: [num_pages, ...].
+    Layers of several `groups` share memory: a page holds the KV of one group's layers at a time. If
+    all groups have the same page shape, each plane of the pages is one tensor; otherwise a page is
+    one block of bytes, and `layers` are views of parts of it. `planes` are the tensors that own the
+    memory, each listed once: [num_pages, ...].
 
-    Of a layer whose tokens several ranks share (`spec.ContextShard`), a page has those of this
-    rank.
+    For a layer with context parallelism (`spec.ContextShard`), a page holds this rank's tokens
+    only.
 
-    `spare` pages follow those that sequences are given: what is written there is nobody's.
+    `spare` pages follow the allocatable ones and belong to no sequence; padding rows write there.
 
-    With `codes` pages are uint8 and their last axis is `kernels.pages.row_width`: whoever copies
-    pages copies bytes.
+    With `codes`, pages are uint8 and their last axis is `kernels.kv_pages.row_width`; page copies
+    are byte copies.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class KVCache:
         spare: int = 0,
     ) -> None:
         self.num_pages = num_pages
-        """Those that sequences are given; behind them come the spare ones."""
+        """Pages that can be allocated; the spare pages follow them."""
         num_pages += spare
         self.page_size = page_size
         self.codes = codes
@@ -86,13 +87,13 @@ class KVCache:
         self._contexts = [context(mixer) for mixer, _ in spec.layers]
         shapes, dtype = page_shapes(spec, page_size, codes), torch.uint8 if codes else dtype
         self.alike = are_alike(spec, self.groups, shapes)
-        """A page of any group has the same shape in every plane."""
+        """Whether a page has the same shape in every plane, for all groups."""
         self.planes: list[Tensor] = []
         self.layers: list[Tensor] = []
         self.states: dict[int, Tensor] = {}
-        """By layer that keeps states of its pages, float32 [num_pages, ...]."""
-        # Zeros, not empty: attention reads whole pages and masks what is not written yet, and a
-        # masked NaN would still spread.
+        """By layer with recurrent states: one state per page, float32 [num_pages, ...]."""
+        # Zeros, not empty: attention reads whole pages and masks unwritten slots, but a masked NaN
+        # still spreads.
         if self.alike:
             for shape in plane_shapes(self.groups, shapes):
                 full = (num_pages, *shape)
@@ -104,7 +105,7 @@ class KVCache:
             self.planes.append(zeros((num_pages, size), dtype=torch.uint8, device=device))
             self._cut(starts, shapes, state_shapes(spec), dtype)
         self.tracks = self._tracks()
-        """Everything there is to pass on: the tokens of each layer, then the states."""
+        """Everything that a KV transfer moves: the tokens of each layer, then the states."""
 
     def _cut(
         self,
@@ -113,7 +114,7 @@ class KVCache:
         states: dict[int, StateShape],
         dtype: torch.dtype,
     ) -> None:
-        """Make views of the bytes of a page: each layer's tokens, then its state."""
+        """Create views into the bytes of a page: the tokens of each layer, then its state."""
         [memory] = self.planes
         for layer, (start, shape) in enumerate(zip(starts, shapes, strict=True)):
             end = start + math.prod(shape) * dtype.itemsize
@@ -133,7 +134,7 @@ class KVCache:
 
     @property
     def views(self) -> list[Any]:
-        """What the mixer of each layer is handed: its part of `layers`, with its states if it has
+        """Per layer, the argument of its mixer: its part of `layers`, with its states if it has
         any."""
         return [
             Snapshots(pages, self.states[layer]) if layer in self.states else pages
@@ -141,14 +142,14 @@ class KVCache:
         ]
 
     def copy(self, sources: list[int], targets: list[int]) -> None:
-        """Copy whole pages in all layers, pairwise. No page is both a source and a target."""
+        """Copy whole pages in all layers, pairwise. No page may be both a source and a target."""
         for plane in self.planes:
             plane[targets] = plane[sources]
 
     def begin(self, batch: Any) -> None:
-        """Forget what was in the pages that a step, an `AttentionBatch`, writes from their start.
+        """Zero the pages that the step `batch`, an `AttentionBatch`, writes from their start.
 
-        What one group has left in a page need not be finite numbers for the next one to have it.
+        Needed because the bytes left by another group may decode to NaN or infinity.
         """
         if self.alike:
             return
@@ -160,14 +161,15 @@ class KVCache:
                         self._forget(layer, begun, part.first)
 
     def _forget(self, layer: int, begun: Tensor, first: Tensor) -> None:
-        """Tokens of pages that begin; states of those with which sequences begin, since all others
-        are given one before anybody reads it."""
+        """Zero the tokens of pages in `begun`, and the states of pages in `first`. Other states are
+        overwritten before they are read."""
         self.layers[layer][begun] = 0
         if layer in self.states and len(first):
             self.states[layer][first] = 0
 
     def clear(self, page: int, first: int = 0, group: int = 0) -> None:
-        """Zero a page in all layers; from its token number `first` on, if it is of this group."""
+        """Zero a page. With `first`, only from that token on, in the layers of `group` if groups
+        have different page shapes, else in all layers."""
         if not (self.alike or first):
             self.planes[0][page] = 0
             return
@@ -176,14 +178,14 @@ class KVCache:
                 pages[page, self._row(layer, first) :] = 0
 
     def _row(self, layer: int, token: int) -> int:
-        """The first row of a page that is of this token or a later one."""
+        """First row of a page that belongs to token number `token` or a later one."""
         rank, size = self._contexts[layer]
         return -((rank - token) // size)
 
     def key(self, layer: int) -> Tensor:
-        """View of the keys of a layer: [num_pages, page_size, num_kv_heads, last axis]."""
+        """View of a layer's keys: [num_pages, page_size, num_kv_heads, last axis]."""
         return self.layers[layer][:, :, 0]
 
     def value(self, layer: int) -> Tensor:
-        """View of the values of a layer: [num_pages, page_size, num_kv_heads, last axis]."""
+        """View of a layer's values: [num_pages, page_size, num_kv_heads, last axis]."""
         return self.layers[layer][:, :, 1]

@@ -1,4 +1,4 @@
-"""Pages in host memory: what the device has no room for, kept for whoever needs it again."""
+"""Pages in host memory: KV swapped out of the device, to be swapped in again later."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from baton_worker.kv_cache.cache import KVCache
 
 
 class HostPages:
-    """A second pool of pages beside a cache, plane by plane. Whole pages go there and back."""
+    """A second pool of pages in host memory, plane by plane. Whole pages are copied in and out."""
 
     def __init__(self, cache: KVCache, num_pages: int) -> None:
         self.num_pages = num_pages
         self._cache = cache
-        # Memory of the host is taken page by page as it is written; beside a GPU it is pinned, so
-        # that the device can read it directly. A page has the same order in memory here and there.
+        # Host memory is committed page by page as it is written. With a GPU it is pinned, so that
+        # the device can read it directly. The byte order within a page is the same on both sides.
         self._planes: list[Tensor] = [
             torch.empty_strided(
                 (num_pages, *plane.shape[1:]),

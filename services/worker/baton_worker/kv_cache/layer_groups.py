@@ -1,16 +1,16 @@
-"""Which layers share a block table.
+"""KV cache groups: the layers that share a block table.
 
-Layers that see equally far back have one group of pages, or several of equally many layers: then a
-page of any group has the same shape, and one pool of page numbers serves them all. Gemma 3, in six
-layers of which five see a window:
+Layers with the same attention window form one group, or several of equally many layers: then a page
+of any group has the same shape, and one pool of page numbers serves all groups. Example: Gemma 3,
+where five of every six layers have a sliding window:
 
-    layer    0  1  2  3  4  5   6  7  8  9 10 11        a page of group 2, whose layers are 1 and 7:
+    layer    0  1  2  3  4  5   6  7  8  9 10 11        a page of group 2, with layers 1 and 7:
     group    1  2  3  4  5  0   1  2  3  4  5  0           plane 0: its tokens in layer 1
     plane    0  0  0  0  0  0   1  1  1  1  1  1           plane 1: its tokens in layer 7
 
-A group that is short of a layer leaves a plane of its pages empty. Where what layers keep differs
-in shape, a page is so many bytes, and each layer of a group has its part of them: LFM2, of whose
-24 layers 18 keep the inputs of a convolution, twice as wide as keys and values of the other six.
+A group with fewer layers leaves a plane of its pages unused. If layers differ in the shape of their
+state, a page is a fixed number of bytes, divided among the layers of a group. Example: LFM2, where
+18 of 24 layers keep convolution inputs, twice as wide as the KV of the other six:
 
     page of group 0        | layer 2 | layer 6 | layer 10 | layer 14 | layer 18 | layer 21 |
     page of group 1 .. 6   | layer 0           | layer 8             | layer 16            |
@@ -42,21 +42,21 @@ from baton_worker.spec import (
 )
 
 _MOST_GROUPS = 8
-"""A sequence takes a page of each group for each of its blocks."""
+"""Most groups; a sequence needs one page of each group per block."""
 _LINE = 64
-"""Where pages are bytes, the part of a layer begins at a multiple of so many."""
+"""Alignment in bytes of each layer's part of a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerGroups:
-    """The group of each layer, and which plane of the group's pages is the layer's."""
+    """The group of each layer, and the plane of the group's pages that holds the layer."""
 
     windows: tuple[int, ...]
-    """Per group, how many of its last tokens, itself included, a token sees; 0 means all."""
+    """Per group, the attention window in tokens, the query token included; 0: unlimited."""
     of: tuple[int, ...]
-    """Per layer its group."""
+    """Group of each layer."""
     planes: tuple[int, ...]
-    """Per layer. Layers without pages share the last one, which is empty."""
+    """Plane of each layer. Layers without pages share the last one, which is empty."""
 
     def __str__(self) -> str:
         """One phrase for a log line."""
@@ -67,7 +67,7 @@ class LayerGroups:
 
 
 def one_group(spec: Decoder, page_size: int) -> LayerGroups:
-    """All layers in one group, which lets go of what none of them sees."""
+    """All layers in one group. Pages outside the widest window are freed."""
     layers, spans = len(spec.layers), set(_spans(spec, page_size).values())
     window = 0 if 0 in spans else max(spans, default=0)
     return LayerGroups((window,), (0,) * layers, tuple(range(layers)))
@@ -76,7 +76,7 @@ def one_group(spec: Decoder, page_size: int) -> LayerGroups:
 def page_groups(
     spec: Decoder, page_size: int, dtype: torch.dtype, codes: KVCodes | None = None
 ) -> LayerGroups:
-    """The groups of a model with such pages: several where layers see differently far back."""
+    """The KV cache groups of a model: several if its layers have different windows."""
     spans = _spans(spec, page_size)
     if len(set(spans.values())) < 2:
         return one_group(spec, page_size)
@@ -84,9 +84,9 @@ def page_groups(
     kinds = defaultdict[_Kind, list[int]](list)
     for layer, span in spans.items():
         kinds[_Kind(span, sizes[layer])].append(layer)
-    # Those that see most come first: what they keep is most of a long sequence.
+    # Widest window first: these layers hold most of the KV of a long sequence.
     order = sorted(kinds, key=lambda kind: (kind.span > 0, -kind.span, -kind.size))
-    # A state is so large that a layer with one may be a group.
+    # States are large enough that a single layer with one may form a group.
     most = _MOST_GROUPS + len(state_shapes(spec))
     size = _size([(kind, len(kinds[kind])) for kind in order], most)
     windows, of, planes = list[int](), [0] * len(sizes), dict[int, int]()
@@ -102,20 +102,19 @@ def page_groups(
 
 
 def are_alike(spec: Decoder, groups: LayerGroups, shapes: Sequence[PageShape]) -> bool:
-    """Whether what layers keep has one shape in each plane, in whichever group they are, and there
-    are no states beside it."""
+    """Whether every plane has the same shape in all groups, and no layer has states."""
     planes = groups.planes if shapes else ()
     return not state_shapes(spec) and len(set(zip(planes, shapes, strict=True))) == len(set(planes))
 
 
 def plane_shapes(groups: LayerGroups, shapes: Sequence[PageShape]) -> list[PageShape]:
-    """The shapes of a page's planes, given those that layers have of it; all `are_alike`."""
+    """Shapes of a page's planes, from the page shapes of the layers, which must be `are_alike`."""
     of = dict(zip(groups.planes, shapes, strict=True)) if shapes else {}
     return [of[plane] for plane in sorted(of)]
 
 
 def offsets(groups: LayerGroups, sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where the part of each layer begins in a page of its group, and the bytes of a page."""
+    """Byte offset of each layer within a page of its group, and the bytes of a page."""
     starts, ends = list[int](), [0] * len(groups.windows)
     for group, part in zip(groups.of, _parts(sizes), strict=True):
         starts.append(ends[group])
@@ -139,19 +138,19 @@ def group_bytes(
 
 
 class _Kind(NamedTuple):
-    """Layers that see equally far back and keep as much."""
+    """Layers with the same window and the same bytes per page."""
 
     span: int
     size: int
 
 
 def _parts(sizes: Sequence[int]) -> list[int]:
-    """Bytes, each rounded up to whole lines."""
+    """Sizes in bytes, each rounded up to whole cache lines."""
     return [-(-size // _LINE) * _LINE for size in sizes]
 
 
 def _spans(spec: Decoder, page_size: int) -> dict[int, int]:
-    """By layer that keeps pages, how far back it sees."""
+    """Attention window by layer, for the layers that keep pages."""
     if isinstance(spec, Encoder):
         return {}
     mixers = enumerate(mixer for mixer, _ in spec.layers)
@@ -159,7 +158,7 @@ def _spans(spec: Decoder, page_size: int) -> dict[int, int]:
 
 
 def _span(mixer: Mixer, page_size: int) -> int:
-    """The last tokens that a token sees, itself included, at most; 0 means all."""
+    """Attention window of a mixer in tokens, the query token included; 0: unlimited."""
     if isinstance(mixer, LatentAttention):
         return 0
     if isinstance(mixer, Recurrent):
@@ -169,9 +168,9 @@ def _span(mixer: Mixer, page_size: int) -> int:
 
 
 def _size(kinds: Sequence[tuple[_Kind, int]], most: int) -> int:
-    """Bytes per page, given how many layers there are of each kind: of those that make few enough
-    groups, the number that leaves least empty where tokens see most, then in all groups, then makes
-    the fewest groups; few enough is `most`."""
+    """Bytes per page, given the number of layers of each kind. Considers the sizes that make at
+    most `most` groups, and minimizes in this order: unused bytes in the groups with the widest
+    window, unused bytes in all groups, number of groups."""
     furthest = kinds[0][0].span
 
     def groups(size: int) -> list[int]:

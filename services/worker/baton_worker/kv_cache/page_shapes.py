@@ -1,4 +1,4 @@
-"""Which layer keeps which state for a page of tokens, and how many bytes that takes."""
+"""Shape and bytes of what each layer keeps per page of tokens."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def page_shapes(
 ) -> tuple[PageShape, ...]:
     """Per layer, the shape of one page: [page_size, 2 (key, value), num_kv_heads, head_dim].
 
-    A step writes key and value with one scatter and reads both with one gather, and a page is one
-    block of memory, in which order `kernels.layout` says. Where values are not as wide as keys, a
-    value lies behind its key: [page_size, 1, num_kv_heads, key + value]. Latent attention keeps one
-    vector per token: [page_size, 1, 1, kept_width]; what is `Recurrent` says itself what it keeps.
-    A layer without a mixer keeps nothing: its pages are empty. An encoder has no pages at all.
-    Where ranks share the tokens of a layer, a page of one of them has fewer (`context`). With
-    `codes` each width of attention is its `kernels.pages.row_width`.
+    A step writes key and value with one scatter and reads both with one gather. A page is one block
+    of memory in the order given by `kernels.page_layout`. Exceptions: if values have another width
+    than keys, each value follows its key: [page_size, 1, num_kv_heads, key + value]. Latent
+    attention keeps one vector per token: [page_size, 1, 1, kept_width]. `Recurrent` mixers declare
+    their own shape. A layer without a mixer has empty pages, and an encoder has none. With context
+    parallelism, a page of one rank holds fewer tokens (`context`). With `codes`, each attention
+    width is its `kernels.kv_pages.row_width`.
     """
     if isinstance(spec, Encoder):
         return ()
@@ -40,7 +40,7 @@ def page_shapes(
 
 
 def context(mixer: Mixer | None) -> ContextShard:
-    """Which tokens of a page a layer keeps on this rank."""
+    """The tokens of a page that a layer keeps on this rank."""
     return getattr(mixer, "context", None) or ContextShard(0, 1)
 
 
@@ -59,8 +59,8 @@ def _page_shape(mixer: Mixer | None, page_size: int, codes: KVCodes | None) -> P
 
 
 def state_shapes(spec: Decoder) -> dict[int, StateShape]:
-    """By layer that keeps one, the shape of the float32 state of a page: what the tokens before its
-    first one have left."""
+    """By layer with recurrent states, the shape of a page's state: float32, the state before the
+    first token of the page."""
     return {
         layer: mixer.state
         for layer, (mixer, _) in enumerate(spec.layers)
@@ -69,14 +69,14 @@ def state_shapes(spec: Decoder) -> dict[int, StateShape]:
 
 
 def state_bytes(shape: StateShape | None) -> int:
-    """Bytes of the state of a page."""
+    """Bytes of the state of one page."""
     return 0 if shape is None else math.prod(shape) * torch.float32.itemsize
 
 
 def layer_bytes(
     spec: Decoder, page_size: int, dtype: torch.dtype, codes: KVCodes | None = None
 ) -> list[int]:
-    """Per layer, the bytes that one page of `page_size` tokens takes, with its state."""
+    """Per layer, the bytes of one page of `page_size` tokens, its state included."""
     size = dtype.itemsize if codes is None else 1
     tokens = (math.prod(shape) * size for shape in page_shapes(spec, page_size, codes))
     states = state_shapes(spec)
@@ -86,5 +86,5 @@ def layer_bytes(
 def bytes_per_page(
     spec: Decoder, page_size: int, dtype: torch.dtype, codes: KVCodes | None = None
 ) -> int:
-    """Bytes that one page of `page_size` tokens takes over all layers, were they one group."""
+    """Bytes of one page of `page_size` tokens over all layers, as if they were one group."""
     return sum(layer_bytes(spec, page_size, dtype, codes))

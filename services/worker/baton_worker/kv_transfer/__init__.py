@@ -1,1 +1,1 @@
-"""KV transfer between workers: one serves granted pages, the other pulls them."""
+"""KV transfer between workers: the source serves granted pages, the target pulls them."""

@@ -1,7 +1,7 @@
-"""`python -m baton_worker.kv_transfer`: how fast each transport is between two processes here.
+"""`python -m baton_worker.kv_transfer`: throughput of each transport between two local processes.
 
-A source and a target with pages of different sizes; all transports take turns in one run, so their
-ratios mean something whatever else the machine does.
+Source and target use different page sizes. All transports alternate within one run, so their ratios
+stay comparable under noise.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SOURCE_PAGE, _TARGET_PAGE = 16, 32
 
 
 def cache(tokens: int, page_size: int) -> KVCache:
-    """Pages for so many tokens of a model like Llama 3.2 1B: 32 KiB per token in 16 layers."""
+    """A cache for `tokens` tokens of a model like Llama 3.2 1B: 32 KiB per token in 16 layers."""
     attention = Attention(32, 8, 64, 1.0, Rope(dim=64, base=1e4, max_position=tokens))
     layers = ((attention, Glu(64)),) * 16
     spec = Decoder(64, 64, layers, Norm(1e-5), Head())
@@ -51,7 +51,7 @@ def cache(tokens: int, page_size: int) -> KVCache:
 
 
 def serve(run_dir: Path, tokens: int) -> None:
-    """The source: one exporter per transport, until standard input ends."""
+    """Run the source: one exporter per transport, until standard input ends."""
     config, full = Config(run_dir=run_dir), cache(tokens, _SOURCE_PAGE)
     for layer in full.layers:
         layer.normal_()
@@ -66,13 +66,13 @@ def serve(run_dir: Path, tokens: int) -> None:
 
 
 def address(run_dir: Path, name: str) -> str:
-    """Where the source serves pages over one transport."""
+    """Address at which the source serves pages over one transport."""
     return f"ipc://{run_dir}/{name}.sock"
 
 
 @contextmanager
 def source(run_dir: Path, tokens: int) -> Iterator[list[str]]:
-    """Another process that has keys, and the transports that it can use."""
+    """Start a source process that holds KV, and yield the transports that it can use."""
     command = [sys.executable, "-m", "baton_worker.kv_transfer", "--tokens", str(tokens)]
     with subprocess.Popen(
         [*command, "--serve", str(run_dir)],
@@ -86,8 +86,8 @@ def source(run_dir: Path, tokens: int) -> Iterator[list[str]]:
 
 
 def measure(tokens: int, rounds: int) -> dict[str, list[float]]:
-    """Bytes per second of each pull, by transport. The first of each, which opens a lane, does not
-    count."""
+    """Bytes per second of each pull, by transport. The first pull, which opens the connection, is
+    not counted."""
     empty = cache(tokens, _TARGET_PAGE)
     pages = pack(range(empty.num_pages), "I")
     rates: dict[str, list[float]] = {}
@@ -119,7 +119,7 @@ def _ended(importer: Importer) -> Pulled:
 
 
 def table(rates: dict[str, list[float]], tokens: int) -> Table:
-    """Median and range of each transport, and how many times as fast as tcp it is."""
+    """Median and range of each transport, and its speed relative to tcp."""
     title = f"{tokens} tokens of 32 KiB, pages of {_SOURCE_PAGE} to pages of {_TARGET_PAGE}"
     made = Table("transport", "GB/s", "slowest .. fastest", "times tcp", title=title)
     base = statistics.median(rates["tcp"])

@@ -1,4 +1,4 @@
-"""The target's end of a lane: one connection to one source, and the transport they agreed on."""
+"""The target's side of a connection to one source, over the negotiated transport."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from baton_worker.kv_transfer.wire_format import (
 )
 
 PATIENCE_SECONDS = 5.0
-"""How long a source may send nothing, or nothing but that it knows no such grant, before the pull
-has failed."""
+"""A pull fails if the source sends nothing, or only "unknown grant", for this many seconds."""
 _AGAIN_SECONDS = 0.002
-"""Pause before asking again for what the source has not been granted yet."""
+"""Pause before a retry for tokens that the source has not been granted yet."""
 _MOST_PLACES = 64
 _REASONS = {"refused": "the source refuses", "stale": "the grant is of another epoch"}
 _numbers = itertools.count(1)
 
 Asked: TypeAlias = dict[tuple[int, int], tuple[Extent, int]]
-"""By layer and first token: what was asked for, and the place where it will be."""
+"""Outstanding requests by layer and first token: the extent, and its slot in the transfer buffer.
+"""
 Put: TypeAlias = Callable[[Extent, Bytes], None]
 
 log = logger(__name__)
 
 
 class TransferConnection:
-    """Life cycle: `open` once, `carry` per pull, `close`. For one pull at a time.
+    """Life cycle: `open` once, `carry` per pull, `close`. Serves one pull at a time.
 
-    A lane that a pull has failed on is closed and never used again: what may still come for that
-    pull finds nobody.
+    After a failed pull the connection is closed and never reused, so that late messages of that
+    pull are dropped.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TransferConnection:
         self._advanced = time.monotonic()
 
     def open(self, pull: Pull, transports: dict[str, Transport], host: str) -> None:
-        """Agree with the source on one of the transports, best first. Raises `TransferError`."""
+        """Negotiate a transport with the source, in order of preference. Raises `TransferError`."""
         mine = tuple(offers(transports).values())
         wish = Open(pull.id, pull.source_epoch, pull.token, mine, host, layout(self._cache))
         opened = self._agree(wish)
@@ -88,10 +88,10 @@ class TransferConnection:
         )  # fmt: skip
 
     def carry(self, pull: Pull, extents: list[Extent], put: Put) -> int:
-        """Hand every block of a pull to `put`, in any order. Returns how many bytes they had.
+        """Pass every block of a pull to `put`, in any order. Returns the number of bytes.
 
         Raises:
-            TransferError: not all of them came, or not as they were sent.
+            TransferError: a block is missing or corrupt.
         """
         waiting, free = deque(extents), list(range(self._size.places))
         asked: Asked = {}
@@ -111,11 +111,11 @@ class TransferConnection:
         return size
 
     def close(self) -> None:
-        """Tell the source, and give back what the transport has. Raises nothing."""
+        """Notify the source and release the transport's resources. Raises nothing."""
         try:
             if self._receiver is not None:
                 self._receiver.close()
-        except Exception:  # The library's own affair: nobody uses the lane again.
+        except Exception:  # The library's internal error; this connection is not used again.
             log.exception("a lane over %s could not be closed", self.transport)
         self._receiver = None
         self._client.send(Close())
@@ -136,7 +136,7 @@ class TransferConnection:
                 sent = False
 
     def _hear(self) -> list[Message]:
-        """What has come within a short time. Raises `TransferError` when nothing advances."""
+        """Messages received within a short time. Raises `TransferError` if there is no progress."""
         wait((self._client,), _AGAIN_SECONDS)
         if self._stopped.is_set():
             raise TransferError("this worker has left")
@@ -163,7 +163,7 @@ class TransferConnection:
             asked[extent.layer, extent.start] = waiting.popleft(), free.pop()
 
     def _take(self, block: Block, extent: Extent, place: int) -> Bytes:
-        """The bytes of a block, which are those that the source has read."""
+        """The bytes of a block, verified against the checksum of the source."""
         if block.dtype != dtype_name(self._cache, extent.layer):
             raise TransferError(f"the source stores {block.dtype}")
         if block.size != block_bytes(self._cache, extent):
@@ -176,8 +176,8 @@ class TransferConnection:
 
 
 def _claim(message: Message, asked: Asked) -> tuple[Extent, int]:
-    """What the message answers. Raises `TransferError` for anything but a block that was asked
-    for, or the news that it is not granted yet."""
+    """The request that the message answers. Raises `TransferError` for any message but a requested
+    block or "not granted yet"."""
     if not isinstance(message, Block | Missing):
         raise TransferError("the source sends what was not asked for")
     found = asked.pop((message.layer, message.start), None)

@@ -1,4 +1,4 @@
-"""The source's half: serve the pages that the scheduler has granted, and nothing else."""
+"""The source side: serve the pages that the scheduler has granted."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ from baton_worker.kv_transfer.wire_format import (
 )
 
 PLACES = 8
-"""Blocks of one lane that are asked for or not read yet: several layers travel at once."""
+"""Blocks of one connection that are requested or not read yet, so that several layers are in
+flight."""
 _TOKEN_BYTES = 16
 _IDLE_SECONDS = 0.05
 _TEND_SECONDS = 0.001
-"""The same while a lane is in use: a transport may need us to make progress."""
+"""Poll interval in seconds while a connection is in use: some transports need calls to progress."""
 _LANE_SECONDS = 60.0
-"""A lane that nobody has used for so long belongs to a worker that is gone."""
+"""A connection idle for this many seconds belongs to a worker that has exited."""
 _MOST_LANES = 64
 
 log = logger(__name__)
@@ -58,11 +59,11 @@ class _Lane:
 
 
 class Exporter(threading.Thread):
-    """Answers `Open` and `Fetch` from a thread of its own, while steps run.
+    """Answers `Open` and `Fetch` in a thread of its own while steps run.
 
-    What it reads does not change: a grant covers tokens whose keys are final, and the scheduler
-    keeps its pages until the target has said `Pulled`. A grant that has ended while its pages were
-    read makes the block worthless, so each is looked up again before the block is announced.
+    Its reads are stable: a grant covers tokens whose KV is final, and the scheduler keeps the pages
+    until the target has sent `Pulled`. A grant may end while its pages are read, so it is looked up
+    again before the block is announced.
     """
 
     def __init__(
@@ -82,23 +83,23 @@ class Exporter(threading.Thread):
         self._size = Size(PLACES, place_bytes(cache))
         self._grants: dict[int, tuple[Grant, Tables]] = {}
         self._lanes: dict[bytes, _Lane] = {}
-        """By the target's identity on the link."""
+        """Connections by the target's identity on the socket."""
         self._stopped = threading.Event()
         self.refused = 0
-        """Requests that no grant covers: a wrong token or epoch, or tokens beyond it."""
+        """Number of refused requests: wrong token or epoch, or tokens outside the grant."""
 
     @property
     def address(self) -> str:
-        """Where it listens, a wildcard port resolved."""
+        """Address of the socket, with a wildcard port resolved."""
         return self._server.address
 
     @property
     def num_lanes(self) -> int:
-        """Lanes that targets have opened and not closed."""
+        """Number of open connections."""
         return len(self._lanes)
 
     def grant(self, grant: Grant) -> None:
-        """Let the holder of the token read these tokens.
+        """Allow the holder of the token to read the granted tokens.
 
         Raises:
             SettingsError: the grant does not fit this cache.
@@ -113,12 +114,12 @@ class Exporter(threading.Thread):
         self._grants[grant.id] = (grant, pages)
 
     def revoke(self, ids: list[int]) -> None:
-        """End these grants."""
+        """Revoke these grants."""
         for number in ids:
             self._grants.pop(number, None)
 
     def reset(self) -> None:
-        """End all grants: their sequences are gone."""
+        """Revoke all grants: their sequences no longer exist."""
         self._grants.clear()
 
     def run(self) -> None:
@@ -134,7 +135,7 @@ class Exporter(threading.Thread):
                 self._close(peer)
 
     def stop(self) -> None:
-        """End the thread and close its socket and its lanes."""
+        """Stop the thread and close its socket and connections."""
         self._stopped.set()
         self.join(timeout=2.0)
 
@@ -151,7 +152,7 @@ class Exporter(threading.Thread):
         return None
 
     def _open(self, peer: bytes, wish: Open) -> Opened:
-        """A lane for somebody who has a grant."""
+        """Open a connection for a target that holds a grant."""
         reason = self._denies(wish)
         if reason:
             return Opened(wish.id, reason=reason)
@@ -192,7 +193,7 @@ class Exporter(threading.Thread):
         return block
 
     def _put(self, lane: _Lane, fetch: Fetch, pages: Tables) -> Block:
-        """Read pages into a place of the lane."""
+        """Read pages into a slot of the transfer buffer."""
         lane.used = time.monotonic()
         extent = Extent(fetch.layer, fetch.start, fetch.end)
         size = block_bytes(self._cache, extent)
@@ -204,7 +205,7 @@ class Exporter(threading.Thread):
         return Block(fetch.id, fetch.layer, fetch.start, dtype, check, data, size)
 
     def _denies(self, message: Open | Fetch) -> str:
-        """Why no grant lets the sender read; empty when one does."""
+        """Why no grant covers the request; empty if one does."""
         found = self._grants.get(message.id)
         if found is None:
             return "unknown"

@@ -1,4 +1,4 @@
-"""The target's half: pull keys and values into own pages while steps run."""
+"""The target side: pull KV into local pages while steps run."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ from baton_worker.kv_transfer.wire_format import (
 )
 
 _MOST_PULLS = 4
-"""Pulls that run at once; more wait."""
+"""Concurrent pulls; further ones are queued."""
 _LANE_SECONDS = 30.0
-"""How long a lane is kept for the next pull from the same source."""
+"""Seconds for which an idle connection is kept for the next pull from the same source."""
 
 log = logger(__name__)
 
 
 class Importer:
-    """Life cycle: `start` per pull, `finished` often, `reset` when the scheduler is a new one,
-    `close`."""
+    """Life cycle: `start` per pull, poll `finished`, `reset` for a new scheduler, `close`."""
 
     def __init__(
         self,
@@ -48,9 +47,9 @@ class Importer:
         self._cache, self._name, self._keys = cache, name, keys
         self._transports, self._host = transports, host
         self._spoiled: set[tuple[str, str]] = set()
-        """(address, transport): what has failed there, and is not offered there again."""
+        """(address, transport) pairs that have failed and are not offered to that source again."""
         self._idle: deque[TransferConnection] = deque()
-        """Lanes without a pull, the one that was used last at the right."""
+        """Idle connections, most recently used last."""
         self._lock = threading.Lock()
         self._done: deque[Pulled] = deque()
         self._running = 0
@@ -59,11 +58,11 @@ class Importer:
 
     @property
     def busy(self) -> bool:
-        """A pull runs, or its end has not been told yet."""
+        """Whether a pull is running or its result has not been returned yet."""
         return self._running > 0
 
     def start(self, pull: Pull) -> None:
-        """Pull in the background."""
+        """Start a pull in the background."""
         self._running += 1
         self._pool.submit(self._run, pull)
 
@@ -74,7 +73,7 @@ class Importer:
         return ended
 
     def reset(self) -> None:
-        """Let every pull end before its pages are given to others, and forget them."""
+        """Wait for all pulls to end before their pages are reassigned, and discard the results."""
         self.close()
         self._pool = ThreadPoolExecutor(_MOST_PULLS, thread_name_prefix="importer")
         self._stopped.clear()
@@ -83,7 +82,7 @@ class Importer:
         self._running = 0
 
     def close(self) -> None:
-        """End every pull and every lane."""
+        """End all pulls and connections."""
         self._stopped.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
         while self._idle:
@@ -116,7 +115,7 @@ class Importer:
         return pages
 
     def _lane(self, address: str) -> TransferConnection:
-        """One that is there and free, or a new one that is not open yet."""
+        """An idle connection to the source, or a new one that is not open yet."""
         with self._lock:
             self._expire()
             for lane in self._idle:
@@ -126,7 +125,7 @@ class Importer:
         return TransferConnection(self._cache, self._name, address, self._stopped, self._keys)
 
     def _expire(self) -> None:
-        """No lane is kept for ever: its source may be gone, or think that we are."""
+        """Close connections that have been idle too long: either side may be gone."""
         oldest = time.monotonic() - _LANE_SECONDS
         while self._idle and self._idle[0].used < oldest:
             self._idle.popleft().close()
@@ -142,17 +141,17 @@ class Importer:
             raise
 
     def _offered(self, address: str) -> dict[str, Transport]:
-        """All that is not known to fail at this source."""
+        """Transports that have not failed with this source."""
         return {n: t for n, t in self._transports.items() if (address, n) not in self._spoiled}
 
     def _spoil(self, lane: TransferConnection, reason: str) -> None:
-        """Not this transport again at this source. What needs nothing special stays."""
+        """Stop offering a failed transport to this source. `tcp` is always kept."""
         if lane.transport != "tcp":
             self._spoiled.add((lane.address, lane.transport))
             log.warning("no keys of %s over %s any more: %s", lane.address, lane.transport, reason)
 
     def _leave(self, lane: TransferConnection | None, reason: str) -> None:
-        """Keep a lane that has done well for the next pull."""
+        """Keep a connection after a successful pull, for the next one."""
         if lane is not None and reason:
             lane.close()
         elif lane is not None:

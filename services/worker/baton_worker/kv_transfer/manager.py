@@ -1,4 +1,4 @@
-"""Both halves of this worker: what it passes on, and what it takes over."""
+"""KV transfer of one worker: an exporter and an importer."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ log = logger(__name__)
 
 
 class KVTransferManager:
-    """Life cycle: `start`, then `take` and `finished` from the main thread, `reset` for a new
-    scheduler, `close`."""
+    """Life cycle: `start`; then `take` and `finished` from the main thread; `reset` for a new
+    scheduler; `close`."""
 
     def __init__(self, cache: KVCache, config: Config, name: str) -> None:
         keys = own_keys(config)
-        # Several workers share a run directory.
+        # The process id in the name, since several workers may share a run directory.
         own = Link(f"{PAGES.name}-{os.getpid()}", PAGES.server, PAGES.client, (), ())
         address = bind_address(config, own, config.bind_kv)
         self._transports, here = usable(config), host(config)
@@ -45,32 +45,32 @@ class KVTransferManager:
         )
         self._importer = Importer(cache, name, self._transports, here, keys)
         self.address = config.advertise_kv or reachable(self._exporter.address)
-        """Where other workers find this one's pages."""
+        """Address at which other workers reach this worker's pages."""
         self.layout = layout(cache)
 
     @property
     def busy(self) -> bool:
-        """Keys are on their way to this worker."""
+        """Whether KV is being pulled into this worker."""
         return self._importer.busy
 
     def start(self) -> None:
-        """Serve pages."""
+        """Start to serve pages."""
         self._exporter.start()
 
     def close(self) -> None:
-        """End both halves, their sockets and their lanes."""
+        """Close both sides, their sockets and connections."""
         self._importer.close()
         self._exporter.stop()
         for transport in self._transports.values():
             transport.close()
 
     def reset(self) -> None:
-        """Forget all transfers: the pages belong to other sequences from now on."""
+        """Forget all transfers: the pages now belong to other sequences."""
         self._importer.reset()
         self._exporter.reset()
 
     def take(self, message: Grant | Revoke | Pull) -> None:
-        """Do as the scheduler says. A grant that does not fit is left out: its pull will fail."""
+        """Handle a scheduler message. A grant that does not fit is ignored: its pull will fail."""
         if isinstance(message, Pull):
             self._importer.start(message)
         elif isinstance(message, Revoke):
@@ -87,10 +87,10 @@ class KVTransferManager:
 
 
 def usable(config: Config) -> dict[str, Transport]:
-    """The transports that this worker is to use and can, best first.
+    """The configured transports that this machine supports, in order of preference.
 
     Raises:
-        SettingsError: none is left, or one that was asked for in vLLM's way cannot be used.
+        SettingsError: none is left, or one requested through vLLM's setting is unavailable.
     """
     found, missing = dict[str, Transport](), dict[str, str]()
     for name in split(config.kv_transports):
@@ -108,8 +108,8 @@ def usable(config: Config) -> dict[str, Transport]:
 
 
 def host(config: Config) -> str:
-    """What two workers have in common that can share memory: the machine, as it was booted, and
-    the run directory, which containers see only when they are given it."""
+    """Identifies processes that can share memory: the machine's boot id, and the run directory,
+    since containers must mount it to share it."""
     config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     where = config.run_dir.stat()
     boot = _BOOT.read_text().strip() if _BOOT.exists() else "unknown"

@@ -1,11 +1,11 @@
-"""Blocks over NIXL: the target reads the source's lane by itself, through UCX.
+"""Blocks over NIXL: the target reads the source's transfer buffer through UCX.
 
-NIXL (github.com/ai-dynamo/nixl) picks what the machine has: shared memory and `process_vm_readv`
-inside a host, InfiniBand or RoCE between hosts. UCX neither encrypts nor asks who it talks to, so
-without `trusted_network` it is confined to this host and opens no port. Whoever has the metadata of
-an agent can read and write what it has registered: that is lanes, and never pages.
+NIXL (github.com/ai-dynamo/nixl) selects the hardware path: shared memory and `process_vm_readv`
+within a host, InfiniBand or RoCE between hosts. UCX neither encrypts nor authenticates, so without
+`trusted_network` it is confined to this host and opens no port. A process with an agent's metadata
+can read and write the memory that the agent registered: transfer buffers, never pages.
 
-A lane's memory is ordinary memory of the host on both sides, also beside a GPU.
+Transfer buffers are host memory on both sides, also with a GPU.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from baton_worker.kv_transfer.transport import (
 
 _BACKEND = "UCX"
 _PATIENCE_SECONDS = 5.0
-"""How long one block may take."""
+"""Timeout of one block."""
 _NAP_SECONDS = 0.0001
 _stuck: list[Bytes] = []
-"""Memory that a read which did not end may still write to."""
+"""Memory that an unfinished read may still write to; kept alive."""
 
 
 class Terms(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What the target has to know of a source."""
+    """What the target needs to read from a source."""
 
     agent: str
     metadata: bytes
     address: int
-    """Of the lane, in the source's memory."""
+    """Address of the transfer buffer in the source's memory."""
 
 
 class Nixl:
@@ -58,7 +58,7 @@ class Nixl:
         self._lock = threading.Lock()
         self._known: Counter[str] = Counter()
         self._made: Any = None
-        # It takes about a second, which a worker that passes nothing on need not wait.
+        # Creating an agent takes about a second, which a worker without transfers need not wait.
         if config.role != "both" or config.kv_transfer_config:
             self._agent()
 
@@ -69,24 +69,24 @@ class Nixl:
             return self._made
 
     def send(self, size: Size) -> NixlSender:
-        """Registered memory for a new lane. Raises `UnusableError`."""
+        """Registered memory for a new connection. Raises `UnusableError`."""
         return NixlSender(self._agent(), size)
 
     def receive(self, terms: bytes, size: Size) -> NixlReceiver:
-        """The other end of a lane. Raises `CarriageError`."""
+        """The target's end of a connection. Raises `CarriageError`."""
         try:
             told = msgspec.msgpack.decode(terms, type=Terms)
             agent = self._agent()
             self._meet(agent, told)
             return NixlReceiver(self, agent, told, size)
-        except Exception as error:  # What the library raises has no base of its own.
+        except Exception as error:  # The library's errors have no common base.
             raise CarriageError(f"its NIXL agent cannot be reached: {error}") from error
 
     def close(self) -> None:
-        """The agent goes with its last lane."""
+        """No effect: the agent is freed with its last connection."""
 
     def _meet(self, agent: Any, told: Terms) -> None:
-        """Learn, or learn anew, what an agent has registered: each lane adds to it."""
+        """Load a remote agent's metadata, again for each connection: each registers more memory."""
         with self._lock:
             name = agent.add_remote_agent(told.metadata)
             if name not in (told.agent, told.agent.encode()):
@@ -94,7 +94,7 @@ class Nixl:
             self._known[told.agent] += 1
 
     def part(self, name: str) -> None:
-        """One lane less to an agent: forget it with its last one."""
+        """Drop one connection of a remote agent; remove the agent with the last one."""
         with self._lock:
             self._known[name] -= 1
             if not self._known[name]:
@@ -103,7 +103,7 @@ class Nixl:
 
 
 class NixlSender:
-    """The source's half."""
+    """The source's end."""
 
     def __init__(self, agent: Any, size: Size) -> None:
         self._agent = agent
@@ -118,20 +118,20 @@ class NixlSender:
         return room
 
     def data(self, place: int, size: int) -> bytes:
-        """Nothing: the target reads the lane."""
+        """Empty: the target reads the transfer buffer."""
         return b""
 
     def tend(self) -> None:
-        """Let UCX make progress. Its own thread would take a whole core."""
+        """Let UCX make progress. UCX's own progress thread would occupy a core."""
         self._agent.get_new_notifs()
 
     def close(self) -> None:
-        """Nobody can read the lane any more."""
+        """Deregister the memory: it can no longer be read remotely."""
         self._agent.deregister_memory(self._registered)
 
 
 class NixlReceiver:
-    """The target's half: memory of its own into which it reads the source's."""
+    """The target's end: a local buffer into which it reads the source's."""
 
     def __init__(self, owner: Nixl, agent: Any, told: Terms, size: Size) -> None:
         self._owner, self._agent, self._told = owner, agent, told
@@ -167,15 +167,15 @@ class NixlReceiver:
         return state
 
     def close(self) -> None:
-        """Give the memory back, and the agent with its last lane."""
+        """Deregister the memory; drop the remote agent with its last connection."""
         self._agent.deregister_memory(self._registered)
         self._owner.part(self._told.agent)
 
 
 def _agent(anywhere: bool) -> Any:
-    """An agent of this process. Raises `UnusableError`."""
-    # Both libraries read these when they are loaded. An operator who has set them has the last
-    # word. Inside a host UCX has no way to be told that a peer is gone, hence the mode.
+    """A NIXL agent of this process. Raises `UnusableError`."""
+    # Both libraries read these variables when they are loaded; values set by the operator take
+    # precedence. Within a host UCX cannot detect a dead peer, hence the error mode.
     default_environment("NIXL_LOG_LEVEL", "ERROR")
     default_environment("UCX_LOG_LEVEL", "error")
     if not anywhere:

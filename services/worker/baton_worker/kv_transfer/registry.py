@@ -1,4 +1,4 @@
-"""Names of the ways in which keys and values get to another worker. No torch: settings read it."""
+"""Names of the KV transports. Imports no torch, since settings read it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TRANSPORTS = Registry(
         "tcp": "baton_worker.kv_transfer.tcp:Tcp",
     },
 )
-"""Best first. The contract is `baton_worker.kv_transfer.transport.Transport`."""
+"""In order of preference. The contract is `baton_worker.kv_transfer.transport.Transport`."""
 
 
 def split(value: str) -> tuple[str, ...]:
-    """The names in a list with commas, each known and there once. Raises `SettingsError`."""
+    """Split a comma-separated list of distinct known transports. Raises `SettingsError`."""
     names = tuple(TRANSPORTS.check(name.strip()) for name in value.split(","))
     if len(set(names)) < len(names):
         raise SettingsError(f"'{value}' names a transport twice.")
@@ -36,4 +36,4 @@ def _check(value: str) -> str:
 
 
 Transports: TypeAlias = Annotated[str, AfterValidator(_check)]
-"""A setting: some of `TRANSPORTS`, best first, separated by commas."""
+"""A setting: a comma-separated subset of `TRANSPORTS`, in order of preference."""

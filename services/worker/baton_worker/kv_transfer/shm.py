@@ -1,9 +1,9 @@
-"""Blocks in memory that two processes of one host share.
+"""Blocks in memory shared by two processes of one host.
 
-A lane is a `memfd`: it has no name, so nobody else can open it, and the kernel frees it with the
-last process that has it, however that ends. The target gets the descriptor over a Unix socket in
-the run directory (mode 0700) for a ticket of 16 random bytes that was told it as the lane's terms.
-The memory is sealed: its size cannot change, so no read of it can fail.
+The transfer buffer is a `memfd`: it has no name, so other processes cannot open it, and the kernel
+frees it with the last process that holds it, even after a crash. The target receives the descriptor
+over a Unix socket in the run directory (mode 0700) in exchange for a random 16-byte ticket, part of
+the connection's terms. The memory is sealed: its size cannot change, so reads cannot fault.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from baton_worker.kv_transfer.transport import (
 _TICKET_BYTES = 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _PATIENCE_SECONDS = 2.0
-"""How long the other side of a handshake may take."""
+"""Timeout of the descriptor handshake."""
 
 log = logger(__name__)
 
 
 class Shm:
-    """Needs Linux and a run directory that both workers see. See `transport.Transport`."""
+    """Needs Linux and a run directory visible to both workers. See `transport.Transport`."""
 
     reach: Literal["host", "network"] = "host"
 
@@ -55,23 +55,23 @@ class Shm:
         self._desk.start()
 
     def send(self, size: Size) -> ShmSender:
-        """Shared memory for a new lane."""
+        """Shared memory for a new connection."""
         return ShmSender(self._desk, size)
 
     def receive(self, terms: bytes, size: Size) -> ShmReceiver:
-        """The same memory, read only. Raises `CarriageError`."""
+        """The same memory, mapped read-only. Raises `CarriageError`."""
         try:
             return ShmReceiver(self._run_dir, terms, size)
         except (OSError, ValueError) as error:
             raise CarriageError(f"its shared memory cannot be had: {error}") from error
 
     def close(self) -> None:
-        """Hand out nothing any more."""
+        """Stop handing out descriptors."""
         self._desk.stop()
 
 
 class ShmSender:
-    """The source's half: it alone writes."""
+    """The source's end, the only writer."""
 
     def __init__(self, desk: Desk, size: Size) -> None:
         self._size, self._desk = size, desk
@@ -89,20 +89,20 @@ class ShmSender:
         return room
 
     def data(self, place: int, size: int) -> bytes:
-        """Nothing: the target sees the memory."""
+        """Empty: the target reads the shared memory."""
         return b""
 
     def tend(self) -> None:
         """Nothing to do."""
 
     def close(self) -> None:
-        """The kernel frees the memory once the target has closed its end, too."""
+        """Unmap; the kernel frees the memory once the target has closed its end too."""
         self._desk.forget(self._ticket)
         os.close(self._descriptor)
 
 
 class ShmReceiver:
-    """The target's half: its mapping cannot be written to."""
+    """The target's end, a read-only mapping."""
 
     def __init__(self, run_dir: Path, terms: bytes, size: Size) -> None:
         descriptor = _ask(run_dir, terms)
@@ -122,31 +122,31 @@ class ShmReceiver:
         return taken
 
     def close(self) -> None:
-        """The mapping goes with its last reader."""
+        """No effect: the mapping is freed with its last reader."""
         del self._memory
 
 
 class Desk(threading.Thread):
-    """Hands descriptors to processes of the same user that show a ticket, each of them once."""
+    """Sends each descriptor once, to a process of the same user that presents its ticket."""
 
     def __init__(self, path: str) -> None:
         super().__init__(name="lanes", daemon=True)
         self.path = path
         self._kept: dict[bytes, int] = {}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with contextlib.suppress(FileNotFoundError):  # Of a process that had this number before.
+        with contextlib.suppress(FileNotFoundError):  # Left by an earlier process with the same id.
             os.unlink(path)
         self._socket.bind(path)
         self._socket.listen()
 
     def keep(self, descriptor: int) -> bytes:
-        """A ticket for this descriptor."""
+        """Register a descriptor and return its ticket."""
         ticket = secrets.token_bytes(_TICKET_BYTES)
         self._kept[ticket] = descriptor
         return ticket
 
     def forget(self, ticket: bytes) -> None:
-        """The ticket is worth nothing any more."""
+        """Invalidate a ticket."""
         self._kept.pop(ticket, None)
 
     def run(self) -> None:
@@ -162,9 +162,9 @@ class Desk(threading.Thread):
                     log.warning("a worker went away while it was given shared memory: %s", error)
 
     def stop(self) -> None:
-        """End the thread and remove the socket."""
+        """Stop the thread and remove the socket."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # Wakes `accept`, which closing does not.
+            self._socket.shutdown(socket.SHUT_RDWR)  # Wakes `accept`; closing alone does not.
         self._socket.close()
         self.join(timeout=_PATIENCE_SECONDS)
         with contextlib.suppress(FileNotFoundError):
@@ -173,7 +173,7 @@ class Desk(threading.Thread):
     def _serve(self, peer: socket.socket) -> None:
         peer.settimeout(_PATIENCE_SECONDS)
         ticket = peer.recv(_TICKET_BYTES)
-        if not ticket:  # It only wanted to know whether somebody is here.
+        if not ticket:  # A probe for a live listener, see `_sweep`.
             return
         descriptor = self._kept.pop(ticket, None)
         if descriptor is None or _user(peer) != os.geteuid():
@@ -183,9 +183,9 @@ class Desk(threading.Thread):
 
 
 def _ask(run_dir: Path, terms: bytes) -> int:
-    """The descriptor that the terms name. Raises `OSError` or `ValueError`.
+    """Fetch the descriptor that the terms name. Raises `OSError` or `ValueError`.
 
-    The two workers may see the run directory under different paths, so terms hold a file's name.
+    The two workers may mount the run directory at different paths, so terms hold a file name only.
     """
     ticket, name = terms[:_TICKET_BYTES], terms[_TICKET_BYTES:].decode()
     if "/" in name:
@@ -201,7 +201,7 @@ def _ask(run_dir: Path, terms: bytes) -> int:
 
 
 def _user(peer: socket.socket) -> int:
-    """User id of the process at the other end of a Unix socket."""
+    """User id of the peer of a Unix socket."""
     size = struct.calcsize("3i")
     _, user, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return int(user)
@@ -214,12 +214,12 @@ def _path(run_dir: Path) -> str:
 
 
 def _sweep(run_dir: Path) -> None:
-    """Remove sockets of workers that were killed: nobody listens there."""
+    """Remove the sockets of killed workers, which have no listener."""
     for path in run_dir.glob("lanes-*.sock"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             try:
                 probe.connect(str(path))
             except ConnectionRefusedError:
                 path.unlink(missing_ok=True)
-            except OSError:  # Somebody else's affair.
+            except OSError:  # Not ours to remove.
                 continue

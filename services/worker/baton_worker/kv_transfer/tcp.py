@@ -1,4 +1,4 @@
-"""Blocks in the messages themselves: over TCP, or over Unix sockets on one host. Always there."""
+"""Blocks within the messages, over TCP or Unix sockets. Always available."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from baton_worker.kv_transfer.transport import Bytes, CarriageError, Size
 
 
 class Tcp:
-    """Needs nothing that the messages do not need. See `transport.Transport`."""
+    """Has no requirements of its own. See `transport.Transport`."""
 
     reach: Literal["host", "network"] = "network"
 
@@ -20,19 +20,19 @@ class Tcp:
         pass
 
     def send(self, size: Size) -> TcpSender:
-        """Memory in which blocks are put together."""
+        """Memory in which blocks are assembled."""
         return TcpSender(size)
 
     def receive(self, terms: bytes, size: Size) -> TcpReceiver:
-        """Blocks as they come."""
+        """Blocks as received."""
         return TcpReceiver()
 
     def close(self) -> None:
-        """Nothing is shared."""
+        """No shared resources."""
 
 
 class TcpSender:
-    """One place is enough: a block is copied into its message at once."""
+    """A single buffer: each block is copied into its message at once."""
 
     terms = b""
 
@@ -48,14 +48,14 @@ class TcpSender:
         return self._memory[:size].tobytes()
 
     def tend(self) -> None:
-        """ZeroMQ has threads of its own."""
+        """No effect: ZeroMQ has its own threads."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
 
 class TcpReceiver:
-    """The target's half."""
+    """The target's end."""
 
     def take(self, block: Block, place: int) -> Bytes:
         """See `transport.Receiver`."""
@@ -64,4 +64,4 @@ class TcpReceiver:
         return np.frombuffer(block.data, np.uint8)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""

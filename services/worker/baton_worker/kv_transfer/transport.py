@@ -1,9 +1,9 @@
-"""What a transport is: one way for a block to get from one worker's memory into another's.
+"""The transport contract: how a block moves from one worker's memory to another's.
 
-A lane is the memory between two workers: `places` of `place_bytes` each. The source's half of a
-transport has it (`Sender`) and writes blocks there; the target's half (`Receiver`) reads them.
-What is said about blocks, which one comes next and where it lies, goes over ZeroMQ whatever the
-transport. A target reads only the lane and never pages, so a grant holds for every transport.
+A transfer buffer connects two workers: `places` slots of `place_bytes` each. The source's end
+(`Sender`) writes blocks into it, the target's end (`Receiver`) reads them. Control messages, such
+as which block is ready and in which slot, always use ZeroMQ. A target reads the transfer buffer
+only, never pages, so grants are enforced for every transport.
 """
 
 from __future__ import annotations
@@ -20,80 +20,81 @@ Bytes = NDArray[np.uint8]
 
 
 class TransferError(Exception):
-    """This pull has failed, and says why. The sequence is recomputed: never a wrong token."""
+    """The pull has failed, with a reason. The sequence is recomputed: output stays correct."""
 
 
 class CarriageError(TransferError):
-    """It failed because of the transport: another one may do better."""
+    """The pull has failed in the transport: another transport may succeed."""
 
 
 class UnusableError(BatonError):
-    """This worker cannot use a transport, and says why."""
+    """This worker cannot use a transport, with a reason."""
 
 
 class Size(NamedTuple):
-    """Of a lane."""
+    """Size of a transfer buffer."""
 
     places: int
     place_bytes: int
 
     @property
     def total(self) -> int:
-        """Bytes of all places."""
+        """Bytes of all slots."""
         return self.places * self.place_bytes
 
 
 class Sender(Protocol):
-    """The source's half of one lane. Life cycle: room and data per block, `tend` often, `close`."""
+    """The source's end of a connection. Life cycle: `room` and `data` per block, `tend` often,
+    `close`."""
 
     terms: bytes
-    """What the target's half needs to know."""
+    """Opaque bytes that the target's end needs."""
 
     def room(self, place: int, size: int) -> Bytes:
-        """The first `size` bytes of a place, to be written."""
+        """The first `size` bytes of a slot, to be written."""
 
     def data(self, place: int, size: int) -> bytes:
-        """What of the block has to travel in the message: all of it, or nothing."""
+        """The part of the block that the message must carry: all of it, or nothing."""
 
     def tend(self) -> None:
-        """Let a library make progress that has no thread of its own."""
+        """Drive libraries that have no progress thread."""
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
 
 
 class Receiver(Protocol):
-    """The target's half of one lane."""
+    """The target's end of a connection."""
 
     def take(self, block: Block, place: int) -> Bytes:
-        """The bytes of a block that is in its place. They are there until the place is asked for
-        again. Raises `CarriageError`."""
+        """The bytes of a received block, valid until its slot is requested again. Raises
+        `CarriageError`."""
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
 
 
 class Transport(Protocol):
-    """One per worker, made at its start with its `Config`; raises `UnusableError` with the reason
-    and what to do about it. Its halves are used in the threads of exporter and importer."""
+    """One per worker, constructed at startup from its `Config`; raises `UnusableError` with the
+    reason and a remedy. Its ends are used in the exporter and importer threads."""
 
     reach: Literal["host", "network"]
 
     def send(self, size: Size) -> Sender:
-        """Memory for a new lane."""
+        """Transfer buffer of a new connection."""
 
     def receive(self, terms: bytes, size: Size) -> Receiver:
-        """The other end of a lane. Raises `CarriageError`."""
+        """The target's end of a connection. Raises `CarriageError`."""
 
     def close(self) -> None:
-        """Give back what all lanes share."""
+        """Release what all connections share."""
 
 
 def choose(mine: dict[str, Offer], theirs: tuple[Offer, ...], *, near: bool) -> str:
-    """The first of their transports, best first, that both can use; empty when there is none.
+    """The first of `theirs`, in order of preference, that both can use; empty if there is none.
 
     Args:
-        near: both are on one host and see one run directory.
+        near: whether both are on one host and share a run directory.
     """
     for offer in theirs:
         own = mine.get(offer.name)
@@ -103,5 +104,5 @@ def choose(mine: dict[str, Offer], theirs: tuple[Offer, ...], *, near: bool) -> 
 
 
 def offers(transports: dict[str, Transport]) -> dict[str, Offer]:
-    """What a worker says about its transports."""
+    """A worker's transports, as announced to a peer."""
     return {name: Offer(name, made.reach) for name, made in transports.items()}

@@ -1,8 +1,8 @@
-"""vLLM's `--kv-transfer-config`, in terms of our roles and transports.
+"""vLLM's `--kv-transfer-config`, mapped to our roles and transports.
 
-The fields are those of `KVTransferConfig` in vLLM's `vllm/config/kv_transfer.py`. Who sends keys to
-whom is decided by the scheduler here, so what only says that has no counterpart and is refused
-rather than ignored.
+The fields are those of `KVTransferConfig` in vLLM's `vllm/config/kv_transfer.py`. The scheduler
+decides which worker sends KV to which, so fields that only configure that are refused rather than
+ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import AfterValidator
 from baton.errors import SettingsError
 from baton_worker.kv_transfer.registry import TRANSPORTS
 
-if TYPE_CHECKING:  # The settings read this module.
+if TYPE_CHECKING:  # Avoids a cycle: the settings import this module.
     from baton_worker.config import Config
 
 Role: TypeAlias = Literal["both", "prefill", "decode"]
@@ -25,7 +25,7 @@ CONNECTORS: dict[str, str] = {
     "NixlConnector": "nixl",
     **{name: name for name in TRANSPORTS.names()},
 }
-"""vLLM's names, and our own, by transport."""
+"""vLLM's connector names and ours, by transport."""
 _ELSEWHERE = {
     "LMCacheConnectorV1": "keys that are kept outside of workers",
     "MooncakeConnector": "the Mooncake transfer engine",
@@ -41,11 +41,11 @@ _NOTHING = {
     "kv_buffer_size": "a lane has the size of the blocks that are on their way",
     "enable_permute_local_kv": "pages of either layout pass to each other",
 }
-"""Fields of vLLM that have no counterpart, and why."""
+"""vLLM fields without a counterpart, with the reason."""
 
 
 class KVTransferConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of vLLM's JSON that means something here."""
+    """The supported part of vLLM's JSON."""
 
     kv_connector: str
     kv_role: Literal["kv_producer", "kv_consumer", "kv_both"] = "kv_both"
@@ -63,18 +63,18 @@ class KVTransferConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def role(self) -> Role:
-        """The role that it asks for."""
+        """The requested role."""
         return _ROLES[self.kv_role]
 
     @property
     def transports(self) -> str:
-        """The transports that it asks for, best first. What needs nothing special is the last."""
+        """The requested transports in order of preference; `tcp` comes last."""
         names = dict.fromkeys(_transport(name) for name in self._connectors())
         return ",".join(dict.fromkeys((*names, "tcp")))
 
     @property
     def bind_pages(self) -> str:
-        """The address that it asks for; empty when it asks for none."""
+        """The requested bind address; empty if there is none."""
         return f"tcp://{self.kv_ip}:{self.kv_port or '*'}" if self.kv_ip else ""
 
     def _connectors(self) -> list[str]:
@@ -90,7 +90,7 @@ class KVTransferConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def resolve(config: Config) -> Config:
-    """The worker's settings with what its `kv_transfer_config` asks for put in their place.
+    """The worker's settings with the values of `kv_transfer_config` applied.
 
     Raises:
         SettingsError: it contradicts another setting.
@@ -119,11 +119,11 @@ def _check(text: str) -> str:
 
 
 Connector: TypeAlias = Annotated[str, AfterValidator(_check)]
-"""A setting: that JSON, or nothing."""
+"""A setting: the JSON text, or empty."""
 
 
 def parse(text: str) -> KVTransferConfig:
-    """Read the JSON. Raises `SettingsError` with what is wrong and what to do."""
+    """Parse the JSON. Raises `SettingsError` with the problem and a remedy."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.MsgspecError as error:
@@ -136,7 +136,7 @@ def parse(text: str) -> KVTransferConfig:
 
 
 def parse_one(fields: dict[str, Any]) -> KVTransferConfig:
-    """The same of an object that was read."""
+    """As `parse`, from a decoded object."""
     known = KVTransferConfig.__struct_fields__
     for name in fields:
         if name in _NOTHING:

@@ -1,9 +1,8 @@
-"""The form in which keys and values travel: token after token, whatever the pages look like.
+"""The wire format of KV: token by token, independent of page size and layout.
 
-A block is [tokens, 2 (key, value), num_kv_heads, width]: pages of another size or another layout
-are written with the same numbers. Where pages keep states beside their tokens, these follow the
-layers: one number after the other in `Extent.layer`, a row for each page that the tokens touch. The
-two ends have pages of one size then.
+A block is [tokens, 2 (key, value), num_kv_heads, width], converted from and to any page size and
+layout. If pages hold recurrent states as well, these follow the layers in the numbering of
+`Extent.layer`, with one row per page that the tokens touch; both sides then need equal page sizes.
 """
 
 from __future__ import annotations
@@ -19,52 +18,51 @@ from baton_worker.kv_cache.cache import KVCache, Track
 from baton_worker.kv_transfer.transport import Bytes
 
 BLOCK_BYTES = 1024 * 1024
-"""Most bytes in one block, unless one token takes more. Two of them fit into a core's cache."""
+"""Largest block, unless one token takes more. Two of them fit into a core's cache."""
 _LINE = 64
 
 _NONE = 0xFFFFFFFF
-"""On the wire, in the place of a page that is not held."""
+"""Wire value for a page that is not held."""
 
 Ints = NDArray[np.int64]
 Tables = Ints
-"""Pages of a sequence from its first token on, [groups of layers, blocks]; -1 where there is none.
-"""
+"""Block tables of a sequence from its first token, [groups, blocks]; -1 for a missing page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Tokens start .. end - 1 of one layer, or the states of the pages that they are in."""
+    """Tokens start .. end - 1 of one layer, or the states of their pages."""
 
     layer: int
-    """A number of `KVCache.tracks`."""
+    """Index into `KVCache.tracks`."""
     start: int
     end: int
 
 
 def token_bytes(cache: KVCache, layer: int) -> int:
-    """Bytes that one token takes in one layer, or one state."""
+    """Bytes of one token in one layer, or of one state."""
     pages = cache.tracks[layer].pages
     return pages[0, 0].numel() * pages.element_size()
 
 
 def num_rows(cache: KVCache, extent: Extent) -> int:
-    """Rows of a block that holds an extent."""
+    """Rows of the block for an extent."""
     span = cache.tracks[extent.layer].span
     return -(-extent.end // span) - extent.start // span
 
 
 def dtype_name(cache: KVCache, layer: int) -> str:
-    """How the numbers of a layer are stored: the two sides must agree."""
+    """Storage dtype of a layer; both sides must agree."""
     if cache.codes is not None:
         return cache.codes.name
     return str(cache.tracks[layer].pages.dtype).removeprefix("torch.")
 
 
 def tables(cache: KVCache, pages: bytes) -> Tables:
-    """The tables of a `Grant` or a `Pull`.
+    """Decode the block tables of a `Grant` or a `Pull`.
 
     Raises:
-        ValueError: they are not of this cache.
+        ValueError: they do not match this cache.
     """
     groups = len(cache.groups.windows)
     column = unpack(pages, "I")
@@ -78,7 +76,7 @@ def tables(cache: KVCache, pages: bytes) -> Tables:
 
 
 def held(cache: KVCache, tables: Tables, extent: Extent) -> bool:
-    """Whether there is a page for every token of an extent."""
+    """Whether every token of an extent has a page."""
     size = cache.page_size
     row = tables[cache.tracks[extent.layer].group]
     blocks = row[extent.start // size : -(-extent.end // size)]
@@ -86,8 +84,8 @@ def held(cache: KVCache, tables: Tables, extent: Extent) -> bool:
 
 
 def extents(cache: KVCache, start: int, end: int, tables: Tables | None = None) -> list[Extent]:
-    """All layers of tokens start .. end - 1 that keep anything, cut so that each piece fits into
-    one block. With `tables`, only of tokens that these have pages for, which are the last ones."""
+    """Extents of all layers for tokens start .. end - 1, cut so that each fits into one block. With
+    `tables`, only for tokens that have pages, which are the last ones."""
     cut = []
     for number, track in enumerate(cache.tracks):
         size = token_bytes(cache, number)
@@ -101,15 +99,15 @@ def extents(cache: KVCache, start: int, end: int, tables: Tables | None = None) 
 
 
 def _first(cache: KVCache, tables: Tables, track: Track) -> int:
-    """The first token of a layer that there is a page for."""
+    """First token of a layer that has a page."""
     row = tables[track.group]
     there = np.flatnonzero(row >= 0)
     return int(there[0] if len(there) else len(row)) * cache.page_size
 
 
 def layout(cache: KVCache) -> str:
-    """What a token takes in each layer, and a state, which is one of so many tokens: only workers
-    of equal layouts pass keys on."""
+    """Signature of the bytes per token and state of each layer. Workers transfer KV only if their
+    signatures are equal."""
     return ",".join(
         f"{dtype_name(cache, number)}x{token_bytes(cache, number)}"
         + (f"/{track.span}" if track.span > 1 else "")
@@ -118,19 +116,18 @@ def layout(cache: KVCache) -> str:
 
 
 def block_bytes(cache: KVCache, extent: Extent) -> int:
-    """Bytes of the block that holds an extent."""
+    """Bytes of the block for an extent."""
     return num_rows(cache, extent) * token_bytes(cache, extent.layer)
 
 
 def place_bytes(cache: KVCache) -> int:
-    """Bytes that any block of this cache fits into, a multiple of a cache line."""
+    """Bytes of a buffer slot that fits any block of this cache, a multiple of a cache line."""
     widest = max((token_bytes(cache, number) for number in range(len(cache.tracks))), default=0)
     return -(-max(BLOCK_BYTES, widest) // _LINE) * _LINE
 
 
 def read(cache: KVCache, tables: Tables, extent: Extent, into: Bytes) -> None:
-    """Put what the pages of a sequence hold of these tokens into the block `into`, uint8
-    [`block_bytes`]."""
+    """Copy the tokens of an extent from pages into the block `into`, uint8 [`block_bytes`]."""
     layer = cache.tracks[extent.layer].pages
     where, offset = _places(cache, tables, extent)
     if layer.device.type != "cpu":
@@ -148,10 +145,10 @@ def read(cache: KVCache, tables: Tables, extent: Extent, into: Bytes) -> None:
 
 
 def write(cache: KVCache, tables: Tables, extent: Extent, block: Bytes) -> None:
-    """Put into the pages of a sequence what `read` gave elsewhere.
+    """Copy a block produced by `read` into the pages of a sequence.
 
     Raises:
-        ValueError: the block has not the size of these tokens in this cache.
+        ValueError: the block has the wrong size for these tokens.
     """
     layer = cache.tracks[extent.layer].pages
     if len(block) != block_bytes(cache, extent):
@@ -162,7 +159,7 @@ def write(cache: KVCache, tables: Tables, extent: Extent, block: Bytes) -> None:
         there = torch.from_numpy(where).to(device), torch.from_numpy(offset).to(device)
         came = torch.from_numpy(block.copy()).view(layer.dtype).to(device)
         layer[there] = came.view(-1, *layer.shape[2:])
-        torch.cuda.synchronize(device)  # The next step may run before the copy otherwise.
+        torch.cuda.synchronize(device)  # Otherwise the next step may run before the copy.
         return
     numbers = layer.view(torch.uint8).numpy()
     if layer.is_contiguous():
@@ -174,7 +171,7 @@ def write(cache: KVCache, tables: Tables, extent: Extent, block: Bytes) -> None:
 
 
 def _places(cache: KVCache, tables: Tables, extent: Extent) -> tuple[Ints, Ints]:
-    """Page and offset of each row, int64 [rows]."""
+    """Page and offset within it of each row, int64 [rows] each."""
     assert held(cache, tables, extent)
     track = cache.tracks[extent.layer]
     first, per_page = extent.start // track.span, cache.page_size // track.span

@@ -1,11 +1,10 @@
-"""How the tokenizer of a checkpoint spells text that a grammar forces.
+"""Jump-forward decoding: the tokenizer's own spelling of text that a grammar forces.
 
-Of all token sequences that write a text, a tokenizer makes one, and a model has seen no other. Its
-first token is forced where no token that may come next reaches beyond the text that is known.
+Of all token sequences that write a text, a tokenizer produces one, and models are trained on that.
+Its first token is forced if no allowed token can extend beyond the known text.
 
-The rule is asked anew after every token, so it is a function of what the grammar forces there and
-of nothing before: a sequence that is continued in the middle of a forced text goes on with the
-tokens that it would have had.
+The rule is evaluated after every token and depends only on the text that the grammar forces there:
+a sequence resumed in the middle of forced text continues with the same tokens.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""The sequences of a batch that follow a grammar, and where each stands in it.
+"""Structured output: the sequences of a batch that follow a grammar, and their matcher states.
 
-A matcher is a function of (grammar, token log): a sequence that enters with a log, after a
-preemption or the loss of its worker, has its matcher accept that log and goes on as if nothing
-had happened.
+A matcher is a function of (grammar, token log): a sequence that resumes with a log, after a
+preemption or the loss of its worker, has its matcher accept that log.
 
-Where only one text can follow, the tokenizer's own spelling of it is the only one allowed (see
+If only one text can follow, only the tokenizer's own spelling of it is allowed (see
 `baton_worker.structured_output.jump_forward`). That too is a function of (grammar, token log),
-token by token. So a sequence may be told several such tokens at once (`run`), or sample them one
-after the other under a mask that allows nothing else: the log is the same.
+token by token. So a sequence may append several forced tokens at once (`run`), or sample them one
+by one under a mask: the log is the same.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class _Place:
 
 
 class StructuredOutputManager:
-    """Matchers by slot. One thread looks at them ahead, and only while nobody moves them on."""
+    """Matchers by slot. A background thread precomputes bitmasks between advances."""
 
     def __init__(
         self,
@@ -146,18 +145,17 @@ class StructuredOutputManager:
             self._ahead = self._thread.submit(_look_at_all, wanted)
 
     def _take(self) -> dict[int, _Look]:
-        """What has been foreseen, once. Nobody looks at a matcher after that."""
+        """Take the precomputed results. The thread uses no matcher after that."""
         ahead, self._ahead = self._ahead, None
         return ahead.result() if ahead is not None else {}
 
     def enter(
         self, slot: int, grammar: Grammar, tokens: Sequence[int], *, spelled: bool = True
     ) -> str:
-        """Take in a sequence that has produced `tokens`. Returns why it cannot, or nothing.
+        """Add a sequence that has produced `tokens`. Returns why it cannot run, or an empty string.
 
         Args:
-            spelled: forced text has one spelling. Not so where the request has a say in which
-                tokens there are: then any spelling will do.
+            spelled: forced text has one spelling; False if the request restricts tokens itself.
         """
         self._take()
         if self._engine is None:

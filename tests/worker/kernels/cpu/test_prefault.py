@@ -1,4 +1,4 @@
-"""Memory that is taken before somebody needs it: it is there, and what was written stays."""
+"""Prefaulting in the background: memory is committed, and its contents are kept."""
 
 from __future__ import annotations
 

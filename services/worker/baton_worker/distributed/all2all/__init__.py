@@ -1,4 +1,4 @@
-"""Ways to bring the tokens of all ranks to their experts, by the names that vLLM has for them."""
+"""All-to-all implementations for expert parallelism, under vLLM's names."""
 
 from __future__ import annotations
 

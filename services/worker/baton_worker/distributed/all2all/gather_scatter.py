@@ -1,10 +1,10 @@
-"""How the tokens of all ranks come to their experts, and the results back to their ranks.
+"""All-gather of tokens to the expert ranks, reduce-scatter of the results.
 
     rank 0   a b       gather        a b c       experts of 0   a b c     scatter   a b
     rank 1   c       ---------->     a b c       experts of 1   a b c    -------->  c
 
-Every rank runs its experts for the tokens of all ranks. What a token has got from the experts of
-each rank is a summand: it is added up, in the order of ranks, where the token came from.
+Every rank runs its experts on the tokens of all ranks. The partial results of a token are summed in
+rank order, on the rank that owns the token.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from baton_worker.distributed.communicator import Communicator
 
 
 class AllToAll(Protocol):
-    """The contract of what a row of `ALL2ALL` returns, when it is called with the ranks. All ranks
-    make the same calls; `counts` are the tokens of each of them, some of which may be none."""
+    """The contract of an entry of `ALL2ALL`, which is constructed with the communicator. All ranks
+    make the same calls; `counts` are the tokens per rank, and may be 0."""
 
     def begin_gather(self, rows: Tensor, counts: Sequence[int]) -> Callable[[], Tensor]:
-        """Rows [counts[rank], n] to those of all ranks [sum(counts), n], in the order of ranks.
-        They are there when what is returned is called. This rank may compute until then."""
+        """Start to gather rows [counts[rank], n] into [sum(counts), n], in rank order. The returned
+        function waits for the result; this rank may compute until it is called."""
         ...
 
     def scatter(self, summands: Tensor, counts: Sequence[int]) -> Tensor:
-        """[sum(counts), n] of every rank to the sums of this rank's own rows, [counts[rank], n]."""
+        """Sum [sum(counts), n] over all ranks; returns this rank's own rows, [counts[rank], n]."""
         ...
 
 
 class Naive:
-    """Each rank in turn tells all others its tokens; every sum is taken everywhere."""
+    """Each rank in turn broadcasts its tokens; sums are an all-reduce."""
 
     def __init__(self, ranks: Communicator) -> None:
         self._ranks = ranks
 
     def begin_gather(self, rows: Tensor, counts: Sequence[int]) -> Callable[[], Tensor]:
-        """See `AllToAll`. All of it happens here and now."""
+        """See `AllToAll`. Synchronous."""
         parts = list[Tensor]()
         for source, count in enumerate(counts):
             mine = source == self._ranks.rank
@@ -56,7 +56,7 @@ class Naive:
 
 
 class GatherScatter:
-    """One gather and one scattered sum, of as many rows from each rank as the busiest one has."""
+    """One all-gather and one reduce-scatter, padded to the largest count of any rank."""
 
     def __init__(self, ranks: Communicator) -> None:
         self._ranks = ranks

@@ -1,4 +1,4 @@
-"""Libraries that pass tokens between GPUs: known by name, so that a refusal can say what to do."""
+"""All-to-all libraries that are not supported; each name has an error with an alternative."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from baton_worker.distributed.communicator import Communicator
 
 @dataclass(frozen=True, slots=True)
 class UnavailableAllToAll:
-    """A library that moves tokens between GPUs, and that nothing here calls."""
+    """An all-to-all library that is not supported."""
 
     name: str
     library: str

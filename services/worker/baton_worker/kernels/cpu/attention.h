@@ -1,4 +1,4 @@
-// What a call of attention is told, and how it divides what it reads.
+// The arguments of an attention call, and its block sizes.
 #pragma once
 
 #include <cstdint>

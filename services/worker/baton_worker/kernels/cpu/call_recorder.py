@@ -1,4 +1,4 @@
-"""Kernels whose calls can be taken down, and made again without Python in between."""
+"""Kernel calls that can be recorded, and replayed without Python."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Extent(NamedTuple):
 
 
 class _Listener(threading.local):
-    """Whoever takes down the calls of this thread."""
+    """The recorder of this thread's calls, if any."""
 
     take: Callable[[Call], None] | None = None
 

@@ -177,7 +177,7 @@ struct CompactPanels {
     }
 };
 
-// ---- One column, for who looks rows of the weight up
+// ---- One column, for lookups of single rows
 
 // Where a column's value of an even k and the one after it are, as words of the plain format.
 inline int word_of(int k, int column) {

@@ -1,9 +1,8 @@
-"""Memory that is taken from the system before somebody needs it.
+"""Prefault memory in the background.
 
-The system hands memory over page by page, when each is first written. Gigabytes take seconds on a
-virtual machine whose host has to find them. A worker that starts, perhaps again after a crash, does
-not wait for all of its pages: a thread takes them when it is under way, and never more than half of
-the time of a core.
+The system commits memory page by page on first write, which takes seconds per gigabyte on some
+virtual machines. To keep startup short, a thread prefaults the pages afterwards, using at most half
+of a core.
 """
 
 from __future__ import annotations

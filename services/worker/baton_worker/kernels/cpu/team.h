@@ -1,9 +1,8 @@
 // Threads that share loops.
 //
-// A parallel region of OpenMP ends with a barrier: a thread that the system does not run just
-// then, because the other services of the machine want the cores too, holds up all the others.
-// Here nobody waits for a thread, only for work that somebody has begun: the caller takes pieces
-// of its loop, helpers take pieces while there are any, and one that comes late finds none.
+// A parallel region of OpenMP ends with a barrier: a thread that is descheduled, because other
+// services need the cores too, delays all threads. Here the caller waits only for pieces that have
+// been started: caller and helpers take pieces of a loop, and a late helper finds none.
 #pragma once
 
 #include <immintrin.h>
@@ -75,7 +74,7 @@ class Team {
 
     void run(std::int64_t items, int threads, Pieces pieces, Function function, const void* body) {
         const std::uint64_t loop = loop_of(ticket_.load()) + 1;
-        // Closed while it changes: who still looks at the last loop must not take from this one.
+        // Closed while it changes: a thread still on the last loop must not take from this one.
         ticket_.store(loop << 32 | kClosed);
         items_.store(items);
         threads_.store(threads);

@@ -67,7 +67,7 @@ struct Ready<Bfloat16> {
         return (weight.depth + Bfloat16::kChunk - 1) / Bfloat16::kChunk * kPairBytes;
     }
 
-    // Who multiplies them reads them, and asks.
+    // The product prefetches these weights itself.
     template <class Ask>
     static const std::uint8_t* weights(const Weight& weight, std::int64_t panel, std::int64_t first,
                                        std::int64_t end, std::uint8_t* to, const Ask&) {
