@@ -1,3 +1,3 @@
-"""What every Baton service shares: messages, wire, settings, registries, life cycle."""
+"""Code shared by all Baton services: protocol, network, settings, registries, life cycle."""
 
 __version__ = "0.1.0"

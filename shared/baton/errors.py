@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 class BatonError(Exception):
-    """Anything that a user or an operator is told.
+    """Base class of all errors reported to users and operators.
 
-    `code` is stable and machine-readable, `message` is one sentence that says what to do,
-    `param` is the dotted path of the offending request field.
+    `code` is stable and machine-readable, `message` is one sentence that says what to do, `param`
+    is the dotted path of the offending request field.
     """
 
     status = 500
@@ -34,7 +34,7 @@ class BatonError(Exception):
 
 
 class InvalidRequest(BatonError):
-    """The request can never succeed as it stands."""
+    """The request is invalid and cannot succeed unchanged."""
 
     status = 400
     type = "invalid_request_error"
@@ -48,7 +48,7 @@ class NotFound(InvalidRequest):
 
 
 class RateLimited(BatonError):
-    """This tenant asks for more than its share; try again after `retry_after` seconds."""
+    """The tenant exceeds its share; retry after `retry_after` seconds."""
 
     status = 429
     type = "requests"
@@ -56,7 +56,7 @@ class RateLimited(BatonError):
 
 
 class Unavailable(BatonError):
-    """The system cannot take this request now; try again after `retry_after` seconds."""
+    """The system cannot take the request now; retry after `retry_after` seconds."""
 
     status = 503
     type = "service_unavailable_error"
@@ -64,7 +64,7 @@ class Unavailable(BatonError):
 
 
 class ServerFault(BatonError):
-    """Our fault. The message carries no path, address or stack."""
+    """Internal error. The message contains no path, address or stack trace."""
 
 
 class SettingsError(BatonError):
@@ -86,6 +86,6 @@ class HubError(BatonError):
 
 
 class WireError(BatonError):
-    """A frame that is not one of ours. Counted and dropped, never raised through a service loop."""
+    """An invalid frame. It is counted and dropped, never raised through a service loop."""
 
     code = "bad_frame"

@@ -1,4 +1,4 @@
-"""One log line format for every service: time, level, service, request id, text."""
+"""Log format of all services: time, level, service, request id, text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from contextvars import ContextVar
 
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
-"""The request that the current code works for; shown in every line."""
+"""Id of the request that the current context works on; part of every line."""
 
 _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(service)s[%(process)d] %(request)s %(message)s"
 
@@ -24,7 +24,7 @@ class _Context(logging.Filter):
 
 
 class _OneLine(logging.Formatter):
-    """Control characters in what a client sent never reach a terminal or split a line."""
+    """Escapes control characters, so that client input cannot split a line or reach a terminal."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         text = super().formatMessage(record)
@@ -32,7 +32,7 @@ class _OneLine(logging.Formatter):
 
 
 def setup(service: str, level: str) -> None:
-    """Send all logging of this process to standard error in the one format."""
+    """Send all logs of this process to standard error in the common format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine(_FORMAT, "%Y-%m-%dT%H:%M:%S"))
     handler.addFilter(_Context(service))

@@ -1,4 +1,4 @@
-"""One idiom for everything pluggable: a literal table of names to lazily imported targets."""
+"""Registry: a table of names to lazily imported implementations, used for everything pluggable."""
 
 from __future__ import annotations
 

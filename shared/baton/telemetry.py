@@ -1,7 +1,7 @@
-"""OpenTelemetry traces: one per request across all services. Off unless an endpoint is set.
+"""OpenTelemetry traces: one per request across all services; off unless an endpoint is set.
 
-Context travels as a W3C traceparent string in the envelope of a message. Without an endpoint
-the SDK is never imported and a span costs a function call.
+The context is a W3C traceparent string in the envelope of a message. Without an endpoint the SDK is
+not imported and a span costs a function call.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def configure(service: str, endpoint: str) -> None:
 def start(
     name: str, parent: str = "", attributes: Attributes | None = None, since: int | None = None
 ) -> Span:
-    """Start a span under a traceparent. The caller ends it.
+    """Start a span under a traceparent; the caller ends it.
 
-    `since` is when it began, in nanoseconds of `time.time_ns`; None means now.
+    `since` is its start in nanoseconds of `time.time_ns`; None means now.
     """
     context = None
     remote = _parse(parent)
@@ -57,7 +57,7 @@ def start(
 
 @contextmanager
 def span(name: str, parent: str = "", attributes: Attributes | None = None) -> Iterator[Span]:
-    """A span around a block."""
+    """Context manager for a span around a block."""
     current = start(name, parent, attributes)
     try:
         yield current
@@ -66,7 +66,7 @@ def span(name: str, parent: str = "", attributes: Attributes | None = None) -> I
 
 
 def traceparent(current: Span) -> str:
-    """The span as a W3C traceparent, or empty when nothing records."""
+    """W3C traceparent of the span, or empty if it is not recorded."""
     context = current.get_span_context()
     if not context.is_valid:
         return ""
@@ -74,7 +74,7 @@ def traceparent(current: Span) -> str:
 
 
 def _parse(header: str) -> SpanContext | None:
-    """A W3C traceparent (https://www.w3.org/TR/trace-context/), or None when it is not one."""
+    """Parse a W3C traceparent (https://www.w3.org/TR/trace-context/); None if it is invalid."""
     parts = header.split("-")
     if len(parts) != 4 or [len(p) for p in parts] != [2, 32, 16, 2]:
         return None

@@ -1,4 +1,4 @@
-"""What breaks, for how long, and when."""
+"""Faults to inject: targets, durations and times."""
 
 from __future__ import annotations
 

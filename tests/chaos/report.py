@@ -1,4 +1,4 @@
-"""What a chaos run has shown."""
+"""Report of a chaos run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams whose every token is known beforehand, read by a client that does not give up."""
+"""Streams with known tokens, read by a client that reconnects."""
 
 from __future__ import annotations
 

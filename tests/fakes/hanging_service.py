@@ -1,4 +1,4 @@
-"""A service on its leash whose main loop can be made to stand still: what chaos starts.
+"""A supervised service whose main loop can be blocked, for chaos tests.
 
 python -m tests.fakes.hanging_service [--spare] SERVICE [flags]
 """

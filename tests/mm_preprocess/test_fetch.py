@@ -1,4 +1,4 @@
-"""From URLs to the bytes of files: what is read, and what is refused with which code."""
+"""Reading of media URLs, and error codes of refused ones."""
 
 from __future__ import annotations
 

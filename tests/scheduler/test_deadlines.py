@@ -1,4 +1,4 @@
-"""Whose time is over, and whose it was before somebody else had its handle."""
+"""Deadlines, also with reused handles."""
 
 from __future__ import annotations
 

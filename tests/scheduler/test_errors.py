@@ -1,4 +1,4 @@
-"""How long a client is told to wait."""
+"""Retry-After of errors."""
 
 from __future__ import annotations
 

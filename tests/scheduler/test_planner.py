@@ -1,4 +1,4 @@
-"""One step at a time: who runs, how much, on which pages."""
+"""Plans: rows, token counts and pages of each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences of which a vector is wanted: run once, whole if need be, and never half answered."""
+"""Pooled sequences: run once, in one step if required, and answered completely."""
 
 from __future__ import annotations
 

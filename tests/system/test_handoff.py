@@ -1,4 +1,4 @@
-"""Prefill and decode in different processes: the same text, whoever runs which leg."""
+"""Prefill and decode in different processes give the same text as one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Five real processes whose links are all encrypted: they serve, and strangers get nothing."""
+"""Five real processes with CURVE on all links serve requests and refuse unknown peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the URL of a media part to the bytes of a file. Only `data:` URLs are read.
+"""Reads media files from `data:` URLs; other schemes are refused.
 
 https://www.rfc-editor.org/rfc/rfc2397
 """
@@ -11,14 +11,14 @@ import binascii
 from baton.errors import InvalidRequest
 
 _HEAD = 256
-"""Characters within which the comma of a `data:` URL is looked for."""
+"""Number of characters searched for the comma of a `data:` URL."""
 
 
 def fetch(url: str, most: int) -> bytes:
-    """The file that a URL holds, of at most `most` bytes.
+    """The file in a URL, of at most `most` bytes.
 
     Raises:
-        InvalidRequest: it is no `data:` URL in base64, or it holds nothing, or too much.
+        InvalidRequest: it is no base64 `data:` URL, is empty, or is too large.
     """
     scheme = url[:_HEAD].partition(":")[0].lower()
     if scheme in ("http", "https"):

@@ -1,4 +1,4 @@
-"""Which media a model takes, read from its files."""
+"""Media support of a model, read from its files."""
 
 from __future__ import annotations
 
@@ -18,58 +18,58 @@ _KEYS = {
     "video": ("video_token_id", "video_token_index"),
     "audio": ("audio_config", "audio_encoder_config", "audio_token_id", "num_mel_bins"),
 }
-"""Keys of config.json by which published checkpoints announce an encoder."""
+"""Keys of config.json that indicate an encoder."""
 _NESTED = ("thinker_config",)
-"""Keys under which omni models keep the configuration of the part that listens and sees."""
+"""Keys under which omni models nest the configuration of their encoders."""
 _FILES = ("preprocessor_config.json", "processor_config.json")
-"""Where checkpoints say what is done to an image; the second holds it among other things."""
+"""Files with image processor settings; the second holds other settings too."""
 
 
 @dataclass(frozen=True, slots=True)
 class VisionSizes:
-    """A model that cuts images of one size into squares."""
+    """A model that splits images of one size into square patches."""
 
     kind: str
-    """The image processor where no file names one."""
+    """Image processor if no file names one."""
     size: int
-    """Pixels of a square's side, where the config does not say."""
+    """Default side of a patch in pixels."""
     extra: int = 0
-    """Tokens beside those of the squares."""
+    """Tokens in addition to the patches."""
 
 
 SQUARES = {
     "CLIPModel": VisionSizes("CLIPImageProcessor", 32, extra=1),
     "SiglipModel": VisionSizes("SiglipImageProcessor", 16),
 }
-"""Architectures whose images are prepared here."""
+"""Supported vision architectures."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """What is done to the images of a model."""
+    """Image preprocessing of a model."""
 
     processor: Processor
     placeholders: int
-    """Tokens that stand for one image."""
+    """Number of placeholder tokens per image."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model as this service sees it."""
+    """Media properties of a model."""
 
     name: str
     """Name under which it is served."""
     architecture: str
     """First entry of `architectures` in config.json, or "GGUF"."""
     modalities: tuple[str, ...] = ()
-    """Some of `MODALITIES`; empty for a text-only model."""
+    """Subset of `MODALITIES`; empty for a text-only model."""
     images: Images | None = None
-    """What is done to its images; None where none are taken."""
+    """Image preprocessing; None if images are not supported."""
     trouble: str = ""
-    """Why not, if its architecture would have them."""
+    """Why images are not supported although the architecture takes them."""
 
     def check(self, item: MediaItem) -> None:
-        """Raise `InvalidRequest` that says why this media part cannot be served, if it cannot."""
+        """Raise `InvalidRequest` if this media item cannot be served."""
         if item.modality not in self.modalities:
             takes = f"It takes text and {', '.join(self.modalities)}." if self.modalities else ""
             reason = takes or "It takes text only."
@@ -106,7 +106,7 @@ def read_model(path: Path, name: str) -> Model:
 
 
 def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The media that a configuration speaks of, in the order of `MODALITIES`."""
+    """Modalities in a configuration, in the order of `MODALITIES`."""
     parts = [config, *(config[key] for key in _NESTED if isinstance(config.get(key), dict))]
     return tuple(
         kind
@@ -130,7 +130,7 @@ def _images(path: Path, name: str, config: Mapping[str, Any], squares: VisionSiz
 
 
 def _processing(path: Path, name: str) -> Mapping[str, Any]:
-    """What the files of a checkpoint say about images."""
+    """Image processor settings of a checkpoint."""
     for file in _FILES:
         if (path / file).is_file():
             found = read_json(path / file, name)

@@ -1,6 +1,6 @@
-"""The service: tells gateways which media the model takes, and answers each Prepare.
+"""The media preprocessing service: reports supported modalities to gateways and answers `Prepare`.
 
-Files are looked into by other processes; this one never waits for them.
+Child processes decode the files; this process never waits for them.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from baton_mm_preprocess.sandbox.process import (
 )
 
 _IDLE_SECONDS = 0.05
-"""How long the loop sleeps when there is nothing to do."""
+"""Maximum wait of an idle loop."""
 _BUSY_SECONDS = 0.001
-"""How long it sleeps while media are looked into."""
+"""Maximum wait while media are being processed."""
 
 log = logger(__name__)
 
 
 def prepare(model: Model, request: Prepare, look: Callable[[str], Outcome]) -> Prepared:
-    """The tensors of a request; `look` makes one of a URL. Raises `InvalidRequest` for the first
-    part that has none, and whatever `look` raises."""
+    """Tensors of a request; `look` converts a URL. Raises `InvalidRequest` for the first invalid
+    part, and any error of `look`."""
     found = list[Ready]()
     for item in request.items:
         model.check(item)
@@ -75,7 +75,7 @@ class Preprocessor:
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for an answer."""
+        """True if no request is pending."""
         return not self._pending
 
     def turn(self, now: float) -> None:
@@ -99,7 +99,7 @@ class Preprocessor:
         self.turn(time.monotonic())
 
     def close(self) -> None:
-        """End what runs beside this process."""
+        """Stop the child processes."""
         if self._children is not None:
             self._children.close()
 
@@ -115,7 +115,7 @@ class Preprocessor:
                 return None
 
     def _begin(self, received: Received, request: Prepare) -> Message | None:
-        """Answer at once what needs no file, and have the rest done."""
+        """Answer a request at once if it needs no file, else start processing it."""
         try:
             for item in request.items:
                 self._model.check(item)
@@ -164,7 +164,7 @@ class Preprocessor:
 
 
 def setup_of(images: Images, config: Config) -> Setup:
-    """What the processes are told."""
+    """Configuration of the child processes."""
     return Setup(
         images.processor, config.max_media_bytes, config.max_image_pixels, config.media_memory
     )

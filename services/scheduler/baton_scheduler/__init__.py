@@ -1,1 +1,1 @@
-"""Who runs when, and on which pages: a pure state machine behind two sockets."""
+"""The scheduler: a pure state machine behind two sockets."""

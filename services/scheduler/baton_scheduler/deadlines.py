@@ -1,4 +1,4 @@
-"""When sequences end in an error if they have not ended by then."""
+"""Deadlines after which sequences end with an error."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from heapq import heapify, heappop, heappush
 from baton_scheduler.sequence import Sequence
 
 _SPARE = 1024
-"""Deadlines of sequences that have ended, beyond the number of live ones, before they go."""
+"""Number of stale entries, beyond the number of live sequences, that triggers a cleanup."""
 
 
 class Deadlines:
-    """A heap of them, by time and arrival. Those of sequences that have ended stay for a while."""
+    """Heap of deadlines by time and arrival. Entries of ended sequences are removed lazily."""
 
     def __init__(self, live: Mapping[tuple[str, int], Sequence]) -> None:
         self._live = live
-        """Sequences by gateway and handle, as they are at any time."""
+        """Live sequences by gateway and handle."""
         self._heap: list[tuple[float, int, str, int]] = []
-        """(when, arrival, gateway, handle)"""
+        """(deadline, arrival, gateway, handle)"""
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def add(self, sequence: Sequence, when: float) -> None:
-        """A live sequence has until then."""
+        """Set the deadline of a live sequence."""
         sequence.deadline = when
         if len(self) > 2 * len(self._live) + _SPARE:
             self._heap = [entry for entry in self._heap if self._of(entry) is not None]
@@ -32,14 +32,14 @@ class Deadlines:
         heappush(self._heap, (when, sequence.arrival, sequence.gateway, sequence.handle))
 
     def due(self, now: float) -> Iterator[Sequence]:
-        """Take out live sequences whose time is over, one after the other."""
+        """Remove and yield live sequences whose deadline has passed."""
         while self._heap and self._heap[0][0] <= now:
             sequence = self._of(heappop(self._heap))
             if sequence is not None:
                 yield sequence
 
     def _of(self, entry: tuple[float, int, str, int]) -> Sequence | None:
-        """Whose it is, if that one is still alive: its handle may be another one's by now."""
+        """The sequence of an entry, if alive; its handle may have been reused since."""
         _, arrival, gateway, handle = entry
         live = self._live.get((gateway, handle))
         return live if live is not None and live.arrival == arrival else None

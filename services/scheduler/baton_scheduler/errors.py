@@ -1,4 +1,4 @@
-"""Every error that the scheduler ends a sequence with, in one place."""
+"""All errors with which the scheduler ends a sequence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RESTART_WAIT = 5
 
 
 def retry_after(num_tokens: int, rate: float) -> int:
-    """Seconds, 1 .. 120, in which so many tokens are computed at `rate` tokens per second."""
+    """Seconds, 1 .. 120, to compute `num_tokens` at `rate` tokens per second."""
     if rate <= 0.0:
         return _UNKNOWN_WAIT
     return min(120, max(1, ceil(num_tokens / rate)))
@@ -26,19 +26,19 @@ def overloaded(handle: int, seconds: int) -> Failed:
 
 
 def over_share(handle: int, seconds: int) -> Failed:
-    """The queue has room, but not for more of this tenant."""
+    """The tenant's share of the queue is full."""
     message = f"You have too many requests waiting. Try again in {seconds} seconds."
     return Failed(handle, "rate_limit_exceeded", message, 429, seconds)
 
 
 def queue_timeout(handle: int, seconds: int) -> Failed:
-    """Its deadline has come before its turn."""
+    """Its deadline passed while it was queued."""
     message = f"The request's deadline passed while it waited. Try again in {seconds} seconds."
     return Failed(handle, "queue_timeout", message, 503, seconds)
 
 
 def deadline_exceeded(handle: int, num_tokens: int) -> Failed:
-    """Its deadline has come before its end."""
+    """Its deadline passed while it was running."""
     message = (
         f"The request's deadline passed after {num_tokens} tokens. Allow it more time, or ask for "
         "fewer tokens."
@@ -47,20 +47,20 @@ def deadline_exceeded(handle: int, num_tokens: int) -> Failed:
 
 
 def shutting_down(handle: int) -> Failed:
-    """The process drains, or ends."""
+    """The scheduler drains or ends."""
     message = "The server is shutting down. Send the request again."
     return Failed(handle, "shutting_down", message, 503, _RESTART_WAIT)
 
 
 def no_worker(handle: int, seconds: float) -> Failed:
-    """Nobody has come to run it."""
+    """No worker has joined to run it."""
     wait = min(120, max(1, ceil(seconds)))
     message = f"No worker has been available for {seconds:g} seconds. Try again later."
     return Failed(handle, "no_worker", message, 503, wait)
 
 
 def too_long(handle: int, num_tokens: int, max_model_len: int) -> Failed:
-    """It can never run on any worker that is here."""
+    """It exceeds the maximum length of every present worker."""
     message = (
         f"The prompt has {num_tokens} tokens, but a worker holds at most {max_model_len} tokens of "
         "one sequence, prompt and output together. Shorten the prompt."
@@ -69,21 +69,21 @@ def too_long(handle: int, num_tokens: int, max_model_len: int) -> Failed:
 
 
 def empty_prompt(handle: int) -> Failed:
-    """There is no token to start from."""
+    """The prompt has no tokens."""
     return Failed(handle, "empty_prompt", "The prompt must have at least one token.", 400)
 
 
 def bad_frame(handle: int) -> Failed:
-    """A token column of the gateway is not whole items."""
+    """A token column from the gateway has an invalid length."""
     return Failed(handle, "bad_frame", "The request was damaged between two services.", 500)
 
 
 def quarantined(handle: int, losses: int) -> Failed:
-    """It has been there each time that a worker died, so it may be the cause."""
+    """It was running at several worker losses, so it may be the cause."""
     message = f"Workers failed {losses} times while they ran this request. It is not tried again."
     return Failed(handle, "request_quarantined", message, 500)
 
 
 def broken(handle: int, reason: str) -> Failed:
-    """The worker could not compute this one sequence."""
+    """The worker could not compute this sequence."""
     return Failed(handle, "internal_error", f"The model could not go on: {reason}", 500)

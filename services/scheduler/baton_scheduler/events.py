@@ -1,4 +1,4 @@
-"""What goes into the state machine and what comes out. Events can be written to a file."""
+"""Events and decisions of the state machine. Events can be recorded to a file."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class _Event(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
 
 
 class WorkerJoined(_Event, frozen=True, tag="worker_joined"):
-    """A worker may be given work. `epoch` is its incarnation."""
+    """A worker has joined. `epoch` is its incarnation."""
 
     name: str
     epoch: int
     info: WorkerInfo
     held: HeldPages | None = None
-    """What its pages hold of an earlier epoch; well formed, see `baton.kv.page_hashes`."""
+    """Pages cached in an earlier epoch; well formed, see `baton.kv.page_hashes`."""
 
 
 class WorkerLeft(_Event, frozen=True, tag="worker_left"):
-    """A worker is gone, or hangs: what it ran goes back to the queue."""
+    """A worker is gone or hung; its sequences return to the queue."""
 
     name: str
 
@@ -52,7 +52,7 @@ class WorkerDraining(_Event, frozen=True, tag="worker_draining"):
 
 
 class WorkerAssigned(_Event, frozen=True, tag="worker_assigned"):
-    """An operator has given a worker other legs to run."""
+    """An operator has changed the role of a worker."""
 
     name: str
     role: Role
@@ -65,7 +65,7 @@ class Arrived(_Event, frozen=True, tag="arrived"):
     submit: Submit
     trace: str = ""
     deadline_ms: int = 0
-    """Milliseconds that it has from now on; 0 means as many as it takes."""
+    """Time limit in milliseconds from now; 0 means none."""
 
 
 class Aborted(_Event, frozen=True, tag="aborted"):
@@ -76,51 +76,50 @@ class Aborted(_Event, frozen=True, tag="aborted"):
 
 
 class GatewayLost(_Event, frozen=True, tag="gateway_lost"):
-    """Nobody waits for this gateway's sequences any more."""
+    """A gateway is gone; its sequences end."""
 
     gateway: str
 
 
 class CacheCleared(_Event, frozen=True, tag="cache_cleared"):
-    """A gateway asks to forget every cached prefix that no sequence uses."""
+    """A gateway requests a reset of the prefix cache."""
 
     gateway: str
     id: int
 
 
 class Settled(_Event, frozen=True, tag="settled"):
-    """A worker reports one step."""
+    """A worker reports the result of a step."""
 
     worker: str
     result: Result
 
 
 class Transferred(_Event, frozen=True, tag="transferred"):
-    """A worker has pulled keys from another one, or has failed to."""
+    """A worker reports the end of a pull, successful or not."""
 
     worker: str
     pulled: Pulled
 
 
 class Tick(_Event, frozen=True, tag="tick"):
-    """Time has come to `now`, in monotonic seconds: place what waits and plan what runs."""
+    """Advance time to `now`, in monotonic seconds; place waiting sequences and make plans."""
 
     now: float
 
 
 class Clock(_Event, frozen=True, tag="clock"):
-    """Time has come to `now`, and what follows happens then. Nothing is decided: that is for the
-    tick which comes after it."""
+    """Advance time to `now` for the events that follow. Decisions are left to the next tick."""
 
     now: float
 
 
 class Draining(_Event, frozen=True, tag="draining"):
-    """Refuse what arrives from now on, finish the rest."""
+    """Refuse new sequences and finish the others."""
 
 
 class Closing(_Event, frozen=True, tag="closing"):
-    """The process ends now: every live sequence is told so."""
+    """The process ends now; every live sequence gets an error."""
 
 
 Event: TypeAlias = (
@@ -142,21 +141,21 @@ Event: TypeAlias = (
 
 
 class Reply(NamedTuple):
-    """Tell a gateway."""
+    """Message to a gateway."""
 
     gateway: str
     message: Tokens | Failed | CacheReset
 
 
 class Dispatch(NamedTuple):
-    """Give a worker one step."""
+    """Plan for a worker."""
 
     worker: str
     message: Plan
 
 
 class Tell(NamedTuple):
-    """Tell a worker what concerns the keys that it has, passes on or gets, or the end of a plan."""
+    """Other message to a worker: page hashes, transfers, truncation of a plan."""
 
     worker: str
     message: Grant | Revoke | Pull | TruncatePlan | PageHashes

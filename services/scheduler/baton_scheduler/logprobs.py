@@ -1,4 +1,4 @@
-"""Log-probability columns, re-addressed when a step's tokens are split among gateways."""
+"""Reindexing of log-probability columns when a step's tokens are split among gateways."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from baton_scheduler.slot_table import Ints
 
 
 def check(columns: Logprobs, num_tokens: int) -> None:
-    """Raise `WireError` when columns differ in length or describe a token that is not there."""
+    """Raise `WireError` if columns differ in length or refer to a missing token."""
     num_entries = len(columns.counts)
     num_tops = int(np.frombuffer(columns.counts, np.uint8).sum())
     lengths = (len(columns.rows), len(columns.chosen), len(columns.ranks))

@@ -1,4 +1,4 @@
-"""The settings that decisions depend on, as plain data that a recording can carry."""
+"""Settings that decisions depend on, as plain data that a recording can hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from baton_scheduler.config import Config
 
 
 class SchedulerOptions(msgspec.Struct, frozen=True):
-    """Bounds of the state machine. Two machines with equal limits and events decide alike."""
+    """Options of the state machine. Equal options and events give equal decisions."""
 
     max_num_batched_tokens: int = 2048
     max_num_queued_reqs: int = 4096
@@ -29,5 +29,5 @@ class SchedulerOptions(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """The limits that the settings ask for."""
+        """Options from the settings."""
         return cls(**{name: getattr(config, name) for name in cls.__struct_fields__})

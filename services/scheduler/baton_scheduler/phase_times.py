@@ -1,4 +1,4 @@
-"""Where the time of one sequence goes, from its arrival to its end, in the state's time.
+"""Time that a sequence spends in each phase, from arrival to end, in the state's time.
 
     queued --place--> prefill --token--> decode --------------------------------------> end
                                          ^    |
@@ -6,9 +6,9 @@
                                          |                |
                                          +----------------+
 
-Every moment belongs to exactly one phase, so the phases add up to the life. What a sequence loses
-by leaving its worker lasts until its next token: it waits, and its keys are computed again. Before
-its first token that is only the wait: the prefill was still to be done.
+Every moment belongs to exactly one phase, so the phases add up to the total. The phase after
+leaving a worker lasts until the next token: it covers the wait and the recomputation. Before the
+first token it covers only the wait, since the prefill was still to be done.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from baton.protocol import PhaseTimes
 
 
 class Phase(IntEnum):
-    """What a sequence is doing, or what keeps it from it. In the order of `PhaseTimes`."""
+    """Phases of a sequence, in the order of `PhaseTimes`."""
 
     QUEUED = 0
     PREFILL = 1
@@ -30,8 +30,7 @@ class Phase(IntEnum):
 
 
 class PhaseTimer:
-    """The account of one sequence. It is touched when the sequence changes its place or begins to
-    give tokens, never by a step."""
+    """Phase timer of one sequence. It is updated on placement and first tokens, never per step."""
 
     __slots__ = ("_phase", "_seconds", "_since", "_started", "leaves", "rows", "steps", "worker")
 
@@ -40,50 +39,50 @@ class PhaseTimer:
         self._seconds = [0.0] * len(Phase)
         self._started = False
         self.leaves = [0] * len(Phase)
-        """Per phase, how often the sequence has left a worker for it."""
+        """Per phase: how often the sequence entered it by leaving a worker."""
         self.worker = ""
-        """Who had it last."""
+        """Its last worker."""
         self.steps = self.rows = 0
-        """Steps of the workers that it was on, and the rows of all of them together."""
+        """Total numbers of steps and rows of its workers while it was on them."""
 
     @property
     def phase(self) -> Phase:
-        """What it is doing now."""
+        """Current phase."""
         return self._phase
 
     @property
     def mark(self) -> tuple[int, float]:
-        """What it is doing, as a number, and since when; for the state's digest."""
+        """Number of the current phase and its start time, for the state's digest."""
         return int(self._phase), self._since
 
     @property
     def started(self) -> bool:
-        """It has had a token."""
+        """True if it has had a token."""
         return self._started
 
     def placed(self, now: float, worker: str = "") -> None:
-        """A worker has it. Without a token so far it is its prefill that runs now."""
+        """A worker has taken the sequence; without a token so far, the prefill phase starts."""
         self.worker = worker
         if not self._started:
             self._enter(Phase.PREFILL, now)
 
     def token(self, now: float) -> None:
-        """The first token since it was placed has come."""
+        """The first token since placement has arrived."""
         self._started = True
         self._enter(Phase.DECODE, now)
 
     def left(self, why: Phase, now: float) -> None:
-        """It has left its worker: it was preempted, its worker was lost, or it changed over."""
+        """The sequence has left its worker by preemption, worker loss or handoff."""
         self.leaves[why] += 1
         self._enter(why, now)
 
     def shared(self, steps: int, rows: int) -> None:
-        """A worker ran so many steps, of so many rows together, while it had the sequence."""
+        """Add steps and rows that a worker ran while it had the sequence."""
         self.steps += steps
         self.rows += rows
 
     def times(self, now: float, steps: int = 0, rows: int = 0) -> PhaseTimes:
-        """The account as of now; `steps` and `rows` are those of the worker that still has it."""
+        """Times as of `now`; `steps` and `rows` are those of the current worker."""
         seconds = list(self._seconds)
         seconds[self._phase] += now - self._since
         queued, prefill, decode, preempted, lost, moved = seconds

@@ -1,10 +1,9 @@
-"""One plan for one worker: every decode row, then prompts in chunks, under a token budget.
+"""Planner: builds a worker's next plan from decode rows and prefill chunks under a token budget.
 
-The batch is continuous (Orca, OSDI 2022): rows join and leave at every step. Pages come one at
-a time (vLLM, SOSP 2023) and prompts in chunks that share the step with decode rows (Sarathi-Serve,
-OSDI 2024). Plans go out ahead of results: a row counts as advanced as soon as it is planned, so
-the next plan lets it run again, one position further, and no half of the batch ever waits for the
-other.
+Batching is continuous (Orca, OSDI 2022): rows join and leave at every step. Pages are allocated one
+at a time (vLLM, SOSP 2023); prompts run in chunks that share steps with decode rows (Sarathi-Serve,
+OSDI 2024). Plans are sent ahead of results: a row counts as advanced once it is planned, so the
+next plan can run it again, one position further.
 """
 
 from __future__ import annotations
@@ -21,29 +20,29 @@ from baton_scheduler.workers.in_flight import InFlightStep
 from baton_scheduler.workers.worker import Worker
 
 _ONE = b"\x01\0\0\0"
-"""The count of a decode row on the wire."""
+"""uint32 column entry of a decode row's token count."""
 
 
 class ScheduledRows(NamedTuple):
-    """What runs in a step: slots and how many tokens of each, decode rows first."""
+    """Rows of a step: slots and token counts, decode rows first."""
 
     slots: Ints
     counts: Ints
     decode: bool
-    """There are no others."""
+    """All rows are decode rows."""
 
 
 class NewPages(NamedTuple):
-    """Page numbers to append, per slot and group that gets any."""
+    """Pages to append, per slot and page group."""
 
     slots: list[int]
     groups: list[int]
     counts: list[int]
     numbers: list[int]
-    """Concatenated."""
+    """Page numbers, concatenated."""
 
     def add(self, slot: int, pages: list[list[int]]) -> None:
-        """More pages of a slot, group by group."""
+        """Append pages to a slot, group by group."""
         for group, some in enumerate(pages):
             if some:
                 self.slots.append(slot)
@@ -52,7 +51,7 @@ class NewPages(NamedTuple):
                 self.numbers.extend(some)
 
     def add_each(self, slots: list[int], numbers: list[int]) -> None:
-        """Another page of each of these slots, of the first group."""
+        """Append one page of group 0 to each of these slots."""
         self.slots.extend(slots)
         self.groups.extend([0] * len(slots))
         self.counts.extend([1] * len(slots))
@@ -60,7 +59,7 @@ class NewPages(NamedTuple):
 
 
 class DroppedPages(NamedTuple):
-    """How many blocks slots begin without, by group."""
+    """Number of leading blocks without pages, per slot and page group."""
 
     slots: list[int]
     groups: list[int]
@@ -68,7 +67,7 @@ class DroppedPages(NamedTuple):
 
 
 class PageCopies(NamedTuple):
-    """Pages whose content goes elsewhere before the rows run."""
+    """Pages to swap or copy before the rows run."""
 
     swap_out: list[int]
     """(page, host page), (page, host page), ..."""
@@ -76,15 +75,16 @@ class PageCopies(NamedTuple):
     """(host page, page), ..."""
     sources: list[int]
     targets: list[int]
-    """Pairwise with the sources."""
+    """Destination pages, parallel to the sources."""
 
 
 def plan(worker: Worker, now: float, most: int = 1) -> tuple[Plan | None, list[Sequence]]:
-    """The worker's next step, and the sequences that had to stop for want of pages.
+    """Plan a worker's next step. Returns the plan and the sequences preempted for lack of pages.
 
-    None when there is nothing to do. The worker's batch is advanced as if the step had been done,
-    and the step is on record in `worker.flights`. A plan without rows lets an idle worker release.
-    Where every row decodes, it is the plan of up to `most` steps, each with a record of its own.
+    The plan is None if there is nothing to do. The worker's batch is advanced as if the step had
+    run, and the step is recorded in `worker.flights`. A plan without rows lets an idle worker
+    release slots. If every row decodes, the plan covers up to `most` steps, each with its own
+    record.
     """
     worker.shed()
     pages, preempted, decode = _make_room(worker)
@@ -92,7 +92,7 @@ def plan(worker: Worker, now: float, most: int = 1) -> tuple[Plan | None, list[S
     if not len(rows.slots) and (worker.flights or not worker.batch.pending_release):
         return None, preempted
     turns = _repeat(worker, rows, pages, most)
-    # From here on no page is taken for this plan: all that had to make room is known.
+    # All pages of this plan are taken by now, so its evictions are complete.
     fresh = _fresh(worker.batch, rows)
     moves = PageCopies(*worker.starts.swaps_for(fresh), *worker.starts.copies(fresh))
     enter = _enter(worker, fresh, pages)
@@ -101,11 +101,11 @@ def plan(worker: Worker, now: float, most: int = 1) -> tuple[Plan | None, list[S
 
 
 def _make_room(worker: Worker) -> tuple[NewPages, list[Sequence], Ints]:
-    """A page in every group for each decode row that has filled its last ones; and where a group
-    sees a window, for the next chunks of prompts. Returns the decode rows, too.
+    """Give each decode row that has filled its pages a page in every group, and in windowed groups
+    the next prefill chunks theirs. Also returns the decode rows.
 
-    When pages run out, the last in the order of service gives up its own: the first is never
-    stopped by a later one, so it always gets to its end.
+    If pages run out, the last sequence in the order of service is preempted. A later sequence never
+    preempts an earlier one, so the first one always finishes.
     """
     batch = worker.batch
     decode = batch.decoding()
@@ -129,7 +129,7 @@ def _grow(
     grown: NewPages,
     preempted: list[Sequence],
 ) -> None:
-    """Pages for slots in turn, as far as they go."""
+    """Give pages to slots in order while there are free ones."""
     batch = worker.batch
     for slot in slots:
         if batch.lease_id[slot] and _yield_to(worker, slot, preempted):
@@ -137,8 +137,8 @@ def _grow(
 
 
 def _chunks(worker: Worker, left: int) -> dict[int, int]:
-    """By slot, how many of its prompt's tokens are next, if pages are enough; so many rows decode
-    beside them."""
+    """Slot -> number of prompt tokens in its next chunk, if there are enough pages; `left` is the
+    budget without the decode rows."""
     batch, chunks, left = worker.batch, dict[int, int](), worker.budget - left
     for slot in batch.prefilling():
         chunk = min(left, int(batch.num_known[slot] - batch.num_scheduled[slot]))
@@ -150,8 +150,9 @@ def _chunks(worker: Worker, left: int) -> dict[int, int]:
 
 
 def _yield_to(worker: Worker, slot: int, preempted: list[Sequence]) -> bool:
-    """Stop others until there are pages for the next token of a sequence. False when there are none
-    even so: then it has stopped too, or it waits for what its own steps in flight let go."""
+    """Preempt others until there are pages for the next token of a sequence. Returns False if there
+    are still none: the sequence was preempted too, or waits for pages that its own in-flight steps
+    free."""
     batch, pool, windowed = worker.batch, worker.pool, bool(worker.groups.windowed)
     keys = worker.keys
     needed = sum(keys.lacking(slot, keys.num_blocks(int(batch.num_scheduled[slot]) + 1)))
@@ -166,8 +167,8 @@ def _yield_to(worker: Worker, slot: int, preempted: list[Sequence]) -> bool:
 
 
 def _extend(worker: Worker, slot: int, count: int, grown: NewPages) -> None:
-    """Pages for the next token of a sequence, and as far as all others keep one each, for so many.
-    What the worker has not seen yet is told of them as it enters."""
+    """Take pages for the next token of a sequence, and for `count` tokens if one page stays free
+    for every other sequence. Slots that the worker does not know yet get theirs as they enter."""
     batch, keys, planned = worker.batch, worker.keys, int(worker.batch.num_scheduled[slot])
     least, blocks = keys.num_blocks(planned + 1), keys.num_blocks(planned + count)
     spare = worker.pool.num_free - (len(batch) - 1) * len(worker.groups)
@@ -181,7 +182,8 @@ def _extend(worker: Worker, slot: int, count: int, grown: NewPages) -> None:
 
 
 def _spare(worker: Worker, decode: Ints, grown: NewPages) -> None:
-    """A page in hand for rows that may leap, while every running sequence could have one."""
+    """Take a page ahead for rows with a variable number of tokens, if one stays free for every
+    sequence."""
     batch, size = worker.batch, worker.info.page_size
     if not batch.num_variable_tokens:
         return
@@ -196,9 +198,9 @@ def _spare(worker: Worker, decode: Ints, grown: NewPages) -> None:
 
 
 def _choose(worker: Worker, decode: Ints) -> ScheduledRows:
-    """All decode rows, then chunks of prompts in the order of service while the budget lasts."""
+    """All decode rows, then prefill chunks in the order of service within the token budget."""
     batch = worker.batch
-    if worker.groups.windowed:  # Those that wait for pages do without a turn.
+    if worker.groups.windowed:  # Rows without pages skip this step.
         decode = decode[batch.num_scheduled[decode] < batch.capacity[decode]]
     ones = np.ones(len(decode), np.int64)
     if not batch.pending_prefill_tokens:
@@ -210,7 +212,7 @@ def _choose(worker: Worker, decode: Ints) -> ScheduledRows:
             break
         rest = int(batch.num_known[slot] - batch.num_scheduled[slot])
         if rest > left and batch.at(slot).whole:
-            break  # It is the first of the next steps, which have room for it.
+            break  # It comes first in the next step, which has room for it.
         chunk = min(left, rest, int(batch.capacity[slot] - batch.num_scheduled[slot]))
         if not chunk:
             continue
@@ -226,12 +228,13 @@ def _choose(worker: Worker, decode: Ints) -> ScheduledRows:
 
 
 def _fresh(batch: SlotTable, rows: ScheduledRows) -> list[int]:
-    """Of the rows, the slots that the worker has not been told of."""
+    """Slots among the rows that the worker does not know yet."""
     return rows.slots[~batch.sent[rows.slots]].tolist() if batch.num_unsent else []
 
 
 def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> Ints:
-    """In how many steps each row runs: once, or as often as its limit and free pages allow."""
+    """Number of steps that each row runs in: one, or as many as its limit and the free pages
+    allow."""
     batch, slots = worker.batch, rows.slots
     if most == 1 or batch.pending_prefill_tokens or not len(slots) or not rows.decode:
         return np.ones(len(slots), np.int64)
@@ -254,7 +257,7 @@ def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> 
 
 
 def _enter(worker: Worker, fresh: list[int], pages: NewPages) -> tuple[NewSequence, ...]:
-    """Announce the rows that the worker has not seen, with all their pages."""
+    """The rows that the worker does not know yet, as new sequences with all their pages."""
     batch = worker.batch
     for slot in fresh:
         pages.add(slot, batch.pages[slot])
@@ -312,7 +315,8 @@ def _message(
 
 
 def _samples(batch: SlotTable, rows: ScheduledRows, ends: Ints) -> tuple[Ints, Ints, bytes]:
-    """Slots that sample a token, those that end without, and the former as a column of the plan."""
+    """Slots that sample a token, slots that finish without sampling, and the plan's `samples`
+    column."""
     slots = rows.slots
     if rows.decode:
         return slots, slots[:0], b"\x01" * len(slots)
@@ -324,14 +328,14 @@ def _samples(batch: SlotTable, rows: ScheduledRows, ends: Ints) -> tuple[Ints, I
 
 
 def _drops(batch: SlotTable) -> DroppedPages:
-    """What the worker is still to be told."""
+    """Dropped blocks that the worker does not know yet."""
     rows = sorted(batch.unsent_drops)
     counts = [int(batch.dropped[group, slot]) for slot, group in rows]
     return DroppedPages([slot for slot, _ in rows], [group for _, group in rows], counts)
 
 
 def _again(first: InFlightStep, turns: Ints, turn: int) -> InFlightStep:
-    """The record of a later step of a plan: rows that have turns left, one position further."""
+    """The record of a later step of a plan: rows with steps left, one position further."""
     going = turns > turn
     if going.all():
         rows, ends, owners, wire = first.rows, first.ends + turn, first.owners, first.wire

@@ -1,8 +1,8 @@
-"""What a worker reports becomes log entries, messages for gateways, and ends.
+"""Applies a worker's results: log entries, messages for gateways, finished sequences.
 
-A result is settled through the record of its plan, never through the current slot table:
+A result is applied through the record of its step, never through the current slot table:
 
-    row of the result -> grant that ran in that slot at that step -> is it still the slot's grant?
+    row of the result -> lease that ran in that slot at that step -> is it still the slot's lease?
                                                          no: the sequence has left; drop the row
 """
 
@@ -26,31 +26,31 @@ from baton_scheduler.workers.worker import Worker
 
 
 class ResultColumns(NamedTuple):
-    """A result's rows. All but the slots are as on the wire."""
+    """Rows of a result, as on the wire except for the slots."""
 
     slots: Ints
     first: NDArray[np.uint32]
     counts: NDArray[np.uint8]
     tokens: NDArray[np.int32]
-    """Concatenated."""
+    """Token ids, concatenated."""
     single: bool
     """Every row has one token."""
 
     @property
     def owners(self) -> Ints:
-        """Per token, its slot."""
+        """Slot of each token."""
         return self.slots if self.single else np.repeat(self.slots, self.counts)
 
     @property
     def giving(self) -> Ints:
-        """Slots with a token, or several."""
+        """Slots with at least one token."""
         return self.slots if self.single else self.slots[self.counts > 0]
 
     def take(
         self, kept: NDArray[np.bool_], most: NDArray[np.integer]
     ) -> tuple[ResultColumns, Ints | None]:
-        """Some of the rows, in their order, with no more than so many tokens each, and where those
-        tokens stood: None when nothing is left out."""
+        """The `kept` rows, with at most `most` tokens each, and the former indices of their tokens;
+        None as indices if all are kept."""
         if kept.all() and (self.counts <= most).all():
             return self, None
         rows, before = np.flatnonzero(kept), self.counts.astype(np.int64)
@@ -66,22 +66,22 @@ class ResultColumns(NamedTuple):
 
 @dataclass(slots=True)
 class StepOutcome:
-    """What follows from one result. All sequences in it have left the worker."""
+    """Consequences of one result. Its sequences have left the worker."""
 
     tokens: list[tuple[int, Tokens]] = field(default_factory=list)
     """(gateway, message)"""
     ended: list[Sequence] = field(default_factory=list)
     failed: list[tuple[Sequence, str]] = field(default_factory=list)
     missing: list[Sequence] = field(default_factory=list)
-    """Sequences whose token or vector did not come, or came with a gap: they must run again."""
+    """Sequences whose token or vector is missing or came with a gap; they must run again."""
     tenants: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Per token that was sampled, the account of its sequence."""
+    """Tenant number of each sampled token."""
 
 
 def columns(result: Result, num_slots: int, flight: InFlightStep | None = None) -> ResultColumns:
     """Unpack a result. Raises `WireError` for anything that no correct worker sends.
 
-    Where the rows are those of its flight, as most are, they are not looked at again.
+    Rows equal to those of the in-flight step, the usual case, need no further checks.
     """
     same = flight is not None and result.rows == flight.wire
     try:
@@ -115,8 +115,8 @@ def _slots(column: bytes, num_slots: int) -> Ints:
 def apply_result(
     worker: Worker, flight: InFlightStep, result: Result, now: float = 0.0
 ) -> StepOutcome:
-    """Apply one result, which came at `now`, to the worker's batch. A bad one raises `WireError`
-    and changes nothing."""
+    """Apply a result, received at `now`, to the worker's batch. An invalid result raises
+    `WireError` and changes nothing."""
     batch = worker.batch
     rows = columns(result, batch.num_slots, flight)
     vectors = _vectors(result, batch.num_slots)
@@ -153,7 +153,7 @@ def apply_result(
 
 
 def _vectors(result: Result, num_slots: int) -> dict[int, bytes]:
-    """The result's vectors by slot. Raises `WireError` as `columns` does."""
+    """Slot -> pooled vector. Raises `WireError` as `columns` does."""
     try:
         vectors = split(result.pooled)
     except ValueError as error:
@@ -164,12 +164,13 @@ def _vectors(result: Result, num_slots: int) -> dict[int, bytes]:
 
 
 def abort_step(worker: Worker, flight: InFlightStep) -> list[Sequence]:
-    """Give up a plan whose result is lost or bad: its sequences must run again."""
+    """Discard a step whose result is lost or invalid; returns its sequences, which must run
+    again."""
     return _missing(worker, flight, np.zeros(0, np.int64), everything=True)
 
 
 def _whole(flight: InFlightStep, settled: Ints) -> bool:
-    """Every row of the step had to sample a token, and these have, in the same order."""
+    """True if every row of the step samples, and the result has the same rows in the same order."""
     rows = flight.rows
     return rows is flight.sampling and len(rows) == len(settled) and bool((rows == settled).all())
 
@@ -182,7 +183,8 @@ def _append(batch: SlotTable, rows: ResultColumns) -> None:
 
 
 def _leap(worker: Worker, flight: InFlightStep, rows: ResultColumns) -> None:
-    """Follow the rows that have taken more tokens than one, or none: those wait for a page."""
+    """Update the positions of rows with more tokens than one, or none; the latter wait for a
+    page."""
     if not worker.batch.num_variable_tokens:
         return
     leaping = worker.batch.variable_tokens[rows.slots]
@@ -193,7 +195,7 @@ def _leap(worker: Worker, flight: InFlightStep, rows: ResultColumns) -> None:
 
 
 def _begin(worker: Worker, slots: Ints, now: float) -> None:
-    """Note those of the slots that gave their first token since they were taken."""
+    """Mark those of the slots that got their first token since they were placed."""
     for slot in worker.batch.speak(slots):
         sequence = worker.batch.at(slot)
         if sequence.fresh:
@@ -204,7 +206,7 @@ def _begin(worker: Worker, slots: Ints, now: float) -> None:
 def _learn(
     worker: Worker, flight: InFlightStep, settled: Ints, current: NDArray[np.bool_], whole: bool
 ) -> None:
-    """Tell the worker's books which keys are in pages now: not those of rows that owe a token."""
+    """Record the tokens whose KV is now in pages, except for rows whose token is missing."""
     if whole:
         worker.keys.learn(settled, worker.batch.written(settled))
         return
@@ -221,7 +223,7 @@ def _learn(
 def _reasons(
     batch: SlotTable, flight: InFlightStep, slots: Ints, current: NDArray[np.bool_], result: Result
 ) -> dict[int, str]:
-    """Slots that end now and why. A stop id that is also the last token allowed is a stop."""
+    """Slot -> finish reason. A stop id that is also the last allowed token counts as a stop."""
     full = slots[batch.generated.take(slots) >= batch.max_output_tokens.take(slots)]
     reasons = dict.fromkeys(full.tolist(), "length")
     reasons |= dict.fromkeys((s for s in flight.scoring.tolist() if current[s]), "length")
@@ -239,7 +241,7 @@ def _messages(
     vectors: dict[int, bytes],
     now: float,
 ) -> list[tuple[int, Tokens]]:
-    """One columnar message per gateway that has a row, an end or a score in this step."""
+    """One `Tokens` message per gateway with a row, an end or a score in this step."""
     scores = [p for p in result.prompt_logprobs if current[p.slot]]
     gateways = _owners(batch, rows)
     gateways |= {int(batch.gateway[slot]) for slot in (*reasons, *(p.slot for p in scores))}
@@ -257,7 +259,7 @@ def _messages(
 
 
 def _owners(batch: SlotTable, rows: ResultColumns) -> set[int]:
-    """Gateways that get a token."""
+    """Gateways that receive a token."""
     if len(batch.gateways) == 1:
         return set(batch.gateways) if len(rows.tokens) else set()
     return set(np.flatnonzero(np.bincount(batch.gateway.take(rows.giving))).tolist())
@@ -266,7 +268,8 @@ def _owners(batch: SlotTable, rows: ResultColumns) -> set[int]:
 def _of(
     batch: SlotTable, rows: ResultColumns, index: Ints | None, gateway: int
 ) -> tuple[ResultColumns, Ints | None]:
-    """Of rows whose tokens stand at `index`, those with a token for a gateway, and where."""
+    """Rows with a token for a gateway, out of rows whose tokens are at `index`, and their
+    indices."""
     if rows.single and len(batch.gateways) == 1:
         return rows, index
     mine = (batch.gateway.take(rows.slots) == gateway) & (rows.counts > 0)
@@ -307,7 +310,7 @@ def _message(
 
 
 def _times(batch: SlotTable, ends: dict[int, str], now: float) -> dict[int, PhaseTimes]:
-    """Where the time of sequences went that end."""
+    """Phase times of the sequences that end."""
     return {
         int(batch.handle[slot]): batch.at(slot).phase_timer.times(now, *batch.shared(slot))
         for slot in ends
@@ -315,7 +318,7 @@ def _times(batch: SlotTable, ends: dict[int, str], now: float) -> dict[int, Phas
 
 
 def _cached(batch: SlotTable, slots: Ints) -> dict[int, int]:
-    """Prompt tokens that came from the cache, of sequences whose gateway does not know yet."""
+    """Cached prompt tokens of sequences, where not yet reported to the gateway."""
     if not batch.unreported:
         return {}
     fresh = [slot for slot in slots.tolist() if slot in batch.unreported]
@@ -328,7 +331,7 @@ def _cached(batch: SlotTable, slots: Ints) -> dict[int, int]:
 
 
 def _notes(batch: SlotTable, slots: Ints) -> dict[int, QueueEstimate]:
-    """What is told once, of sequences whose gateway hears of them for the first time."""
+    """Queue estimates of sequences, where not yet reported to the gateway."""
     fresh = batch.unsent_estimates.keys() & slots.tolist() if batch.unsent_estimates else ()
     for slot in fresh:
         batch.at(slot).estimate = None
@@ -338,7 +341,7 @@ def _notes(batch: SlotTable, slots: Ints) -> dict[int, QueueEstimate]:
 def _missing(
     worker: Worker, flight: InFlightStep, settled: Ints, everything: bool = False
 ) -> list[Sequence]:
-    """Evict those that ran, are still there, and whose token has not come."""
+    """Evict sequences that ran, are still on the worker, and have no token in the result."""
     owed = flight.owners != 0 if everything else np.zeros(worker.batch.num_slots, bool)
     owed[flight.sampling] = True
     owed[settled] = False

@@ -1,9 +1,9 @@
-"""One sequence from its arrival to its end, and its token log.
+"""A sequence: its request, output log and state, from arrival to end.
 
-        place            first token           token = limit, stop, abort, failure
+        place            first token           max_tokens, stop, abort, failure
 queued -------> prefill -------------> decode -----------------------------------> ended
    ^               |                      |
-   +--- preempt ---+-- worker is lost ----+
+   +--- preempt ---+--- worker lost ------+
 """
 
 from __future__ import annotations
@@ -21,96 +21,96 @@ from baton_scheduler.kv.prefix_cache import BlockHashes
 from baton_scheduler.phase_times import PhaseTimer
 
 Key: TypeAlias = tuple[int, int]
-"""Position in the order of service: lower runs first, equal never happens."""
+"""Position in the order of service; lower runs first, and keys are unique."""
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """All that is needed to run a sequence, and to run it again: the request and the log."""
+    """All data needed to run a sequence, and to run it again after preemption."""
 
     gateway: str
     submit: Submit
     trace: str
     arrival: int
-    """Number of this sequence among all that ever arrived."""
+    """Serial number of the sequence, in order of arrival."""
     since: float
-    """When it arrived, in the state's time."""
+    """Arrival time, in the state's time."""
     num_prompt: int
     log: array[int]
-    """Tokens produced so far; only ever appended to."""
+    """Output tokens so far; append-only."""
     phase_timer: PhaseTimer
-    """Where its time goes."""
+    """Time spent in each phase."""
     key: Key = (0, 0)
     losses: int = 0
-    """Times that a worker was lost with this sequence in its batch."""
+    """Number of worker losses while it was running."""
     failures: int = 0
-    """Times that passing it on to another worker has failed."""
+    """Number of failed KV transfers."""
     worker: str | None = None
-    """Who runs it; None while it waits."""
+    """Worker that runs it; None while it is queued."""
     slot: int = -1
     ended: bool = False
     deadline: float | None = None
-    """When it ends in an error, in the state's time."""
+    """Time at which it ends with an error, in the state's time."""
     billed_tenant: int = 0
-    """Number of the account that pays for its tokens, under an order that keeps accounts."""
+    """Number of the tenant account that its tokens are charged to, under fair queueing."""
     cached: int | None = None
-    """Prompt tokens that its first placement found in the cache, until its gateway is told."""
+    """Prompt tokens found in the cache at its first placement, until reported to the gateway."""
     estimate: QueueEstimate | None = None
-    """What its gateway is told with its first tokens, until then."""
+    """Queue estimate, until reported to the gateway with its first tokens."""
     leader: Sequence | None = None
-    """The first choice of the same request: it computes the prompt for all of them."""
+    """First choice of the same request, which computes the prompt for all choices."""
     bound: str = ""
-    """While its prompt is computed, the worker that pulls what there is of it already."""
+    """Decode target that pulls finished parts of the prompt during its prefill."""
     ahead: int = 0
-    """How many tokens that worker has been told to pull."""
+    """Number of tokens that the target was ordered to pull."""
     begun: bool = False
-    """The keys of its prompt are in pages that others can share."""
+    """The prompt's KV is in pages that other sequences can share."""
     _chain: BlockHashes | None = None
 
     @property
     def handle(self) -> int:
-        """The gateway's name for it."""
+        """The gateway's handle."""
         return self.submit.handle
 
     @property
     def sampling(self) -> Sampling:
-        """How its tokens are chosen."""
+        """Sampling parameters."""
         return self.submit.sampling
 
     @property
     def pooling(self) -> Pooling | None:
-        """What vector is wanted of it; None when tokens are."""
+        """Pooling parameters; None if it generates tokens."""
         return self.submit.pooling
 
     @property
     def whole(self) -> bool:
-        """All its tokens must run in one step."""
+        """All tokens must run in one step."""
         return self.pooling is not None and self.pooling.reach == "whole"
 
     @property
     def num_tokens(self) -> int:
-        """Prompt and log together: what a worker must compute before it can go on."""
+        """Number of prompt and output tokens."""
         return self.num_prompt + len(self.log)
 
     @property
     def scores_only(self) -> bool:
-        """Nothing is sampled: log-probabilities of the prompt are wanted, or a vector."""
+        """No token is sampled: only prompt log-probabilities or a vector are requested."""
         return self.sampling.max_tokens == 0
 
     @property
     def waits(self) -> bool:
-        """It is not to start yet: what it would compute is being computed by its leader."""
+        """It must not start yet, since its leader is computing the prompt."""
         leader = self.leader
         return leader is not None and not (leader.begun or leader.ended)
 
     @property
     def fresh(self) -> bool:
-        """No token of it was ever sampled, here or under another scheduler."""
+        """No token was ever sampled, under any scheduler."""
         return not self.phase_timer.started and not self.submit.log
 
     @property
     def complete(self) -> bool:
-        """There is nothing to compute: the log is full, and no prompt token is to be scored."""
+        """Nothing is left to compute: the log is full and no prompt token is to be scored."""
         wants_scores = self.sampling.prompt_logprobs >= 0 and self.num_prompt > 1
         if self.scores_only:
             return not wants_scores and self.pooling is None
@@ -118,21 +118,21 @@ class Sequence:
 
     @property
     def reusable(self) -> int:
-        """Tokens whose keys may come from a cache: the last one must run, and so must all of a
-        prompt that is still to be scored, or whose hidden states make a vector."""
+        """Maximum number of tokens taken from the prefix cache: all but the last; none if the
+        prompt is to be scored or its hidden states pooled."""
         if self.pooling is not None and self.pooling.reach != "last":
             return 0
         unscored = self.sampling.prompt_logprobs >= 0 and not self.log
         return 0 if unscored else self.num_tokens - 1
 
     def chain(self, size: int) -> BlockHashes:
-        """Names of its blocks of `size` tokens."""
+        """Block hashes for blocks of `size` tokens."""
         if self._chain is None or self._chain.size != size:
             self._chain = BlockHashes(self.submit, self.log, size)
         return self._chain
 
     def follow(self, other: Sequence) -> None:
-        """Wait for another choice of the same request, if `other` is one and can be shared with."""
+        """Wait for `other` if it is a choice of the same request and can share its prompt."""
         one, two = other.submit, self.submit
         if one.request != two.request or one.tokens != two.tokens:
             return
@@ -151,14 +151,15 @@ class Sequence:
         self.worker, self.slot = None, -1
 
     def end(self) -> None:
-        """To the end, from wherever it is; exactly once."""
+        """Any state -> ended; exactly once."""
         assert not self.ended and self.worker is None
         self.ended = True
 
     def entry(self, computed: int = 0) -> NewSequence:
-        """What a worker is told, who has the keys of `computed` tokens in the pages that it gets.
+        """The message that adds it to a worker's batch, with the KV of `computed` tokens already in
+        its pages.
 
-        The prompt is scored once: a log proves that it was.
+        The prompt is scored only once: a non-empty log shows that it was.
         """
         sampling = self.sampling
         if self.log and sampling.prompt_logprobs >= 0:
@@ -184,7 +185,7 @@ def sequence(
     now: float,
     order: Callable[[Sequence], Key],
 ) -> Sequence:
-    """A sequence as it arrives. Raises `ValueError` when it is not what a gateway may send."""
+    """Create a sequence on arrival. Raises `ValueError` if the submission is invalid."""
     if not 0 <= submit.handle < 2**32 or not 0 <= submit.sampling.max_tokens < 2**31:
         raise ValueError("a number of the submission is out of range")
     if submit.pooling is not None and (submit.sampling.max_tokens or submit.log):

@@ -1,4 +1,4 @@
-"""The scheduler between its two sockets: receive, tick, dispatch."""
+"""The scheduler's main loop: receive from both sockets, apply events, send decisions."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ from baton_scheduler.replay.recorder import Recorder
 from baton_scheduler.state import State
 
 _IDLE_SECONDS = 0.05
-"""Longest sleep without a message: how late a lost peer or a signal is noticed."""
+"""Maximum wait for a message; bounds the delay in noticing lost peers and signals."""
 _STATS_SECONDS = 0.25
 _MOST_REFUSED = 1000
 _MOST_PAGES = 2**28
-"""Sizes that a worker may claim: what the state keeps for each of its pages stays affordable."""
+"""Maximum number of pages that a worker may report, since the state keeps data for each."""
 _MOST_ROWS = 2**16
 
 log = logger(__name__)
@@ -84,17 +84,17 @@ log = logger(__name__)
 
 @dataclass
 class _Hung:
-    """A worker that was taken out because it did not advance, as long as it beats."""
+    """A hung worker that was removed, but still sends heartbeats."""
 
     info: WorkerInfo
     heard: float
 
 
 class Service:
-    """Feeds the state machine with events and sends what it decides.
+    """Feeds events to the state machine and sends its decisions.
 
-    A worker that is given up, for silence or for a hang, is a stranger from then on: its beats are
-    answered with Who until it says Hello in a new epoch, without sequences.
+    A worker that was given up, after silence or a hang, is unknown from then on: its heartbeats are
+    answered with `HelloRequest` until it sends a `Hello` with a new epoch.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class Service:
         me = Hello("scheduler", default_name("scheduler"), incarnation(), __version__)
         self._gateways, self._workers = Roster(me), Roster(me)
         self._senders: dict[bytes, str] = {}
-        """Gateway by socket identity."""
+        """Socket identity -> gateway name."""
         self._hung: dict[str, _Hung] = {}
         self._refused: set[int] = set()
         self._apart = False
-        """It was said that some workers can pass no keys to each other."""
+        """It was logged that some workers cannot transfer KV to each other."""
         self._spans = Spans()
         self._recorder: Recorder | None = None
         if config.event_log is not None:
@@ -121,7 +121,7 @@ class Service:
         self._next_stats = self._next_look = 0.0
 
     def run(self, life: Lifecycle) -> int:
-        """Serve until the process should end. Returns its exit code."""
+        """Serve until the process should end. Returns the exit code."""
         while not life.over(self.state.idle):
             pulse.beat()
             wait((self._frontend, self._fleet), _IDLE_SECONDS)
@@ -130,7 +130,7 @@ class Service:
         return 0
 
     def turn(self, *, draining: bool = False) -> None:
-        """One round: what has arrived, who is missing, then the decisions of this moment."""
+        """One iteration: receive messages, detect lost peers, then decide and send."""
         if draining and not self.state.draining:
             log.info("draining: %d sequences to finish", self.state.num_running)
             self._apply(Draining())
@@ -145,7 +145,7 @@ class Service:
         self._tell(now)
 
     def close(self) -> None:
-        """Tell every sequence that is left that it ends here, and finish the recording."""
+        """End every live sequence with an error message, and finish the recording."""
         self._apply(Closing())
         if self._recorder is not None:
             self._recorder.close()
@@ -158,7 +158,7 @@ class Service:
             self._send(decision)
 
     def _send(self, decision: Decision) -> None:
-        """Send, or take the receiver for lost: no gap goes unnoticed."""
+        """Send a decision; if that fails, treat the receiver as lost."""
         if isinstance(decision, Dispatch | Tell):
             if isinstance(decision, Dispatch):
                 self._spans.started(decision.message.new_sequences)
@@ -209,7 +209,7 @@ class Service:
             self._apply(Aborted(name, message.handles))
 
     def _forget(self, gateway: Peer) -> None:
-        """Nobody listens there any more."""
+        """Drop a gateway that is gone."""
         name = gateway.hello.name
         if self._gateways.peers.get(name) is gateway:
             del self._gateways.peers[name]
@@ -273,11 +273,11 @@ class Service:
         self._hung.pop(name, None)
         log.info("worker %s joined", name)
         self._compare(name, info)
-        self._next_stats = 0.0  # Gateways may wait for it.
+        self._next_stats = 0.0  # Gateways may be waiting for statistics.
         self._apply(WorkerJoined(name, hello.incarnation, info, hello.held))
 
     def _compare(self, name: str, info: WorkerInfo) -> None:
-        """Say once that keys do not pass between a worker that joins and another one."""
+        """Log once that a joining worker cannot transfer KV to or from another one."""
         layouts = {w.name: w.info.kv_layout for w in self.state.fleet if w.info.kv_address}
         other = next((n for n, layout in layouts.items() if layout != info.kv_layout), None)
         if self._apart or other is None or not info.kv_address:
@@ -289,7 +289,7 @@ class Service:
         )
 
     def _objection(self, hello: Hello) -> str:
-        """Why a worker cannot be taken in; empty when it can."""
+        """Reason for refusing a worker; empty if it is accepted."""
         if hello.worker is None:
             return "it does not say what it can do"
         if not _sensible(hello.worker):
@@ -311,7 +311,7 @@ class Service:
         self._fleet.send(peer, self._workers.beat(beat, now))
 
     def _give_up(self, worker: Peer, why: str) -> None:
-        """Nor is anything placed on those that end with it: it would be lost twice, and refused."""
+        """Remove a worker and all workers of its expert group, which fail with it."""
         mates = self._mates(worker)
         self._leave(worker, why)
         for mate in mates:
@@ -336,13 +336,13 @@ class Service:
     # Both.
 
     def _refuse(self, hello: Hello, reason: str) -> None:
-        """Leave a Hello without an answer. It comes again and again; the reason is logged once."""
+        """Leave a `Hello` unanswered. It is repeated, so the reason is logged once."""
         if hello.incarnation not in self._refused and len(self._refused) < _MOST_REFUSED:
             self._refused.add(hello.incarnation)
             log.error("%s may not join: %s", hello.name, reason)
 
     def _expire(self, now: float) -> None:
-        """Who has gone or hangs: looked for as often as peers beat, not with every turn."""
+        """Remove silent and hung peers, at the rate of heartbeats rather than every iteration."""
         if now < self._next_look:
             return
         self._next_look = now + BEAT_SECONDS
@@ -360,17 +360,17 @@ class Service:
         self._hung = {n: h for n, h in self._hung.items() if now - h.heard <= LOST_SECONDS}
 
     def _probe(self) -> None:
-        """A worker whose process is gone cannot be reached: nobody waits for it to be silent."""
+        """Detect workers whose process is gone, without waiting for their silence to time out."""
         me = self._workers.me
         beat = Beat(me.name, me.incarnation)
         peers = self._workers.peers
         gone = [w for w in peers.values() if not self._fleet.send(w.identity, beat)]
         for worker in gone:
-            if peers.get(worker.hello.name) is worker:  # It has not ended with another one.
+            if peers.get(worker.hello.name) is worker:  # It was not removed with another one.
                 self._give_up(worker, "its connection is gone")
 
     def _hangs(self, peer: Peer, now: float) -> bool:
-        """Whether a worker owes a result and either does not advance or does not know of it."""
+        """True if a worker owes a result and makes no progress, or does not know of the plan."""
         worker = self.state.fleet.get(peer.hello.name)
         since = worker.waiting_since if worker is not None else None
         if since is None or now - since <= self._config.worker_hang_seconds:

@@ -37,14 +37,14 @@ class SlotTable:
         self.num_slots = num_slots
         self.sequences: list[Sequence | None] = [None] * num_slots
         self.pages: list[list[list[int]]] = [[[]] * num_groups for _ in range(num_slots)]
-        """By slot and group, those that are held: of the first `dropped` blocks there are none."""
+        """Pages by slot and page group, without the first `dropped` blocks."""
         self.dropped = np.zeros((num_groups, num_slots), np.int64)
-        """Blocks that lie before every window to come: their pages were given back."""
+        """[groups, slots]: number of leading blocks whose pages left the window and were freed."""
         self.unsent_drops: set[tuple[int, int]] = set()
-        """Slots and groups whose worker is still to be told how many."""
+        """(slot, group) whose dropped blocks the worker does not know yet."""
         self.lease_id = _column(num_slots)
-        """Number of the current tenancy of the slot, 0 when it is free. Never used twice, so a
-        result of an earlier tenancy is recognised even when the same sequence is back."""
+        """Lease of the slot, 0 if free. Never reused, so the result of an earlier lease is
+        recognised even if the same sequence returns."""
         self.num_scheduled = _column(num_slots)
         self.num_known = _column(num_slots)
         self.max_computed = _column(num_slots)
@@ -55,45 +55,45 @@ class SlotTable:
         self.max_output_tokens = _column(num_slots)
         """Length of the log at which the sequence ends."""
         self.num_hashed_blocks = _column(num_slots)
-        """How many of its pages are full, settled, and known to the prefix index."""
+        """Number of pages that are full, confirmed and in the prefix cache."""
         self.num_confirmed = _column(num_slots)
-        """Tokens whose keys are in pages by a result that was settled."""
+        """Number of tokens whose KV is in pages according to results."""
         self.num_cached_tokens = _column(num_slots)
-        """Tokens that need not be computed, as of its place: in cached pages, or copied."""
+        """Number of tokens that were cached or copied when the sequence was placed."""
         self.sources: dict[int, list[int]] = {}
-        """Of slots that have not entered yet, by group the page that is copied to the first page
-        of their own: it holds what `hit` counts beyond whole pages."""
+        """Slot not yet entered -> per group, the page to copy to its first own page; that copy
+        holds the cached tokens beyond whole pages."""
         self.unreported_cached_tokens = _column(num_slots)
-        """Prompt tokens from the cache that the gateway is to be told of."""
+        """Cached prompt tokens to be reported to the gateway."""
         self.unreported: set[int] = set()
-        """Slots whose gateway is still to be told of them."""
+        """Slots whose cached tokens are not reported yet."""
         self.pending_swap_in: dict[int, list[tuple[int, int]]] = {}
-        """Of slots that have not entered yet, the pairs (host page, own page) to be swapped in."""
+        """Slot not yet entered -> pairs (host page, own page) to swap in."""
         self.unsent_estimates: dict[int, QueueEstimate] = {}
-        """By slot, what the gateway is still to be told."""
+        """Slot -> queue estimate not yet sent to the gateway."""
         self.variable_tokens = np.zeros(num_slots, bool)
-        """Its worker may take several tokens in one step, or none: a grammar forces some."""
+        """A step may yield several tokens or none, since a grammar forces tokens."""
         self.num_variable_tokens = 0
         self.tenant_number = _column(num_slots)
         self.gateway = _column(num_slots)
         self.gateways = Counter[int]()
-        """How many of the sequences each gateway has."""
+        """Number of sequences per gateway."""
         self.handle = np.zeros(num_slots, "<u4")
         self.awaiting_first_token = np.zeros(num_slots, bool)
-        """No token has come since the sequence was placed."""
+        """No token has arrived since the sequence was placed."""
         self.num_awaiting_first_token = 0
         self.steps = self.rows = 0
-        """Steps that were planned, and the rows of all of them together."""
+        """Total numbers of planned steps and of their rows."""
         self._before: list[tuple[int, int]] = [(0, 0)] * num_slots
-        """Per slot, how many of both there were when it was taken."""
+        """Per slot: both totals at the time it was taken."""
         self.sent = np.zeros(num_slots, bool)
-        """The worker has been told of the sequence."""
+        """The worker knows the sequence."""
         self.num_unsent = 0
-        """Sequences that it has not been told of."""
+        """Number of sequences that the worker does not know yet."""
         self.pending_release: list[int] = []
-        """Slots that the worker still holds and must release with its next plan."""
+        """Slots that the worker must release with its next plan."""
         self.pending_prefill_tokens = 0
-        """Tokens that are known and not planned yet."""
+        """Number of known tokens that are not planned yet."""
         self._free = list(range(num_slots))
         self._grants = 0
 
@@ -105,7 +105,7 @@ class SlotTable:
         return [int(slot) for slot in np.flatnonzero(self.lease_id)]
 
     def at(self, slot: int) -> Sequence:
-        """The sequence in a slot that is occupied."""
+        """Sequence in an occupied slot."""
         sequence = self.sequences[slot]
         assert sequence is not None
         return sequence
@@ -120,11 +120,11 @@ class SlotTable:
         hit: int = 0,
         named: int = 0,
     ) -> int:
-        """Put a sequence into the lowest free slot and return it.
+        """Put a sequence into the lowest free slot and return the slot.
 
-        Raises nothing: the caller has found a free slot, and pages for all known tokens or those
-        that come first, which hold the keys of `hit` tokens, or get them as it enters; those of
-        the first `named` blocks are known and shared.
+        The caller has found a free slot and taken pages for all known tokens, or the first of them.
+        The pages hold the KV of the cached tokens, or receive it as the sequence enters; the blocks
+        that are already hashed are shared.
         """
         slot = heapq.heappop(self._free)
         self._grants += 1
@@ -191,12 +191,12 @@ class SlotTable:
             del self.gateways[gateway]
 
     def written(self, slots: Ints) -> Ints:
-        """Tokens whose keys are in pages once the last token of each log was sampled."""
+        """Number of tokens whose KV is in pages once the last token of each log was sampled."""
         num_tokens: Ints = self.num_prompt.take(slots) + self.generated.take(slots)
         return num_tokens - 1
 
     def speak(self, slots: Ints) -> list[int]:
-        """Those of the slots that have been silent so far, and are not any more."""
+        """Those of the slots that waited for their first token; they no longer do."""
         if not self.num_awaiting_first_token:
             return []
         fresh = slots[self.awaiting_first_token[slots]]
@@ -205,19 +205,19 @@ class SlotTable:
         return [int(slot) for slot in fresh]
 
     def shared(self, slot: int) -> tuple[int, int]:
-        """Steps since a slot was taken, and the rows of all of them together."""
+        """Numbers of steps and of their rows since the slot was taken."""
         steps, rows = self._before[slot]
         return self.steps - steps, self.rows - rows
 
     def enter(self, slot: int) -> None:
-        """The worker is told of a sequence, and of the blocks that it begins without."""
+        """Mark a sequence as sent to the worker, and its dropped blocks as unsent."""
         self.sent[slot] = True
         self.num_unsent -= 1
         without = np.flatnonzero(self.dropped[:, slot]).tolist()
         self.unsent_drops.update((slot, group) for group in without)
 
     def tables(self, slot: int) -> Tables:
-        """By group, the pages that a slot holds. They share their lists with `pages`."""
+        """Block tables of a slot by group. They share their lists with `pages`."""
         return [
             BlockTable(first, pages)
             for first, pages in zip(self.dropped[:, slot].tolist(), self.pages[slot], strict=True)
@@ -233,13 +233,13 @@ class SlotTable:
             self.capacity[slot] = min(table.end for table in self.tables(slot)) * page_size
 
     def grow_each(self, slots: list[int], pages: list[int], page_size: int) -> None:
-        """Where there is one group: append a new page to each slot."""
+        """With one page group: append a new page to each slot."""
         for slot, page in zip(slots, pages, strict=True):
             self.pages[slot][0].append(page)
         self.capacity[slots] += page_size
 
     def drop(self, slot: int, group: int, count: int) -> list[int]:
-        """Take the first `count` pages from a sequence that the worker knows. Returns them."""
+        """Remove the first `count` pages of a sequence that the worker knows, and return them."""
         pages = self.pages[slot][group][:count]
         del self.pages[slot][group][:count]
         self.dropped[group, slot] += count
@@ -247,7 +247,7 @@ class SlotTable:
         return pages
 
     def decoding(self) -> Ints:
-        """Slots whose next input is a sampled token and that may take one more, ascending."""
+        """Slots that decode and may take one more token, ascending."""
         ready = (
             (self.lease_id != 0)
             & (self.num_scheduled >= self.num_known)
@@ -256,7 +256,7 @@ class SlotTable:
         return np.flatnonzero(ready)
 
     def prefilling(self) -> list[int]:
-        """Slots with known tokens that are not planned yet, in the order of service."""
+        """Slots with unplanned known tokens, in the order of service."""
         if not self.pending_prefill_tokens:
             return []
         slots = np.flatnonzero(

@@ -1,12 +1,13 @@
-"""The whole state as plain data: events in, decisions out. No clock, no socket, no chance.
+"""The state machine of the scheduler: events in, decisions out, without clock, socket or
+randomness.
 
-A live sequence is in exactly one place, and leaves it exactly once:
+A live sequence is in exactly one place, and ends exactly once:
 
     arrived --> queue <-----> one slot of one worker --> ended: finish reason, error, or abort
                   |                                        ^
                   +----------------------------------------+
 
-Equal events give equal decisions on every machine: that is what `baton replay` checks.
+Equal events give equal decisions on every machine; `baton replay` checks this.
 """
 
 from __future__ import annotations
@@ -75,24 +76,24 @@ class Counters:
 
     arrived: int = 0
     finished: int = 0
-    """Sequences that came to a finish reason."""
+    """Sequences that ended with a finish reason."""
     tokens: int = 0
     prompt_tokens: int = 0
     preemptions: int = 0
     lost_workers: int = 0
     stale_results: int = 0
     prefix_queries: int = 0
-    """Prompt tokens that were looked up in a prefix cache, once per sequence."""
+    """Prompt tokens looked up in the prefix cache, once per sequence."""
     prefix_hits: int = 0
-    """Those of them that were found."""
+    """Prompt tokens found in the prefix cache."""
     handoffs: int = 0
-    """Running sequences that changed their worker, with their keys."""
+    """Running sequences that moved to another worker with their KV."""
     failed_transfers: int = 0
-    """Pulls of keys that failed: nothing is lost but time."""
+    """Failed KV transfers; they cost only time."""
 
 
 class State:
-    """Queue, fleet and live sequences. `apply` is the only way to change it."""
+    """Queue, fleet and live sequences; changed only by `apply`."""
 
     def __init__(self, limits: SchedulerOptions) -> None:
         self.options = limits
@@ -114,14 +115,13 @@ class State:
         """Sequences that began to run per second."""
         self._live: dict[tuple[str, int], Sequence] = {}
         self._gateways: dict[int, str] = {}
-        """Names by the numbers that batches hold in a column."""
+        """Number of a gateway in slot table columns -> its name."""
         self._numbers: dict[str, int] = {}
         self._latest: dict[str, Sequence] = {}
-        """By gateway, the last sequence that was taken in: the choices of a request follow each
-        other."""
+        """Gateway -> its latest sequence; the choices of a request arrive one after the other."""
         self._deadlines = Deadlines(self._live)
         self._alone_since: float | None = 0.0
-        """Since when no worker takes new sequences; None while one does."""
+        """Time since which no worker takes new sequences; None while one does."""
 
     @property
     def num_running(self) -> int:
@@ -130,11 +130,11 @@ class State:
 
     @property
     def idle(self) -> bool:
-        """No sequence is alive."""
+        """True if no sequence is alive."""
         return not self._live
 
     def apply(self, event: Event) -> list[Decision]:
-        """Take one event in and return what must be sent, in this order."""
+        """Apply an event. Returns the messages to send, in this order."""
         match event:
             case Settled():
                 return self._settled(event)
@@ -181,7 +181,7 @@ class State:
         except ValueError:
             return [Reply(event.gateway, errors.bad_frame(event.submit.handle))]
         old = self._live.get((event.gateway, new.handle))
-        if old is not None:  # The gateway starts it anew, from a log of its own: its word counts.
+        if old is not None:  # The gateway restarts it from its own log.
             self._drop(old)
         refused = self._refusal(new)
         if refused is not None:
@@ -222,12 +222,12 @@ class State:
         return errors.overloaded(new.handle, errors.retry_after(waiting, rate))
 
     def _note(self, new: Sequence) -> QueueEstimate:
-        """Where it stands, and when it may have its first token."""
+        """Queue position and estimated time to first token of a new sequence."""
         number, tokens = self.queue.ahead(new)
         fast = [s for w in self.fleet if (s := w.seconds(new.num_tokens)) is not None]
         if not fast:
             return QueueEstimate(number, -1)
-        # What is before it is shared among workers, and each place in the queue must become free.
+        # The workers share the queue before it, which must drain first.
         seconds = min(fast) + tokens / len(fast) * min(w.pace.line[1] for w in self.fleet)
         if number and self.begun.rate:
             seconds = max(seconds, number / self.begun.rate)
@@ -257,7 +257,7 @@ class State:
         return []
 
     def _drop(self, live: Sequence) -> None:
-        """End a sequence without a word, wherever it is."""
+        """End a sequence without a message, wherever it is."""
         worker = self.fleet.get(live.worker)
         if worker is None:
             self.queue.remove(live)
@@ -266,17 +266,17 @@ class State:
         self._forget(live)
 
     def _fail(self, live: Sequence, failed: Failed) -> Decision:
-        """End a sequence in an error, wherever it is."""
+        """End a sequence with an error, wherever it is."""
         self._drop(live)
         return self._failed(live, failed)
 
     def _failed(self, live: Sequence, failed: Failed) -> Decision:
-        """The news of a sequence that has ended in an error."""
+        """The error message of a sequence that has ended."""
         times = live.phase_timer.times(self.now)
         return Reply(live.gateway, msgspec.structs.replace(failed, phase_times=times))
 
     def _forget(self, live: Sequence) -> None:
-        """A sequence that has left its place ends."""
+        """End a sequence that has left its queue or slot."""
         live.end()
         del self._live[live.gateway, live.handle]
 
@@ -302,7 +302,7 @@ class State:
         return []
 
     def _worker_assigned(self, event: WorkerAssigned) -> list[Decision]:
-        """What runs there and no longer fits is passed on, as `Handoffs.begin` finds it."""
+        """Change a worker's role; `Handoffs.begin` moves the sequences that no longer fit."""
         worker = self.fleet.get(event.name)
         if worker is not None:
             self._requeue(worker.assign(event.role))
@@ -319,9 +319,9 @@ class State:
         return self.handoffs.leave(worker, self.fleet) + self._rerun(lost, exposed)
 
     def _rerun(self, lost: list[Sequence], exposed: list[bool]) -> list[Decision]:
-        """Back to the queue, where their keys put them in front of all later ones.
+        """Return lost sequences to the queue, where their keys put them before all later ones.
 
-        A sequence that a worker had begun each time it failed may be what makes it fail.
+        A sequence that was running at several worker losses may be the cause, and is failed.
         """
         decisions: list[Decision] = []
         for live, blamed in zip(lost, exposed, strict=True):
@@ -351,7 +351,7 @@ class State:
         return decisions
 
     def _change_over(self, passed: ReadyHandoff) -> None:
-        """Go on at the target, unless it has no room any more: then the source just goes on."""
+        """Move a sequence to the target; if the target has no room left, the source continues."""
         live, source, target = passed
         if target.has_room(live):
             source.withdraw(live.slot)
@@ -370,7 +370,9 @@ class State:
             self.counters.stale_results += 1
             return []
         decisions: list[Decision] = []
-        while worker.flights.first.step != result.step:  # Results come in order: these are lost.
+        while (
+            worker.flights.first.step != result.step
+        ):  # Results arrive in order, so these are lost.
             decisions += self._abandoned(worker, worker.flights.pop())
         flight = worker.flights.pop()
         try:
@@ -423,12 +425,12 @@ class State:
         return self._names() + decisions
 
     def _names(self) -> list[Decision]:
-        """What workers are told of the names of their pages, before anything is written there."""
+        """Page hash updates, to be sent before any plan or pull writes to the pages."""
         news = ((worker.name, worker.news(self.now)) for worker in self.fleet)
         return [Tell(name, kept) for name, kept in news if kept is not None]
 
     def _expire(self) -> list[Decision]:
-        """End those whose time is over, wherever they are."""
+        """End sequences whose deadline has passed, wherever they are."""
         decisions: list[Decision] = []
         for live in self._deadlines.due(self.now):
             if live.cached is None:
@@ -440,7 +442,7 @@ class State:
         return decisions
 
     def _give_up(self) -> list[Decision]:
-        """Refuse what has waited too long with nobody there to run it."""
+        """Fail sequences that have waited too long without any worker."""
         if self.fleet.open:
             self._alone_since = None
             return []
@@ -453,7 +455,7 @@ class State:
         return [self._fail(s, errors.no_worker(s.handle, patience)) for s in late]
 
     def _place(self) -> list[Decision]:
-        """Start waiting sequences strictly in order: nobody overtakes the head of the queue."""
+        """Start waiting sequences in strict order: none overtakes the head of the queue."""
         decisions: list[Decision] = []
         while self.fleet.open and (head := self.queue.head) is not None:
             if not self.fleet.fits(head):
@@ -469,13 +471,13 @@ class State:
         return decisions
 
     def _owners(self, head: Sequence) -> list[Worker]:
-        """Workers that it waits for."""
+        """Workers that may start the head of the queue."""
         willing = prefill_candidates(head, self.fleet, self.options.local_prefill_max_tokens)
         return self.placement.owners(head, willing)
 
     def _make_way(self, head: Sequence) -> Worker | None:
-        """Preempt the fewest sequences, all of one worker, that the head outranks and that are
-        enough to make room for it."""
+        """Preempt the fewest sequences, all on one worker, that the head outranks and whose slots
+        and pages are enough to start it."""
         owners = self._owners(head)
         ways = [(w, w.yielding(head, self.queue.outranks)) for w in owners]
         worker, slots = min(
@@ -544,8 +546,8 @@ class State:
         return list(self._live.values())
 
     def digest(self) -> bytes:
-        """16 bytes that differ whenever a decision could. Logs count by length: their tokens are
-        in the decisions, which a recording hashes too."""
+        """16 bytes that differ whenever a decision could. Logs count by length only, since their
+        tokens are in the decisions, which a recording also hashes."""
         total = blake2b(digest_size=16)
         for part in self._parts():
             total.update(part)
@@ -571,7 +573,7 @@ class State:
             yield worker.pool.layout()
 
     def check(self) -> None:
-        """Assert every invariant of the state and of all its parts."""
+        """Assert all invariants of the state and its parts."""
         for worker in self.fleet:
             worker.check()
         self.handoffs.check(self.fleet)

@@ -1,1 +1,2 @@
-"""Chat templates, text to ids, ids to text. Holds no request state that a log cannot rebuild."""
+"""The tokenizer: chat templates, encoding, decoding. All of its state can be rebuilt from token
+logs."""

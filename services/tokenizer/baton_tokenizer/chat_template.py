@@ -1,7 +1,7 @@
-"""Chat templates: a conversation to the one text that the model was trained to continue.
+"""Renders chat templates: a conversation to the prompt text.
 
-Renders as `apply_chat_template` of transformers does, in Jinja's immutable sandbox, and marks the
-places where a client's text imitates special tokens (see `literal.py`).
+Renders as `apply_chat_template` of transformers, in Jinja's immutable sandbox, and marks the places
+where client text imitates special tokens (see `special_tokens.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from baton.protocol import EncodeChat
 from baton_tokenizer.special_tokens import SpecialTokens, nonce
 
 MAX_RENDERED = 64 * 1024 * 1024
-"""Characters. A template that writes more has run away."""
+"""Output limit in characters; a template that exceeds it is stopped."""
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of a message's reasoning; templates read the first, gpt-oss the second."""
 _OWN = frozenset(("messages", "tools", "add_generation_prompt", "continue_final_message"))
@@ -41,11 +41,11 @@ class Rendered:
 
     text: str
     marks: frozenset[int] = frozenset()
-    """Places inside a special token's text where the client's own text makes up a part of it."""
+    """Positions inside the text of a special token of which the client wrote at least a part."""
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what an assistant wrote, for training; here it is only its body."""
+    """`{% generation %}` marks assistant text for training; here only its body is rendered."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -85,7 +85,7 @@ def _tojson(
 
 
 def _fromjson(text: str) -> object:
-    """The value that a text of JSON says; any other text is itself."""
+    """The value of a JSON text; other text is returned unchanged."""
     try:
         return json.loads(text)
     except ValueError:
@@ -93,7 +93,7 @@ def _fromjson(text: str) -> object:
 
 
 class CompiledTemplate:
-    """One compiled chat template, and which shapes of content it can read."""
+    """A compiled chat template and the content shapes it accepts."""
 
     def __init__(self, text: str, variables: Mapping[str, str]) -> None:
         """Raises `ModelError` when the template is not valid Jinja."""
@@ -148,10 +148,10 @@ class ChatTemplates:
         self._literal = literal
 
     def render(self, request: EncodeChat, longest: int) -> Rendered:
-        """Render a conversation; texts longer than `longest` characters are cut there.
+        """Render a conversation; texts are truncated to `longest` characters.
 
-        Raises `InvalidRequest` when there is no template, the JSON is not what it should be, or
-        the template refuses.
+        Raises `InvalidRequest` if there is no template, the JSON is invalid, or the template
+        refuses.
         """
         messages, tools, extra = self._parse(request)
         template = self._choose(bool(tools))
@@ -221,7 +221,7 @@ def _guard(literal: SpecialTokens, mark: str, longest: int) -> Guard:
 
 
 def _walk(value: Any, guard: Guard) -> Any:
-    """Apply `guard` to every string of a JSON value, keys included."""
+    """Apply `guard` to every string of a JSON value, including property names."""
     if isinstance(value, str):
         return guard(value)
     if isinstance(value, list):
@@ -266,7 +266,7 @@ def _text(part: Any, param: str) -> str:
 
 
 def _parse_arguments(call: Any, param: str) -> Any:
-    """A tool call whose arguments are an object: OpenAI sends JSON text, templates want values."""
+    """Parse the JSON text of a tool call's arguments, since templates expect an object."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call

@@ -1,4 +1,4 @@
-"""The sequences that are being decoded, of all gateways."""
+"""Incremental decode states of all gateways."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from baton_tokenizer.stops import Stops
 
 
 class DecodedPart(NamedTuple):
-    """What some tokens added to a sequence."""
+    """Text added by some tokens of a sequence."""
 
     text: str
     """Final text."""
     ends: tuple[int, ...]
-    """Per token, the number of characters that are final after it, from the log's beginning."""
+    """Per token: total number of final characters after it."""
 
 
 class DecodeState:
-    """One sequence on its way from tokens to text."""
+    """Decode state of one sequence."""
 
     __slots__ = ("_stops", "_stream", "consumed", "given")
 
@@ -33,9 +33,9 @@ class DecodeState:
         self._stream = DetokenizeStream(alphabet, skip_special=open.skip_special, prompt_tail=tail)
         self._stops = Stops(open.stops, open.include_stop) if open.stops else None
         self.consumed = 0
-        """Tokens of the log."""
+        """Number of tokens consumed."""
         self.given = 0
-        """Characters of final text."""
+        """Number of characters emitted."""
         self.push(unpack(open.log), last=False)
 
     @property
@@ -44,7 +44,7 @@ class DecodeState:
         return self._stops.matched if self._stops else None
 
     def push(self, tokens: Sequence[int], *, last: bool) -> DecodedPart:
-        """Decode tokens; when they are the `last`, also give what was kept back."""
+        """Decode tokens; after the `last` ones, also flush held-back text."""
         if len(tokens) == 1 and not last and self._stops is None:
             return self._one(tokens[0])
         texts: list[str] = []
@@ -63,8 +63,7 @@ class DecodeState:
         return DecodedPart("".join(texts), tuple(ends))
 
     def _one(self, token: int) -> DecodedPart:
-        """What `push` gives for what nearly every row is: one more token of a sequence without stop
-        strings."""
+        """Fast path of `push` for one token of a sequence without stop strings."""
         text = self._stream.push(token)
         self.consumed += 1
         self.given += len(text)
@@ -93,7 +92,7 @@ class _Row(NamedTuple):
 
 
 def _rows(message: Decode) -> Iterator[_Row]:
-    """Cut the columns into rows. Raises `WireError` when they do not fit together."""
+    """Split the columns into rows. Raises `WireError` if they are inconsistent."""
     try:
         handles, first = unpack(message.handles, "I"), unpack(message.first, "I")
         counts, last = unpack(message.counts, "B"), unpack(message.last, "B")
@@ -109,10 +108,10 @@ def _rows(message: Decode) -> Iterator[_Row]:
 
 
 class DecodeStates:
-    """Decode state by gateway and handle, bounded: the longest unused is forgotten.
+    """Decode states by gateway and handle, bounded with LRU eviction.
 
-    A forgotten sequence is no loss: its next row is answered with `unknown`, and the gateway
-    opens it again with its log.
+    Eviction loses no data: the next row is answered with `unknown`, and the gateway opens the
+    sequence again with its log.
     """
 
     def __init__(self, alphabet: Alphabet, limit: int) -> None:
@@ -157,7 +156,7 @@ class DecodeStates:
         )
 
     def drop(self, peer: bytes) -> None:
-        """Forget everything of a gateway that is gone."""
+        """Drop all states of a gateway that is gone."""
         for key in [key for key in self._states if key[0] == peer]:
             del self._states[key]
 
@@ -168,7 +167,7 @@ class DecodeStates:
             self._states.popitem(last=False)
 
     def _find(self, peer: bytes, row: _Row) -> DecodeState | None:
-        """The state of a row, or None when it is lost or tokens are missing before the row."""
+        """State of a row; None if it is lost or tokens before the row are missing."""
         key = (peer, row.handle)
         state = self._states.get(key)
         if state is None:

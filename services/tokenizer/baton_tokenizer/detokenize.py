@@ -1,4 +1,4 @@
-"""Ids to text, token by token: never half a character, never a character that changes later."""
+"""Incremental decoding of token ids: complete characters only, which never change later."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 
 
 class Alphabet:
-    """What each token of a vocabulary writes, prepared for decoding."""
+    """Bytes and text of each token, prepared for decoding."""
 
     def __init__(self, vocab: TokenizerVocabulary) -> None:
         self.pieces = vocab.pieces
         """Bytes of each token."""
         self.drops_space = vocab.spelling.drops_space
         self.texts = tuple(_whole(piece) for piece in vocab.pieces)
-        """Text of each token; None for those that are parts of characters."""
+        """Text of each token; None for parts of characters."""
         special = vocab.special_ids
         self.plain_texts = tuple("" if i in special else t for i, t in enumerate(self.texts))
-        """The same, special tokens being silent."""
+        """As `texts`, but empty for special tokens."""
 
 
 def _whole(piece: bytes) -> str | None:
@@ -50,7 +50,7 @@ class DetokenizeStream:
             self.push(token)
 
     def push(self, token: int) -> str:
-        """The text that this token makes final. Ids outside of the vocabulary are silent."""
+        """Text that becomes final with this token. Ids outside of the vocabulary yield no text."""
         if not 0 <= token < self._size:
             return ""
         text = self._texts[token]
@@ -63,7 +63,7 @@ class DetokenizeStream:
         return self._trim(text) if self._begin and text else text
 
     def flush(self) -> str:
-        """The sequence ends here: an unfinished character becomes U+FFFD."""
+        """End the sequence: an incomplete character becomes U+FFFD."""
         data, self._pending = self._pending, b""
         return data.decode(errors="replace")
 

@@ -1,4 +1,4 @@
-"""Text to ids, in bounded time."""
+"""Encodes text to token ids in bounded time."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from baton_tokenizer.chat_template import Rendered
 from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 
 _FIRST_GUESS = 4
-"""Characters per token that the first attempt at a long text reckons with."""
+"""Assumed characters per token in the first attempt at a long text."""
 _DENSEST = 16
-"""Characters per token beyond which a text is not worth encoding: prose has 4, padding may have
-more, and a request of nothing but padding could keep the tokenizer busy for minutes."""
+"""Characters per token beyond which a text is refused: prose has 4. A request of only padding,
+which may have more, could occupy the tokenizer for minutes."""
 _ALWAYS = 262_144
-"""Characters that are encoded whatever the limit."""
+"""Number of characters that are encoded regardless of the limit."""
 _SLACK = 64
-"""Tokens by which a prefix must exceed the limit: where it was cut, its last tokens may differ."""
+"""Tokens by which a prefix must exceed the limit, since its last tokens may differ from the
+text's."""
 
 
 class Ids(NamedTuple):
-    """What a text became."""
+    """Result of encoding."""
 
     ids: list[int]
     truncated: bool = False
-    """`ids` are more than the limit, and maybe not all."""
+    """`ids` exceed the limit and may be incomplete."""
     second: int = 0
-    """Where the second text of a pair begins, if the vocabulary tells the two apart."""
+    """Index of the first token of a pair's second text, if the vocabulary distinguishes the two."""
 
 
 class Encoder:
@@ -39,7 +40,7 @@ class Encoder:
         self._max_tokens = max_tokens
 
     def reach(self, limit: int) -> int:
-        """Characters after which a text cannot, or may not, fit into `limit` tokens."""
+        """Number of characters beyond which a text cannot, or may not, fit into `limit` tokens."""
         tokens = (limit or self._max_tokens) + _SLACK + 1
         return min(tokens * self._vocab.longest, max(tokens * _DENSEST, _ALWAYS))
 

@@ -1,4 +1,4 @@
-"""The service: answers gateways one message at a time; decoding goes before encoding."""
+"""The tokenizer service: answers gateways, with decoding before encoding."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from baton_tokenizer.vocabulary.load import load
 from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 
 _IDLE_SECONDS = 0.05
-"""How long the loop sleeps when there is nothing to do; gateways are checked that often."""
+"""Maximum wait of an idle loop; bounds the delay in noticing lost gateways."""
 _LONG_SECONDS = 0.001
-"""How long it sleeps while the thread works."""
+"""Maximum wait of the loop while the worker thread encodes."""
 _SHORT = 32_768
-"""Characters, or bytes, that are encoded in a few milliseconds."""
+"""Number of characters or bytes that are encoded within a few milliseconds."""
 
 Request = EncodeChat | EncodeText | Detokenize | Vocabulary
 
@@ -58,7 +58,7 @@ log = logger(__name__)
 
 
 class RequestHandler:
-    """Answers the requests that keep no state. Every answer is a function of the request."""
+    """Answers stateless requests; every answer is a function of the request."""
 
     def __init__(self, vocab: TokenizerVocabulary, max_tokens: int) -> None:
         self._vocab = vocab
@@ -68,11 +68,11 @@ class RequestHandler:
 
     @property
     def alphabet(self) -> Alphabet:
-        """What decoding needs."""
+        """Token texts for decoding."""
         return self._alphabet
 
     def answer(self, request: Request, envelope: Envelope) -> Message:
-        """The answer to a request, `RequestError` when it has none."""
+        """Answer a request; `RequestError` on failure."""
         try:
             return self._answer(request, envelope)
         except BatonError as error:
@@ -120,12 +120,12 @@ class RequestHandler:
 
 
 def refusal(request: int, error: BatonError) -> RequestError:
-    """An error as the gateway is told it."""
+    """Convert an error to its message."""
     return RequestError(request, error.code, error.message, error.param, error.status)
 
 
 class Waiting(NamedTuple):
-    """A request that has not been answered yet."""
+    """A pending request."""
 
     peer: bytes
     envelope: Envelope
@@ -133,7 +133,7 @@ class Waiting(NamedTuple):
 
 
 def is_long(request: Request) -> bool:
-    """Whether the answer takes so long that running streams would notice."""
+    """True if answering takes long enough to delay running streams."""
     match request:
         case EncodeChat():
             size = len(request.messages) + len(request.tools) + len(request.kwargs)
@@ -166,7 +166,7 @@ class Tokenizer:
 
     @property
     def idle(self) -> bool:
-        """No sequence is open and no request waits."""
+        """True if no sequence is open and no request is pending."""
         return not self._sequences and not self._short and not self._long
 
     def turn(self, now: float) -> None:
@@ -191,7 +191,7 @@ class Tokenizer:
         self.turn(time.monotonic())
 
     def close(self) -> None:
-        """Give up what has not been answered."""
+        """Drop pending requests."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _reply(self, waiting: Waiting, answer: Message) -> None:

@@ -1,10 +1,10 @@
-"""Special tokens that a client only talks about.
+"""Encodes special tokens in client text as plain text.
 
-A client may write "<|im_end|>" in a message. In the prompt this must be text: were it encoded
-as the token, the client could end its turn and speak as the system. So every special token has
-a second spelling that no client can know (a random prefix, new in each process), a second
-encoder knows the tokens by that spelling alone, and the template's own tokens are respelled
-before a prompt that also holds a client's look-alikes is encoded.
+A client may write "<|im_end|>" in a message. In the prompt this must stay text: encoded as the
+token, it would let the client end its turn and speak as the system. So every special token has a
+second, secret spelling (a random prefix, new in each process), and a second encoder recognises only
+that spelling. If a prompt contains imitations, the template's own tokens are respelled before
+encoding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def nonce() -> str:
 
 
 class SpecialTokens:
-    """The special tokens of a vocabulary, where text mentions them, and how to encode that text."""
+    """Special tokens of a vocabulary: finding them in text, and encoding that text."""
 
     def __init__(self, spec: Mapping[str, Any], specials: Collection[str]) -> None:
         # A token of one character cannot be told from that character: it stays as it is.
@@ -38,10 +38,10 @@ class SpecialTokens:
         self._beginnings = frozenset(s[:k] for s in self._specials for k in range(1, len(s)))
         self._longest = max(map(len, self._specials), default=0)
         self.tokenizer = compile_spec(_respell(spec, self._specials, self._prefix))
-        """The encoder for which the plain spelling of a special token is ordinary text."""
+        """Encoder that treats the plain spelling of a special token as ordinary text."""
 
     def mentions(self, text: str) -> Iterator[int]:
-        """Where special tokens begin in `text`, overlapping ones included."""
+        """Yield the positions of special tokens in `text`, overlapping ones included."""
         found = self._pattern.search(text)
         while found is not None:
             yield found.start()
@@ -98,6 +98,6 @@ def _respell(spec: Mapping[str, Any], specials: Collection[str], prefix: str) ->
 
 
 def _makes(merge: str | list[str], names: Mapping[str, str]) -> bool:
-    """Whether a merge has to do with a special token."""
+    """True if a merge produces or uses a special token."""
     left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
     return left in names or right in names or left + right in names

@@ -1,4 +1,4 @@
-"""Stop strings in a text that arrives in pieces."""
+"""Stop strings in incremental text."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 class Stops:
-    """Passes text on until a stop string is complete; withholds what might become one.
+    """Passes text on until a stop string is complete; holds back text that may become one.
 
-    The match that is complete first wins; of two that are complete at once, the one that began
-    first. So the result does not depend on how the text is cut into pieces.
+    The match that completes first wins; of two that complete at once, the one that starts first. So
+    the result does not depend on how the text is split.
     """
 
     __slots__ = ("_held", "_include", "_stops", "matched")
@@ -19,10 +19,10 @@ class Stops:
         self._include = include
         self._held = ""
         self.matched: str | None = None
-        """The stop string that has ended the text."""
+        """The stop string that ended the text."""
 
     def push(self, text: str) -> str:
-        """Add text; return what is final of it. After a match there is nothing more."""
+        """Add text; return the part that is final. Empty after a match."""
         if self.matched is not None:
             return ""
         text = self._held + text
@@ -36,7 +36,7 @@ class Stops:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """The text ends here: return what was withheld."""
+        """End the text; return the held-back part."""
         held, self._held = self._held, ""
         return held
 

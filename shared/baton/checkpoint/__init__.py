@@ -1,1 +1,1 @@
-"""Model files that more than one service reads."""
+"""Readers of checkpoint files that several services use."""

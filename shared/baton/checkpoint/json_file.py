@@ -10,7 +10,7 @@ from baton.errors import ModelError
 
 
 def read_json(path: Path, owner: str = "") -> dict[str, Any]:
-    """A JSON object from a file. Raises `ModelError`, which names the owner, when there is none."""
+    """Read a JSON object from a file. Raises `ModelError`, which names the owner, if that fails."""
     name = f"{path.name} of {owner}" if owner else path.name
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,1 +1,1 @@
-"""Names of KV pages and groups of pages."""
+"""Page hashes and page groups of the KV cache."""

@@ -1,8 +1,8 @@
-"""What KV pages hold, by name: who knows a token prefix finds its page after a restart too.
+"""Hashes of cached pages, by which a prefix cache survives a restart of the scheduler.
 
-A name is the hash of every token up to the end of the page
-(`baton.protocol.token_columns.block_hash`), and a byte for the group of layers where there are
-several. It says nothing of the process that computed it.
+A page hash is the hash of all tokens up to the end of the page
+(`baton.protocol.token_columns.block_hash`), followed by one byte for the page group if it is not
+group 0. It does not depend on the process that computed it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from baton.protocol.token_columns import pack, unpack
 
 _HASH = 16
 _BYTES = _HASH + 1
-"""On the wire every name ends with its group; that of the first group is not part of it."""
+"""Bytes of a page hash on the wire, including the page group, which group 0 omits elsewhere."""
 MOST_HELD = 2**15
-"""So many names fit into a Hello, which is sent again and again until it is answered."""
+"""Maximum number of page hashes in a `Hello`, which is resent until it is answered."""
 
 
 def join_hashes(names: Mapping[int, bytes]) -> HeldPages:
-    """Columns of pages and their names."""
+    """Pack page -> page hash into columns."""
     return HeldPages(pack(names, "I"), b"".join(n.ljust(_BYTES, b"\0") for n in names.values()))
 
 
 def split_hashes(held: HeldPages) -> dict[int, bytes]:
-    """Undo `join`.
+    """Unpack columns into page -> page hash, the inverse of `join_hashes`.
 
-    Raises `ValueError` when the columns contradict each other, or two pages have one name.
+    Raises `ValueError` if the columns disagree in length, or a page or hash occurs twice.
     """
     pages = unpack(held.pages, "I").tolist()
     if len(held.hashes) != _BYTES * len(pages):
@@ -45,25 +45,25 @@ def _name(padded: bytes) -> bytes:
 
 
 class PageHashTable:
-    """The pages of a worker that its scheduler has named. They outlive the scheduler."""
+    """A worker's copy of the hashes of its cached pages. It outlives the scheduler."""
 
     def __init__(self) -> None:
         self._names: dict[int, bytes] = {}
 
     def update(self, kept: PageHashes) -> None:
-        """What the scheduler has named, and what it has forgotten since.
+        """Apply additions and evictions.
 
-        Raises `ValueError` when the message contradicts itself; then nothing is held.
+        Raises `ValueError` if the message is inconsistent; the table is then empty.
         """
         names, self._names = self._names, {}
         for page in unpack(kept.evicted, "I"):
             names.pop(page, None)
         for page, name in split_hashes(kept.added).items():
-            names.pop(page, None)  # The latest is last.
+            names.pop(page, None)  # Keeps the latest entry last.
             names[page] = name
         self._names = names
 
     def held(self) -> HeldPages | None:
-        """The latest of them, the longest known first; None when there are none."""
+        """The latest `MOST_HELD` entries, oldest first; None if the table is empty."""
         late = islice(self._names.items(), max(0, len(self._names) - MOST_HELD), None)
         return join_hashes(dict(late)) if self._names else None

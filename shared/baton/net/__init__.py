@@ -1,1 +1,1 @@
-"""Sockets between services: codec, handshake, keys, discovery, topology."""
+"""Network between services: sockets, codec, handshake, CURVE keys, discovery, topology."""

@@ -1,4 +1,4 @@
-"""MessagePack frames: `[envelope, body, blob...]`. One-shot decoders, size and version checks."""
+"""MessagePack frames of a message: `[envelope, body]`, with size and version checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from baton.errors import WireError
 from baton.protocol import PROTOCOL, Envelope, Message
 
 MAX_FRAME = 64 * 1024 * 1024
-"""Bytes. Larger frames are cut off by the socket before they are read."""
+"""Maximum frame size in bytes; the socket rejects larger frames unread."""
 
 _encoder = msgspec.msgpack.Encoder()
 _envelopes = msgspec.msgpack.Decoder(Envelope)
@@ -32,7 +32,7 @@ def _decoder(types: tuple[type[Message], ...]) -> msgspec.msgpack.Decoder[Any]:
 
 
 def decode(frames: Sequence[bytes], types: tuple[type[Message], ...]) -> tuple[Envelope, Message]:
-    """Decode frames into one of `types`. Raises `WireError` for anything else, and only that."""
+    """Decode frames into one of `types`. Raises only `WireError`, for any invalid input."""
     if len(frames) != 2:
         raise WireError(f"expected 2 frames, got {len(frames)}")
     try:

@@ -1,8 +1,9 @@
-"""CURVE keys (CurveZMQ, RFC 26): who a service is on the wire, and whom its sockets let in.
+"""CURVE keys (CurveZMQ, RFC 26): identity of a service, and the peers that its sockets accept.
 
-One pair per service, all replicas alike. A folder holds every public half (`worker.key`) and the
-secret half of whoever reads it (`worker.key_secret`); `baton keys --folder FOLDER` makes them.
-A link lets in the service that it is for, its own server (which probes itself), and nobody else.
+There is one key pair per service, equal in all replicas. A folder holds all public keys
+(`worker.key`) and the secret keys that its reader may use (`worker.key_secret`); `baton keys
+--folder FOLDER` creates them. A link accepts its client service and its own server, which probes
+itself, and no other peer.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from baton.net.topology import Link
 from baton.settings import Settings
 
 _KEY_BYTES = 40
-"""A key in Z85 (RFC 32)."""
+"""Length of a key in Z85 (RFC 32)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurveKeys:
-    """The keys that one service works with."""
+    """Key pair of one service and the public keys of the others."""
 
     folder: Path
     service: str
@@ -35,30 +36,30 @@ class CurveKeys:
 
     @classmethod
     def load(cls, folder: Path, service: str) -> CurveKeys:
-        """Read the pair of `service`.
+        """Read the key pair of `service`.
 
         Raises:
-            SettingsError: a half is missing, empty or damaged, or anyone may read the secret.
+            SettingsError: a key is missing, empty or damaged, or the secret is readable by anyone.
         """
         path = folder / f"{service}.key_secret"
         public, secret = _read(path)
         if secret is None or len(secret) != _KEY_BYTES:
             raise SettingsError(f"{path} holds no secret key. Make the keys with: baton keys")
         mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o027:  # A secret that Kubernetes mounts is readable by its group.
+        if mode & 0o027:  # Kubernetes mounts secrets readable by the group.
             raise SettingsError(f"{path} must have mode 0600 or 0440, it has {mode:04o}.")
         return cls(folder, service, public, secret)
 
     def connect(self, socket: zmq.Socket[bytes], link: Link) -> None:
-        """Make a socket, before it connects, speak to nobody but the server of `link`."""
+        """Make a socket accept only the server of `link`. Call it before the socket connects."""
         socket.curve_serverkey = _read(self.folder / f"{link.server}.key")[0]
         socket.curve_publickey, socket.curve_secretkey = self.public, self.secret
 
     def bind(self, socket: zmq.Socket[bytes], link: Link) -> None:
-        """Make a socket, before it binds, listen to nobody but the client of `link`.
+        """Make a socket accept only the client of `link`. Call it before the socket binds.
 
-        `ZAP_ENFORCE_DOMAIN` is what makes it fail closed: without it a socket whose
-        authenticator is gone lets everybody in.
+        `ZAP_ENFORCE_DOMAIN` makes it fail closed: without it, a socket whose authenticator has
+        ended accepts every peer.
         """
         allowed = {_read(self.folder / f"{role}.key")[0] for role in (link.client, link.server)}
         _authenticator().configure_curve_callback(link.name, _Allowed(frozenset(allowed)))
@@ -69,7 +70,7 @@ class CurveKeys:
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """The public keys that one link lets in."""
+    """Public keys that a link accepts."""
 
     keys: frozenset[bytes]
 
@@ -79,14 +80,14 @@ class _Allowed:
 
 @cache
 def _authenticator() -> ThreadAuthenticator:
-    """The one that answers for all sockets of this process: ZeroMQ has one place for it."""
+    """The authenticator of this process; ZeroMQ allows one per context."""
     authenticator = ThreadAuthenticator(zmq.Context.instance())
     authenticator.start()
     return authenticator
 
 
 def own_keys(settings: Settings) -> CurveKeys | None:
-    """The keys of the service whose settings these are; None when links are not encrypted."""
+    """Keys of the service with these settings; None if links are not encrypted."""
     if settings.curve_keys_dir is None:
         return None
     return CurveKeys.load(settings.curve_keys_dir, settings.prefix)

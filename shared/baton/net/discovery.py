@@ -1,7 +1,6 @@
-"""Where the other services are: static addresses, or leases in Redis.
+"""Addresses of other services: static settings, or leases in Redis.
 
-`DIRECTORIES` has two entries. An address given in the settings always wins over a lease, so a
-deployment can mix both.
+An address in the settings takes precedence over a lease, so a deployment can mix both.
 """
 
 from __future__ import annotations
@@ -24,29 +23,30 @@ from baton.net.topology import (
 from baton.settings import Settings
 
 LEASE_SECONDS = 5
-"""An entry that is not renewed for this long disappears."""
+"""Lifetime of a lease that is not renewed."""
 _RENEW_SECONDS = 1.0
 
 log = logger(__name__)
 
 
 class Directory(Protocol):
-    """Life cycle: `announce` once after binding, `find` as often as wanted, `close` at the end.
+    """Address directory. Call `announce` once after binding, `find` at any time, `close` at the
+    end.
 
-    None of the three waits for a network: a directory that is unreachable serves what it last knew.
+    No call blocks on the network; an unreachable directory returns its last known addresses.
     """
 
     def announce(self, link: Link, name: str, address: str) -> None:
-        """Tell the others that this process serves `link` at `address`, until `close`."""
+        """Publish that this process serves `link` at `address`, until `close`."""
 
     def find(self, link: Link) -> tuple[str, ...]:
-        """Addresses that serve `link` now, sorted."""
+        """Addresses that currently serve `link`, sorted."""
 
     def first(self, link: Link) -> str:
-        """The one address of a link with a single server; empty while it is unknown."""
+        """Address of a link with a single server; empty if unknown."""
 
     def close(self) -> None:
-        """Withdraw what was announced."""
+        """Withdraw all announcements."""
 
 
 def _configured(settings: Settings, link: Link) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def _configured(settings: Settings, link: Link) -> tuple[str, ...]:
 
 
 def socket_path(run_dir: Path, link: Link) -> str:
-    """The ipc address of a link inside a run directory."""
+    """The ipc address of a link in a run directory. Raises `SettingsError` if it is too long."""
     path = (run_dir / f"{link.name}.sock").absolute()
     if len(str(path)) > 100:
         raise SettingsError(
@@ -70,7 +70,7 @@ def socket_path(run_dir: Path, link: Link) -> str:
 
 
 def bind_address(settings: Settings, link: Link, given: str) -> str:
-    """The address that a server binds: the given one, or a socket in the run directory."""
+    """Address that a server binds: the configured one, or a socket in the run directory."""
     if given:
         return given
     settings.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def bind_address(settings: Settings, link: Link, given: str) -> str:
 
 
 def reachable(address: str) -> str:
-    """The address under which others reach what is bound at `address`."""
+    """Address under which other hosts reach a socket bound at `address`."""
     host = f"tcp://{socket.gethostname()}:"
     return address.replace("tcp://*:", host).replace("tcp://0.0.0.0:", host)
 
@@ -90,7 +90,7 @@ class StaticDirectory:
         self._settings = settings
 
     def announce(self, link: Link, name: str, address: str) -> None:
-        """Nothing to tell: the others have the same settings."""
+        """Do nothing: all services have the same settings."""
 
     def find(self, link: Link) -> tuple[str, ...]:
         found = _configured(self._settings, link)
@@ -100,13 +100,13 @@ class StaticDirectory:
         return self.find(link)[0]
 
     def close(self) -> None:
-        """Nothing to withdraw."""
+        """Do nothing."""
 
 
 class RedisDirectory:
-    """Leases in Redis, renewed and read by a thread: no caller ever waits for Redis.
+    """Leases in Redis, renewed and read by a thread, so that callers never wait for Redis.
 
-    Key `baton:<link>:<name>` holds an address and expires after `LEASE_SECONDS`.
+    Redis key `baton:<link>:<name>` holds an address and expires after `LEASE_SECONDS`.
     """
 
     def __init__(self, settings: Settings, connect: Callable[[str], object] | None = None) -> None:
@@ -138,7 +138,8 @@ class RedisDirectory:
             self._try(lambda key=key: self._redis.delete(key))  # type: ignore[attr-defined, misc]
 
     def refresh(self) -> None:
-        """Renew this process's leases and read all. Keeps the old view when Redis is away."""
+        """Renew this process's leases and read all others. Keeps the last view if Redis is
+        unreachable."""
         self._try(self._refresh)
 
     def _refresh(self) -> None:
@@ -177,7 +178,7 @@ def _connect(url: str) -> object:
 
 
 def directory(settings: Settings) -> Directory:
-    """The directory that the settings ask for."""
+    """The directory selected by the settings."""
     return RedisDirectory(settings) if settings.redis_url else StaticDirectory(settings)
 
 

@@ -1,14 +1,14 @@
-"""The hello handshake, as two small state machines without a socket or a clock.
+"""Handshake and heartbeats, as two state machines without sockets or clocks.
 
 client                    server
   | -- Hello ------------> |   repeated every interval until answered
   | <------------ Hello -- |
-  | -- Beat -------------> |   every interval; the server beats back
-  | -- Beat -------------> |   (server restarted: knows nobody)
-  | <-------------- Who -- |
-  | -- Hello ------------> |   and so on; the new incarnation tells the client what happened
-  |      (silence)         |   or the connection broke: what was on its way may be gone
-  | -- Hello ------------> |   with a new incarnation of the client: the server drops all of the old
+  | -- Beat -------------> |   every interval; the server answers with its own
+  | -- Beat -------------> |   (the server has restarted and does not know the client)
+  | <----- HelloRequest -- |
+  | -- Hello ------------> |   the server's new incarnation tells the client of the restart
+  |      (silence)         |   or a broken connection: messages in flight may be lost
+  | -- Hello ------------> |   new incarnation of the client: the server drops its old state
 """
 
 from __future__ import annotations
@@ -25,26 +25,28 @@ from baton.protocol import PROTOCOL, Beat, Hello, HelloRequest, Message
 BEAT_SECONDS = 0.1
 """Interval of heartbeats."""
 LOST_SECONDS = 1.0
-"""A peer that is silent for this long is lost, if another one can take its place."""
+"""Silence after which a peer is lost, if another one can take its place."""
 QUIET_SECONDS = 5.0
-"""The same where none can: to begin anew would cost more than to wait. A peer that has died is
-noticed at once, by its connection; this is about one that is stopped or cut off."""
+"""Silence after which a peer without a substitute is lost. Longer, since a new start costs more
+than waiting. A dead peer is detected at once by its broken connection; this covers a peer that is
+stopped or cut off."""
 LOOK_SECONDS = 0.2
-"""Silence counts only while somebody listens: at most so much of it between two looks."""
+"""Maximum time between two checks that counts as silence of the peer; a longer gap means that this
+process was stopped."""
 
 
 def incarnation() -> int:
-    """A fresh 63-bit number: this start of this process."""
+    """A random 63-bit number that identifies one start of a process."""
     return secrets.randbits(63)
 
 
 def away(looked: float, now: float) -> float:
-    """How much of the time since the last look (0: none yet) nobody can be blamed for."""
+    """Seconds since the last check (0: none yet) during which this process did not listen."""
     return max(0.0, now - looked - LOOK_SECONDS) if looked else 0.0
 
 
 def check_version(hello: Hello) -> None:
-    """Raise `WireError` that names the side to upgrade when protocols differ."""
+    """Raise `WireError`, which names the side to upgrade, if the protocol versions differ."""
     if hello.protocol != PROTOCOL:
         older = hello.name if hello.protocol < PROTOCOL else "this side"
         raise WireError(
@@ -55,20 +57,20 @@ def check_version(hello: Hello) -> None:
 
 @dataclass
 class Greeting:
-    """The client's half: what to send now, and whether the server is a new one."""
+    """Client side: the next message to send, and detection of server restarts."""
 
     hello: Hello
     alone: bool = False
-    """No other server could take its place."""
+    """There is no other server to switch to."""
     server: Hello | None = None
-    """The server's answer; None while it is unknown."""
+    """The server's answer; None before it."""
     _next: float = 0.0
     _heard: float = 0.0
     _greeted: float = 0.0
     _looked: float = 0.0
 
     def due(self, now: float, *, progress: int = 0, busy: bool = False) -> Message | None:
-        """The message that should be sent at `now`, if any: Hello until answered, then Beat."""
+        """Message to send at `now`, if any: `Hello` until it is answered, then `Beat`."""
         if now < self._next:
             return None
         self._next = now + BEAT_SECONDS
@@ -77,7 +79,7 @@ class Greeting:
         return Beat(self.hello.name, self.hello.incarnation, progress, busy)
 
     def heard(self, message: Message, now: float) -> bool:
-        """Take note of any message from the server. True when a new incarnation has answered."""
+        """Process a message from the server. Returns True if a new incarnation has answered."""
         self._heard = now
         if isinstance(message, HelloRequest):
             self._forgotten(message, now)
@@ -91,7 +93,7 @@ class Greeting:
         return fresh
 
     def _forgotten(self, who: HelloRequest, now: float) -> None:
-        # A beat that crossed our Hello on its way is answered with Who, too: that is no news.
+        # The answer to a beat that crossed our Hello in flight: ignore it.
         crossed = self.server is not None and self.server.incarnation == who.incarnation
         if crossed and now - self._greeted < LOST_SECONDS / 2:
             return
@@ -99,10 +101,10 @@ class Greeting:
         self._next = 0.0
 
     def lost(self, now: float) -> bool:
-        """True once when the server that had answered has gone silent; greets it anew.
+        """Return True once when the server has gone silent, and start a new handshake.
 
-        Ask often: of a long time between two calls, in which this process may have been stopped,
-        only `LOOK_SECONDS` count.
+        Call it often: of the time between two calls, during which this process may have been
+        stopped, at most `LOOK_SECONDS` count.
         """
         self._heard += away(self._looked, now)
         self._looked = now
@@ -113,12 +115,13 @@ class Greeting:
         return True
 
     def silence(self, now: float) -> float:
-        """Seconds since the server has said anything, of those in which somebody listened; 0 when
-        none has ever answered."""
+        """Seconds since the server's last message, without time in which this process did not
+        listen; 0 before its first message."""
         return max(0.0, now - self._heard - away(self._looked, now)) if self._heard else 0.0
 
     def renew(self) -> None:
-        """Nobody knows what the server has of this client: greet it anew, as a new client."""
+        """Start a new handshake with a new incarnation, since the server's view of this client is
+        unknown."""
         self.hello = structs.replace(self.hello, incarnation=incarnation())
         self.server = None
         self._next = 0.0
@@ -126,37 +129,38 @@ class Greeting:
 
 @dataclass
 class Peer:
-    """One client as its server knows it."""
+    """A client as seen by its server."""
 
     identity: bytes
     hello: Hello
     heard: float
     progress: int = 0
     progressed: float = 0.0
-    """When `progress` last advanced, or the peer was last idle."""
+    """Time at which `progress` last advanced or the peer was last idle."""
     busy: bool = False
 
     def beat(self, beat: Beat, now: float) -> None:
-        """Note a heartbeat."""
+        """Process a heartbeat."""
         if beat.progress != self.progress or not beat.busy:
             self.progressed = now
         self.progress, self.busy, self.heard = beat.progress, beat.busy, now
 
     def hung(self, now: float, seconds: float) -> bool:
-        """Busy, and no progress for `seconds`."""
+        """True if the peer is busy and has made no progress for `seconds`."""
         return self.busy and now - self.progressed > seconds
 
 
 @dataclass
 class Roster:
-    """The server's half: who is there, by name."""
+    """Server side: known clients by name."""
 
     me: Hello
     peers: dict[str, Peer] = field(default_factory=dict)
     _looked: float = 0.0
 
     def greet(self, identity: bytes, hello: Hello, now: float) -> Peer | None:
-        """Register a peer. Returns the one that it replaces: same name, older incarnation."""
+        """Register a client. Returns the client that it replaces (same name, older incarnation), if
+        any."""
         check_version(hello)
         old = self.peers.get(hello.name)
         if old is not None and old.hello.incarnation == hello.incarnation:
@@ -166,7 +170,7 @@ class Roster:
         return old
 
     def beat(self, beat: Beat, now: float) -> Message:
-        """Answer a heartbeat: Beat for a known peer, Who for a stranger."""
+        """Answer to a heartbeat: `Beat` for a known client, `HelloRequest` for an unknown one."""
         peer = self.peers.get(beat.name)
         if peer is None or peer.hello.incarnation != beat.incarnation:
             return HelloRequest(self.me.incarnation)
@@ -174,9 +178,9 @@ class Roster:
         return Beat(self.me.name, self.me.incarnation)
 
     def expire(self, now: float, seconds: float = LOST_SECONDS) -> list[Peer]:
-        """Remove and return the peers that have been silent for `seconds`.
+        """Remove and return the clients that have been silent for `seconds`.
 
-        Ask often, as of `Greeting.lost`.
+        Call it often, as `Greeting.lost`.
         """
         missed, self._looked = away(self._looked, now), now
         for peer in self.peers.values():

@@ -1,7 +1,7 @@
-"""Typed ZeroMQ endpoints. A server binds a ROUTER, a client connects a DEALER; both are bounded.
+"""Typed ZeroMQ endpoints: a server binds a ROUTER, a client connects a DEALER, with bounded queues.
 
-Nothing is queued for a peer that is not connected (`IMMEDIATE`, `ROUTER_MANDATORY`): `send`
-returns False instead, so a caller always knows that a message did not leave.
+No message is queued for a disconnected peer (`IMMEDIATE`, `ROUTER_MANDATORY`): `send` returns False
+instead, so the caller knows that the message was not sent.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from baton.net.topology import Link
 from baton.protocol import Envelope, Message
 
 _HIGH_WATER = 10_000
-"""Messages per peer. A peer that is this far behind is treated as gone."""
+"""Queue limit in messages per peer. A peer with a full queue is treated as gone."""
 _ARRIVED = int(zmq.POLLIN)
 
 log = logger(__name__)
 
 
 class Received(NamedTuple):
-    """One good message."""
+    """One valid message."""
 
     peer: bytes
-    """ZeroMQ identity of the sender; empty on a client, which has one peer."""
+    """ZeroMQ identity of the sender; empty on a client, which has a single peer."""
     envelope: Envelope
     message: Message
 
@@ -49,10 +49,10 @@ def _configure(socket: zmq.Socket[bytes]) -> None:
 
 
 def check_bind(address: str, *, protected: bool) -> None:
-    """Refuse an address that would expose the control plane.
+    """Raise `SettingsError` for an address that would expose the control plane.
 
-    `ipc://` needs a directory that only this user can enter; `tcp://` beyond loopback needs
-    keys, or the operator's word that the network is private.
+    `ipc://` needs a directory that only this user can enter; `tcp://` beyond loopback needs CURVE
+    keys, or the operator's confirmation that the network is private.
     """
     if address.startswith("ipc://"):
         folder = Path(address.removeprefix("ipc://")).parent
@@ -70,12 +70,12 @@ def check_bind(address: str, *, protected: bool) -> None:
 
 
 class _Endpoint:
-    """What both kinds share: a socket, the message types it accepts, a count of bad frames."""
+    """Common part: a socket, the accepted message types, and a count of dropped frames."""
 
     def __init__(self, kind: int, link: Link, accepts: tuple[type[Message], ...]) -> None:
         self.link = link
         self.dropped = 0
-        """Frames that were not messages of this link, or that the peer was too slow for."""
+        """Number of invalid frames, and of messages to peers with a full queue."""
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
         _configure(self.socket)
         self._accepts = accepts
@@ -92,7 +92,7 @@ class _Endpoint:
             return None
 
     def close(self) -> None:
-        """Close the socket. What was not sent yet is lost."""
+        """Close the socket; unsent messages are discarded."""
         self.socket.close()
 
     def __enter__(self) -> Self:
@@ -105,7 +105,7 @@ class _Endpoint:
 
 
 class Server(_Endpoint):
-    """The bound side of a link: many peers, told apart by identity."""
+    """The binding side of a link, with many peers told apart by identity."""
 
     def __init__(
         self,
@@ -123,10 +123,10 @@ class Server(_Endpoint):
             keys.bind(self.socket, link)
         self.socket.bind(address)
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        """Where it listens, a wildcard port resolved."""
+        """Address that it listens on, with wildcard ports resolved."""
 
     def send(self, peer: bytes, message: Message, envelope: Envelope | None = None) -> bool:
-        """Send without waiting. False when the peer is gone or hopelessly behind."""
+        """Send without blocking. Returns False if the peer is gone or its queue is full."""
         try:
             self.socket.send_multipart([peer, *encode(message, envelope)], zmq.NOBLOCK)
         except (zmq.Again, zmq.ZMQError):
@@ -135,7 +135,7 @@ class Server(_Endpoint):
         return True
 
     def drain(self, limit: int = 1000) -> Iterator[Received]:
-        """Yield the messages that have arrived, at most `limit` of them."""
+        """Yield received messages, at most `limit`."""
         for _ in range(limit):
             try:
                 peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -147,7 +147,7 @@ class Server(_Endpoint):
 
 
 class Client(_Endpoint):
-    """The connecting side of a link: one peer, which may come and go."""
+    """The connecting side of a link, with one peer."""
 
     def __init__(
         self, link: Link, address: str, identity: bytes, keys: CurveKeys | None = None
@@ -164,7 +164,7 @@ class Client(_Endpoint):
         self.follow(address)
 
     def follow(self, address: str) -> None:
-        """Connect to `address` instead of the one before; empty means to none."""
+        """Connect to `address` instead of the previous one; empty disconnects."""
         if address == self._address:
             return
         if self._address:
@@ -174,9 +174,8 @@ class Client(_Endpoint):
         self._address = address
 
     def broke(self) -> bool:
-        """Whether the connection has broken since the last call: what was on its way either way
-        may be gone, whoever is at the other end by now. Ask before reading: what is read then came
-        before the break, or this told of it."""
+        """Return True once after the connection has broken: messages in flight may be lost in both
+        directions. Check it before reading."""
         broken = False
         while _readable(self._events):
             self._events.recv_multipart()
@@ -184,13 +183,13 @@ class Client(_Endpoint):
         return broken
 
     def close(self) -> None:
-        """Close the socket. What was not sent yet is lost."""
+        """Close the socket; unsent messages are discarded."""
         self.socket.disable_monitor()
         self._events.close(linger=0)
         super().close()
 
     def send(self, message: Message, envelope: Envelope | None = None) -> bool:
-        """Send without waiting. False when the server is not connected."""
+        """Send without blocking. Returns False if the server is not connected."""
         try:
             self.socket.send_multipart(encode(message, envelope), zmq.NOBLOCK)
         except zmq.Again:
@@ -198,7 +197,7 @@ class Client(_Endpoint):
         return True
 
     def drain(self, limit: int = 1000) -> Iterator[Received]:
-        """Yield the messages that have arrived, at most `limit` of them."""
+        """Yield received messages, at most `limit`."""
         for _ in range(limit):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -210,11 +209,11 @@ class Client(_Endpoint):
 
 
 class AsyncClient(Client):
-    """`Client` whose messages are awaited: `post` and `receive` instead of `send` and `drain`.
+    """A `Client` for asyncio: `post` and `receive` instead of `send` and `drain`.
 
-    One task receives. ZeroMQ's descriptor tells that something has changed, once, and any call on
-    the socket may be what hears it: so whether there is a message is asked after every send, too.
-    `zmq.asyncio` does the same for any number of tasks, at several times the cost per message.
+    Only one task may receive. ZeroMQ's descriptor is edge-triggered, and any call on the socket may
+    consume the edge, so every send also checks for received messages. `zmq.asyncio` supports any
+    number of tasks, at several times the cost per message.
     """
 
     def __init__(
@@ -226,13 +225,13 @@ class AsyncClient(Client):
         self._arrival: asyncio.Future[None] | None = None
 
     async def post(self, message: Message, envelope: Envelope | None = None) -> bool:
-        """Send without waiting. False when the server is not connected."""
+        """Send without waiting. Returns False if the server is not connected."""
         sent = self.send(message, envelope)
         self._look()
         return sent
 
     async def receive(self) -> Received:
-        """Wait for the next good message."""
+        """Wait for the next valid message."""
         while True:
             if not _readable(self.socket):
                 await self._wait()
@@ -250,12 +249,13 @@ class AsyncClient(Client):
             self._arrival = None
 
     def _look(self) -> None:
-        """Wake the receiver if there is a message. The question itself quiets the descriptor."""
+        """Wake the receiver if a message is available. Reading the event state also resets the
+        descriptor."""
         if _readable(self.socket) and self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
     def close(self) -> None:
-        """Close the socket. What was not sent yet is lost."""
+        """Close the socket; unsent messages are discarded."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._descriptor)
         super().close()
@@ -266,7 +266,8 @@ def _readable(socket: zmq.Socket[bytes]) -> bool:
 
 
 def wait(endpoints: tuple[Server | Client, ...], seconds: float) -> bool:
-    """Sleep until one of the endpoints has a message or the time is over. True for a message."""
+    """Wait until an endpoint has a message or `seconds` have passed. Returns True if there is a
+    message."""
     poller = zmq.Poller()
     for endpoint in endpoints:
         poller.register(endpoint.socket, zmq.POLLIN)

@@ -1,4 +1,4 @@
-"""The link table: who binds, who connects, and which messages each side may send."""
+"""Link table: the binding service, the connecting service, and the messages of each direction."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Link:
     client: str
     """Service that connects."""
     requests: tuple[type[Message], ...]
-    """What the client may send."""
+    """Messages from client to server."""
     replies: tuple[type[Message], ...]
-    """What the server may send."""
+    """Messages from server to client."""
 
 
 TOKENIZE = Link(
@@ -131,13 +131,13 @@ CONTROL = Link(
     requests=(Resize, SetRole),
     replies=(ResizeDone,),
 )
-"""Of one host only, through its run directory: `baton serve` and whoever started it."""
+"""Within one host, through the run directory: from an operator to `baton serve`."""
 
 LINKS: tuple[Link, ...] = (TOKENIZE, MEDIA, FRONTEND, FLEET, PAGES, CONTROL)
 
 
 def mermaid() -> str:
-    """The table as a Mermaid flowchart; ARCHITECTURE.md holds a copy that a test compares."""
+    """The link table as a Mermaid flowchart; a test compares it with ARCHITECTURE.md."""
     lines = ["flowchart LR", '    client(["OpenAI client"]) -- "HTTP, SSE" --> gateway']
     for link in LINKS:
         sent = ", ".join(m.__name__ for m in link.requests if m not in _LIFE)

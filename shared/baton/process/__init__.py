@@ -1,1 +1,1 @@
-"""The life of a process: signals, watchdog, standby, garbage collection."""
+"""Process life cycle: signals, watchdog, standby, garbage collection."""

@@ -1,8 +1,8 @@
-"""Python's search for cycles of garbage, for a process that hands on many small things in time.
+"""Tuning of Python's cyclic garbage collector for low latency.
 
-What a service has loaded lives as long as it does: to look through it again and again only makes
-streams wait (a gateway's is a quarter of a million objects). What a token needs is freed by its
-reference count; cycles come of requests, of which there are few.
+Objects loaded at startup live as long as the process; traversing them repeatedly only delays
+streams (a gateway has a quarter of a million). Per-token objects are freed by reference counting;
+only requests, which are few, create cycles.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import gc
 
 _YOUNG = 20_000
-"""Objects made, less those freed, between two searches among the youngest. Python's own is 700."""
+"""Net allocations between two collections of the youngest generation; Python's default is 700."""
 
 
 def settle() -> None:
-    """Everything is loaded: what there is now is never looked through again."""
+    """Exclude all current objects from later collections. Call it when everything is loaded."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])

@@ -1,4 +1,4 @@
-"""Life cycle of one service process: start, signals, heartbeat, drain, exit code."""
+"""Life cycle of a service process: start, signals, heartbeat, drain, exit code."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from baton.settings import Settings
 from baton.telemetry import configure
 
 EXIT_SETTINGS = 2
-"""Bad flags or variables: a restart cannot help."""
+"""Invalid flags or variables; a restart does not help."""
 EXIT_MODEL = 3
-"""The model cannot be found or loaded: a restart cannot help."""
+"""The model cannot be found or loaded; a restart does not help."""
 EXIT_FAULT = 70
-"""Something broke while running: restart."""
+"""Runtime failure; restart."""
 
 log = logger(__name__)
 C = TypeVar("C", bound=Settings)
 
 
 class Lifecycle:
-    """Whether this process should go on. The first SIGTERM or SIGINT drains, the second ends it."""
+    """Shutdown state. The first SIGTERM or SIGINT starts draining, the second ends the process."""
 
     def __init__(self, drain_seconds: float) -> None:
         self._drain_seconds = drain_seconds
         self.draining_until: float | None = None
-        """Monotonic time by which draining must be over; None while nothing has asked to stop."""
+        """Monotonic deadline of draining in seconds; None before a stop was requested."""
 
     def watch(self) -> None:
         """Install the signal handlers. Main thread only."""
@@ -58,23 +58,23 @@ class Lifecycle:
 
     @property
     def draining(self) -> bool:
-        """Something has asked this process to stop."""
+        """True after a stop was requested."""
         return self.draining_until is not None
 
     def over(self, idle: bool) -> bool:
-        """True when the process should end: it drains, and it is idle or out of time."""
+        """True if the process should end: it drains and is idle, or its drain time is over."""
         if self.draining_until is None:
             return False
         return idle or time.monotonic() >= self.draining_until
 
 
 def default_name(service: str) -> str:
-    """A name that is unique in a deployment: service, host, process."""
+    """A name that is unique in a deployment: service, host and process id."""
     return f"{service}-{socket.gethostname()}-{os.getpid()}"
 
 
 def main(service: str, config: type[C], serve: Callable[[C, Lifecycle], int]) -> None:
-    """Run a service: read settings, set up logs and signals, serve, exit with a telling code."""
+    """Run a service: read settings, set up logs and signals, serve, exit with a specific code."""
     try:
         settings = config.load(sys.argv[1:])
         setup(service, settings.log_level)
@@ -95,10 +95,10 @@ def main(service: str, config: type[C], serve: Callable[[C, Lifecycle], int]) ->
 
 
 class Heartbeat(threading.Thread):
-    """Heartbeats of a process whose main thread computes for longer than a beat.
+    """Thread that sends heartbeats while the main thread computes for longer than a beat interval.
 
-    Uses a connection of its own: ZeroMQ sockets belong to one thread. The main thread says
-    Hello; this one only says that the process lives and how far it has come.
+    It uses its own connection, since ZeroMQ sockets are bound to one thread. The main thread sends
+    `Hello`; this thread only reports liveness and progress.
     """
 
     def __init__(
@@ -111,7 +111,8 @@ class Heartbeat(threading.Thread):
     ) -> None:
         super().__init__(name="heart", daemon=True)
         self.stranger = threading.Event()
-        """Set when the server does not know us: the main thread must say Hello again."""
+        """Set when the server does not know this process: the main thread must send `Hello` again.
+        """
         self._link, self._directory, self._hello = link, directory, hello
         self._progress, self._keys = progress, keys
         self._stopped = threading.Event()

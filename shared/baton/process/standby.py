@@ -1,11 +1,11 @@
-"""A process in reserve: everything is loaded, nothing has begun, until it is its turn.
+"""Standby processes: fully loaded, idle until the supervisor activates them.
 
-    supervisor                     spare, on its leash
+    supervisor                     standby process, on its control socket
       | -- starts --------------->  |   imports, reads, loads; then `wait`
-      |    ...                      |   holds no socket, knows nobody, answers nothing
-      | -- one byte ------------->  |   the one before it has died: it binds and serves
+      |    ...                      |   binds no socket, serves no requests
+      | -- one byte ------------->  |   the active process has died: bind and serve
 
-A process that is no spare never waits.
+In a process that is not a standby, `wait` returns at once.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _called.set()
 
 
 def hold() -> None:
-    """This process is a spare: let `wait` wait."""
+    """Mark this process as a standby: `wait` blocks from now on."""
     _called.clear()
 
 
 def call() -> None:
-    """It is this process's turn."""
+    """Activate this process."""
     _called.set()
 
 
 def wait() -> None:
-    """Return when it is this process's turn. What can be shared by two processes, as a file that
-    is read, comes before this; what only one may have, as an address, after it."""
+    """Block until this process is active. Call it after loading resources that two processes can
+    share, such as files, and before acquiring exclusive ones, such as addresses."""
     _called.wait()

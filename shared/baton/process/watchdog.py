@@ -1,12 +1,12 @@
-"""A sign of life that the main loop of a service gives to whoever supervises it.
+"""Liveness signal from the main loop of a service to its supervisor.
 
-A process whose loop stands still, in a deadlock, an endless loop or a system call that does not
-return, looks well from outside: it exists, its connections stand, its other threads go on. So the
-loop itself says that it turns: a byte now and then, on the leash that the supervisor holds.
+A process whose main loop is stuck (deadlock, endless loop, blocked system call) still looks healthy
+from outside: it exists, its connections stay open, its other threads run. So the loop itself sends
+a byte at intervals over the supervisor's control socket.
 
-    supervisor <-- a byte, four times a second -- the loop: `beat` once per turn
+    supervisor <-- a byte, four times a second -- the loop: `beat` once per iteration
 
-A process without a supervisor tells nobody, and nobody is told of what never began to turn.
+Without a supervisor nothing is sent. A process that never starts its loop is not monitored.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ import socket
 import time
 
 BEAT_SECONDS = 0.25
-"""Interval of the signs. Loops must turn as often when they have nothing to do."""
+"""Interval of the signal. Idle loops must iterate at least as often."""
 
 
 class Watchdog:
-    """Signs on one socket, or on none."""
+    """Sends the liveness signal over one socket, if attached."""
 
     def __init__(self) -> None:
         self._line: socket.socket | None = None
         self._next = 0.0
 
     def attach(self, line: socket.socket) -> None:
-        """From now on, tell who holds the other end."""
+        """Send signals over this socket from now on."""
         self._line = line
 
     def beat(self) -> None:
-        """The loop turns. Costs nothing between two signs, and never waits."""
+        """Signal that the loop iterates. Cheap between two signals; never blocks."""
         now = time.monotonic()
         if self._line is not None and now >= self._next:
             self._next = now + BEAT_SECONDS
-            # Who does not read has been stopped, and has signs enough. Who is gone pulls the leash.
+            # A stopped supervisor has unread signals; a dead one closes the control socket.
             with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
                 self._line.send(b".", socket.MSG_DONTWAIT)
 
 
 pulse = Watchdog()
-"""That of this process."""
+"""The watchdog of this process."""

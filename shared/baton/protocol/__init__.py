@@ -1,4 +1,4 @@
-"""Every message that crosses a socket. Own types, never the public HTTP schema."""
+"""All messages between services. They are independent of the public HTTP schema."""
 
 from baton.protocol.base import PROTOCOL, Envelope, Message
 from baton.protocol.control import (

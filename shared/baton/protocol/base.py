@@ -1,11 +1,11 @@
-"""The shape that every wire message has."""
+"""Base classes of all wire messages."""
 
 from __future__ import annotations
 
 import msgspec
 
 PROTOCOL = 1
-"""Major version of the wire. Two sides with different majors refuse each other."""
+"""Major version of the protocol. Peers of different versions refuse each other."""
 
 
 class Message(
@@ -18,18 +18,18 @@ class Message(
 ):
     """A typed frame. Fields are appended with defaults and never reordered.
 
-    Columns are `bytes` packed by `baton.protocol.token_columns.pack`; the comment behind each says
-    its item type.
+    Columns are `bytes` packed by `baton.protocol.token_columns.pack`, little-endian; the docstring
+    of each states its item type.
     """
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What every message carries beside its own fields."""
+    """Header frame of every message."""
 
     version: int = PROTOCOL
     epoch: int = 0
-    """Incarnation of the grant of work; a result from an older one is dropped."""
+    """Incarnation that the work was granted to; results of an older one are dropped."""
     deadline_ms: int = 0
-    """Milliseconds left for this piece of work on the sender's clock; 0 means no deadline."""
+    """Milliseconds left until the deadline when sent; 0 means no deadline."""
     trace: str = ""
     """W3C traceparent of the request, or empty."""

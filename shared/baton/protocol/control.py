@@ -1,4 +1,4 @@
-"""Who is there and how they fare: hello, heartbeat, drain, statistics."""
+"""Control messages: handshake, heartbeat, drain, roles, statistics."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from baton.protocol.base import PROTOCOL, Message
 from baton.protocol.pooling import PoolingInfo
 
 Role: TypeAlias = Literal["both", "prefill", "decode"]
-"""Legs of the relay that a worker runs."""
+"""Phases that a worker runs: prefill, decode, or both."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker can do, told once in its Hello."""
+    """Capabilities of a worker, sent in its `Hello`."""
 
     model: str
     """Name under which the model is served."""
@@ -22,11 +22,11 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     page_size: int
     """Tokens per page."""
     max_num_seqs: int
-    """Most sequences it holds at once; slots are 0 .. max_rows - 1."""
+    """Maximum number of sequences in the batch; slots are 0 .. max_num_seqs - 1."""
     max_num_batched_tokens: int
-    """Most new tokens in one step."""
+    """Maximum number of new tokens in one step."""
     max_model_len: int
-    """Longest sequence, prompt and output together."""
+    """Maximum number of tokens of a sequence, prompt and output together."""
     vocab_size: int
     role: str = "both"
     device: str = "cpu"
@@ -35,25 +35,26 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     kv_bytes: int = 0
     eos_ids: tuple[int, ...] = ()
     pooling: PoolingInfo | None = None
-    """What it gives in place of text; None when it only generates."""
+    """Pooling task of the model; None if it only generates."""
     kv_address: str = ""
-    """Where other workers can read its pages; empty when they cannot."""
+    """Address at which other workers read its pages; empty if it serves no KV transfers."""
     kv_layout: str = ""
-    """What its pages hold of a token, layer by layer: only equal ones pass keys on."""
+    """Fingerprint of the KV of a token, per layer. KV is only transferred between equal layouts."""
     host_pages: int = 0
-    """Pages of host memory to which pages of the device can be swapped out."""
+    """Pages of host memory for swapping."""
     window: int = 0
-    """Every layer sees at most so many of the last tokens: pages wholly before them are of no use
-    to a sequence. 0 when some layer sees all of them."""
+    """Attention window in tokens if every layer has one: pages wholly before it can be freed. 0 if
+    some layer attends to the whole sequence."""
     windows: tuple[int, ...] = ()
-    """The same for each group of layers with block tables of its own; see `baton.kv.page_groups`.
-    Empty is one group, which sees `window`."""
+    """Attention window in tokens of each page group, 0 for full attention; see
+    `baton.kv.page_groups`. Empty means one group with `window`."""
     expert_group: str = ""
-    """Workers that say the same end together: they share the experts of one model."""
+    """Expert-parallel group. Workers of one group share the experts of a model and fail
+    together."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
-    """What a tokenizer can do, told once in its Hello."""
+    """Capabilities of a tokenizer, sent in its `Hello`."""
 
     model: str
     vocab_size: int
@@ -62,95 +63,99 @@ class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
     has_chat_template: bool = False
     special_ids: tuple[int, ...] = ()
     media_ids: tuple[int, ...] = ()
-    """Placeholder tokens that stand for media; a client may not send them as ids."""
+    """Placeholder tokens of media items; a client may not send them as ids."""
 
 
 class MediaInfo(msgspec.Struct, frozen=True, array_like=True):
-    """What a media preprocessor accepts for its model, told once in its Hello."""
+    """Capabilities of a media preprocessor, sent in its `Hello`."""
 
     model: str
     modalities: tuple[str, ...] = ()
-    """Some of "image", "video", "audio"; empty for a text-only model."""
+    """Subset of "image", "video", "audio"; empty for a text-only model."""
 
 
 class HeldPages(msgspec.Struct, frozen=True, array_like=True):
-    """Pages of a worker and the names of what they hold; see `baton.kv.page_hashes`."""
+    """Cached pages of a worker and their hashes; see `baton.kv.page_hashes`."""
 
     pages: bytes = b""
-    """uint32"""
+    """uint32: page numbers"""
     hashes: bytes = b""
-    """17 bytes for each page"""
+    """17 bytes per page: 16 of the block hash, 1 of the page group"""
 
 
 class Hello(Message, tag="hello", frozen=True):
-    """First message of a peer, and its answer. Sent again when the other side has restarted."""
+    """Handshake. client <-> server, when a connection opens and after a restart of either side."""
 
     service: str
     name: str
     incarnation: int
-    """Random 63 bits, new at every start of the process."""
+    """Random 63-bit number, new at every start of the process."""
     version: str
     protocol: int = PROTOCOL
     worker: WorkerInfo | None = None
     tokenizer: TokenizerInfo | None = None
     media: MediaInfo | None = None
     held: HeldPages | None = None
-    """What a worker's pages still hold of earlier sequences, by the names that were
-    `PageHashes`."""
+    """Cached pages of a worker, as the scheduler sent them in `PageHashes`."""
 
 
 class Beat(Message, tag="beat", frozen=True):
-    """I am alive, and this is how far I have come."""
+    """Heartbeat with progress. client -> server every 0.1 s; the server answers with its own."""
 
     name: str
     incarnation: int
     progress: int = 0
-    """A counter that advances whenever work is done: steps of a worker, messages of a server."""
+    """Counter of completed work: steps of a worker, messages of a server."""
     busy: bool = False
-    """Work is waiting or running. Busy without progress is a hang."""
+    """True if work is waiting or running. Busy without progress is a hang."""
 
 
 class HelloRequest(Message, tag="hello_request", frozen=True):
-    """A server has a message from a peer that it does not know: say Hello (again)."""
+    """Ask an unknown peer for its `Hello`. server -> client, in answer to a heartbeat."""
 
     incarnation: int
+    """The server's incarnation."""
 
 
 class Drain(Message, tag="drain", frozen=True):
-    """Take no new work, finish what runs, then leave."""
+    """Take no new work, finish running work, then leave."""
 
     seconds: float = 30.0
+    """Time limit."""
 
 
 class DrainWorker(Message, tag="drain_worker", frozen=True):
-    """Let a worker drain: what it runs goes on elsewhere. operator -> scheduler"""
+    """Drain a worker; its sequences continue on other workers. operator -> scheduler."""
 
     name: str
+    """Name of the worker."""
 
 
 class SetRole(Message, tag="set_role", frozen=True):
-    """From now on a worker runs these legs; what does not fit them any more goes on elsewhere.
-    operator -> scheduler -> worker, which says so when it joins again. operator -> supervisor: so
-    it does after a restart."""
+    """Change the role of a worker; sequences outside the new role move to other workers.
+
+    operator -> scheduler -> worker, which reports the role in later Hellos.
+    operator -> supervisor, so that the role survives a restart of the worker.
+    """
 
     name: str
     role: Role
 
 
 class Resize(Message, tag="resize", frozen=True):
-    """Have so many workers of each role. operator -> supervisor"""
+    """Set the number of workers per role. operator -> supervisor."""
 
     counts: dict[str, int]
+    """role -> number of workers"""
 
 
 class ResizeDone(Message, tag="resize_done", frozen=True):
-    """The workers that a supervisor looks after, once it has done as it was told. supervisor ->
-    operator"""
+    """Answer to `Resize` or `SetRole`, once applied. supervisor -> operator."""
 
     workers: dict[str, str]
-    """Roles by names; those that are leaving are not among them."""
+    """name -> role of the supervised workers, without those that are leaving"""
     reason: str = ""
-    """Why it has not; empty when it has."""
+    """Why the command was refused; empty on success."""
 
 
 class WorkerStats(msgspec.Struct, frozen=True, array_like=True):
@@ -167,52 +172,55 @@ class WorkerStats(msgspec.Struct, frozen=True, array_like=True):
     pages_free: int
     steps: int
     step_ms: float
-    """Moving average of a step, dispatch to result, in milliseconds."""
+    """Moving average of the step time, dispatch to result, in milliseconds."""
     tokens_per_second: float
     weight_bytes: int
     kv_bytes: int
     pages_cached: int = 0
-    """Those of `pages_free` that still hold a prefix which may be used again."""
+    """Pages counted in `pages_free` that hold a cached prefix."""
     gap_ms: float = 0.0
-    """Moving average of the time that the device waits between two steps while there is work."""
+    """Moving average of the device's idle time between steps with work waiting, in milliseconds."""
     pull_rate: float = 0.0
-    """Bytes of keys per second that came here from others, while they came."""
+    """KV bytes per second received from other workers, during transfers."""
     rank: int = -1
-    """By which requests belong to it, under a placement that says so; -1 where they do not."""
+    """Rank under a placement policy that maps requests to ranks; -1 under other policies."""
 
 
 class RoleStats(msgspec.Struct, frozen=True, array_like=True):
-    """What an autoscaler should know of all workers of one role. Times are in seconds."""
+    """Autoscaling metrics of all workers of one role. Times are in seconds."""
 
     role: str
     ready: int
     """Workers that take work."""
     desired: int
-    """Workers that would hold every target, as far as more of them help."""
+    """Number of workers that would meet every target."""
     queue_seconds: float
-    """How long the first has waited that waits for this role, or what waits takes to compute."""
+    """Waiting time of the oldest sequence that waits for this role, or the time to compute the
+    queue, whichever is longer."""
     ttft_seconds: float
-    """Moving average, arrival to first token; 0 for a role that does not begin sequences."""
+    """Moving average of the time from arrival to first token; 0 for the decode role."""
     itl_seconds: float
-    """Moving average between two tokens of a sequence; 0 for a role that does not decode."""
+    """Moving average of the time between two tokens of a sequence; 0 for the prefill role."""
     pressure: dict[str, float]
-    """Of queue, ttft, itl, kv and compute, how many times its target each of them is."""
+    """Measured value / target, for "queue", "ttft", "itl", "kv" and "compute"."""
 
 
 class TransferStats(msgspec.Struct, frozen=True, array_like=True):
-    """What one transport has carried between workers since the start."""
+    """KV transfers over one transport since the scheduler started."""
 
     transport: str
-    """Empty transports are "none": two workers that never agreed on one."""
+    """"none" if the two workers did not agree on a transport."""
     done: int
+    """Number of completed transfers."""
     failed: int
+    """Number of failed transfers."""
     num_bytes: int
     seconds: float
-    """All transfers that went well together, one after the other."""
+    """Total duration of the completed transfers."""
 
 
 class Stats(Message, tag="stats", frozen=True):
-    """The scheduler's view of the system, sent to every gateway a few times a second."""
+    """State of the scheduler and its workers. scheduler -> gateways, a few times a second."""
 
     incarnation: int
     model: str
@@ -237,13 +245,13 @@ class Stats(Message, tag="stats", frozen=True):
     prefix_queries: int = 0
     """Prompt tokens looked up in the prefix cache."""
     prefix_hits: int = 0
-    """Those of them that were found there."""
+    """Prompt tokens found in the prefix cache."""
     pooling: PoolingInfo | None = None
-    """What the model gives in place of text; None when it only generates."""
+    """Pooling task of the model; None if it only generates."""
     handoffs: int = 0
-    """Running sequences that changed their worker, with their keys."""
+    """Running sequences that moved to another worker with their KV."""
     failed_transfers: int = 0
     transferred_tokens: int = 0
-    """Tokens whose keys were pulled from another worker."""
+    """Tokens whose KV was pulled from another worker."""
     roles: tuple[RoleStats, ...] = ()
     transfers: tuple[TransferStats, ...] = ()

@@ -1,4 +1,4 @@
-"""Gateway to scheduler to worker and back. What is sent every step is columnar."""
+"""Messages between gateway, scheduler and worker. Per-step data is packed into columns."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from baton.protocol.sampling import Sampling
 
 
 class Logprobs(msgspec.Struct, frozen=True, array_like=True):
-    """Log-probabilities of some tokens, in parallel columns.
+    """Log-probabilities of selected tokens, in parallel columns.
 
     Values are natural logarithms of the softmax of the raw logits in float32.
     """
 
     rows: bytes
-    """uint32: which token of the message each entry describes."""
+    """uint32 per entry: index of the described token in the message."""
     chosen: bytes
-    """float32: log-probability of that token."""
+    """float32 per entry: log-probability of that token."""
     ranks: bytes
-    """uint32: its rank, 1 is the most probable."""
+    """uint32 per entry: rank of that token; 1 is the most probable."""
     counts: bytes
-    """uint8: how many alternatives follow for each entry."""
+    """uint8 per entry: number of alternatives in `top_ids` and `top_values`."""
     top_ids: bytes
-    """int32, concatenated, most probable first."""
+    """int32, concatenated over entries: alternative token ids, most probable first."""
     top_values: bytes
-    """float32, concatenated."""
+    """float32, concatenated alike: their log-probabilities."""
 
 
 class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -41,7 +41,7 @@ class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True):
     """
 
     slot: int
-    """The worker's slot; on the way to a gateway, the gateway's handle."""
+    """The worker's slot in a `Result`; the gateway's handle in `Tokens`."""
     start: int
     columns: Logprobs
 
@@ -49,237 +49,252 @@ class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True):
 MissReason: TypeAlias = Literal[
     "none", "cold", "end", "differs", "evicted", "salt", "whole", "off", ""
 ]
-"""Why the prefix cache held no more of a prompt:
+"""Why the prefix cache hit ended where it did:
 
-none     it held all that can be reused
-cold     nothing that begins like this was computed here
-end      what is cached ends there, and nothing is known to go on from it
-differs  what is cached goes on with other tokens
-evicted  it was cached, and has made room since or was reset
-salt     it is cached without the request's salt
-whole    the request needs all of its prompt computed: for log-probabilities, for a vector
-off      there is no prefix cache
+none     every reusable block was a hit
+cold     no cached sequence shares the first block
+end      the cached sequence ends at the miss
+differs  the cached sequence continues with other tokens
+evicted  the block was cached, but has been evicted or reset
+salt     the block is cached under another salt
+whole    the request needs its whole prompt computed (prompt log-probabilities, pooling)
+off      the prefix cache is disabled
 """
 
 
 class QueueEstimate(msgspec.Struct, frozen=True, array_like=True):
-    """What is told of a sequence once, with its first tokens."""
+    """Queue position and cache result of a sequence, sent once with its first tokens."""
 
     position: int
-    """How many sequences were to run before it when it arrived."""
+    """Number of sequences ahead of it in the queue when it arrived."""
     ttft_ms: int
-    """Milliseconds to its first token, as estimated then; -1 when nothing was measured yet."""
+    """Time to first token in milliseconds, estimated on arrival; -1 before any measurement."""
     miss_reason: MissReason = ""
-    """Why no more of the prompt was cached, if the gateway has asked."""
+    """Why the prefix cache hit ended; set only if `Submit.explain`."""
     miss_position: int = 0
-    """Number of the first prompt token that was not cached, if it has asked."""
+    """Index of the first prompt token that was not cached; set only if `Submit.explain`."""
 
 
 class Submit(Message, tag="submit", frozen=True):
-    """One sequence to run: gateway -> scheduler. A request with n choices submits n of them."""
+    """Run one sequence. gateway -> scheduler, on arrival of a request: once per choice."""
 
     handle: int
     """uint32, chosen by the gateway, unique among its live sequences."""
     request: str
     """Request id, for logs and traces; choices of a request share it."""
     tokens: bytes
-    """int32 prompt."""
+    """int32: prompt token ids."""
     sampling: Sampling
     log: bytes = b""
-    """int32 tokens already produced: the sequence continues from here."""
+    """int32: output tokens already produced; the sequence continues after them."""
     priority: int = 0
     tenant: str = ""
-    """Who pays: fairness is between tenants."""
+    """Account that the sequence is charged to; fair queueing is between tenants."""
     salt: bytes = b""
-    """Root of the prefix cache's hash chain: only sequences of equal salt share pages."""
+    """Root of the block hash chain: only sequences of equal salt share cached pages."""
     explain: bool = False
-    """Tell why no more of the prompt was found in the prefix cache."""
+    """Report the reason for the prefix cache miss in `QueueEstimate`."""
     pooling: Pooling | None = None
-    """Not tokens but a vector is wanted: `sampling.max_tokens` is 0 and `log` is empty then."""
+    """Return a pooled vector instead of tokens; then `sampling.max_tokens` is 0, `log` empty."""
     media: tuple[Blob, ...] = ()
-    """What its placeholder tokens stand for, in their order."""
+    """One tensor per media item, in the order of their placeholder tokens."""
 
 
 class Abort(Message, tag="abort", frozen=True):
-    """End these sequences: client gone, stop string, deadline. gateway -> scheduler."""
+    """End these sequences. gateway -> scheduler, on disconnect, stop string or deadline."""
 
     handles: bytes
     """uint32"""
 
 
 class PhaseTimes(msgspec.Struct, frozen=True, array_like=True):
-    """Where the time of one sequence went, from its arrival at the scheduler to its end there.
+    """Time that one sequence spent in each phase at the scheduler, from arrival to finish.
 
-    In seconds of the scheduler's clock; the first six add up to the sequence's life.
+    Durations are in seconds of the scheduler's clock; the first six fields add up to the total.
     """
 
     queued: float = 0.0
-    """Before any worker had it."""
+    """Waiting for its first worker."""
     prefill: float = 0.0
     """On a worker, before its first token."""
     decode: float = 0.0
     preempted: float = 0.0
-    """From each time that it made room for another one to its next token."""
+    """From each preemption to the next token."""
     worker_loss: float = 0.0
-    """From each loss of its worker to its next token."""
+    """From each loss of its worker to the next token."""
     handover: float = 0.0
-    """From each change of its worker to its next token: keys go over while it still runs."""
+    """From each change of worker to the next token; the KV transfer before it counts as decode."""
     preemptions: int = 0
     losses: int = 0
     handovers: int = 0
     batch_neighbours: float = 0.0
-    """Mean number of other rows in the steps that its workers ran meanwhile."""
+    """Mean number of other rows in the steps that it ran in."""
     worker: str = ""
-    """The last one that it ran on; empty when none has had it."""
+    """Name of its last worker; empty if it never ran."""
 
 
 class Tokens(Message, tag="tokens", frozen=True):
-    """What one worker step produced for one gateway. scheduler -> gateway."""
+    """Output of one worker step for one gateway. scheduler -> gateway, after each step."""
 
     handles: bytes
-    """uint32 per row"""
+    """uint32 per row: the gateway's handle of the sequence"""
     first: bytes
-    """uint32 per row: index in the token log of the row's first token in this message"""
+    """uint32 per row: index in its output of the row's first token in this message"""
     counts: bytes
-    """uint8 per row"""
+    """uint8 per row: number of tokens"""
     tokens: bytes
-    """int32, concatenated"""
+    """int32, concatenated over rows: token ids"""
     finished: dict[int, str] = msgspec.field(default_factory=dict)
     """handle -> finish reason"""
     logprobs: Logprobs | None = None
     """`rows` index the concatenated tokens."""
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
     cached: dict[int, int] = msgspec.field(default_factory=dict)
-    """handle -> prompt tokens that came from the prefix cache; once, with the first tokens"""
+    """handle -> prompt tokens read from the prefix cache; once, with the first tokens"""
     pooled: Pooled | None = None
-    """Vectors of sequences that end with this message."""
+    """Pooled vectors of sequences that finish with this message; `rows` are handles."""
     estimates: dict[int, QueueEstimate] = msgspec.field(default_factory=dict)
-    """handle -> what is told once, with the first tokens"""
+    """handle -> queue position and cache result; once, with the first tokens"""
     phase_times: dict[int, PhaseTimes] = msgspec.field(default_factory=dict)
-    """handle -> where its time went, of sequences that have ended here, or were aborted"""
+    """handle -> time per phase, for sequences that have finished or were aborted"""
 
 
 class ResetCache(Message, tag="reset_cache", frozen=True):
-    """Forget every cached prefix that no sequence uses. gateway -> scheduler."""
+    """Evict every cached page that no sequence uses. gateway -> scheduler, on request."""
 
     id: int
+    """Chosen by the gateway; the answer carries it."""
 
 
 class CacheReset(Message, tag="cache_reset", frozen=True):
-    """Answer to ResetCache."""
+    """Answer to `ResetCache`. scheduler -> gateway."""
 
     id: int
     pages: int
-    """How many cached pages became free."""
+    """Number of cached pages that were evicted."""
 
 
 class Failed(Message, tag="failed", frozen=True):
-    """One sequence ends in an error. scheduler -> gateway."""
+    """One sequence ends in an error. scheduler -> gateway, once per sequence."""
 
     handle: int
     code: str
     message: str
     status: int = 500
+    """HTTP status."""
     retry_after: int = 0
+    """Seconds; 0 means no hint."""
     phase_times: PhaseTimes | None = None
-    """Where its time went."""
+    """Time that the sequence spent in each phase."""
 
 
 class NewSequence(msgspec.Struct, frozen=True, array_like=True):
-    """A sequence that enters a worker's batch, fresh or continued from its log."""
+    """A sequence that enters a worker's batch, either new or resumed with its output so far."""
 
     slot: int
+    """Index in the worker's batch, 0 .. max_num_seqs - 1."""
     tokens: bytes
-    """int32: prompt and, when the sequence is continued, the tokens it has produced."""
+    """int32: prompt, then the output so far if the sequence is resumed."""
     num_prompt: int
-    """How many of `tokens` are prompt; the rest is log."""
+    """Number of prompt tokens in `tokens`; the rest is output."""
     sampling: Sampling
     request: str = ""
+    """Request id, for logs."""
     trace: str = ""
+    """W3C traceparent of the request, or empty."""
     num_computed: int = 0
-    """How many of `tokens` have their keys in the given pages already: a prefix cache hit."""
+    """Number of leading `tokens` whose KV is already in the given pages (prefix cache hit)."""
     pooling: Pooling | None = None
     media: tuple[Blob, ...] = ()
-    """What its placeholder tokens stand for, in their order."""
+    """One tensor per media item, in the order of their placeholder tokens."""
 
 
 class Plan(Message, tag="plan", frozen=True):
-    """One step of one worker: only what changed, then the rows to run. scheduler -> worker.
+    """One or more steps of one worker: batch changes, then rows to run. scheduler -> worker.
 
-    Applied in this order: release, enter, append pages, run. Plans are executed in the order
-    of `step`; the next one is sent while this one runs, so a decode row's input token is the
-    one that the previous step sampled, which only the worker has.
+    The worker applies the fields in this order: release, new sequences, pages, drops, swap out,
+    swap in, copies, rows. Plans run in the order of `step`. The scheduler sends the next plan
+    while this one runs, so the input token of a decode row is not sent: the worker takes the token
+    that the previous step sampled.
     """
 
     epoch: int
-    """The worker's incarnation as granted at its Hello; others are refused."""
+    """The worker's incarnation, from its Hello; a worker ignores plans of another epoch."""
     step: int
+    """Number of the plan's first step."""
     rows: bytes
-    """uint32 slots that run in this step"""
+    """uint32: slots that run in this step"""
     num_computed: bytes
-    """uint32 per row: tokens of the sequence whose keys are already in pages. A guess for a decode
-    row that follows a grammar: it goes on where it is"""
+    """uint32 per row: tokens whose KV is already in pages. An estimate for a decode row with a
+    grammar: the worker continues at its own position"""
     num_scheduled: bytes
-    """uint32 per row: new tokens to run: 1 for decode, a chunk for prefill. A row that samples may
-    add what its grammar forces, as far as its pages go"""
+    """uint32 per row: new tokens to run: 1 for decode, a chunk for prefill. The worker may extend
+    a sampling row by tokens that its grammar forces, within the row's pages"""
     samples: bytes
-    """uint8 per row: 1 when a token is sampled after the last of them"""
+    """uint8 per row: 1 if a token is sampled after the row's last scheduled token"""
     release: bytes = b""
-    """uint32 slots that leave the batch before anything else"""
+    """uint32: slots that leave the batch first"""
     new_sequences: tuple[NewSequence, ...] = ()
     page_rows: bytes = b""
-    """uint32 slots that get more pages"""
+    """uint32: slots whose block table grows"""
     page_counts: bytes = b""
-    """uint32 per page row"""
+    """uint32 per page row: number of pages"""
     pages: bytes = b""
-    """uint32 page numbers, concatenated, appended to each slot's page table"""
+    """uint32, concatenated over page rows: page numbers, appended to each slot's block table"""
     copy_from: bytes = b""
-    """uint32 pages whose content is copied, after the page tables and before the rows"""
+    """uint32: source pages of copies, done after block tables are updated and before rows run"""
     copy_to: bytes = b""
-    """uint32 pages that receive it, pairwise"""
+    """uint32 per copy: destination page"""
     swap_out: bytes = b""
-    """uint32 pairs (page, host page): content that goes to host memory before all that follows"""
+    """uint32 pairs (page, host page): copies to host memory, before swap in and page copies"""
     swap_in: bytes = b""
-    """uint32 pairs (host page, page): content that comes back, after that and before copies"""
+    """uint32 pairs (host page, page): copies from host memory, after swap out, before page
+    copies"""
     num_steps: int = 1
-    """It is also the plan of the steps that follow, so many together: in each of them the rows
-    that still have turns run one position further. Every step has a Result of its own."""
+    """Number of consecutive steps that the plan covers. In each later step the rows that still have
+    steps left run one position further. Every step has its own `Result`."""
     steps_per_row: bytes = b""
-    """uint32 per row, 1 .. steps: in how many of the steps it runs; empty means in one. A row with
-    more than one decodes: its count is 1 and it samples."""
+    """uint32 per row, 1 .. num_steps: number of steps that the row runs in; empty means 1. A row
+    with more than 1 is a decode row: it schedules 1 token per step and samples."""
     drop_rows: bytes = b""
-    """uint32 slots that have let go of pages that no token to come can see; known to the worker
-    before this plan, and applied once it has appended pages"""
+    """uint32: slots that gave up pages outside their attention window; applied after pages are
+    appended"""
     drop_counts: bytes = b""
-    """uint32 per drop row: how many pages from its first on, all told, are not its own any more. A
-    sequence that enters has never had them: its pages begin behind"""
+    """uint32 per drop row: total number of leading blocks without pages. For a new sequence,
+    `pages` begins after them"""
     page_groups: bytes = b""
-    """uint8 per page row: the group of layers whose pages these are; empty means the first"""
+    """uint8 per page row: page group of the pages; empty means group 0"""
     drop_groups: bytes = b""
-    """uint8 per drop row, alike"""
+    """uint8 per drop row: page group; empty means group 0"""
 
 
 class TruncatePlan(Message, tag="truncate_plan", frozen=True):
-    """End a plan early: scheduler -> worker. The next of its steps that begins is its last; the
-    first one runs in any case. The next Result carries `until`, unless the plan is over."""
+    """End a plan of several steps early. scheduler -> worker, when new work is waiting.
+
+    The next step of the plan to start is its last; the first step always runs. The next `Result`
+    carries `truncated_at`, unless the plan has already ended.
+    """
 
     epoch: int
     step: int
-    """First step of the plan."""
+    """Number of the plan's first step."""
 
 
 class PageHashes(Message, tag="page_hashes", frozen=True):
-    """What pages hold for later sequences: scheduler -> worker, which says it again with its next
-    Hello. Comes before every plan or pull that writes to a page which is forgotten in it."""
+    """Changes to the hashes of a worker's cached pages. scheduler -> worker.
+
+    The worker returns its table in its next Hello, so the prefix cache survives a restart of the
+    scheduler. The message precedes every plan or pull that overwrites a page it evicts.
+    """
 
     epoch: int
     added: HeldPages
     evicted: bytes = b""
-    """uint32 pages that have lost the name of which the worker was told"""
+    """uint32: pages whose hash, sent earlier, is no longer valid"""
 
 
 class Result(Message, tag="result", frozen=True):
-    """What one step produced. worker -> scheduler.
+    """Output of one step. worker -> scheduler, after every step.
 
     A row that had already finished (its stop id was sampled in an earlier step) is absent.
     """
@@ -287,29 +302,28 @@ class Result(Message, tag="result", frozen=True):
     epoch: int
     step: int
     rows: bytes
-    """uint32 slots that sampled"""
+    """uint32: slots that sampled"""
     first: bytes
-    """uint32 per row: index in its log of the row's first token of this step"""
+    """uint32 per row: index in its output of the row's first token of this step"""
     counts: bytes
-    """uint8 per row: tokens of this step: one; more where a grammar forced some before it; none
-    where that has brought the sequence to the end of its pages, and it waits for another"""
+    """uint8 per row: number of tokens of this step. 1 without a grammar. More if the grammar forced
+    tokens before the sampled one; 0 if the forced tokens filled the row's pages"""
     tokens: bytes
-    """int32, concatenated"""
+    """int32, concatenated over rows: token ids"""
     finished: dict[int, str] = msgspec.field(default_factory=dict)
     """slot -> finish reason, "stop" when a stop id was sampled"""
     failed: dict[int, str] = msgspec.field(default_factory=dict)
-    """slot -> what went wrong with this sequence alone, for example NaN logits"""
+    """slot -> error of this sequence alone, for example NaN logits"""
     logprobs: Logprobs | None = None
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
     duration_us: int = 0
-    """Wall time of the step on the worker."""
+    """Wall time of the step on the worker, in microseconds."""
     swap_us: int = 0
-    """Of it, the time that swaps took."""
+    """Part of `duration_us` spent on swaps, in microseconds."""
     truncated_at: int = 0
-    """The plan that was last sent has been cut: this is the number of its last step. 0 says
-    nothing."""
+    """Number of the last step of the plan that a `TruncatePlan` ended; 0 if none was truncated."""
     gap_us: int = 0
-    """Time that the device was idle before this step although sequences were waiting to go on: from
-    the end of the step before to the start of this one. 0 when there was nothing to do."""
+    """Idle time of the device between the previous step and this one while sequences were ready to
+    run, in microseconds; 0 if there was no work."""
     pooled: Pooled | None = None
-    """Vectors of sequences whose last token has run."""
+    """Pooled vectors of sequences whose last token has run; `rows` are slots."""

@@ -1,4 +1,4 @@
-"""Gateway to tokenizer: text to ids, ids to text."""
+"""Messages between gateway and tokenizer: text to token ids and back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from baton.protocol.base import Message
 
 
 class EncodeChat(Message, tag="encode_chat", frozen=True):
-    """Render the model's chat template and encode the result."""
+    """Render the model's chat template and encode the result. gateway -> tokenizer."""
 
     id: int
     """uint32, chosen by the gateway; the answer carries it."""
@@ -21,56 +21,57 @@ class EncodeChat(Message, tag="encode_chat", frozen=True):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     limit: int = 0
-    """Longest useful result in tokens; encoding may stop soon after. 0 means no limit."""
+    """Maximum useful number of tokens; encoding may stop soon after. 0 means no limit."""
 
 
 class EncodeText(Message, tag="encode_text", frozen=True):
-    """Encode plain text. Text that looks like a special token stays text unless allowed."""
+    """Encode plain text. gateway -> tokenizer."""
 
     id: int
     text: str
     add_special: bool = True
     """Let the model's post-processor add its beginning-of-sequence token."""
     allow_special: bool = True
-    """Text such as "</s>" becomes that token."""
+    """True: text such as "</s>" becomes the special token. False: it stays text."""
     limit: int = 0
+    """As `EncodeChat.limit`."""
     pair: str | None = None
-    """A second text, encoded behind the first one as one sequence."""
+    """A second text, encoded after the first one into one sequence."""
 
 
 class Encoded(Message, tag="encoded", frozen=True):
-    """Answer to EncodeChat and EncodeText."""
+    """Answer to `EncodeChat` and `EncodeText`. tokenizer -> gateway."""
 
     id: int
     tokens: bytes
-    """int32"""
+    """int32: token ids"""
     truncated: bool = False
     """The text was longer than `limit`; `tokens` holds more than `limit` ids, not all of them."""
     second: int = 0
-    """Index of the first token of the second text, where the model tells the two apart."""
+    """Index of the first token of the second text, if the model distinguishes the two; else 0."""
 
 
 class Detokenize(Message, tag="detokenize", frozen=True):
-    """Decode whole id lists, with no state kept."""
+    """Decode a whole list of ids, without state. gateway -> tokenizer."""
 
     id: int
     tokens: bytes
-    """int32"""
+    """int32: token ids"""
     skip_special: bool = False
 
 
 class Detokenized(Message, tag="detokenized", frozen=True):
-    """Answer to Detokenize."""
+    """Answer to `Detokenize`. tokenizer -> gateway."""
 
     id: int
     text: str
 
 
 class DecodeOpen(msgspec.Struct, frozen=True, array_like=True):
-    """Begin to decode one sequence, from the start or after `log`.
+    """Start incremental decoding of one sequence, from its first token or after `log`.
 
-    The state is a pure function of (these fields, tokens): any tokenizer can take over by
-    being given the log so far. Text of `log` is not sent again.
+    The state is a pure function of these fields and the tokens, so any tokenizer can take over
+    given the log so far. The text of `log` is not sent again.
     """
 
     handle: int
@@ -79,63 +80,65 @@ class DecodeOpen(msgspec.Struct, frozen=True, array_like=True):
     include_stop: bool = False
     skip_special: bool = True
     prompt_tail: bytes = b""
-    """int32: last prompt ids, so that the first word keeps or drops its space rightly."""
+    """int32: last prompt ids, needed to decide on the space before the first word."""
     log: bytes = b""
-    """int32: tokens whose text the gateway already has."""
+    """int32: output tokens whose text the gateway already has."""
 
 
 class Decode(Message, tag="decode", frozen=True):
-    """Tokens of one step for many sequences. gateway -> tokenizer, columnar."""
+    """New tokens of several sequences. gateway -> tokenizer, for each `Tokens`."""
 
     handles: bytes
-    """uint32 per row"""
+    """uint32 per row: the gateway's handle of the sequence"""
     first: bytes
-    """uint32 per row: index of the row's first token in its log"""
+    """uint32 per row: index in the output of the row's first token"""
     counts: bytes
-    """uint8 per row"""
+    """uint8 per row: number of tokens"""
     tokens: bytes
-    """int32, concatenated"""
+    """int32, concatenated over rows: token ids"""
     last: bytes
-    """uint8 per row: 1 when no more tokens follow: held-back text is flushed, the state dropped"""
+    """uint8 per row: 1 if no more tokens follow: flush held-back text and drop the state"""
     open: tuple[DecodeOpen, ...] = ()
+    """Sequences to open before the rows are decoded."""
     close: bytes = b""
-    """uint32 handles to drop without a last row"""
+    """uint32: handles whose state to drop without a last row"""
 
 
 class DecodedText(Message, tag="decoded_text", frozen=True):
-    """Text of one Decode, row by row. tokenizer -> gateway."""
+    """Answer to `Decode`: new text, row by row. tokenizer -> gateway."""
 
     handles: bytes
-    """uint32 per row"""
+    """uint32 per row: the gateway's handle of the sequence"""
     next: bytes
-    """uint32 per row: tokens of the log consumed so far"""
+    """uint32 per row: number of output tokens consumed so far"""
     texts: tuple[str, ...]
-    """New text of each row, final: never part of a stop string, never half a character."""
+    """New text per row. It is final: it holds no part of a stop string and no half character."""
     stopped: dict[int, str] = msgspec.field(default_factory=dict)
     """handle -> the stop string that ended it; its state is dropped"""
     unknown: bytes = b""
-    """uint32 handles without state here, or whose `first` left a gap: open them again"""
+    """uint32: handles without state, or whose `first` left a gap; the gateway opens them again"""
     ends: tuple[tuple[int, ...], ...] = ()
-    """Per row, for each consumed token, the total number of characters emitted after it."""
+    """Per row, for each consumed token: total number of characters emitted after it."""
 
 
 class Vocabulary(Message, tag="vocabulary", frozen=True):
-    """Ask for the bytes of every token (for log-probabilities)."""
+    """Request the bytes of every token. gateway -> tokenizer, for log-probabilities."""
 
     id: int
 
 
 class VocabularyBytes(Message, tag="vocabulary_bytes", frozen=True):
-    """Answer to Vocabulary: entry i is token i as raw bytes."""
+    """Answer to `Vocabulary`: entry i is token i as raw bytes. tokenizer -> gateway."""
 
     id: int
     pieces: tuple[bytes, ...]
 
 
 class RequestError(Message, tag="request_error", frozen=True):
-    """The request with this id cannot be served: a `BatonError` on the wire."""
+    """Error answer to any request: a `BatonError`. tokenizer or mm-preprocess -> gateway."""
 
     id: int
+    """Id of the request."""
     code: str | None
     message: str
     param: str | None = None

@@ -1,4 +1,4 @@
-"""Gateway to mm-preprocess: media parts of a request, and what they become."""
+"""Messages between gateway and mm-preprocess: media items to tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from baton.protocol.base import Message
 
 
 class Blob(msgspec.Struct, frozen=True, array_like=True):
-    """A tensor. Rows lie one after the other, numbers are little-endian."""
+    """A tensor in row-major order, little-endian."""
 
     dtype: Literal["float32"]
     shape: tuple[int, ...]
@@ -23,25 +23,25 @@ class MediaItem(msgspec.Struct, frozen=True, array_like=True):
     modality: str
     """"image", "video" or "audio"."""
     url: str
-    """`data:` URL; what lies elsewhere is refused."""
+    """`data:` URL; other schemes are refused."""
     param: str
     """Dotted path of the part in the request, for errors."""
 
 
 class Prepare(Message, tag="prepare", frozen=True):
-    """Turn the media of one request into tensors and placeholder counts."""
+    """Convert the media of one request to tensors. gateway -> mm-preprocess."""
 
     id: int
     items: tuple[MediaItem, ...]
 
 
 class Prepared(Message, tag="prepared", frozen=True):
-    """Answer to Prepare, item by item."""
+    """Answer to `Prepare`, with one entry per item. mm-preprocess -> gateway."""
 
     id: int
     placeholders: tuple[int, ...]
-    """How many tokens stand for it."""
+    """Number of placeholder tokens per item."""
     hashes: tuple[bytes, ...]
-    """16 bytes of its tensor's type, shape and content."""
+    """16 bytes per item: hash of its tensor's dtype, shape and content."""
     tensors: tuple[Blob, ...] = ()
-    """What the model is given of it."""
+    """Input tensor of the model per item."""

@@ -1,4 +1,4 @@
-"""Vectors in place of tokens: what a model gives, what a request wants, what a step came to."""
+"""Pooling: capabilities of a model, parameters of a request, vectors of a step."""
 
 from __future__ import annotations
 
@@ -8,57 +8,57 @@ import msgspec
 
 PooledTask = Literal["embed", "classify", "score", "reward"]
 Reach = Literal["last", "every", "whole"]
-"""Which hidden states of a sequence count.
+"""Hidden states that pooling reads.
 
-"last": only that of its last token, so its prefix may come from a cache. "every": those of all its
-tokens, in as many chunks as need be. "whole": all of them in one step, since attention looks both
-ways.
+"last": that of the last token only, so the prefix may come from the prefix cache. "every": those of
+all tokens, over several prefill chunks. "whole": those of all tokens, in one step, since attention
+is bidirectional.
 """
 
 
 class PoolingInfo(msgspec.Struct, frozen=True, array_like=True):
-    """What a model gives in place of text, told once by its worker."""
+    """Pooling capabilities of a model, sent in the worker's `Hello`."""
 
     task: PooledTask
-    """"embed": a vector; "classify": one number per label; "score": one number, of one text or of
-    a pair; "reward": numbers for a text, or for each of its steps."""
+    """"embed": a vector; "classify": one number per label; "score": one number for a text or a
+    pair of texts; "reward": numbers for a text, or for each of its steps."""
     width: int
-    """Numbers in a vector, or per label, or per step."""
+    """Dimension of a vector, number of labels, or numbers per step."""
     reach: Reach
     max_model_len: int
-    """Longest input in tokens."""
+    """Maximum input length in tokens."""
     labels: tuple[str, ...] = ()
     matryoshka: bool = False
-    """The first numbers of a vector are a vector of their own (Kusupati et al. 2022,
+    """Vectors may be truncated to their first dimensions (Kusupati et al. 2022,
     arXiv:2205.13147)."""
     sizes: tuple[int, ...] = ()
-    """The only dimensions that a matryoshka vector may be cut to; empty means any."""
+    """Dimensions that a matryoshka vector may be truncated to; empty means any."""
     pairs: bool = False
-    """Two texts can be judged together, as one sequence."""
+    """Accepts a pair of texts, encoded as one sequence."""
     generates: bool = False
     """The model generates text as well."""
     steps: bool = False
-    """A text comes to one row of `width` numbers per step, however many it has."""
+    """The result has one row of `width` numbers per step of the text."""
 
 
 class Pooling(msgspec.Struct, frozen=True, array_like=True):
-    """What is wanted of a sequence: it is run, nothing is sampled, and its vector is the answer."""
+    """Pooling parameters of one sequence. It is prefilled and pooled; no token is sampled."""
 
     reach: Reach = "last"
     dimensions: int = 0
-    """How many of the vector's numbers are kept, before it is normalised; 0 means all."""
+    """Dimensions to keep, truncated before normalisation; 0 means all."""
     raw: bool = False
-    """Leave the last step out: normalisation of a vector, sigmoid or softmax of scores."""
+    """Skip the final normalisation of a vector, or sigmoid or softmax of scores."""
     second: int = 0
-    """Index of the first token of the second text of a pair; 0 when there is no second text."""
+    """Index of the first token of the second text of a pair; 0 if there is no second text."""
 
 
 class Pooled(msgspec.Struct, frozen=True, array_like=True):
-    """The vectors that sequences have come to, in parallel columns."""
+    """Pooled vectors of finished sequences, in parallel columns."""
 
     rows: bytes
-    """uint32: the worker's slot; on the way to a gateway, the gateway's handle"""
+    """uint32 per row: the worker's slot in `Result`, the gateway's handle in `Tokens`"""
     counts: bytes
-    """uint32 per row: numbers of its vector, or of all its vectors"""
+    """uint32 per row: numbers in its vector, or in all of its vectors"""
     values: bytes
-    """float32, concatenated"""
+    """float32, concatenated over rows"""

@@ -1,4 +1,4 @@
-"""How the next token is chosen, and why a sequence ends."""
+"""Sampling parameters and finish reasons."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 
 
 class Grammar(msgspec.Struct, frozen=True, array_like=True):
-    """What the output must match. Already compiled once by whoever admitted the request."""
+    """Grammar that the output must match. The gateway has validated it by compiling it once."""
 
     kind: Literal["json_object", "json_schema", "regex", "choice", "grammar", "structural_tag"]
     source: str
     """The schema, pattern or grammar as text; a JSON array for "choice"."""
     compact: bool = False
-    """JSON is written in one way: ", " between items, ": " behind keys, and no other white space
-    between its tokens."""
+    """Fixed JSON white space: ", " between items, ": " after property names, no other."""
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):
-    """Sampling parameters of one sequence, already validated: a worker trusts them.
+    """Sampling parameters of one sequence. The gateway has validated them; workers do not.
 
-    Randomness is counter-based: the uniform that picks token i is a pure function of
-    (seed, i), so no generator state exists anywhere.
+    Randomness is counter-based: the uniform number that selects output token i is a pure function
+    of (seed, i), so there is no generator state.
     """
 
     max_tokens: int
-    """Most tokens to sample; the gateway has clipped it to the context."""
+    """Maximum number of output tokens, clipped by the gateway to the context length."""
     seed: int = 0
     """Unsigned 64 bits."""
     temperature: float = 1.0
@@ -46,9 +45,9 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
     stop_ids: tuple[int, ...] = ()
     """Ids that end the sequence; the model's end-of-sequence ids unless the client ignores them."""
     logprobs: int = -1
-    """-1: none; n >= 0: the sampled token and the n most probable."""
+    """-1: none; n >= 0: log-probabilities of the sampled token and the n most probable."""
     prompt_logprobs: int = -1
-    """The same for every prompt token."""
+    """As `logprobs`, for every prompt token."""
     typical_p: float = 1.0
     """Locally typical sampling (Meister et al. 2022, arXiv:2202.00666); 1 means off."""
     bad_words: tuple[tuple[int, ...], ...] = ()
@@ -57,4 +56,4 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
     """Only these ids are sampled; empty means all."""
     grammar: Grammar | None = None
     processors: dict[str, str] = msgspec.field(default_factory=dict)
-    """Logits processors of the registry by name, each with its argument as JSON."""
+    """Registered name of a logits processor -> its argument as JSON."""

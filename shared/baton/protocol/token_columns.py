@@ -1,4 +1,4 @@
-"""Token ids on the wire: packed columns, and the hash chain over blocks of them."""
+"""Packed columns of the wire, block hashes of tokens, and seeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def pack(values: Iterable[int], kind: str = "i") -> bytes:
 
 
 def unpack(data: bytes, kind: str = "i") -> array[int]:
-    """Undo `pack`. Raises `ValueError` when the length is not a multiple of the item size."""
+    """Unpack a column, the inverse of `pack`.
+
+    Raises `ValueError` if the length is not a multiple of the item size.
+    """
     column: array[int] = array(kind)
     column.frombytes(data)
     if not _LITTLE:
@@ -32,7 +35,7 @@ def unpack(data: bytes, kind: str = "i") -> array[int]:
 
 
 def unpack_floats(data: bytes) -> array[float]:
-    """Undo `pack(..., "f")`."""
+    """Unpack a float32 column, the inverse of `pack(..., "f")`."""
     column: array[float] = array("f")
     column.frombytes(data)
     if not _LITTLE:
@@ -41,7 +44,7 @@ def unpack_floats(data: bytes) -> array[float]:
 
 
 def block_hash(previous: bytes, block: bytes) -> bytes:
-    """Next link of a hash chain, 16 bytes: from the link before and a block of packed tokens.
+    """Hash of a block of packed tokens, chained to the previous block's hash; 16 bytes.
 
     The root of a chain is `block_hash(b"", salt)`.
     """
@@ -49,10 +52,10 @@ def block_hash(previous: bytes, block: bytes) -> bytes:
 
 
 def block_hashes(tokens: Sequence[int], size: int, salt: bytes = b"") -> list[bytes]:
-    """Hash chain over full blocks of `size` tokens: a block's hash covers all before it.
+    """Hashes of the full blocks of `size` tokens, 16 bytes each; each covers all tokens before it.
 
-    The salt (tenant, adapter, media) enters at the root, so chains of different salts share
-    no hash. 16 bytes each.
+    The salt (tenant, adapter, media) enters at the root, so chains of different salts share no
+    hash.
     """
     chain = block_hash(b"", salt)
     hashes = []
@@ -63,9 +66,9 @@ def block_hashes(tokens: Sequence[int], size: int, salt: bytes = b"") -> list[by
 
 
 def derive_seed(seed: int, choice: int) -> int:
-    """Seed of choice number `choice` of a request: 64 bits, equal on every machine.
+    """Seed of one choice of a request: 64 bits, equal on every machine.
 
-    Choice 0 keeps the request's own seed, so `n=1` and the first of `n=4` agree.
+    Choice 0 keeps the request's seed, so `n=1` and the first choice of `n=4` agree.
     """
     if choice == 0:
         return seed & _SEED_MASK

@@ -1,16 +1,16 @@
-"""Keys and values on their way from one worker to another.
+"""KV transfer between workers.
 
-The scheduler grants a sequence's pages on the worker that has them and tells the other one to pull;
-the two workers do the rest. Nothing here can be set by a client.
+The scheduler grants read access to a sequence's pages on the source worker and orders the target
+worker to pull them. The two workers then transfer the KV without the scheduler.
 
     scheduler -- Grant --> source          scheduler -- Pull --> target
-    target -- Open --> source -- Opened --> target           once per lane: which transport
+    target -- Open --> source -- Opened --> target           once per lane: agree on a transport
     target -- Fetch --> source -- Block or Missing --> target -- Pulled --> scheduler
     scheduler -- Revoke --> source
 
-A lane is a pair of workers and the memory between them: some places of equal size, each of which
-holds one block at a time. The target says which place the next block goes to, so nothing is ever
-overwritten that it still reads.
+A lane is a connection of two workers with a buffer of equally sized places; a place holds one
+block. The target chooses the place of each block, so the source never overwrites a block that the
+target still reads.
 """
 
 from __future__ import annotations
@@ -23,101 +23,110 @@ from baton.protocol.base import Message
 
 
 class Grant(Message, tag="grant", frozen=True):
-    """Whoever has the token may read these pages. A later grant of the same id replaces it."""
+    """Let the holder of a token read these pages. scheduler -> source, before `Pull`.
+
+    A later grant with the same id replaces the earlier one.
+    """
 
     epoch: int
-    """The source's incarnation as granted at its Hello; others are refused."""
+    """The source's incarnation, from its Hello; a worker ignores messages of another epoch."""
     id: int
+    """uint64: number of the transfer"""
     token: bytes
-    """16 bytes that the target has to show."""
+    """16 bytes: secret that the target presents"""
     pages: bytes
-    """uint32 page numbers of the sequence, from its first token on: the tables of all groups of
-    layers one after the other, equally long; 2**32 - 1 in the place of a page that is not held"""
+    """uint32: the block tables of the sequence, one per page group, of equal length, concatenated.
+    2**32 - 1 stands for a missing page"""
     length: int
-    """Tokens whose keys are in them, final."""
+    """Number of tokens whose KV is in the pages and final."""
 
 
 class Revoke(Message, tag="revoke", frozen=True):
-    """These grants are over. scheduler -> source"""
+    """End grants. scheduler -> source, when a transfer has ended or is cancelled."""
 
     epoch: int
     ids: bytes
-    """uint64"""
+    """uint64: numbers of the transfers"""
 
 
 class Pull(Message, tag="pull", frozen=True):
-    """Copy the keys of tokens start .. end - 1 from a source into own pages. scheduler -> target"""
+    """Copy the KV of tokens start .. end - 1 from a source worker. scheduler -> target."""
 
     epoch: int
     """The target's incarnation."""
     id: int
     address: str
-    """Where the source serves its pages."""
+    """The source's `WorkerInfo.kv_address`."""
     token: bytes
+    """16 bytes: that of the grant"""
     start: int
     end: int
     pages: bytes
-    """uint32 page numbers of the target, in the form of `Grant.pages`: of each group the tokens are
-    wanted for which there are pages"""
+    """uint32: block tables of the target, in the form of `Grant.pages`. A page group receives only
+    the tokens it has pages for"""
     source_epoch: int = 0
     """The source's incarnation: that of the grant."""
 
 
 class Pulled(Message, tag="pulled", frozen=True):
-    """How a pull ended. Until then the target may still write to its pages. target -> scheduler"""
+    """Result of a pull. target -> scheduler, when it will write no more to the pages."""
 
     epoch: int
     id: int
     reason: str = ""
-    """Why it failed; empty when every key is there."""
+    """Why it failed; empty if all KV has arrived."""
     num_bytes: int = 0
     duration_us: int = 0
+    """Microseconds."""
     transport: str = ""
-    """What carried it; empty when the two workers never came to agree on one."""
+    """Name of the transport; empty if the two workers did not agree on one."""
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A transport that a worker can use."""
+    """A transport that a worker supports."""
 
     name: str
     reach: Literal["host", "network"]
-    """Whether it carries to other hosts, too."""
+    """"host": between processes of one host only; "network": also between hosts."""
 
 
 class Open(Message, tag="open", frozen=True):
-    """Agree with me on how to carry what is granted under this id. target -> source"""
+    """Open a lane for a granted transfer. target -> source, before the first `Fetch`."""
 
     id: int
     epoch: int
     """The source's incarnation: that of the grant."""
     token: bytes
     offers: tuple[Offer, ...]
-    """What the target can use, best first."""
+    """Transports that the target supports, best first."""
     host: str
-    """What machine it is on, and which run directory it sees."""
+    """Identity of the target's machine and run directory."""
     layout: str
-    """What its pages hold of a token: equal to that of the source."""
+    """The target's `WorkerInfo.kv_layout`; must equal that of the source."""
 
 
 class Opened(Message, tag="opened", frozen=True):
-    """Answer to Open: the lane that is there now, or why there is none. source -> target"""
+    """Answer to `Open`: the new lane, or the reason for refusing it. source -> target."""
 
     id: int
     transport: str = ""
+    """Name of the chosen transport."""
     terms: bytes = b""
-    """What the target's half of that transport needs to know."""
+    """Parameters of the transport for the target."""
     places: int = 0
+    """Number of places in the lane."""
     place_bytes: int = 0
+    """Size of a place in bytes."""
     reason: str = ""
-    """"unknown" (not granted yet: ask again), or why there will never be a lane."""
+    """"unknown" if the grant has not arrived yet (retry), else why the lane is refused."""
 
 
 class Close(Message, tag="close", frozen=True):
-    """The lane is not needed any more. target -> source"""
+    """Close the lane. target -> source, when it needs it no more."""
 
 
 class Fetch(Message, tag="fetch", frozen=True):
-    """Send the keys and values of one layer for tokens start .. end - 1. target -> source"""
+    """Request the KV of one layer for tokens start .. end - 1. target -> source."""
 
     id: int
     token: bytes
@@ -127,13 +136,13 @@ class Fetch(Message, tag="fetch", frozen=True):
     epoch: int = 0
     """The source's incarnation: that of the grant."""
     place: int = 0
-    """Where in the lane the block goes; the target has read what was there before."""
+    """Index of the lane's place for the block; the target has read its previous content."""
 
 
 class Block(Message, tag="block", frozen=True):
-    """Answer to Fetch: what one layer holds of some tokens, token after token.
+    """Answer to `Fetch`: the KV of one layer, token by token. source -> target.
 
-    Independent of the size and the layout of pages on either side.
+    The format does not depend on the page size or page layout of either side.
     """
 
     id: int
@@ -143,13 +152,16 @@ class Block(Message, tag="block", frozen=True):
     checksum: int
     """XXH3-64 of the block's bytes."""
     data: bytes
-    """The block, or nothing when it is in its place of the lane."""
+    """The block; empty if it was written to its place in the lane."""
     size: int = 0
-    """Bytes of the block."""
+    """Size of the block in bytes."""
 
 
 class Missing(Message, tag="missing", frozen=True):
-    """Answer to Fetch: not yet granted (ask again), of another epoch, or refused for good."""
+    """Answer to `Fetch` without KV. source -> target.
+
+    Reasons: "unknown", not granted yet (retry); "stale", another epoch; "refused", final.
+    """
 
     id: int
     layer: int

@@ -1,4 +1,4 @@
-"""Vectors on the wire: one column for all of a step, or one entry for each sequence."""
+"""Conversion of pooled vectors between wire columns and one entry per sequence."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from baton.protocol import Pooled
 from baton.protocol.token_columns import pack, unpack
 
 _FLOAT = 4
-"""Bytes of one number."""
+"""Bytes of a float32."""
 
 
 def split(pooled: Pooled | None) -> dict[int, bytes]:
-    """Slot or handle to the float32 numbers of its sequence.
+    """Split columns into slot or handle -> vector, as packed float32.
 
-    Raises `ValueError` when the columns contradict each other.
+    Raises `ValueError` if the columns disagree in length or a row occurs twice.
     """
     if pooled is None:
         return {}
@@ -29,7 +29,7 @@ def split(pooled: Pooled | None) -> dict[int, bytes]:
 
 
 def join(vectors: Mapping[int, bytes]) -> Pooled | None:
-    """Undo `split`; None when there are none."""
+    """Join slot or handle -> vector into columns, the inverse of `split`; None if empty."""
     if not vectors:
         return None
     return Pooled(

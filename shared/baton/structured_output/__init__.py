@@ -1,1 +1,1 @@
-"""Grammars that the gateway and the worker both read."""
+"""Grammars of structured output, shared by gateway and worker."""

@@ -1,4 +1,4 @@
-"""Engines for structured output by name: what admits their grammars, and what they need."""
+"""Registry of grammar engines for structured output: validation and required packages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ TRIALS = Registry(
         "xgrammar": "baton.structured_output.xgrammar:problem",
     },
 )
-"""By engine, the function that tells why a `Grammar` cannot be admitted."""
+"""Engine -> function that returns why a `Grammar` is rejected, or None."""
 _NEEDS = {"xgrammar": ("xgrammar", "torch")}
 
 
 def require(name: str) -> None:
-    """Raise `SettingsError` for an engine whose packages are not installed. Imports none."""
+    """Raise `SettingsError` if packages of an engine are not installed. Imports none of them."""
     missing = [package for package in _NEEDS.get(name, ()) if find_spec(package) is None]
     if missing:
         raise SettingsError(

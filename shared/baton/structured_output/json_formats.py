@@ -1,7 +1,7 @@
-"""Values of `format` as exact regular expressions, where the engine's own are not exact.
+"""Exact regular expressions for JSON Schema `format`, where the engine's own are inexact.
 
-RFC 3339 for dates and times, RFC 3986 for addresses. There is no year 0000, as in most calendars of
-programs, and a leap second is one only in UTC: 23:59:60 followed by Z or an offset of zero.
+RFC 3339 for dates and times, RFC 3986 for addresses. There is no year 0000, as in most calendar
+libraries, and a leap second is valid only in UTC: 23:59:60 followed by Z or an offset of zero.
 """
 
 from __future__ import annotations
@@ -44,4 +44,4 @@ FORMATS = {
     "date-time": f"^(?:{_DATE}[Tt]{_TIME})$",
     "ipv6": f"^(?:{_ipv6()})$",
 }
-"""Format -> a pattern that a string has if and only if it has the format."""
+"""Format -> a pattern that matches exactly the valid strings."""

@@ -1,9 +1,8 @@
-"""JSON schemas as the engine must be given them, so that it follows each as its author meant it.
+"""Rewrites JSON schemas for the grammar engine without changing their meaning.
 
-Patterns are put into its dialect, formats that it knows only roughly become exact patterns, counts
-may be written `2.0`; keywords that it does not know become those that it knows, where they mean
-exactly the same. Only schemas are rewritten, wherever they stand, never values such as those of
-`enum`; so a `$ref` must name a place where a schema stands.
+Patterns are translated to the engine's dialect, inexact formats become exact patterns, counts such
+as `2.0` become integers, and unsupported keywords become equivalent supported ones. Only schemas
+are rewritten, not values such as those of `enum`; so a `$ref` must point to a schema.
 """
 
 from __future__ import annotations
@@ -25,32 +24,32 @@ SINGLES = ("items", "additionalProperties", "unevaluatedItems", "unevaluatedProp
 """Keywords that may hold one schema."""
 _UNEVALUATED = {"unevaluatedItems": "items", "unevaluatedProperties": "additionalProperties"}
 _IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf", "dependentSchemas")
-"""Keywords whose schemas hold for the same value."""
+"""Keywords whose schemas apply to the same value."""
 
 Schema = dict[str, Any]
 
 
 class SchemaError(ValueError):
-    """A schema that cannot be followed, by name of the keyword."""
+    """A schema that cannot be enforced; the message names the keyword."""
 
 
 def rewrite(schema: Schema) -> Schema:
-    """The same schema for the engine. Raises `SchemaError`."""
+    """Rewrite a schema for the engine. Raises `SchemaError`."""
     places = {pointer for pointer, _ in walk(schema)}
-    # The root's name changes nothing: a reference beyond the schema is refused.
+    # `$id` of the root has no effect, since references to other documents are refused.
     rewritten: Schema = _rewrite({k: v for k, v in schema.items() if k != "$id"}, places)
     return rewritten
 
 
 def walk(schema: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
-    """Every schema in this one, itself first, with its JSON pointer."""
+    """Yield every schema within a schema, itself first, with its JSON pointer."""
     yield pointer, schema
     for path, child in children(schema):
         yield from walk(child, f"{pointer}/" + "/".join(map(_escape, path)))
 
 
 def children(schema: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Schemas directly within a schema, and the path to each."""
+    """Yield the schemas directly within a schema, with the path to each."""
     if not isinstance(schema, dict):
         return
     for keyword in MAPS:
@@ -91,7 +90,7 @@ def _rewrite(schema: Any, places: set[str]) -> Any:
 
 
 def _unevaluated(schema: Schema) -> Schema:
-    """In place: alone in a schema, what is unevaluated is what is additional."""
+    """Replace unevaluated* by additional*, equivalent without in-place keywords. In place."""
     for keyword, same in _UNEVALUATED.items():
         if schema.get(keyword) is True:
             del schema[keyword]
@@ -104,7 +103,7 @@ def _unevaluated(schema: Schema) -> Schema:
 
 
 def _dependent(schema: Schema) -> Schema:
-    """In place: a property is absent, or what depends on it holds."""
+    """Replace dependent* keywords by "the property is absent, or its condition holds". In place."""
     conditions: Schema = {}
     if isinstance(held := schema.get("dependentRequired"), dict):
         del schema["dependentRequired"]
@@ -121,7 +120,7 @@ def _dependent(schema: Schema) -> Schema:
 
 
 def _both(schema: Schema, *others: Schema) -> Schema:
-    """In place: this schema and all the others."""
+    """Combine a schema and others with `allOf`. In place."""
     if others:
         held = schema.get("allOf")
         schema["allOf"] = [*(held if isinstance(held, list) else ()), *others]
@@ -136,7 +135,7 @@ def _names(held: Schema) -> list[str]:
 
 
 def _strings(schema: Schema) -> Schema:
-    """`pattern` and `format`; both may be given."""
+    """Rewrite `pattern` and `format`; both may be present."""
     if isinstance(pattern := schema.get("pattern"), str):
         schema["pattern"] = _pattern(pattern, "pattern")
     if isinstance(name := schema.get("format"), str) and name in FORMATS:

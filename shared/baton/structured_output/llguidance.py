@@ -1,8 +1,8 @@
-"""What a `Grammar` of the wire means: its text in the one language that llguidance reads.
+"""Translates a `Grammar` to the dialect of Lark that llguidance reads.
 
-Whoever admits a request tries the text (`problem`), whoever runs it compiles the same text again
-(`translate`), so the two cannot disagree. llguidance is a library without tensors: admission needs
-no torch. https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
+The gateway validates the text (`problem`), the worker compiles the same text (`translate`), so the
+two cannot disagree. llguidance needs no torch, so neither does the gateway.
+https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from baton.protocol import Grammar
 from baton.structured_output.json_schema import Schema, SchemaError, rewrite
 
 CPU_SECONDS = 0.25
-"""Most CPU time of a compilation that is admitted: whoever runs it spends the same again."""
+"""CPU time limit of a compilation in seconds; the worker spends the same time again."""
 _HEAD = '%llguidance {"no_forcing": true}\n'
-"""Without forcing, every token that spells what must follow is allowed, not one spelling of it."""
+"""Disables forced tokens, so that the mask allows every tokenization of forced text."""
 _SPACE = {"whitespace_pattern": r"[ \n\r\t]{0,16}"}
-"""White space between the tokens of JSON is bounded: no model can lose itself in it."""
+"""Bounds the white space between JSON tokens, so that a model cannot generate it endlessly."""
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _GBNF = re.compile(r"^\s*[A-Za-z0-9_-]+\s*::=", re.MULTILINE)
 _HEADER = re.compile(r"^\s*%llguidance.*$", re.MULTILINE)
@@ -41,17 +41,17 @@ _BETTER = {
         "'minimum', 'exclusiveMinimum', 'maximum' or 'exclusiveMaximum' is too large a number"
     ),
 }
-"""What the engine says -> what a client can do something about, with the keyword's name."""
+"""Pattern of an engine error -> a message that tells the client which keyword to change."""
 _UNSUPPORTED = re.compile(r"look-?around|look-(ahead|behind)|backreference", re.IGNORECASE)
 
 
 class GrammarError(ValueError):
-    """A grammar that cannot be written down in the engine's language."""
+    """A grammar that cannot be expressed in the engine's language."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a grammar is not admitted."""
+    """Reason for rejecting a grammar."""
 
     code: str
     """"grammar_too_complex", "unsupported_value" or "invalid_value"."""
@@ -59,12 +59,12 @@ class Problem:
 
 
 def limits() -> LLParserLimits:
-    """How much work one step of a matcher may be, in units of its own and not of time."""
+    """Limits on the work of one matcher step, in the engine's units, not in time."""
     return LLParserLimits(verbose_errors=False)
 
 
 def translate(grammar: Grammar) -> str:
-    """The grammar in llguidance's dialect of Lark. Raises `GrammarError`."""
+    """Translate a grammar to llguidance's dialect of Lark. Raises `GrammarError`."""
     match grammar.kind:
         case "json_object":
             return _HEAD + "start: %json " + _json({"type": "object"} | _style(grammar))
@@ -104,12 +104,13 @@ def _lark(source: str) -> str:
     try:
         return _HEADER.sub("", gbnf_to_lark(source))
     except Exception as error:
-        # The converter raises bare exceptions for what is wrong with a grammar.
+        # The converter raises bare exceptions for invalid grammars.
         raise GrammarError(str(error) or type(error).__name__) from error
 
 
 def _tags(value: dict[str, Any], style: Schema) -> str:
-    """Free text in which every trigger begins one of the tags; `begin` starts with a trigger."""
+    """Grammar of free text in which each trigger starts one of the tags; `begin` starts with a
+    trigger."""
     tags = []
     for tag in value["structures"]:
         trigger = next((t for t in value["triggers"] if tag["begin"].startswith(t)), None)
@@ -121,7 +122,7 @@ def _tags(value: dict[str, Any], style: Schema) -> str:
 
 
 class _Bytes:
-    """The vocabulary of a trial: every byte is a token."""
+    """Vocabulary for validation: every byte is a token."""
 
     tokens = (*(bytes([i]) for i in range(256)), b"<end>")
     eos_token_id, bos_token_id, special_token_ids = 256, None, (256,)
@@ -131,9 +132,9 @@ class _Bytes:
 
 
 def problem(grammar: Grammar) -> Problem | None:
-    """Compile a grammar and take its first step; None when it can be admitted.
+    """Compile a grammar and run its first step. Returns None if it is valid.
 
-    May take long and need much memory: call it where both are limited.
+    May need much time and memory: call it where both are limited.
     """
     begin = time.process_time()
     try:
@@ -160,7 +161,8 @@ def _problem(message: str) -> Problem:
 
 
 def _plain(message: str) -> str:
-    """What is wrong, without the position in a text that the client has not written."""
+    """The engine's message without positions in the translated text, which the client does not
+    know."""
     if "NoExtension" in message:
         return "nothing matches it"
     detail = re.search(r"^error: (.*)$", message, re.MULTILINE)

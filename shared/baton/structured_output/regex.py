@@ -1,8 +1,7 @@
-"""Regular expressions of JSON Schema, in the dialect of the engine that follows them.
+"""Translates regular expressions of JSON Schema (ECMA-262) to those of the Rust crate `regex`.
 
-A `pattern` is written in the dialect of ECMA-262; engines here read that of the Rust crate `regex`.
-They differ in `.`, in white space, in escapes and within brackets: `[a&&b]` is three characters in
-the one and nothing in the other. What has no equivalent is refused.
+The dialects differ in `.`, white space, escapes and bracket classes: `[a&&b]` matches three
+characters in ECMA-262 and none in Rust. Patterns without an equivalent are refused.
 https://tc39.es/ecma262/#sec-patterns, https://docs.rs/regex/latest/regex/#syntax
 """
 
@@ -28,11 +27,11 @@ _NEEDS_NO_ESCAPE = frozenset("_ \"'%,:;<=>@`!")
 
 
 class PatternError(ValueError):
-    """A regular expression that means nothing here, or something else."""
+    """A regular expression that is invalid or has no equivalent."""
 
 
 def translate(pattern: str) -> str:
-    """A pattern of ECMA-262 for the crate `regex`. Raises `PatternError`."""
+    """Translate a pattern from ECMA-262 to the crate `regex`. Raises `PatternError`."""
     atoms = iter(_ATOM.findall(pattern))
     parts = []
     for atom in atoms:
@@ -74,7 +73,7 @@ def _property(atom: str) -> str:
 
 
 def _code(atom: str) -> int:
-    """The code point that an atom stands for. Raises `PatternError` unless it is one character."""
+    """Code point of an atom. Raises `PatternError` unless it is one character."""
     if not atom.startswith("\\"):
         return ord(atom)
     kind, rest = atom[1:2], atom[2:].strip("{}")
@@ -109,7 +108,7 @@ def _class(atoms: Iterator[str]) -> str:
     for atom in atoms:
         if atom == "]":
             break
-        # `(?:` means nothing special in here.
+        # `(?:` is not special within brackets.
         items += list(atom) if atom.startswith("(?") else [atom]
         if items[-1] == "]":
             items.pop()

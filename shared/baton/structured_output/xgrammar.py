@@ -1,11 +1,10 @@
-"""What a `Grammar` of the wire means to xgrammar, the second engine for structured output.
+"""Translates a `Grammar` for xgrammar, the second engine for structured output.
 
-https://github.com/mlc-ai/xgrammar. It prepares masks for the whole vocabulary before the first
-token. Its converter of JSON schemas passes over what it does not know, and over keywords beside
-which there is no `type`; so what reaches it is written in the part of JSON Schema that it keeps
-exactly, and the rest is refused here, by name.
+https://github.com/mlc-ai/xgrammar. It precomputes masks for the whole vocabulary. Its JSON schema
+converter silently ignores unknown keywords, and keywords without a `type` beside them. So schemas
+are narrowed to the subset that it enforces exactly; other keywords are refused by name.
 
-The package is optional: only this module and the worker's engine import it.
+The package is optional: only this module and the worker's grammar engine import it.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ _OF_TYPE = {
     "boolean": frozenset[str](),
     "null": frozenset[str](),
 }
-"""What constrains values of each type, of that which xgrammar keeps."""
+"""Constraining keywords per type that xgrammar enforces."""
 _ALL = ("string", "number", "boolean", "null", "object", "array")
 _ALL_TYPES = [*_OF_TYPE]
 _ALONE = ("$ref", "const", "enum", "anyOf")
-"""These stand alone: a second constraint beside them would be lost."""
+"""Keywords that stand alone: xgrammar would ignore a second constraint beside them."""
 FORMATS = frozenset({"uuid"})
-"""Those that xgrammar keeps exactly: its dates are not those of the calendar, for one."""
+"""Formats that xgrammar enforces exactly; its dates, for example, are not exact."""
 _NAME = re.compile(r"[^\x00-\x1f\"\\]*")
-"""Names of properties that it finds again: not those that JSON escapes."""
+"""Property names that xgrammar matches: those without JSON escapes."""
 _NUMBER, _LIST, _SCHEMA = (int, float), (list,), (dict, bool)
 _SHAPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _NUMBER),
@@ -68,7 +67,7 @@ _WHOLE = re.compile(r"\^(?P<inner>.*)\$", re.DOTALL)
 
 
 def compiled(compiler: xgr.GrammarCompiler, grammar: Grammar) -> xgr.CompiledGrammar:
-    """The grammar for the vocabulary of `compiler`. Raises `GrammarError`."""
+    """Compile a grammar for the vocabulary of `compiler`. Raises `GrammarError`."""
     try:
         match grammar.kind:
             case "json_object":
@@ -99,13 +98,13 @@ def _of_schema(compiler: xgr.GrammarCompiler, schema: Schema, compact: bool) -> 
 
 
 def _first_line(error: Exception) -> str:
-    """What xgrammar says, without where in its source it says so."""
+    """xgrammar's message without its source location."""
     line = str(error).strip().partition("\n")[0]
     return re.sub(r"^\[[\d:]+\] \S+: ", "", line)[:300] or type(error).__name__
 
 
 def narrow(schema: Any) -> Schema:
-    """The same schema in the part of JSON Schema that xgrammar keeps. Raises `GrammarError`."""
+    """Rewrite a schema to the subset that xgrammar enforces exactly. Raises `GrammarError`."""
     if not isinstance(schema, dict):
         raise GrammarError("the schema must be an object")
     return _narrow(schema, root=True)
@@ -148,7 +147,7 @@ def _alone(keyword: str, schema: Schema) -> Schema:
 
 
 def _typed(schema: Schema) -> Schema:
-    """Every type that is allowed, each with its own keywords."""
+    """Split a schema into one alternative per allowed type, each with its own keywords."""
     known = frozenset[str]().union(*_OF_TYPE.values())
     if unknown := schema.keys() - known - {"type"}:
         raise _lacks(f"'{min(unknown)}'")
@@ -227,8 +226,8 @@ def _lacks(what: str) -> GrammarError:
 
 
 def _plain(pattern: str, *, in_json: bool = False) -> str:
-    """A regular expression in the part of the syntax that xgrammar reads as others do; `in_json`
-    without what would have to be escaped in a string of JSON, where it matches the text as is."""
+    """Rewrite a regular expression to the syntax that xgrammar reads as other engines do. With
+    `in_json`, refuse characters that JSON strings escape, since it matches against the raw text."""
     inner = pattern.removeprefix("^")
     inner = inner[:-1] if inner.endswith("$") and not inner.endswith("\\$") else inner
     if re.search(r"(?<!\\)\(\?(?!:)", inner):
@@ -259,7 +258,7 @@ def _gbnf(source: str) -> str:
 
 
 class Bytes:
-    """The vocabulary of a trial: every byte is a token."""
+    """Vocabulary for validation: every byte is a token."""
 
     def __init__(self) -> None:
         info = xgr.TokenizerInfo([*(bytes([i]) for i in range(256)), b"<end>"], stop_token_ids=256)
@@ -267,9 +266,9 @@ class Bytes:
 
 
 def problem(grammar: Grammar) -> Problem | None:
-    """Compile a grammar and take its first step; None when it can be admitted.
+    """Compile a grammar and run its first step. Returns None if it is valid.
 
-    May take long and need much memory: call it where both are limited.
+    May need much time and memory: call it where both are limited.
     """
     begin = time.process_time()
     try:

@@ -1,4 +1,4 @@
-"""Files of strangers: what a browser would show, or which refusal."""
+"""Decoding of untrusted images, and error codes of refused ones."""
 
 from __future__ import annotations
 

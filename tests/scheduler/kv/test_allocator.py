@@ -1,4 +1,4 @@
-"""What a sequence begins with: known pages, host pages, a copied one, and its own."""
+"""Initial pages of a sequence: cached, host, copied and new ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker is told of the names of its pages, and when."""
+"""Contents and timing of page hash updates."""
 
 from __future__ import annotations
 

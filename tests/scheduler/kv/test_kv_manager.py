@@ -1,4 +1,4 @@
-"""Pages get names when they are full and settled, and are let go when nobody will see them."""
+"""Pages are hashed when full and confirmed, and freed when they leave every window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page pool: nothing is lost, nothing is doubled, nothing in use is evicted."""
+"""The page pool loses and duplicates no page, and evicts none in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of prefixes, and the hits that they give."""
+"""Page hashes and prefix cache hits."""
 
 from __future__ import annotations
 

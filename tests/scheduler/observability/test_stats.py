@@ -1,4 +1,4 @@
-"""What gateways are told about the system."""
+"""Statistics sent to gateways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who takes a sequence, and why."""
+"""Placement policies: the chosen worker and its cost."""
 
 from __future__ import annotations
 

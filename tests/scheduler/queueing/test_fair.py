@@ -1,4 +1,4 @@
-"""Shares between tenants: who goes next, and what everybody has got in the end."""
+"""Fair queueing: the next tenant to be served, and the resulting shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits in front of whom."""
+"""Order of waiting sequences."""
 
 from __future__ import annotations
 

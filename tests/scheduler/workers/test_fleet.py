@@ -1,4 +1,4 @@
-"""Who is there, and which epochs are taken in."""
+"""Known workers, and accepted and refused epochs."""
 
 from __future__ import annotations
 

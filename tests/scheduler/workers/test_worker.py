@@ -1,4 +1,4 @@
-"""What a worker can take, and what it lets go."""
+"""Worker capacity, placement and eviction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a window lets go of, and how many pages that leaves."""
+"""Page counts of windowed and full attention groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of pages on the wire, and what a worker keeps of them."""
+"""Page hashes on the wire and in the worker's table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a service has loaded is not looked through again."""
+"""Objects loaded at startup are excluded from garbage collection."""
 
 from __future__ import annotations
 

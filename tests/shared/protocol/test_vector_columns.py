@@ -1,4 +1,4 @@
-"""Columns of vectors: there and back, and nothing that contradicts itself."""
+"""Round trip of vector columns, and errors for inconsistent ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines by name, and what they need."""
+"""Registry of grammar engines and their required packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grammars as text, and what is said about those that cannot be followed."""
+"""Translation of grammars for llguidance, and errors for unsupported ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns mean in the engine what they mean in ECMA-262."""
+"""Translated patterns match as in ECMA-262."""
 
 from __future__ import annotations
 

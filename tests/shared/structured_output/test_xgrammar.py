@@ -1,4 +1,4 @@
-"""What xgrammar keeps of JSON Schema and of the other kinds; what it does not is refused."""
+"""Grammars that xgrammar enforces exactly, and refusal of all others."""
 
 from __future__ import annotations
 

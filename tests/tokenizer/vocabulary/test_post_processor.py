@@ -1,4 +1,4 @@
-"""What texts begin and end with."""
+"""First and last tokens of texts."""
 
 from __future__ import annotations
 

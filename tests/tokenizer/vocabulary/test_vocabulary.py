@@ -1,4 +1,4 @@
-"""What a vocabulary tells the others."""
+"""Properties of a loaded vocabulary."""
 
 from __future__ import annotations
 

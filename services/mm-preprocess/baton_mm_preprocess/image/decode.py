@@ -1,7 +1,7 @@
-"""Image files of strangers to pixels, as a browser would show them.
+"""Decodes untrusted image files to pixels as a browser would show them.
 
-The format is what the bytes say, whatever media type they came under. Limits are checked on what
-the head of a file declares, before any pixel is decoded.
+The format is detected from the bytes, not from the media type. Limits are checked against the
+file's header before any pixel is decoded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_SIDE = 16_384
 MAX_ASPECT = 200
 """Longer side by shorter side."""
 MAX_FRAMES = 256
-"""Of an animation, whose first frame is what counts."""
+"""Of an animation; only its first frame is used."""
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 """Pillow's modes of one channel with 16 bits."""
 
@@ -31,10 +31,10 @@ Image.MAX_IMAGE_PIXELS = None  # `decode` has a limit of its own, and raises whe
 
 
 def decode(data: bytes, max_pixels: int) -> Image.Image:
-    """The picture in a file, in RGB: upright, and on white where it is transparent.
+    """Decode an image to upright RGB, with transparency on white.
 
     Raises:
-        InvalidRequest: it is not one of `FORMATS`, it is damaged, or too large in some way.
+        InvalidRequest: it is not one of `FORMATS`, is damaged, or exceeds a limit.
     """
     with warnings.catch_warnings():
         # What Pillow warns of, a damaged note beside the pixels for one, harms nobody.
@@ -87,7 +87,7 @@ def rgb(image: Image.Image) -> Image.Image:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    """Band by band, since four channels of the whole would take more memory than it does."""
+    """Composite band by band, since four channels of the whole image would need more memory."""
     whole = Image.new("RGB", image.size)
     rows = max(1, _BAND // image.width)
     for top in range(0, image.height, rows):

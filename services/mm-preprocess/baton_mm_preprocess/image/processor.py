@@ -1,7 +1,7 @@
-"""Pixels to the tensor that a model was trained on, as its preprocessor_config.json says.
+"""Image processors: pixels to model input, following preprocessor_config.json.
 
-The steps are those of transformers' image processors on Pillow, number for number: resize, crop
-from the centre, rescale, normalise.
+The steps equal those of transformers' image processors on Pillow bit for bit: resize, center crop,
+rescale, normalize.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ Size = tuple[int, int]
 
 
 class Processor(msgspec.Struct, frozen=True):
-    """What is done to every image."""
+    """Preprocessing steps of every image."""
 
     edge: int = 0
-    """The shorter side gets so many pixels; 0 where `size` says both."""
+    """Pixels of the shorter side after resizing; 0 if `size` gives both."""
     size: Size | None = None
-    """Without regard to the aspect; None for images that are not resized so."""
+    """Size to resize to regardless of the aspect ratio; None for no such resize."""
     resample: int = 3
-    """A filter of Pillow's, by its number."""
+    """Number of a Pillow resampling filter."""
     crop: Size | None = None
-    """What is cut from the centre; what is missing is black."""
+    """Size of the center crop, padded with black."""
     scale: float = 1.0
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
 
     @property
     def shape(self) -> Size | None:
-        """Of every tensor; None where it follows from the image."""
+        """Size of every tensor; None if it depends on the image."""
         return self.crop or self.size
 
     def __call__(self, image: Image.Image) -> npt.NDArray[np.float32]:
@@ -107,16 +107,16 @@ KINDS: dict[str, dict[str, Any]] = {
     )
     for name in names
 }
-"""What transformers takes for fields that a file leaves out."""
+"""Defaults of transformers for missing fields, by image processor."""
 _REFUSED = ("do_pad", "do_reduce_labels", "do_thumbnail", "do_align_long_axis")
-"""Steps of other processors."""
+"""Unsupported steps of other processors."""
 
 
 def read_processor(given: Mapping[str, Any], kind: str) -> Processor:
-    """The processor that a file asks for, of `kind` if it does not say which.
+    """The processor described by a file, of `kind` if the file names none.
 
     Raises:
-        ModelError: it asks for something else than these steps.
+        ModelError: it needs unsupported steps.
     """
     named = given.get("image_processor_type") or given.get("feature_extractor_type") or kind
     if named not in KINDS:

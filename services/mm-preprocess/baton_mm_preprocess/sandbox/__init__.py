@@ -1,1 +1,1 @@
-"""Child processes that may be killed: files of strangers are decoded there."""
+"""Killable child processes that decode untrusted files."""

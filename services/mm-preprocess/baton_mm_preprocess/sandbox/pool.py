@@ -1,6 +1,6 @@
-"""The processes that look into files: kept as long as they answer, killed when they take too long.
+"""Pool of sandboxed child processes that decode media, reused while they answer, killed on timeout.
 
-A thread waits for each of them, so a large image delays nobody but who stands behind it.
+Each child has its own waiting thread, so a large image delays only the items queued behind it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from baton_mm_preprocess.sandbox.process import (
 )
 
 _STARTUP_SECONDS = 40.0
-"""A child imports its libraries before it answers."""
+"""Timeout of the first answer, which includes the child's imports."""
 _TRIES = 2
-"""A child may have ended for a reason that the file is innocent of."""
+"""Attempts per file, since a child may have died for another reason."""
 
 log = logger(__name__)
 T = TypeVar("T")
@@ -36,15 +36,15 @@ _outcome: msgspec.msgpack.Decoder[Outcome] = msgspec.msgpack.Decoder(Outcome)
 
 
 class ChildDied(Exception):
-    """The child has ended in the middle of something."""
+    """The child ended while processing a message."""
 
 
 class ChildTimeout(ChildDied):
-    """It was killed, because it took too long."""
+    """The child was killed after a timeout."""
 
 
 class Child:
-    """One process. Whoever has it has it alone."""
+    """One child process, used by one caller at a time."""
 
     def __init__(self, setup: Setup) -> None:
         """Raises `Unavailable` when no process can be had."""
@@ -62,7 +62,8 @@ class Child:
             raise Unavailable("Media cannot be read at the moment. Try again later.") from error
 
     def exchange(self, message: object, seconds: float) -> bytes:
-        """The answer to a message. Raises `ChildDied`, or after so many seconds `ChildTimeout`."""
+        """Send a message and return the answer. Raises `ChildDied`, or `ChildTimeout` after
+        `seconds`."""
         source, target = self._process.stdout, self._process.stdin
         assert source is not None and target is not None
         late = threading.Event()
@@ -85,7 +86,7 @@ class Child:
         return answer
 
     def close(self) -> None:
-        """End it, now."""
+        """Kill the child."""
         self._process.kill()
         self._process.communicate()
 
@@ -105,14 +106,14 @@ class ChildPool:
             self._threads.submit(lambda: self._free.put(Child(self._setup)))
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Have something done by a thread that may call `prepare`."""
+        """Run work in a thread that may call `prepare`."""
         return self._threads.submit(work)
 
     def prepare(self, url: str) -> Outcome:
-        """The tensor of an image, or why it has none. Only inside of what was submitted.
+        """The tensor of an image, or the problem with it. Call it only from submitted work.
 
         Raises:
-            Unavailable: no process can be had.
+            Unavailable: no child process can be started.
         """
         for _ in range(_TRIES):
             try:
@@ -139,7 +140,7 @@ class ChildPool:
                 child.close()
 
     def _take(self) -> Child:
-        """One that is free, else a new one."""
+        """A free child, else a new one."""
         try:
             return self._free.get_nowait()
         except queue.Empty:
@@ -153,7 +154,7 @@ class ChildPool:
         )
 
     def close(self) -> None:
-        """End the processes; what was submitted and has not begun is dropped."""
+        """Kill the children; pending work is dropped."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         while not self._free.empty():
             self._free.get_nowait().close()

@@ -1,8 +1,7 @@
-"""The child process that looks into files of strangers: it may be killed at any moment.
+"""Sandboxed child process that decodes untrusted files; its parent may kill it at any time.
 
-Reads what to prepare from its input and writes what has become of it, every message as its length
-and its MessagePack. Its memory is limited, and its parent, `baton_mm_preprocess.sandbox.pool`,
-limits its time.
+Reads requests from stdin and writes results to stdout, each message as its length and MessagePack.
+Its memory is limited; its parent, `baton_mm_preprocess.sandbox.pool`, limits its time.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Problem(msgspec.Struct, frozen=True, tag="problem"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """A tensor, and 16 bytes that no other tensor has."""
+    """A tensor and its 16-byte hash."""
 
     tensor: Blob
     digest: bytes
@@ -70,7 +69,7 @@ def write(stream: IO[bytes], message: object) -> None:
 
 
 def prepare(url: str, setup: Setup) -> Outcome:
-    """What becomes of one image."""
+    """Decode and preprocess one image."""
     try:
         image = decode(fetch(url, setup.max_bytes), setup.max_pixels)
         tensor = setup.processor(image)
@@ -86,13 +85,14 @@ def prepare(url: str, setup: Setup) -> Outcome:
 
 
 def digest(blob: Blob) -> bytes:
-    """Of type, shape and content: equal bytes of two shapes are two tensors."""
+    """16-byte hash of dtype, shape and content."""
     head = _encoder.encode((blob.dtype, blob.shape))
     return blake2b(head + blob.data, digest_size=16).digest()
 
 
 def limit(memory: int) -> None:
-    """So many bytes more than now, and no core file of what a stranger has sent."""
+    """Limit further memory to `memory` bytes and disable core files, which would hold client
+    data."""
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + memory, taken + memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -105,7 +105,7 @@ def serve(source: IO[bytes], target: IO[bytes], setup: Setup) -> None:
 
 
 def main() -> None:
-    """Be told what to do, say so, and do it."""
+    """Read the setup, confirm it, and serve."""
     first = read(sys.stdin.buffer)
     if first is not None:
         setup = msgspec.msgpack.decode(first, type=Setup)

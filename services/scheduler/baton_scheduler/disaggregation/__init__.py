@@ -1,1 +1,1 @@
-"""Prefill and decode in different workers: handing sequences over."""
+"""Disaggregated prefill and decode: handoff of sequences between workers."""

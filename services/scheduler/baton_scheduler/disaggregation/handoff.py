@@ -1,22 +1,20 @@
-"""The baton pass: a running sequence changes its worker, its keys first.
+"""Handoff: move a running sequence to another worker after transferring its KV.
 
     source   prefill ........ runs ..................... evict
-    target       pull .. pull .. pull .. pages get names  place: finds them in its prefix cache
+    target       pull .. pull .. pull .. pages are hashed  place: a hit in its prefix cache
                  ^ Grant, Pull                         ^ Pulled
 
-The source goes on while the target pulls. Of a long prompt, what is computed is pulled while the
-rest of it still runs, part after part, so that little is left when its first token exists. What is
-pulled becomes part of the target's prefix cache, and then the sequence moves like any that was
-preempted: it enters behind the longest known prefix and computes the few tokens that are newer. So
-a transfer that fails, comes late or loses a worker costs time and never a token: there is one way
-to continue, from the log.
+The source continues while the target pulls. Finished parts of a long prompt are pulled while the
+rest is computed, so that little is left at its first token. Pulled pages enter the target's prefix
+cache; then the sequence moves like a preempted one: it enters behind the longest cached prefix and
+computes the few newer tokens. So a transfer that fails, is late or loses a worker costs time but
+never a token.
 
-Prefill workers pass on what they have begun, and draining workers all that they run.
+Prefill workers hand off the sequences they have prefilled, draining workers all that they run.
 
-Of layers that see a window, only the keys are pulled that a token to come can see. Who passes
-sequences on keeps a little more than that, so that whole pages of any size can be made of it.
-Where a sequence has let go of something that is wanted, nothing is pulled, and the target computes
-it again from the log.
+In layers with a window, only KV that future tokens attend to is pulled. The source keeps a little
+more, so that whole pages of any size can be filled. If it has freed a page that is needed, nothing
+is pulled, and the target recomputes the sequence from its log.
 """
 
 from __future__ import annotations
@@ -38,18 +36,18 @@ from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.worker import Worker
 
 _MOST_INBOUND = 4
-"""Pulls that one worker runs at a time."""
+"""Maximum number of concurrent pulls per worker."""
 _MOST_FAILURES = 2
-"""After so many failed transfers a sequence stays where it is."""
+"""Number of failed transfers after which a sequence stays where it is."""
 _LEAST_PART = 128
-"""Fewest tokens that are pulled before their prompt is whole."""
+"""Minimum number of tokens to pull before the prompt is complete."""
 _FEWEST_LEFT = 4
-"""A sequence that is so close to its end is not worth a transfer."""
+"""Minimum number of remaining output tokens for a transfer to pay off."""
 
 
 @dataclass(slots=True)
 class Handoff:
-    """One transfer under way. Both workers hold their pages until it has ended."""
+    """One transfer in progress. Both workers keep its pages until it ends."""
 
     id: int
     sequence: Sequence
@@ -58,16 +56,16 @@ class Handoff:
     target: str
     target_epoch: int
     start: int
-    """Tokens before it were known to the target already."""
+    """Number of leading tokens that the target already had."""
     end: int
     tables: Tables
-    """The target's."""
+    """Block tables of the target."""
     last: bool
-    """The prompt was whole when it began: the sequence changes over when it has ended."""
+    """The prompt was complete at its start: the sequence moves when the transfer ends."""
 
 
 class ReadyHandoff(NamedTuple):
-    """A sequence that can change over from one worker to another now."""
+    """A sequence that can move to another worker now."""
 
     sequence: Sequence
     source: Worker
@@ -75,14 +73,14 @@ class ReadyHandoff(NamedTuple):
 
 
 class Handoffs:
-    """All transfers under way, by number."""
+    """All transfers in progress, by number."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
         self._moves: dict[int, Handoff] = {}
         self._count = 0
         self.moved_tokens = 0
-        """Tokens whose keys were pulled from another worker."""
+        """Tokens whose KV was pulled from another worker."""
         self.carried = TransferTotals()
 
     def __len__(self) -> int:
@@ -92,9 +90,9 @@ class Handoffs:
         return iter(self._moves.values())
 
     def begin(self, fleet: Fleet) -> tuple[list[Decision], list[ReadyHandoff]]:
-        """Start what is due: everything that a prefill worker has begun, or a draining one runs.
+        """Start the transfers that are due, from prefill and draining workers.
 
-        A sequence whose keys the target has already can change over at once.
+        Sequences whose KV the target already has are returned as ready.
         """
         decisions, ready = list[Decision](), list[ReadyHandoff]()
         for source in fleet:
@@ -114,8 +112,8 @@ class Handoffs:
     def end(
         self, name: str, pulled: Pulled, fleet: Fleet
     ) -> tuple[list[Decision], ReadyHandoff | None]:
-        """A pull has ended. If it went well, and the sequence still runs at the source, it can
-        change over now: the target knows its keys."""
+        """Process the end of a pull. If it succeeded and the sequence still runs on the source, the
+        sequence is ready to move."""
         move, target = self._moves.get(pulled.id), fleet.get(name)
         if move is None or target is None or move.target_epoch != pulled.epoch:
             return [], None
@@ -137,7 +135,7 @@ class Handoffs:
         return decisions, ReadyHandoff(move.sequence, source, target)
 
     def leave(self, worker: Worker, fleet: Fleet) -> list[Decision]:
-        """A worker is gone. What it pulled is lost; what others pull of it will fail by itself."""
+        """Drop a departed worker's pulls; pulls from it by other workers fail on their own."""
         self._placement.links.forget(worker.name)
         decisions: list[Decision] = []
         for move in [m for m in self if m.target == worker.name]:
@@ -155,7 +153,7 @@ class Handoffs:
         return repr((self._count, rows, tables)).encode()
 
     def check(self, fleet: Fleet) -> None:
-        """Assert that workers hold pages for moves under way, and for no other."""
+        """Assert that workers pin pages only for transfers in progress."""
         ids = {move.id for move in self}
         for worker in fleet:
             assert worker.loans.numbers <= ids
@@ -179,7 +177,7 @@ class Handoffs:
         return self._placement.land(sequence, source, able, fleet) if able else None
 
     def _start_part(self, source: Worker, slot: int, fleet: Fleet) -> list[Decision]:
-        """Pull whole pages of a prompt that is being computed."""
+        """Pull the complete pages of a prompt that is being computed."""
         target = self._target(source, slot, fleet)
         if target is None:
             return []
@@ -191,12 +189,12 @@ class Handoffs:
     def _start(
         self, source: Worker, slot: int, target: Worker, part: int | None = None
     ) -> list[Decision]:
-        """Nothing when there is nothing to pull, or not all of it is there."""
+        """Start a transfer; no messages if there is nothing to pull, or pages are missing."""
         sequence, end = source.batch.at(slot), part or int(source.batch.num_confirmed[slot])
         start = target.keys.known_tokens(sequence)
         if start + target.info.page_size > end or not _has_all(source, slot, target, end):
             return []
-        if target.pool.host is not None:  # A copy to the host may yet read what a pull overwrites.
+        if target.pool.host is not None:  # A pull could overwrite pages being swapped out.
             return []
         self._count += 1
         number = self._count
@@ -222,7 +220,7 @@ class Handoffs:
 
 
 def _has_all(source: Worker, slot: int, target: Worker, end: int) -> bool:
-    """Whether a slot still has what the target sees behind the last whole page of `end` tokens."""
+    """True if a slot still has all pages that the target attends to after the last whole page."""
     size, groups = target.info.page_size, target.groups
     firsts = (groups.first(group, end // size * size) * size for group in range(len(groups)))
     had = (table.first * source.info.page_size for table in source.batch.tables(slot))
@@ -230,7 +228,7 @@ def _has_all(source: Worker, slot: int, target: Worker, end: int) -> bool:
 
 
 def ready_handoffs(source: Worker) -> list[int]:
-    """Slots whose known tokens are all computed and that have some way to go."""
+    """Slots whose known tokens are all computed and that have enough output left."""
     batch = source.batch
     due = (batch.lease_id != 0) & (batch.num_confirmed >= batch.num_known) & (batch.num_known > 0)
     due &= batch.max_output_tokens - batch.generated > _FEWEST_LEFT
@@ -243,9 +241,9 @@ def ready_handoffs(source: Worker) -> list[int]:
 
 
 def filling(source: Worker) -> list[int]:
-    """Slots of whose prompts a part is computed that nobody has begun to pull, and more is to come.
+    """Slots with a partly computed prompt, and no pull of it in progress.
 
-    Where layers see windows, what is pulled early would be out of sight when it is wanted.
+    None with windowed layers, where early pages would have left the window by the end.
     """
     batch = source.batch
     if not source.groups.plain:
@@ -270,7 +268,7 @@ def _fresh_part(source: Worker, slot: int) -> bool:
 
 
 def _let_go(move: Handoff, fleet: Fleet) -> list[Decision]:
-    """The source may have its pages back, if it is still the one that lent them."""
+    """Revoke the grant and release the source's pages, if the source is still in the same epoch."""
     source = fleet.get(move.source)
     if source is None or source.epoch != move.source_epoch:
         return []
@@ -279,6 +277,6 @@ def _let_go(move: Handoff, fleet: Fleet) -> list[Decision]:
 
 
 def _token(number: int, source: Worker, target: Worker) -> bytes:
-    """16 bytes that nobody can guess who does not know both epochs, which are random."""
+    """16 bytes, derived from both epochs, which are random and secret."""
     parts = (number, source.name, source.epoch, target.name, target.epoch)
     return blake2b(repr(parts).encode(), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""What the transports between workers have carried, as workers tell it."""
+"""Totals of KV transfers per transport, as reported by workers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from baton.protocol import Pulled, TransferStats
 
 _NONE = "none"
-"""Of pulls whose workers never agreed on a transport."""
+"""For pulls whose workers did not agree on a transport."""
 _MOST = 16
-"""Transports that are told apart; the names come from workers."""
+"""Maximum number of distinct transports, since the names come from workers."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class TransferTotals:
         self._rows: dict[str, _Row] = {}
 
     def add(self, pulled: Pulled) -> None:
-        """A transfer has ended, well or not."""
+        """Count a transfer that has ended, successfully or not."""
         name = pulled.transport or _NONE
         if name not in self._rows and len(self._rows) >= _MOST:
             name = _NONE

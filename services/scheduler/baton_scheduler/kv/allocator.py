@@ -1,9 +1,9 @@
-"""What a sequence begins with on a worker.
+"""Allocation of the pages that a sequence starts with.
 
-0 ...... known ...... | host pages ...... | copied ... | own, empty ......
-shared, in the cache    brought back by     a page that   computed
-                        the plan it         begins alike
-                        enters with
+0 ...... cached ..... | host pages ...... | copied ... | new, empty ......
+shared with others      swapped in by the   from a page  to be computed
+                        plan in which it    with the
+                        enters              same start
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from baton_scheduler.sequence import Sequence
 
 
 class Allocator:
-    """Places sequences in a batch, and keeps what they wait for until the plan they enter with."""
+    """Places sequences in the slot table, and keeps their swaps and copies until the plan they
+    enter in."""
 
     def __init__(self, keys: KVManager, worth: Callable[[int, int], bool]) -> None:
         self._keys = keys
         self._pool, self._batch = keys.pool, keys.batch
         self._worth = worth
-        """Whether so many host pages are brought back sooner than so many blocks are computed."""
+        """(host pages, blocks) -> True if swapping in the pages is faster than computing the
+        blocks."""
 
     def place(self, sequence: Sequence, gateway: int, max_model_len: int) -> tuple[int, int]:
-        """Give a sequence a slot, and pages for all its known tokens, known ones first. A group
-        that sees a window gets those of one window, and more as the prompt is computed.
+        """Give a sequence a slot, and pages for all its known tokens, cached ones first. A windowed
+        group gets pages for one window now, and more as the prompt is computed.
 
-        Returns the slot, and how many tokens of it are in known pages.
+        Returns the slot and the number of cached tokens.
         """
         keys, size = self._keys, self._keys.page_size
         known = keys.known(sequence)
@@ -59,8 +61,8 @@ class Allocator:
         return slot, hit
 
     def _hosted(self, sequence: Sequence, first: int) -> Tables:
-        """Host pages, pinned, that go on with a sequence behind its first blocks: if there are any,
-        and to bring them back is quicker than to compute them again, as far as was measured."""
+        """Host pages, pinned, that extend the sequence's first blocks; empty if there are none, or
+        if recomputing is measured to be faster."""
         host, size = self._pool.host, self._keys.page_size
         if host is None:
             return []
@@ -73,11 +75,11 @@ class Allocator:
         return tables
 
     def _fork(self, sequence: Sequence, block: int, needed: int) -> tuple[list[int], int]:
-        """(pages, number): of each group a page that begins like a block of the sequence, and for
-        how many tokens all of them do.
+        """(pages, count): per group, a page that begins like a block of the sequence, and the
+        number of tokens that all of them share with it.
 
-        ([], 0) when there are none, or no pages to spare: the sources stay as they are until the
-        copy is on its way, beside the `needed` pages of the sequence itself.
+        ([], 0) if there are none, or too few free pages: the sources must stay unchanged until the
+        copy, besides the `needed` pages of the sequence itself.
         """
         size, index = self._keys.page_size, self._pool.index
         end = min(sequence.reusable, (block + 1) * size)
@@ -94,7 +96,7 @@ class Allocator:
         return pages, number
 
     def swaps_for(self, entering: list[int]) -> tuple[list[int], list[int]]:
-        """(out, in): the pairs of pages to swap in this plan, each list flat."""
+        """(out, in): page pairs to swap in this plan, each a flat list."""
         host, incoming = self._pool.host, list[tuple[int, int]]()
         if host is None:
             return [], []
@@ -104,8 +106,8 @@ class Allocator:
         return host.outgoing(), [number for pair in incoming for number in pair]
 
     def copies(self, entering: list[int]) -> tuple[list[int], list[int]]:
-        """(sources, targets) of the pages to copy for slots that enter now, in this plan: those
-        that come later may overwrite a source."""
+        """(sources, targets): pages to copy in this plan for slots that enter now. A later plan may
+        overwrite the sources."""
         sources, targets = list[int](), list[int]()
         for slot in entering:
             forked = self._batch.sources.pop(slot, [])
@@ -117,7 +119,7 @@ class Allocator:
         return sources, targets
 
     def cancel(self, slot: int) -> None:
-        """What a slot waits for is not wanted any more."""
+        """Drop the pending swaps and copies of a slot."""
         self._pool.give(self._batch.sources.pop(slot, []))
         incoming = self._batch.pending_swap_in.pop(slot, [])
         if self._pool.host is not None:

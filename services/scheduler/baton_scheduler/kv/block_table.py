@@ -1,4 +1,4 @@
-"""Block tables: which pages hold consecutive blocks of one sequence, group by group."""
+"""Block tables: the pages of consecutive blocks of a sequence, one table per page group."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 NONE = 0xFFFFFFFF
-"""On the wire, in the place of a page that a sequence does not hold."""
+"""Stands for a missing page on the wire."""
 
 
 class BlockTable(NamedTuple):
-    """Pages of one group, from block `first` on."""
+    """Pages of one group, starting with block `first`."""
 
     first: int
     pages: list[int]
 
     @property
     def end(self) -> int:
-        """The block behind the last."""
+        """Number of the block after the last one."""
         return self.first + len(self.pages)
 
     def since(self, block: int) -> BlockTable:
-        """Less what lies before a block."""
+        """The table without blocks before `block`."""
         first = max(self.first, block)
         return BlockTable(first, self.pages[first - self.first :])
 
     def at(self, block: int) -> int:
-        """The page of a block that it holds."""
+        """Page of a block in the table."""
         assert block >= self.first
         return self.pages[block - self.first]
 
 
 Tables: TypeAlias = list[BlockTable]
-"""One for each group."""
+"""One block table per page group."""
 
 
 def flat(tables: Iterable[BlockTable]) -> list[int]:
-    """All their pages."""
+    """Pages of all tables."""
     return list(chain.from_iterable(table.pages for table in tables))
 
 
 def column(tables: Iterable[BlockTable]) -> bytes:
-    """uint32: the tables one after the other, all of one length, from the first block on."""
+    """uint32 column: the tables concatenated, each padded to start at block 0, of equal length."""
     rows = (np.array([NONE] * table.first + table.pages, "<u4") for table in tables)
     return b"".join(row.tobytes() for row in rows)

@@ -1,4 +1,4 @@
-"""What a worker has been told of the names of its pages."""
+"""Synchronization of page hashes from the scheduler to a worker."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from baton.protocol.token_columns import pack
 from baton_scheduler.kv.prefix_cache import PrefixCache
 
 _SECONDS = 0.25
-"""A new name is told with those of as long a time: it is of use after a restart only."""
+"""Interval at which new hashes are sent; they are only needed after a restart."""
 
 
 class PageHashSync:
-    """Told late of names, but at once of each that is gone: so a worker never takes a page for
-    what it has stopped to be, whenever the scheduler ends."""
+    """Sends new hashes in batches, but evictions at once, so that a worker never reports a hash for
+    a page whose content was replaced."""
 
     def __init__(self) -> None:
         self._pages: set[int] = set()
         self._next = 0.0
 
     def assume(self, index: PrefixCache) -> None:
-        """It has said itself what these pages hold."""
+        """Take the current hashes as known to the worker, which reported them."""
         self._pages = index.pages()
         index.changed.clear()
 
     def updates(self, index: PrefixCache, epoch: int, now: float) -> PageHashes | None:
-        """What to tell now; to be sent before any plan or pull of the same moment."""
+        """Changes to send now, before any plan or pull of the same tick; None if there are none."""
         changed = index.changed
         if not changed:
             return None
@@ -46,7 +46,7 @@ class PageHashSync:
         )
 
     def _names(self, index: PrefixCache, now: float) -> dict[int, bytes]:
-        """New names, if it is time for them."""
+        """New hashes, if it is time to send them."""
         if now < self._next:
             return {}
         self._next = now + _SECONDS

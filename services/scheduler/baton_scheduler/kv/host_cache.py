@@ -1,11 +1,10 @@
-"""Host memory of one worker: where cached pages go when the device has no room for them.
+"""Host cache of one worker: cached pages that were swapped out of device memory.
 
-    device page, named, evicted --swap out--> host page --swap in--> a new device page
+    device page, cached, evicted --swap out--> host page --swap in--> a new device page
 
-Both are parts of a plan and run in the order of steps, a plan's swaps before everything else of
-it. So a page may be promised to another sequence as soon as it is evicted, and its copy may be
-asked for as soon as it is promised. A preempted sequence whose pages were taken finds them here
-as well.
+Both swaps are parts of a plan. Plans run in order, and a plan's swaps run before its rows, so an
+evicted page can be reused at once, and its copy requested at once. A preempted sequence also finds
+its evicted pages here.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from baton_scheduler.kv.prefix_cache import BlockHashes, group_key, longest_usab
 
 
 class HostCache:
-    """Host pages 0 .. total - 1 by the prefix that they hold. The least recently used makes room;
-    those that a waiting plan will read do not."""
+    """Host pages 0 .. total - 1 by page hash, with LRU eviction. Pages pinned by a pending swap in
+    are not evicted."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self._pages: dict[bytes, int] = {}
-        """By name, the least recently used first."""
+        """Page hash -> host page, least recently used first."""
         self._free = list(range(total - 1, -1, -1))
         self._pins = array("I", bytes(4 * total))
         self._outgoing: dict[int, tuple[bytes, int]] = {}
-        """Device page -> name and host page, of copies that the next plan makes."""
+        """Device page -> (page hash, host page), for copies in the next plan."""
 
     def __len__(self) -> int:
         return len(self._pages)
 
     def keep(self, page: int, hash: bytes) -> None:
-        """A device page of this name makes room: have it copied, if there is a page for it."""
+        """Copy an evicted device page with this hash to the host, if a host page is available."""
         if hash in self._pages:
             self._pages[hash] = self._pages.pop(hash)
             return
@@ -56,8 +55,8 @@ class HostCache:
         self._free.append(self._pages.pop(hash))
 
     def match(self, chain: BlockHashes, first: int, most: int, groups: PageGroups) -> Tables:
-        """Host pages that prolong a prefix of `first` blocks, which is known, to at most `most`: of
-        each group those that the next token sees. All end with the same block."""
+        """Host pages that extend a cached prefix of `first` blocks to at most `most`: per group,
+        those that the next token attends to. All tables end with the same block."""
         pages = self._pages
 
         def has(group: int, block: int) -> bool:
@@ -72,24 +71,24 @@ class HostCache:
         return tables
 
     def pin(self, pages: Iterable[int]) -> None:
-        """A plan that is still to be made will read these pages."""
+        """Keep these pages for a plan that will read them."""
         for page in pages:
             self._pins[page] += 1
 
     def unpin(self, pages: Iterable[int]) -> None:
-        """The plan has been made, or will not be."""
+        """Release pages after the plan was made or cancelled."""
         for page in pages:
             assert self._pins[page], "a host page was let go twice"
             self._pins[page] -= 1
 
     def outgoing(self) -> list[int]:
-        """Pairs (device page, host page) for the plan that is being made."""
+        """Pairs (device page, host page) to swap out in the current plan."""
         pairs = [number for page, (_, host) in self._outgoing.items() for number in (page, host)]
         self._outgoing.clear()
         return pairs
 
     def reset(self) -> int:
-        """Forget what no plan will read. Returns how many pages that were."""
+        """Drop all pages that are not pinned. Returns their number."""
         waiting = {name for name, _ in self._outgoing.values()}
         idle = [h for h, p in self._pages.items() if not self._pins[p] and h not in waiting]
         for hash in idle:
@@ -97,12 +96,12 @@ class HostCache:
         return len(idle)
 
     def layout(self) -> bytes:
-        """All of it as bytes, for the state's digest."""
+        """The whole cache as bytes, for the state's digest."""
         numbers = array("I", [*self._pages.values(), *self._free, *self._outgoing])
         return b"".join(self._pages) + numbers.tobytes() + self._pins.tobytes()
 
     def check(self) -> None:
-        """Assert that every page is free or has one name."""
+        """Assert that every page is free or has one hash."""
         held = list(self._pages.values())
         assert sorted(held + self._free) == list(range(self.total))
         assert not any(self._pins[page] for page in self._free), "a page to be read is free"

@@ -1,9 +1,9 @@
-"""Which pages hold whose keys on one worker, by what names others find them, who needs more.
+"""KV manager of one worker: pages of the running sequences, and their page hashes.
 
 block          0      1      2      3      4
-            | named| named| named| full,| part |         a page in every group of layers
-                                    ^ gets its name when the step that filled it is settled
-                                           ^ found by what it begins with once its owner leaves
+            |hashed|hashed|hashed| full,| part |         a page in every page group
+                                    ^ hashed once the result of the step that filled it arrives
+                                           ^ indexed by its first tokens once the sequence leaves
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from baton_scheduler.slot_table import Ints, SlotTable
 
 
 class KVManager:
-    """The pages of a batch: what is known before, what is learned, what is let go."""
+    """Pages of a batch: prefix lookup, hashing of full pages, freeing."""
 
     def __init__(
         self, pool: PagePool, batch: SlotTable, groups: PageGroups, *, caching: bool
@@ -29,60 +29,61 @@ class KVManager:
         self.pool, self.batch, self.groups = pool, batch, groups
         self.page_size = groups.page_size
         self.caching = caching
-        """Pages are kept for later sequences with the same beginning."""
+        """Prefix caching is enabled."""
 
     def num_blocks(self, num_tokens: int) -> int:
-        """Blocks that hold the keys of so many tokens: of each, a page in every group."""
+        """Number of blocks for `num_tokens` tokens; each takes a page in every group."""
         return -(-num_tokens // self.page_size)
 
     def known(self, sequence: Sequence) -> Tables:
-        """Pages of the longest known prefix of a sequence, less its last token: those that the
-        next token sees."""
+        """Pages of the longest cached prefix of a sequence, without its last token: those that the
+        next token attends to."""
         if not self.caching:
             return [BlockTable(0, []) for _ in self.groups.windows]
         most = sequence.reusable // self.page_size
         return self.pool.index.known(sequence.chain(self.page_size), most, self.groups)
 
     def known_tokens(self, sequence: Sequence) -> int:
-        """Tokens of the sequence that are in known pages."""
+        """Number of leading tokens of the sequence that are cached."""
         return self.known(sequence)[0].end * self.page_size
 
     def since(self, tables: Tables, length: int) -> Tables:
-        """Of these pages, those that a token at a position sees."""
+        """The part of these block tables that a token at position `length` attends to."""
         firsts = (self.groups.first(group, length) for group in range(len(self.groups)))
         return [table.since(first) for table, first in zip(tables, firsts, strict=True)]
 
     def end(self, sequence: Sequence, group: int, known: int, total: int) -> int:
-        """The block before which a sequence, so many of whose blocks are known, gets pages as it is
-        placed: a window's worth, or all that it has."""
+        """End of the range of blocks that a sequence gets pages for when placed, with `known`
+        cached blocks: one window's worth, or all `total` blocks."""
         length = known * self.page_size
         return total if sequence.whole else self.groups.end(group, length, total)
 
     def take(self, counts: list[int]) -> list[list[int]]:
-        """New pages, so many of each group."""
+        """Take new pages, `counts[group]` for each group."""
         if len(counts) == 1:
             return [self.pool.take(counts[0])]
         pages = iter(self.pool.take(sum(counts)))
         return [list(islice(pages, count)) for count in counts]
 
     def lacking(self, slot: int, blocks: int) -> list[int]:
-        """Per group, how many pages a sequence lacks to have so many blocks."""
+        """Number of pages per group that a sequence lacks to have `blocks` blocks."""
         return [max(0, blocks - table.end) for table in self.batch.tables(slot)]
 
     def grow(self, slot: int, counts: list[int]) -> list[list[int]]:
-        """Give a sequence its next pages, so many in each group."""
+        """Append new pages to a sequence, `counts[group]` for each group."""
         pages = self.take(counts)
         self.batch.grow(slot, pages, self.page_size)
         return pages
 
     def grow_each(self, slots: list[int]) -> list[int]:
-        """Where there is one group: give each of these sequences its next page, in this order."""
+        """With one page group: append one page to each of these slots, in this order."""
         pages = self.pool.take_each(len(slots))
         self.batch.grow_each(slots, pages, self.page_size)
         return pages
 
     def learn(self, slots: Ints, ends: Ints) -> None:
-        """The keys of these slots are in pages up to these positions: name the full ones."""
+        """The KV of these slots is in pages up to these positions: hash the pages that became
+        full."""
         batch = self.batch
         batch.num_confirmed[slots] = ends
         if not self.caching:
@@ -98,7 +99,7 @@ class KVManager:
             batch.at(slot).begun = True
 
     def _name(self, slot: int, first: int, count: int) -> None:
-        """Make blocks first .. count - 1 of a slot known."""
+        """Add blocks first .. count - 1 of a slot to the prefix cache."""
         batch, fill = self.batch, self.pool.fill
         chain = batch.at(slot).chain(self.page_size)
         if self.groups.plain:
@@ -115,7 +116,8 @@ class KVManager:
                 )
 
     def keep_tail(self, slot: int) -> None:
-        """The last page of what was settled can be copied from now on, up to there."""
+        """Index the last, partial page of a slot by its confirmed tokens, so that it can be
+        copied."""
         size, end = self.page_size, int(self.batch.num_confirmed[slot])
         block = end // size
         if self.caching and end % size:
@@ -125,16 +127,15 @@ class KVManager:
                 self.pool.begin(table.at(block), group_key(prefix, group), content)
 
     def shed(self, slack: int) -> None:
-        """Give back the pages that no token to come can see, but for `slack` tokens more.
+        """Free the pages that left their window, except those within `slack` more tokens.
 
-        By what was settled, not by what is planned: no plan in flight sees such a page either, so
-        anybody may write to it at once. And it has its name by then: whoever has the same prefix
-        finds it until it makes room.
+        Positions are those confirmed by results, so no plan in flight reads such a page and it can
+        be overwritten at once. It has been hashed by then, and stays cached until it is evicted.
         """
         batch, size = self.batch, self.page_size
         for group in self.groups.windowed:
             seen = batch.num_confirmed + 1 - self.groups.windows[group] - slack
-            # The last page stays, although the one token of a window of one does not see it.
+            # Keep the last page, even with a window of one token.
             unseen = np.minimum(np.maximum(seen, 0), batch.capacity - 1) // size
             dropped = batch.dropped[group]
             for slot in np.flatnonzero(batch.sent & (unseen > dropped)).tolist():

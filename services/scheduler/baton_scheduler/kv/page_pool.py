@@ -1,4 +1,4 @@
-"""KV pages of one worker: who may write where, and what may be read again."""
+"""Pool of the KV pages of one worker, with reference counts and LRU eviction."""
 
 from __future__ import annotations
 
@@ -14,53 +14,52 @@ class PagePool:
 
         free  +  held  +  cached  =  total
 
-        free     nobody refers to it, nobody wants what it holds
-        held     n >= 1 sequences refer to it; of several that read from it, none writes to it
-        cached   nobody refers to it, but the index knows which prefix it holds
+        free     no references, not in the prefix cache
+        held     n >= 1 sequences refer to it; a page with several references is not written
+        cached   no references, but in the prefix cache
 
-        take ------> held -----> give, named -----> cached --share--> held
+        take ------> held ---> give, indexed -----> cached --share--> held
         free          |                               |
-         ^            +-- give, not named --> free    +-- evicted, reset --> free, or taken
+         ^            +-- give, not indexed -> free   +-- evicted, reset --> free, or taken
 
-    A worker that joins again may say what its pages still hold: those are cached from the start
-    (`adopt`).
+    A worker that joins again may report cached pages; they are cached from the start (`adopt`).
 
-    The pages of a sequence that ended are free at once, although a plan in flight may still
-    write to them: the worker runs that plan before any later one that hands them out again. No
-    plan in flight writes to a named page: it was full when it got its name. A page that is known
-    only by what it begins with may be written behind that; it is never read, it is copied.
+    The pages of an ended sequence are free at once, although a plan in flight may still write to
+    them: the worker runs that plan before any later one that reuses them. No plan in flight writes
+    to a hashed page, since it was full when it was hashed. A page that is only indexed by its first
+    tokens may be written after them; it is never read, only copied.
     """
 
     def __init__(self, total: int, host: HostCache | None = None) -> None:
         self.total = total
         self.host = host
-        """Where named pages go that make room."""
+        """Host cache that receives evicted pages, if any."""
         self.index = PrefixCache()
         self._free = list(range(total - 1, -1, -1))
         self._cached: dict[int, None] = {}
-        """In the order in which they were given back: the least recently used is first."""
+        """Cached pages, least recently used first."""
         self._references = array("I", bytes(4 * total))
         self._held = 0
 
     @property
     def num_free(self) -> int:
-        """Pages that can be taken: those that are free, and those that are only cached."""
+        """Number of pages that can be taken: free and cached."""
         return len(self._free) + len(self._cached)
 
     @property
     def num_cached(self) -> int:
-        """Pages that are kept for what they hold alone."""
+        """Number of cached pages."""
         return len(self._cached)
 
     @property
     def num_held(self) -> int:
-        """Pages with an owner."""
+        """Number of pages with references."""
         return self._held
 
     def take(self, count: int) -> list[int]:
-        """Hand out `count` pages with one reference each; the caller has looked at `num_free`.
+        """Take `count` pages with one reference each; the caller has checked `num_free`.
 
-        Cached pages are given up, the least recently used first, only when no other is free.
+        Cached pages are evicted, least recently used first, only if no page is free.
         """
         assert 0 <= count <= self.num_free, "more pages taken than are free"
         if not count:
@@ -76,7 +75,7 @@ class PagePool:
         return pages
 
     def take_each(self, count: int) -> list[int]:
-        """The pages that so many calls of `take(1)` would hand out, in that order."""
+        """The pages that `count` calls of `take(1)` would return, in that order."""
         assert 0 <= count <= self.num_free, "more pages taken than are free"
         pages = self._free[-1 : -count - 1 : -1]
         del self._free[len(self._free) - len(pages) :]
@@ -98,7 +97,7 @@ class PagePool:
         self._free.append(page)
 
     def share(self, pages: Sequence[int]) -> None:
-        """Add an owner to pages that have one, or that are cached."""
+        """Add a reference to pages that are held or cached."""
         for page in pages:
             if not self._references[page]:
                 assert page in self._cached, "a free page cannot be shared"
@@ -108,9 +107,9 @@ class PagePool:
         self._balance()
 
     def give(self, pages: Sequence[int]) -> None:
-        """Drop one reference of each page; those without an owner become cached or free.
+        """Drop one reference of each page; pages without references become cached or free.
 
-        The last goes first: of a chain, the end is evicted before what leads to it.
+        The last page goes first, so that the end of a prefix is evicted before its beginning.
         """
         for page in reversed(pages):
             assert self._references[page], "a page was given back twice"
@@ -127,9 +126,9 @@ class PagePool:
             self._free.append(page)
 
     def adopt(self, names: Mapping[int, bytes]) -> None:
-        """These pages, of which none has an owner yet, hold what earlier sequences left there.
+        """Mark free pages as cached with these hashes, left by sequences of an earlier epoch.
 
-        Raises `ValueError` when there is no such page.
+        Raises `ValueError` if there is no such page.
         """
         if not names.keys() <= set(self._free):
             raise ValueError("a page has a name that is not there")
@@ -140,34 +139,33 @@ class PagePool:
         self._balance()
 
     def references(self, page: int) -> int:
-        """How many owners a page has."""
+        """Number of references to a page."""
         return self._references[page]
 
     def name(self, page: int, hash: bytes) -> bool:
-        """From now on a held, full page is found by the prefix that it holds. False when another
-        page is found by it already."""
+        """Hash a held, full page. Returns False if another page already has this hash."""
         assert self._references[page], "only a page with an owner gets a name"
         return self.index.add(page, hash)
 
     def fill(self, page: int, hash: bytes, prefix: bytes, tokens: bytes) -> None:
-        """A held page is full: it is found by its name, and by what it begins with, if no other
-        page is already."""
+        """Index a held page that became full, by its hash and by its tokens, unless another page
+        has the hash."""
         assert self._references[page], "only a page with an owner gets a name"
         self.index.fill(page, hash, prefix, tokens)
 
     def begin(self, page: int, prefix: bytes, tokens: bytes) -> None:
-        """From now on a held page is found, to be copied, by what it begins with: these tokens
-        behind this prefix. Its owner may go on writing behind them."""
+        """Index a held page, for copying, by the prefix it continues and its first tokens. Its
+        owner may still write after them."""
         assert self._references[page], "only a page with an owner gets a name"
         self.index.begin(page, prefix, tokens)
 
     def disown(self, pages: Sequence[int]) -> None:
-        """What these held pages hold is not to be trusted: nobody finds them any more."""
+        """Drop held pages from the prefix cache, since their content is not to be trusted."""
         for page in pages:
             self.index.forget(page)
 
     def reset(self) -> int:
-        """Free every cached page, on the host too. Returns how many there were."""
+        """Free every cached page, on the host too. Returns their number."""
         count, host = len(self._cached), self.host
         self.host = None
         while self._cached:
@@ -176,7 +174,7 @@ class PagePool:
         return count + (host.reset() if host is not None else 0)
 
     def layout(self) -> bytes:
-        """The free list, the counts and the index as bytes, for the state's digest."""
+        """Free list, reference counts and index as bytes, for the state's digest."""
         lists = array("I", self._free).tobytes() + array("I", self._cached).tobytes()
         host = self.host.layout() if self.host is not None else b""
         return lists + self._references.tobytes() + self.index.layout() + host
@@ -187,7 +185,7 @@ class PagePool:
         )
 
     def check(self) -> None:
-        """Assert the whole invariant."""
+        """Assert all invariants."""
         self._balance()
         self.index.check()
         if self.host is not None:

@@ -1,4 +1,4 @@
-"""Pages of one worker that transfers read or write, until they have ended."""
+"""Pages of one worker that KV transfers read or write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from baton_scheduler.sequence import Sequence
 
 
 class TransferPages:
-    """Pages by the transfer's number. They stay, whoever lets go of them meanwhile."""
+    """Pages by transfer number, pinned until the transfer ends."""
 
     def __init__(self, keys: KVManager) -> None:
         self._keys = keys
@@ -25,11 +25,11 @@ class TransferPages:
 
     @property
     def numbers(self) -> KeysView[int]:
-        """Transfers under way."""
+        """Numbers of the transfers in progress."""
         return self._pages.keys()
 
     def pin(self, number: int, slot: int, length: int) -> Tables:
-        """Hold the pages that a slot has of its first tokens for a transfer that reads them."""
+        """Pin the pages of a slot's first `length` tokens for a transfer that reads them."""
         end, batch = self._keys.num_blocks(length), self._keys.batch
         tables = [BlockTable(t.first, t.pages[: end - t.first]) for t in batch.tables(slot)]
         self._pages[number] = flat(tables)
@@ -37,8 +37,8 @@ class TransferPages:
         return tables
 
     def prepare(self, number: int, sequence: Sequence, length: int) -> Tables:
-        """Hold pages for those of a sequence's first tokens that the next one sees, known ones
-        first: the others are written by a transfer."""
+        """Take pages for a transfer that writes the first `length` tokens of a sequence: per group
+        those that the next token attends to, cached ones first."""
         keys, size = self._keys, self._keys.page_size
         tables = keys.since(keys.known(sequence), length // size * size)
         keys.pool.share(flat(tables))
@@ -48,8 +48,8 @@ class TransferPages:
         return tables
 
     def adopt(self, sequence: Sequence, tables: Tables, start: int, end: int) -> None:
-        """The keys of tokens start .. end - 1 are in these pages now: whoever has the same prefix
-        finds them."""
+        """Add pages to the prefix cache after the KV of tokens start .. end - 1 has arrived in
+        them."""
         pool, size = self._keys.pool, self._keys.page_size
         chain = sequence.chain(size)
         for group, table in enumerate(tables):
@@ -60,5 +60,5 @@ class TransferPages:
                     pool.begin(page, group_key(chain.at(block - 1), group), content)
 
     def release(self, number: int) -> None:
-        """A transfer has ended: it holds nothing any more."""
+        """Release the pages of a transfer that has ended."""
         self._keys.pool.give(self._pages.pop(number))

@@ -1,17 +1,17 @@
-"""How many workers of each role would hold the targets: what an autoscaler follows.
+"""Autoscaling signals: the number of workers of each role that would meet the targets.
 
-Every part is how many times its target something is; the largest says by how much the role should
-grow, or may shrink. A part counts only where more workers would help:
+Each pressure is a measured value divided by its target; the largest decides by how much the role
+should grow or shrink. A value counts only where more workers would help:
 
-    queue    what waits for this role, in seconds, against the target of a first token
-    ttft     measured time to first token, while something waits: a prompt that is slow on an idle
+    queue    seconds of waiting for this role, against the target time to first token
+    ttft     measured time to first token, while sequences wait: a prompt that is slow on an idle
              worker is as slow on one of ten
-    itl      measured time between two tokens, while sequences share a worker: alone, one decodes
-             no faster anywhere
-    kv       share of pages that are held, against `FULL`
-    compute  tokens per second, against `FULL` of what full steps would reach
+    itl      measured time between tokens, while sequences share a worker: a single one decodes no
+             faster elsewhere
+    kv       share of held pages, against `FULL`
+    compute  tokens per second, against `FULL` of the rate of full steps
 
-Nothing here is decided on by the scheduler itself: it places work on the workers that there are.
+The scheduler itself does not scale; it uses the workers that are present.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from baton_scheduler.workers.worker import Worker
 FULL = 0.8
 """Share of pages, and of tokens per second, above which a role should grow."""
 _MOST = 2.0
-"""A role is never told to more than double at once: the next look sees what that has changed."""
+"""Maximum growth factor per decision; the next one sees its effect."""
 _CLOSE = 0.1
-"""So near to its targets a role stays as it is."""
+"""Relative distance to the target within which a role is not resized."""
 
 
 class Targets(NamedTuple):
-    """What clients should see, in seconds."""
+    """Latency targets in seconds."""
 
     ttft: float = 2.0
     itl: float = 0.1
@@ -66,26 +66,26 @@ def _role(role: str, state: State, targets: Targets) -> RoleStats:
 
 
 def wanted(ready: int, pressure: float) -> int:
-    """Workers that would have a pressure of about 1, at least one."""
+    """Number of workers for a pressure of about 1, at least one."""
     if abs(pressure - 1) <= _CLOSE:
         return max(1, ready)
     return max(1, ceil(ready * min(pressure, _MOST)))
 
 
 def _alone(state: State) -> bool:
-    """Decode workers begin everything, too."""
+    """True if decode workers also start sequences."""
     return all(worker.info.role == "decode" for worker in state.fleet)
 
 
 def _queued(workers: list[Worker], state: State) -> float:
-    """How long the first has waited that waits to be placed, or what waits will take."""
+    """Waiting time of the oldest queued sequence, or the time to compute the queue."""
     ages = [state.now - sequence.phase_timer.mark[1] for sequence in state.queue]
     rate = sum(map(capacity, workers))
     return max([*ages, state.queue.num_tokens / rate if rate else 0.0])
 
 
 def _held(state: State) -> float:
-    """How long the first has decoded on a prefill worker, because nobody could take it."""
+    """Longest time that a sequence has decoded on a prefill worker for lack of a decode target."""
     marks = [
         worker.batch.at(slot).phase_timer.mark
         for worker in state.fleet
@@ -106,7 +106,7 @@ def _compute(workers: list[Worker]) -> float:
 
 
 def capacity(worker: Worker) -> float:
-    """Tokens per second of full steps; 0 while the pace of prompts is not known."""
+    """Tokens per second of full steps; 0 before prefill is measured."""
     if not worker.pace.varied:
         return 0.0
     seconds = worker.pace.seconds(worker.budget, 1)
@@ -114,7 +114,7 @@ def capacity(worker: Worker) -> float:
 
 
 def _mean(values: Iterable[tuple[float, int]]) -> float:
-    """Of (value, weight)."""
+    """Weighted mean of (value, weight)."""
     pairs = list(values)
     weight = sum(number for _, number in pairs)
     return sum(value * number for value, number in pairs) / weight if weight else 0.0

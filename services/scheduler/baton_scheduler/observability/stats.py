@@ -1,4 +1,4 @@
-"""The state as gateways and dashboards see it."""
+"""Statistics of the state for gateways and dashboards."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def stats(
     hung: Iterable[tuple[str, WorkerInfo]] = (),
     targets: Targets | None = None,
 ) -> Stats:
-    """A snapshot. `hung` are workers that were taken out and still beat.
+    """A snapshot. `hung` are workers that were removed but still send heartbeats.
 
-    What the model is, is told by the first worker; its length is that of the shortest.
+    Model properties are those of the first worker; the maximum length is the smallest of all.
     """
     workers = list(state.fleet)
     info = workers[0].info if workers else None

@@ -1,1 +1,1 @@
-"""Which worker runs a sequence."""
+"""Placement: the choice of a worker for a sequence."""

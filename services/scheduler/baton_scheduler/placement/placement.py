@@ -1,21 +1,21 @@
-"""Which worker takes a sequence: filter, score, pick.
+"""Placement: choose the worker for a sequence by filtering, scoring and picking.
 
-    waits:  takers (role), owners, room --> where it starts, and from a prefill worker lands then
-    begun:  landings (role, layout, room) --> where it goes on with its keys
+    queued:  candidates (role), owners, room --> worker that starts it, and its decode target
+    running: candidates (role, layout, room) --> worker that continues it with its KV
 
-The filters are the same for every policy: they say what is possible. A policy only picks.
-`CostBased` picks what is estimated to cost the least, in seconds, summed over everybody who pays:
+The filters are the same for every policy: they decide which workers are possible. `CostBased` picks
+the lowest estimated cost, in seconds, summed over all affected sequences:
 
-    wait      until what is before it on the worker has been computed
-    prefill   to compute its tokens that are not known there: this is the affinity to a prefix
-    disturb   by which its prefill holds up those that decode there, all of them together
-    decode    that it decodes for, and by which it slows down those beside it meanwhile
-    room      to compute again what is cached there and has to make room for it
-    transfer  to move its keys to where it decodes; nothing when it decodes where it starts
+    wait      until the worker has computed its queue
+    prefill   time to compute the tokens that are not cached there (prefix affinity)
+    disturb   delay of all sequences that decode there, caused by the prefill
+    decode    time of its decode steps, and the slowdown of the others meanwhile
+    room      time to recompute cached pages that are evicted for it
+    transfer  time to move its KV to the decode target; 0 if it decodes where it starts
 
-A prompt starts on a decode worker when that is cheaper than to compute it elsewhere and to move it,
-up to `local` new tokens. What a token and a byte cost is measured (`LinearCostModel`,
-`TransferCost`), and comes in with events: the same events give the same choices.
+A prompt starts on a decode worker if that is cheaper than computing it elsewhere and moving it, up
+to `local` new tokens. Costs per token and byte are measured (`LinearCostModel`, `TransferCost`)
+from events, so equal events give equal choices.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.worker import Worker
 
 _NOMINAL = (0.01, 0.0001)
-"""Seconds of a step, and more per token, before any was measured."""
+"""Seconds per step and per token before any measurement."""
 _ANSWER = 256
-"""Tokens that a sequence is taken to have before it, if it may have so many."""
+"""Assumed number of output tokens, limited by max_tokens."""
 Price: TypeAlias = tuple[float, float]
-"""(a, b): seconds of a step, and more per token."""
+"""(a, b): seconds per step and per token."""
 _IN_FLIGHT = 2
-"""Steps that a newcomer waits for, of those that are in flight: a longer plan is cut for it."""
+"""In-flight steps that a new sequence waits for; a longer plan is truncated."""
 
 
 class Score(NamedTuple):
-    """Estimated seconds of one choice, unweighted."""
+    """Unweighted costs of one choice, in estimated seconds."""
 
     wait: float = 0.0
     prefill: float = 0.0
@@ -58,15 +58,15 @@ class DecodeTarget(NamedTuple):
 
     worker: Worker
     score: Score
-    """Without the transfer, which depends on where the keys are."""
+    """Costs without the transfer, which depends on the source."""
     num_bytes: float
-    """Keys that are not known there."""
+    """KV bytes that are not cached there."""
 
 
 class Placement(ABC):
-    """One way to choose. Made with the weights of scores; `start` and `land` are asked in turn.
+    """A placement policy, created with the weights of scores.
 
-    Both return one of the workers that they are given, of which there is at least one.
+    `start` and `land` return one of the workers they are given, of which there is at least one.
     """
 
     def __init__(self, weights: Mapping[str, float], links: TransferCost | None = None) -> None:
@@ -74,29 +74,29 @@ class Placement(ABC):
         self.links = links or TransferCost()
 
     def owners(self, sequence: Sequence, willing: list[Worker]) -> list[Worker]:
-        """Those of the workers that may start a sequence for which it waits, room or not: all of
-        them, unless it belongs to one."""
+        """Workers that may start a waiting sequence, regardless of room: all, unless the policy
+        assigns it to one."""
         return willing
 
     def rank(self, worker: Worker, fleet: Fleet) -> int:
-        """The number by which sequences belong to a worker; -1 where they belong to nobody."""
+        """Rank of a worker to which the policy assigns sequences; -1 under other policies."""
         return -1
 
     @abstractmethod
     def start(self, sequence: Sequence, able: list[Worker], fleet: Fleet) -> Worker:
-        """Where a waiting sequence begins."""
+        """Worker that starts a waiting sequence."""
 
     @abstractmethod
     def land(self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet) -> Worker:
-        """Where a sequence goes on that `source` passes on."""
+        """Worker that continues a sequence handed off by `source`."""
 
     def layout(self) -> bytes:
-        """All that later choices depend on, for the state's digest."""
+        """All state that later choices depend on, for the state's digest."""
         return self.links.layout()
 
 
 class CostBased(Placement):
-    """The least estimated seconds; of equals the least loaded."""
+    """Lowest estimated cost; the least loaded worker among equals."""
 
     def start(self, sequence: Sequence, able: list[Worker], fleet: Fleet) -> Worker:
         if len(able) == 1:
@@ -114,7 +114,7 @@ class CostBased(Placement):
     def _whole(
         self, sequence: Sequence, worker: Worker, ends: list[DecodeTarget], mean: Price
     ) -> float:
-        """Weighted seconds when it begins on this worker, and goes on at the best place for it."""
+        """Weighted cost of starting on this worker and continuing on the best decode target."""
         known = worker.keys.known_tokens(sequence)
         first = self._sum(beginning(sequence, worker, known, mean))
         if worker.info.role == "prefill":
@@ -133,7 +133,7 @@ class CostBased(Placement):
 
 
 class RoundRobin(Placement):
-    """In turn, by name, whatever they know and do: what the others are measured by."""
+    """In turn, by name, regardless of load and cache; the baseline for other policies."""
 
     def __init__(self, weights: Mapping[str, float], links: TransferCost | None = None) -> None:
         super().__init__(weights, links)
@@ -154,7 +154,7 @@ class RoundRobin(Placement):
 
 
 class LeastLoaded(Placement):
-    """The fewest rows in use, then the most free pages."""
+    """Fewest rows in use, then most free pages."""
 
     def start(self, sequence: Sequence, able: list[Worker], fleet: Fleet) -> Worker:
         return min(able, key=lambda w: w.load)
@@ -164,14 +164,14 @@ class LeastLoaded(Placement):
 
 
 class Modulo(Placement):
-    """Every request belongs to one worker, as to a rank of a data-parallel group: to that whose
-    rank is the request's number modulo how many there are.
+    """Every request belongs to one worker, as in data-parallel ranks: rank = request number mod
+    workers.
 
-    Ranks are the workers' places in the order of their names; a request's number is the CRC-32 of
-    its id. So whoever knows a request and the workers knows its owner, its choices share one, and
-    a scheduler that begins anew finds the same. A request waits for its owner, although others may
-    have room, and so does who comes behind it. When workers come or go, what waits is dealt out
-    anew; what runs stays.
+    Ranks follow the sorted worker names; the request number is the CRC-32 of its id. So the owner
+    follows from the request and the workers alone, all choices of a request share it, and a
+    restarted scheduler finds the same one. A request waits for its owner even if others have room,
+    and blocks the queue behind it. When workers join or leave, waiting requests are reassigned;
+    running ones stay.
     """
 
     def owners(self, sequence: Sequence, willing: list[Worker]) -> list[Worker]:
@@ -194,7 +194,7 @@ def _by_name(workers: Iterable[Worker]) -> list[Worker]:
 
 
 def _beginners(workers: Iterable[Worker]) -> list[Worker]:
-    """Those that do not only decode, unless there are no others."""
+    """Workers that prefill; all workers if none does."""
     ranks = _by_name(workers)
     return [w for w in ranks if w.info.role != "decode"] or ranks
 
@@ -211,8 +211,8 @@ def _after(name: str, able: list[Worker]) -> Worker:
 
 
 def prefill_candidates(sequence: Sequence, fleet: Fleet, local: int) -> list[Worker]:
-    """Workers that a sequence may start on: not those that only decode, unless there are no
-    others, or no more than `local` of its tokens are to be computed there."""
+    """Workers that a sequence may start on. Decode workers count only if there are no others, or if
+    at most `local` tokens are to be computed there."""
     begin = [w for w in fleet if w.info.role != "decode" and not w.draining]
     if len(begin) == len(fleet):
         return begin
@@ -222,12 +222,12 @@ def prefill_candidates(sequence: Sequence, fleet: Fleet, local: int) -> list[Wor
 
 
 def with_room(sequence: Sequence, willing: list[Worker]) -> list[Worker]:
-    """Those of some workers that can start it now."""
+    """Those workers that can start the sequence now."""
     return [w for w in willing if w.fits(sequence) and w.has_room(sequence)]
 
 
 def decode_candidates(sequence: Sequence, fleet: Fleet) -> list[Worker]:
-    """Workers that can go on now with what another one passes on."""
+    """Workers that can continue a handed-off sequence now."""
     return [
         w
         for w in fleet
@@ -236,7 +236,7 @@ def decode_candidates(sequence: Sequence, fleet: Fleet) -> list[Worker]:
 
 
 def kv_compatible(source: Worker, target: Worker) -> bool:
-    """Keys can pass from one to the other."""
+    """True if KV can be transferred from source to target."""
     same = source.info.kv_layout == target.info.kv_layout
     return source is not target and same and source.groups.windows == target.groups.windows
 
@@ -245,7 +245,7 @@ def kv_compatible(source: Worker, target: Worker) -> bool:
 
 
 def beginning(sequence: Sequence, worker: Worker, known: int, mean: Price) -> Score:
-    """What its prefill on this worker costs, which knows so many of its tokens."""
+    """Cost of the prefill on this worker, with `known` cached tokens."""
     base, slope = price(worker, mean)
     batch, rows = worker.batch, len(worker.batch)
     new = sequence.num_tokens - known
@@ -259,8 +259,7 @@ def beginning(sequence: Sequence, worker: Worker, known: int, mean: Price) -> Sc
 
 
 def decode_target(sequence: Sequence, target: Worker, known: int, mean: Price) -> DecodeTarget:
-    """What it costs to decode on this worker, which knows so many of its tokens, and what it lacks
-    of the keys."""
+    """Cost of decoding on this worker, with `known` cached tokens, and the KV bytes it lacks."""
     base, slope = price(target, mean)
     rows, size = len(target.batch), target.info.page_size
     left = min(_ANSWER, max(0, sequence.sampling.max_tokens - len(sequence.log)))
@@ -275,18 +274,17 @@ def _ends(sequence: Sequence, workers: list[Worker], mean: Price) -> list[Decode
 
 
 def token_bytes(info: WorkerInfo) -> float:
-    """Bytes of the keys and values of one token, in all layers; 0 where a worker does not say."""
+    """KV bytes per token over all layers; 0 if the worker does not report them."""
     groups = max(1, len(info.windows))
     return info.kv_bytes * groups / (info.num_pages * info.page_size)
 
 
 def price(worker: Worker, mean: Price) -> Price:
-    """What a step on this worker costs. One that has only decoded so far does not know what a token
-    of a prompt costs: it is taken for an average worker."""
+    """Cost of a step on this worker. A worker without prefill measurements is taken as average."""
     return worker.pace.line if worker.pace.varied else mean
 
 
 def average(fleet: Fleet) -> Price:
-    """Of all workers together: asked for once per choice, as it looks at each of them."""
+    """Mean cost of a step over all workers; computed once per choice, as it visits each of them."""
     together = LinearCostModel.together(worker.pace for worker in fleet)
     return together.line if together.known else _NOMINAL

@@ -1,4 +1,5 @@
-"""The ways to choose a worker, and what scores weigh. Light: every process reads every Config."""
+"""Registry of placement policies and weights of scores. Imports little, since every Config reads
+it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ PLACEMENTS = Registry(
         "modulo": "baton_scheduler.placement.placement:Modulo",
     },
 )
-"""Kinds of `DeviceConfig`, each made with the weights of scores."""
+"""Implementations of `Placement`, each created with the weights of scores."""
 
 SCORES = {
     "wait": 1.0,
@@ -23,12 +24,12 @@ SCORES = {
     "room": 0.5,
     "transfer": 1.0,
 }
-"""Score -> weight. All are estimated seconds; see `baton_scheduler.placement.placement`."""
+"""Score -> weight. All scores are estimated seconds; see `baton_scheduler.placement.placement`."""
 
 
 def parse_scores(text: str) -> dict[str, float]:
-    """All weights, with those that `"disturb=0.5,room=0"` names. Raises `ValueError` with a
-    sentence."""
+    """All weights, with those in text such as `"disturb=0.5,room=0"` replaced. Raises
+    `ValueError`."""
     weights = dict(SCORES)
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")

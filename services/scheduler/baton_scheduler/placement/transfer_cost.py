@@ -1,4 +1,4 @@
-"""How long keys take from one worker to another: by what earlier transfers took."""
+"""Cost model of KV transfers between workers, fitted to earlier transfers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from baton_scheduler.workers.cost_model import LinearCostModel
 
 _NOMINAL = (0.001, 1e-9)
-"""Seconds of a transfer, and more per byte, before any was measured: about 1 GB/s."""
+"""Seconds per transfer and per byte before any measurement: about 1 GB/s."""
 
 
 class TransferCost:
-    """Pairs (source, target) and the pace of the bytes between them."""
+    """Cost model per pair (source, target)."""
 
     def __init__(self) -> None:
         self._paces: dict[tuple[str, str], LinearCostModel] = {}
@@ -21,14 +21,14 @@ class TransferCost:
         return iter(self._paces)
 
     def add(self, source: str, target: str, num_bytes: int, seconds: float) -> None:
-        """A transfer of so many bytes has taken so long."""
+        """Add a transfer of `num_bytes` bytes that took `seconds`."""
         if num_bytes > 0:
             self._paces.setdefault((source, target), LinearCostModel()).add(num_bytes, seconds)
             self._all.add(num_bytes, seconds)
 
     def seconds(self, source: str, target: str, num_bytes: float) -> float:
-        """How long a transfer will take. A pair without one is taken for an average pair; on the
-        same worker nothing moves."""
+        """Estimated seconds of a transfer. A pair without measurements is taken as average; 0 on
+        one worker."""
         if source == target or num_bytes <= 0:
             return 0.0
         pace = self._paces.get((source, target), self._all)
@@ -36,15 +36,15 @@ class TransferCost:
         return base + slope * num_bytes
 
     def rate(self, target: str) -> float:
-        """Bytes per second that come to a worker, the mean of its pairs; 0 without any."""
+        """Bytes per second towards a worker, the mean over its sources; 0 without any."""
         rates = [pace.rate for (_, to), pace in self._paces.items() if to == target]
         return sum(rates) / len(rates) if rates else 0.0
 
     def forget(self, name: str) -> None:
-        """A worker is gone: the next one of its name may be elsewhere."""
+        """Drop a worker that is gone; its successor of the same name may be on another host."""
         self._paces = {pair: pace for pair, pace in self._paces.items() if name not in pair}
 
     def layout(self) -> bytes:
-        """Everything as bytes, for the state's digest."""
+        """All measurements as bytes, for the state's digest."""
         lines = [(pair, pace.line) for pair, pace in self._paces.items()]
         return repr((lines, self._all.line)).encode()

@@ -1,13 +1,14 @@
-"""Fair shares between tenants, by the tokens that they cost.
+"""Fair queueing between tenants by token cost.
 
 The virtual token counter (VTC: Sheng et al. 2024, arXiv:2401.00588): every tenant has a counter of
-what it was served, divided by its weight; who waits with the lowest counter goes next. A tenant
-that comes back after a pause is lifted to those that wait, so nobody saves up service.
+the service it received, divided by its weight; the waiting tenant with the lowest counter is next.
+A tenant that returns after a pause is lifted to the counters of the waiting ones, so no tenant can
+save up service.
 
     counter += (prompt tokens computed + 2 * tokens sampled) / weight
 
-Only the choice of whom to start is by counters. Once started, sequences keep the order in which
-they began: were it to change while they run, two could preempt each other for ever.
+Counters only decide which sequence starts next. Started sequences keep their order: if it changed
+while they run, two could preempt each other forever.
 """
 
 from __future__ import annotations
@@ -23,40 +24,40 @@ from baton_scheduler.sequence import Key, Sequence
 from baton_scheduler.slot_table import Ints
 
 PROMPT_COST, SAMPLED_COST = 1.0, 2.0
-"""Of a token, as in the paper: a prompt is computed in parallel."""
+"""Cost per token, as in the paper: prompt tokens are computed in parallel."""
 _MOST_ACCOUNTS = 8192
-"""Tenants that are remembered; of more, those who are owed most are forgotten first, as a lift
-would take from them what they are owed anyway."""
+"""Maximum number of remembered tenants. The lowest counters are dropped first, since a lift would
+raise them anyway."""
 
 
 @dataclass(slots=True)
 class TenantAccount:
-    """What a tenant was served, and what it waits for."""
+    """Counter and waiting sequences of a tenant."""
 
     number: int
     weight: float
     counter: float = 0.0
     waiting: dict[int, Sequence] = field(default_factory=dict)
-    """By arrival, those that have never run."""
+    """Arrival -> sequence that has never run."""
 
     @property
     def first(self) -> Sequence | None:
-        """Whose turn it is among them."""
+        """Next sequence among them."""
         return next((sequence for sequence in self.waiting.values() if not sequence.waits), None)
 
 
 class Fair(Queue):
-    """Those that have begun in the order in which they did, then tenants by their counters."""
+    """Started sequences in order of their start, then tenants by counter."""
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         super().__init__()
         self._weights = weights or {}
         self._accounts: dict[str, TenantAccount] = {}
         self._waiting: dict[int, TenantAccount] = {}
-        """Accounts with somebody waiting, by number."""
+        """Accounts with waiting sequences, by number."""
         self._numbers: dict[int, TenantAccount] = {}
         self._last = 0.0
-        """Counter of the account that was the last to stop waiting."""
+        """Counter of the account that stopped waiting last."""
         self._opened = 0
         self._started = 0
 
@@ -70,7 +71,7 @@ class Fair(Queue):
 
     @property
     def head(self) -> Sequence | None:
-        """Whoever has begun already, else the first of the tenant that is owed most."""
+        """The first started sequence, else the first one of the tenant with the lowest counter."""
         begun = super().head
         if begun is not None:
             return begun
@@ -79,11 +80,11 @@ class Fair(Queue):
         return min(able)[2] if able else None
 
     def key(self, sequence: Sequence) -> Key:
-        """Behind all that have begun."""
+        """Behind all started sequences."""
         return (1, sequence.arrival)
 
     def push(self, sequence: Sequence) -> None:
-        """Let a sequence wait, with its tenant if it has never run."""
+        """Add a waiting sequence, under its tenant if it has never run."""
         if sequence.key[0] == 0:
             super().push(sequence)
             return
@@ -97,7 +98,7 @@ class Fair(Queue):
         self._count(sequence, 1)
 
     def remove(self, sequence: Sequence) -> None:
-        """Take a waiting sequence out."""
+        """Remove a waiting sequence."""
         if sequence.key[0] == 0:
             super().remove(sequence)
             return
@@ -109,22 +110,22 @@ class Fair(Queue):
         self._count(sequence, -1)
 
     def started(self, sequence: Sequence) -> None:
-        """Give it its place among those that run, for good."""
+        """Assign its permanent position among started sequences."""
         self._started += 1
         sequence.key = (0, self._started)
 
     def charge(self, sequence: Sequence, num_tokens: int) -> None:
-        """Count a prompt."""
+        """Charge a prompt."""
         self._add(sequence.billed_tenant, PROMPT_COST * num_tokens)
 
     def sampled(self, payers: Ints) -> None:
-        """Count a step."""
+        """Charge the tokens of a step."""
         numbers, counts = np.unique(payers, return_counts=True)
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             self._add(number, SAMPLED_COST * count)
 
     def ahead(self, sequence: Sequence) -> tuple[int, int]:
-        """Those that have begun, and of every tenant about as many as of its own."""
+        """All started sequences, and of every tenant about as many as of its own."""
         number, tokens = len(self._items), sum(other.num_tokens for other in self._items)
         own = self._accounts.get(sequence.submit.tenant)
         turns = 1 + (len(own.waiting) if own is not None else 0)
@@ -155,7 +156,7 @@ class Fair(Queue):
         return account
 
     def _prune(self) -> None:
-        """Forget half of the accounts for which nobody waits."""
+        """Drop half of the accounts without waiting sequences."""
         idle = [(a.counter, a.number, name) for name, a in self._accounts.items() if not a.waiting]
         for _, number, name in sorted(idle)[: (len(idle) + 1) // 2]:
             del self._accounts[name], self._numbers[number]

@@ -1,4 +1,4 @@
-"""The orders in which waiting sequences may run. Light: every process reads every Config."""
+"""Registry of queueing policies. Imports little, since every Config reads it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ ORDERS = Registry(
         "fair": "baton_scheduler.queueing.fair:Fair",
     },
 )
-"""Kinds of `Queue`, each made with the weights of tenants."""
+"""Implementations of `Queue`, each created with the tenants' weights."""
 
 
 def parse_weights(text: str) -> dict[str, float]:
-    """`"a=1,b=2.5"` as a mapping. Raises `ValueError` with a sentence."""
+    """Parse text such as `"a=1,b=2.5"`. Raises `ValueError`."""
     weights: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         tenant, separator, value = part.rpartition("=")

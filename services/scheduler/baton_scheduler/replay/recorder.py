@@ -1,8 +1,8 @@
-"""The flight recorder: every event to a file, and the same decisions from the file again.
+"""Flight recorder: writes every event to a file, and replays the file to the same decisions.
 
 The file is a sequence of frames, each a little-endian uint32 length and that many bytes of
-MessagePack: one `Header`, then one `KeyEntry` per event. After each Tick the entry carries a digest
-of the state and of all decisions so far; `replay` compares.
+MessagePack: one `Header`, then one `Entry` per event. After each Tick the entry contains a digest
+of the state and of all decisions so far, which `replay` compares.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from baton_scheduler.state import State
 FORMAT = 5
 _LENGTH = struct.Struct("<I")
 _MAX_ENTRY = 128 * 1024 * 1024
-"""Bytes. No event is larger than a frame on the wire; a longer length means a damaged file."""
+"""Maximum entry size in bytes, above that of any wire frame; a longer length means a damaged
+file."""
 
 log = logger(__name__)
 
 
 class Header(msgspec.Struct, frozen=True):
-    """First frame: how the state machine was set up."""
+    """First frame: the configuration of the state machine."""
 
     format: int
     limits: SchedulerOptions
@@ -45,25 +46,25 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Verdict(NamedTuple):
-    """What a replay found."""
+    """Result of a replay."""
 
     num_events: int
     num_ticks: int
     difference: int | None
-    """Number of the first event (from 1) whose digest differs; None when all agree."""
+    """Number of the first event (from 1) whose digest differs; None if all agree."""
     truncated: bool
-    """The file ends inside a frame, as after a crash; what came before it was compared."""
+    """The file ends inside a frame, as after a crash; all complete frames were compared."""
 
 
 class Trace:
-    """Running digest of decisions, joined with the state's own after each Tick."""
+    """Running digest of decisions, combined with the state's digest after each Tick."""
 
     def __init__(self) -> None:
         self._hash = blake2b(digest_size=16)
         self._encoder = msgspec.msgpack.Encoder()
 
     def after(self, event: Event, decisions: Iterable[Decision], state: State) -> bytes:
-        """Take decisions in. Returns the digest when the event is a Tick, else nothing."""
+        """Add decisions. Returns the digest if the event is a Tick, else empty bytes."""
         for decision in decisions:
             self._hash.update(self._encoder.encode(decision))
         if not isinstance(event, Tick):
@@ -73,7 +74,7 @@ class Trace:
 
 
 class Recorder:
-    """Writes a recording, until it has `max_bytes`. A full disk ends it too, never the service."""
+    """Writes a recording of up to `max_bytes`. A full disk ends the recording, not the service."""
 
     def __init__(self, path: Path, limits: SchedulerOptions, max_bytes: int) -> None:
         try:
@@ -91,7 +92,7 @@ class Recorder:
             self._write(Entry(event, self._trace.after(event, decisions, state)))
 
     def flush(self) -> None:
-        """Hand what was written to the operating system."""
+        """Flush to the operating system."""
         if self._file is not None:
             self._guard(self._file.flush)
 
@@ -137,7 +138,8 @@ def _frames(file: BinaryIO) -> Iterator[bytes | None]:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[tuple[Header, Iterator[bytes | None]]]:
-    """Header and entries of a recording. Raises `SettingsError` when it is none of this format."""
+    """Header and entries of a recording. Raises `SettingsError` if it is no recording of this
+    format."""
     try:
         with path.open("rb") as file:
             frames = _frames(file)
@@ -159,9 +161,9 @@ def _header(frames: Iterator[bytes | None]) -> Header:
 
 
 def load(path: Path) -> tuple[SchedulerOptions, list[Event]]:
-    """Limits and events of a recording; a torn last frame is left out.
+    """Options and events of a recording; an incomplete last frame is ignored.
 
-    Raises `SettingsError` when the file cannot be read or is no recording of this format.
+    Raises `SettingsError` if the file cannot be read or is no recording of this format.
     """
     with _reading(path) as (header, frames):
         entries = msgspec.msgpack.Decoder(Entry)
@@ -171,7 +173,7 @@ def load(path: Path) -> tuple[SchedulerOptions, list[Event]]:
 def replay(path: Path) -> Verdict:
     """Apply the events of a recording to a new state and compare digests.
 
-    Raises `SettingsError` when the file cannot be read or is no recording of this format.
+    Raises `SettingsError` if the file cannot be read or is no recording of this format.
     """
     with _reading(path) as (header, frames):
         return _replay(header, frames)

@@ -1,14 +1,12 @@
-"""A recorded run again under another order of service, or with another placement: what it would
-have meant, and for whom.
+"""Simulates a recorded run under another queueing or placement policy and compares latencies.
 
-The recording says when each sequence arrived, which tokens it made and how long steps took. What
-it cannot say is how workers would have answered plans that were never sent. So both, the recorded
-way and the other, are simulated alike:
+The recording contains arrivals, output tokens and step times, but not the workers' results for
+plans that were never sent. So both the recorded and the other policy are simulated alike:
 
 - a worker is busy while it has a plan; a step lasts a + b * tokens seconds, fitted by least squares
-  to all recorded steps; a transfer of keys likewise, by its tokens;
-- a sequence makes the tokens that it made in the recording, and ends after them if it was stopped
-  or aborted there; one that the recording does not finish goes on to its `max_tokens`.
+  to all recorded steps, and a KV transfer likewise;
+- a sequence produces its recorded tokens, and ends after them if it was stopped or aborted; one
+  that the recording does not finish continues to its `max_tokens`.
 """
 
 from __future__ import annotations
@@ -50,35 +48,35 @@ from baton_scheduler.replay.recorder import load
 from baton_scheduler.state import State
 
 _FILLER = 0
-"""Token of a sequence after what the recording knows of it."""
+"""Token id beyond the recorded tokens of a sequence."""
 _MOST_TURNS = 10_000_000
-"""Of a simulation: work that never ends is an error, not a hang."""
+"""Iteration limit of a simulation; endless work is an error, not a hang."""
 
 
 class SimulatedLatency(NamedTuple):
-    """What a way to run a load comes to."""
+    """Results of a simulation."""
 
     hits: float
-    """Share of the prompts' tokens that were found in a prefix cache."""
+    """Share of prompt tokens found in a prefix cache."""
     mean: float
-    """Seconds to the first token."""
+    """Mean time to first token in seconds."""
     p95: float
-    """The same, of which one in twenty takes longer."""
+    """95th percentile of the time to first token in seconds."""
     moved: int
-    """Tokens whose keys went from one worker to another."""
+    """Tokens whose KV was transferred between workers."""
 
 
 class Comparison(NamedTuple):
-    """The recorded way and the other."""
+    """Results of the recorded and the other policy."""
 
     names: tuple[str, str]
     changes: list[Change]
-    """One per tenant that had a token under both."""
+    """One entry per tenant that had a token under both."""
     figures: tuple[SimulatedLatency, SimulatedLatency]
 
 
 class Change(NamedTuple):
-    """One tenant's mean time to first token, in seconds, under two orders."""
+    """A tenant's mean time to first token in seconds under both policies."""
 
     tenant: str
     requests: int
@@ -88,23 +86,23 @@ class Change(NamedTuple):
 
 @dataclass
 class Script:
-    """What the recording knows. Sequences are numbered in the order of their arrival."""
+    """Content of a recording. Sequences are numbered in order of arrival."""
 
     logs: list[list[int]] = field(default_factory=list)
     ended: set[int] = field(default_factory=set)
-    """Those that end after their log: they were stopped, or aborted in mid-answer."""
+    """Sequences that end after their log, since they were stopped or aborted."""
     inputs: list[tuple[float, Event]] = field(default_factory=list)
-    """What happened from outside and when, without ticks and results."""
+    """(time, event) of external events, without ticks and results."""
     step: tuple[float, float] = (0.0, 0.0)
-    """Seconds of a step: at least, and more per token."""
+    """Seconds per step and per token."""
     pull: tuple[float, float] = (0.0, 0.0)
-    """The same of a transfer."""
+    """Seconds per transfer and per token."""
 
 
 def compare(path: Path, *, scheduling_policy: str = "", placement_policy: str = "") -> Comparison:
-    """Simulate a recording as it was, and with another order, another placement or both.
+    """Simulate a recording as it was, and with another queueing policy, placement policy or both.
 
-    Raises `SettingsError` when the file is no recording, or a name is unknown.
+    Raises `SettingsError` if the file is no recording or a policy is unknown.
     """
     limits, events = load(path)
     order = ORDERS.check(scheduling_policy or limits.scheduling_policy)
@@ -138,7 +136,7 @@ def _change(tenant: str, before: Waits, after: Waits) -> Change:
 
 
 def learn(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
-    """Apply the recorded events once, and take down what a simulation needs."""
+    """Apply the recorded events once and collect the input of a simulation."""
     state, script, numbers = State(limits), Script(), dict[tuple[str, int], int]()
     sizes: dict[tuple[str, int], int] = {}
     steps: list[tuple[int, int]] = []
@@ -184,12 +182,12 @@ def _sizes(worker: str, plan: Plan) -> dict[tuple[str, int], int]:
 def _log(event: Arrived) -> list[int]:
     try:
         return unpack(event.submit.log).tolist()
-    except ValueError:  # The state refuses it too.
+    except ValueError:  # The state also refuses it.
         return []
 
 
 def _abort(script: Script, numbers: dict[tuple[str, int], int], event: Aborted, now: float) -> None:
-    """One with tokens is aborted for what they say; one without, for the time it takes."""
+    """A sequence with tokens was aborted for its content, one without for its waiting time."""
     silent = []
     for handle in unpack(event.handles, "I"):
         number = numbers.get((event.gateway, handle))
@@ -211,7 +209,7 @@ def _write(
 
 
 def _fit(steps: list[tuple[int, int]]) -> tuple[float, float]:
-    """(seconds at least, and per token) from (tokens, microseconds) of each."""
+    """(seconds per step, seconds per token) from (tokens, microseconds) of each step."""
     tokens, micros = np.array(steps, np.float64).T
     spread = float(tokens.var())
     slope = float(((tokens - tokens.mean()) * micros).mean()) / spread if spread else 0.0
@@ -229,7 +227,7 @@ class _Slot:
 
 @dataclass
 class _Worker:
-    """A simulated worker: what it was told, and nothing of what it computes."""
+    """A simulated worker, which tracks its plans but computes nothing."""
 
     epoch: int
     token_bytes: float
@@ -238,7 +236,7 @@ class _Worker:
     busy: bool = False
 
     def step(self, script: Script, duration_us: int) -> Result:
-        """Run the next plan by the script."""
+        """Run the next plan with the recorded tokens."""
         plan = self.plans.popleft()
         for slot in unpack(plan.release, "I"):
             del self.slots[slot]
@@ -259,7 +257,7 @@ class _Worker:
     def _run(
         self, plan: Plan, script: Script
     ) -> tuple[list[int], list[int], list[int], dict[int, str]]:
-        """Slots that sample, index and token of each, and those that end."""
+        """Slots that sample, the index and token of each, and the slots that finish."""
         rows, first, tokens, finished = list[int](), list[int](), list[int](), dict[int, str]()
         ends = np.frombuffer(plan.num_computed, "<u4") + np.frombuffer(plan.num_scheduled, "<u4")
         columns = (unpack(plan.rows, "I"), ends.tolist(), plan.samples)
@@ -277,10 +275,10 @@ class _Worker:
 
 
 class Simulation:
-    """A state, its workers, and the times at which things happen to them."""
+    """A state, its simulated workers and their event queues."""
 
     def __init__(self, limits: SchedulerOptions, script: Script) -> None:
-        # A plan of several steps changes nobody's turn, it would only have to be cut here.
+        # Plans of several steps do not change the order and would need truncation here.
         self._state, self._script = (
             State(msgspec.structs.replace(limits, max_steps_per_plan=1)),
             script,
@@ -288,9 +286,9 @@ class Simulation:
         self._inputs = deque(script.inputs)
         self._workers: dict[str, _Worker] = {}
         self._steps: list[tuple[float, int, str, int, float]] = []
-        """Steps that run, by their ends: (end, number, worker, epoch, seconds)."""
+        """Running steps by end time: (end, number, worker, epoch, seconds)."""
         self._pulls: list[tuple[float, int, str, Pulled]] = []
-        """Transfers under way, by their ends: (end, number, worker, what it will say)."""
+        """Transfers in progress by end time: (end, number, worker, result)."""
         self._begun = 0
         self._numbers: dict[tuple[str, int], int] = {}
         self._arrivals: list[tuple[str, float]] = []
@@ -298,7 +296,8 @@ class Simulation:
         self._waits: Waits = {}
 
     def run(self) -> Waits:
-        """How long every sequence that came to a token waited for its first one."""
+        """Run the simulation. Returns the waiting time to the first token of every sequence that
+        had one."""
         for _ in range(_MOST_TURNS):
             queues = (self._inputs, self._steps, self._pulls)
             times = [queue[0][0] for queue in queues if queue]
@@ -308,7 +307,7 @@ class Simulation:
         raise SettingsError("The simulation does not come to an end.")
 
     def _turn(self, now: float) -> None:
-        """All that happens at one moment, then the plans of this moment."""
+        """Apply all events of one moment, then send its plans."""
         self._apply(Tick(now))
         while self._inputs and self._inputs[0][0] <= now:
             self._input(self._inputs.popleft()[1])
@@ -365,7 +364,7 @@ class Simulation:
         heapq.heappush(self._pulls, (self._state.now + seconds, self._begun, name, pulled))
 
     def figures(self) -> SimulatedLatency:
-        """What it came to, once it has run."""
+        """Results, after `run`."""
         waits = sorted(seconds for _, seconds in self._waits.values()) or [float("nan")]
         counters = self._state.counters
         return SimulatedLatency(

@@ -1,1 +1,1 @@
-"""What the scheduler knows of each worker."""
+"""State of each worker in the scheduler."""

@@ -1,11 +1,11 @@
-"""Why a prompt was not found in the prefix cache, or not to its end.
+"""Explains why a prefix cache hit ended.
 
-    found ........................ | first token that must be computed ............
+    cached ....................... | first token to compute .......................
     0                             hit
 
-Said only of what the same tenant and salt could have found: of anybody else's prompts, nothing. The
-one exception is a salted prompt that is known without a salt, which its owner could have seen by
-leaving the salt out.
+The explanation covers only pages of the same tenant and salt, and reveals no other prompts. The one
+exception: a salted prompt that is cached without a salt, which its sender could also find out by
+omitting the salt.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from baton_scheduler.workers.worker import Worker
 
 
 def explain(worker: Worker, sequence: Sequence, hit: int) -> MissReason:
-    """What ended the hit of `hit` tokens that a sequence has on its worker; see `MissReason`.
+    """Reason why the hit of a sequence on its worker ended after `hit` tokens; see `MissReason`.
 
-    It costs as much as to look the prompt up, and is for requests that ask.
+    Costs as much as a lookup of the prompt; done only on request.
     """
     if not worker.caching:
         return "off"
@@ -41,8 +41,7 @@ def explain(worker: Worker, sequence: Sequence, hit: int) -> MissReason:
 
 
 def _incomplete(worker: Worker, hash: bytes) -> bool:
-    """What some group of layers keeps of this block has made room; or of what is before it, so that
-    the block itself, which is there, was not found."""
+    """True if some page group has evicted this block or a block before it."""
     index, groups = worker.pool.index, worker.groups
     if groups.plain:
         return index.was_evicted(hash)
@@ -51,7 +50,7 @@ def _incomplete(worker: Worker, hash: bytes) -> bool:
 
 
 def _unsalted(worker: Worker, sequence: Sequence) -> int:
-    """How many blocks of the same prompt are known without its salt."""
+    """Number of blocks of the same prompt that are cached without a salt."""
     size = worker.info.page_size
     submit = msgspec.structs.replace(sequence.submit, salt=b"")
     plain = BlockHashes(submit, sequence.log, size)

@@ -1,4 +1,4 @@
-"""How long a step takes, learned from those that were: a + b * tokens seconds."""
+"""Linear cost model of step times, a + b * tokens seconds, fitted to measured steps."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Self
 
 _KEPT = 0.98
-"""Weight of what is known, per step that is added: about the last 50 count."""
+"""Weight of earlier steps when one is added: about the last 50 count."""
 
 
 @dataclass(slots=True)
 class LinearCostModel:
-    """Least squares over steps, the latest of which weigh most."""
+    """Exponentially weighted least squares over steps."""
 
     _weight: float = 0.0
     _x: float = 0.0
@@ -21,7 +21,7 @@ class LinearCostModel:
     _xy: float = 0.0
 
     def add(self, tokens: int, seconds: float) -> None:
-        """A step of so many tokens has taken so long."""
+        """Add a step of `tokens` tokens that took `seconds`."""
         self._weight = _KEPT * self._weight + 1.0
         self._x = _KEPT * self._x + tokens
         self._y = _KEPT * self._y + seconds
@@ -30,7 +30,7 @@ class LinearCostModel:
 
     @classmethod
     def together(cls, paces: Iterable[Self]) -> Self:
-        """One pace of what all of them have seen."""
+        """Combine the measurements of several models."""
         total = cls()
         for pace in paces:
             total._weight += pace._weight
@@ -42,14 +42,14 @@ class LinearCostModel:
 
     @property
     def known(self) -> bool:
-        """Some step was added."""
+        """True if a step was added."""
         return self._weight > 0.0
 
     @property
     def line(self) -> tuple[float, float]:
-        """(a, b): seconds of any step, and more per token; neither is negative.
+        """(a, b): seconds per step and per token, both non-negative.
 
-        While all steps were of about one size, a token costs its share of them.
+        While all steps are of similar size, the whole time is attributed to tokens.
         """
         if not self.known:
             return 0.0, 0.0
@@ -63,15 +63,15 @@ class LinearCostModel:
 
     @property
     def varied(self) -> bool:
-        """Steps of very different sizes were added: more than their mean apart."""
+        """True if step sizes differ by more than their mean."""
         return self._weight * self._xx > 2 * self._x * self._x > 0
 
     @property
     def rate(self) -> float:
-        """Tokens per second of all that was added; 0 before anything was."""
+        """Tokens per second over all steps; 0 before the first."""
         return self._x / self._y if self._y else 0.0
 
     def seconds(self, tokens: int, steps: int) -> float:
-        """How long so many tokens in so many steps take."""
+        """Estimated seconds for `tokens` tokens in `steps` steps."""
         base, slope = self.line
         return base * steps + slope * tokens

@@ -1,4 +1,4 @@
-"""The workers that the state knows."""
+"""The set of workers known to the scheduler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from baton_scheduler.sequence import Sequence
 from baton_scheduler.workers.worker import Worker
 
 _REMEMBERED = 256
-"""Departed workers whose epoch is kept, so that it is not granted again."""
+"""Number of departed workers whose epoch is remembered, so that it is not accepted again."""
 
 
 class Fleet:
@@ -30,7 +30,7 @@ class Fleet:
         return name in self._workers
 
     def get(self, name: str | None) -> Worker | None:
-        """The worker of that name, if it is here."""
+        """The worker with this name; None if it is not present."""
         return None if name is None else self._workers.get(name)
 
     def join(
@@ -43,9 +43,9 @@ class Fleet:
         held: HeldPages | None = None,
         caching: bool = True,
     ) -> None:
-        """Take a worker in, with an epoch that `refuses` does not name.
+        """Add a worker with an epoch that `refuses` accepts.
 
-        Raises `ValueError` when it cannot have the pages that it holds.
+        Raises `ValueError` if the pages it reports are invalid.
         """
         assert name not in self._workers and not self.refuses(name, epoch)
         names = split_hashes(held) if held is not None else {}
@@ -54,7 +54,7 @@ class Fleet:
         )
 
     def leave(self, name: str) -> Worker | None:
-        """Forget a worker and return it."""
+        """Remove and return a worker."""
         worker = self._workers.pop(name, None)
         if worker is not None and worker.flights.next_step > 1:
             self._departed[name] = worker.epoch
@@ -63,23 +63,22 @@ class Fleet:
         return worker
 
     def refuses(self, name: str, epoch: int) -> bool:
-        """Whether this epoch was given plans and then given up.
+        """True if plans were sent in this epoch and the worker was then given up.
 
-        Such a worker may still hold sequences and run old plans; it starts from nothing, in a new
-        epoch, or not at all.
+        Such a worker may still hold sequences and run old plans; it must join in a new epoch.
         """
         return self._departed.get(name) == epoch
 
     @property
     def open(self) -> bool:
-        """Some worker takes new sequences."""
+        """True if some worker takes new sequences."""
         return any(not worker.draining for worker in self)
 
     def fits(self, sequence: Sequence) -> bool:
-        """Whether the sequence could ever run on some worker."""
+        """True if some worker could ever run the sequence."""
         return any(worker.fits(sequence) for worker in self if not worker.draining)
 
     @property
     def max_model_len(self) -> int:
-        """Longest sequence that every worker can run; 0 without workers."""
+        """Maximum sequence length that every worker supports; 0 without workers."""
         return min((worker.max_model_len for worker in self), default=0)

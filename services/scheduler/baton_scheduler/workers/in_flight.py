@@ -1,11 +1,11 @@
-"""Steps that a worker was told to run, as long as they have no result.
+"""In-flight steps: steps that were sent to a worker and have no result yet.
 
     first_step: the last plan begins      next_step
                      |                        |
-    flights   4   5  6   7   8   9   10  11   12
-              ^ runs     ^ a cut spares what lies behind
+    in flight 4   5  6   7   8   9   10  11   12
+              ^ runs     ^ a truncation cancels the steps from here on
 
-A plan of several steps is so many flights. Results come in order, so the oldest is the next.
+A plan of several steps has one record per step. Results arrive in order, the oldest step first.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from baton.errors import WireError
 from baton_scheduler.slot_table import Ints
 
 _COMMITTED = 2
-"""Steps of a plan that a cut does not spare: the one that runs, and the next."""
+"""Steps of a plan that cannot be truncated: the running one and the next."""
 
 
 @dataclass(slots=True)
 class InFlightStep:
-    """A step without a result yet: who was in which slot. Its result is settled through this."""
+    """Record of a step without a result, with the lease of each slot; used to apply its result."""
 
     step: int
     sent: float
     owners: Ints
-    """Per slot: the grant that ran, 0 where none did."""
+    """Per slot: the lease that ran, 0 if none."""
     rows: Ints
     """Slots that ran."""
     ends: Ints
-    """Per row: tokens of the sequence whose keys are in pages after this step."""
+    """Per row: tokens whose KV is in pages after this step."""
     sampling: Ints
-    """Slots that must sample a token."""
+    """Slots that sample a token."""
     scoring: Ints
-    """Slots that end with this step without sampling."""
+    """Slots that finish with this step without sampling."""
     wire: bytes
-    """The rows as the plan says them."""
+    """The rows as the plan's uint32 column."""
     num_tokens: int
     num_swapped: int = 0
-    """Pages that go to host memory or come back."""
+    """Number of pages swapped in or out."""
 
 
 class InFlightSteps:
-    """The steps in flight of one worker, the oldest first, and where its last plan ends."""
+    """The in-flight steps of one worker, oldest first, and the extent of its last plan."""
 
     def __init__(self) -> None:
         self._flights: deque[InFlightStep] = deque()
         self.next_step = 1
         self.first_step = 1
-        """Of the plan that was sent last."""
+        """Number of the first step of the last plan."""
         self.truncated = False
-        """That plan is to end early, and the worker has not said yet when."""
+        """A truncation of that plan was sent, and the worker has not yet reported its last step."""
         self.wasteful = False
-        """That plan runs sequences that are not wanted there any more."""
+        """That plan runs sequences that have left the worker."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -68,34 +68,34 @@ class InFlightSteps:
 
     @property
     def first(self) -> InFlightStep:
-        """The oldest; there must be one."""
+        """The oldest step; there must be one."""
         return self._flights[0]
 
     def pop(self) -> InFlightStep:
-        """Take the oldest off the record."""
+        """Remove and return the oldest step."""
         return self._flights.popleft()
 
     def add(self, plan: Iterable[InFlightStep]) -> None:
-        """Put a plan on record, step by step."""
+        """Record the steps of a plan."""
         self._flights.extend(plan)
         self.first_step, self.next_step = self.next_step, self._flights[-1].step + 1
         self.truncated = self.wasteful = False
 
     @property
     def can_truncate(self) -> bool:
-        """To cut the last plan would spare steps: the worker runs one, and begins another."""
+        """True if truncating the last plan would cancel steps."""
         many = bool(self) and self._flights[-1].step > self.first_step
         return many and len(self) > _COMMITTED and not self.truncated
 
     def patience(self, depth: int) -> int:
-        """How many steps may be in flight when the next is planned. While it is open where the
-        last plan ends, none is planned behind an end that may yet be moved."""
+        """Maximum number of steps in flight at which the next plan is made. While a truncation is
+        pending, no plan is made behind it."""
         return min(depth, _COMMITTED) if self.truncated else depth
 
     def end(self, until: int) -> list[InFlightStep]:
-        """The last plan ends with step `until`. Returns what that spares, the latest first.
+        """End the last plan with step `until`. Returns the cancelled steps, latest first.
 
-        Raises `WireError` when the worker cannot have meant this plan.
+        Raises `WireError` if `until` is not a step of this plan.
         """
         if not self.first_step <= until < self.next_step:
             raise WireError(f"a plan from step {self.first_step} cannot end with step {until}")
@@ -107,5 +107,5 @@ class InFlightSteps:
         return spared
 
     def run(self, slot: int, grant: int) -> bool:
-        """Whether one of them runs what has this grant of a slot."""
+        """True if an in-flight step runs this lease of a slot."""
         return any(flight.owners[slot] == grant for flight in self)

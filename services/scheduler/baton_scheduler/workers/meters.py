@@ -1,29 +1,29 @@
-"""What clients feel of one worker: moving averages, from times that come with events."""
+"""Moving averages of the latency and throughput of one worker, computed from event times."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 _WINDOW = 1.0
-"""Seconds over which events are counted before the rate moves."""
+"""Length of the counting window in seconds."""
 _IDLE = 0.01
-"""A rate below this is nothing."""
+"""A rate below this counts as zero."""
 
 
 @dataclass(slots=True)
 class RateMeter:
-    """Events per second: the mean of the last window's rate and the rate before it."""
+    """Events per second: mean of the rate in the last window and the rate before it."""
 
     rate: float = 0.0
     _count: int = 0
     _start: float | None = None
 
     def add(self, count: int) -> None:
-        """Note events."""
+        """Count events."""
         self._count += count
 
     def tick(self, now: float) -> None:
-        """Let time pass; the rate moves when a window is full."""
+        """Advance time; the rate is updated at the end of a window."""
         if self._start is None:
             self._start = now
         elapsed = now - self._start
@@ -37,26 +37,27 @@ class RateMeter:
 
 
 _KEPT = 0.9
-"""Weight of the average before, per value that is added."""
+"""Weight of the previous average when a value is added."""
 
 
 @dataclass(slots=True)
 class LatencyMeter:
-    """Seconds to first tokens and between tokens, and tokens computed per second."""
+    """Time to first token, time between tokens, and computed tokens per second."""
 
     ttft: float = 0.0
-    """Arrival to first token of sequences that began here; 0 before there was one."""
+    """Seconds from arrival to first token, of sequences that started here; 0 before the first."""
     itl: float = 0.0
-    """Token to token of sequences that run here; 0 before there were two."""
+    """Seconds between two tokens of a sequence; 0 before the first measurement."""
     computed: RateMeter = field(default_factory=RateMeter)
-    """Tokens run through the model, prompts included."""
+    """Tokens run through the model per second, prompts included."""
 
     def first_token(self, seconds: float) -> None:
-        """A sequence has its first token, so long after its arrival."""
+        """Add the time from arrival to first token of a sequence."""
         self.ttft = _average(self.ttft, seconds)
 
     def step_done(self, seconds: float, rows: int, tokens: int) -> None:
-        """Between two results that follow each other `rows` sequences got `tokens` tokens."""
+        """Add the time between two consecutive results, in which `rows` sequences got `tokens`
+        tokens."""
         if tokens:
             self.itl = _average(self.itl, seconds * rows / tokens)
 

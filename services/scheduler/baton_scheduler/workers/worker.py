@@ -1,4 +1,4 @@
-"""One worker as the scheduler knows it: what it can take, and what it runs."""
+"""One worker as seen by the scheduler: capacity, pages, slots and in-flight steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from baton_scheduler.workers.in_flight import InFlightStep, InFlightSteps
 from baton_scheduler.workers.meters import LatencyMeter, RateMeter
 
 _WIDEST_PAGE = 256
-"""Tokens: no worker has larger pages."""
+"""Maximum page size of any worker in tokens."""
 _NOTHING: Mapping[int, bytes] = MappingProxyType({})
 
 
@@ -34,12 +34,12 @@ def _average(before: float, latest: float) -> float:
 
 
 class Worker:
-    """Its pages, its slots, its steps in flight.
+    """Pages, slots and in-flight steps of a worker.
 
-    `names` are those of pages that it still holds from an earlier epoch; `ValueError` says that it
-    has no such pages. `max_num_batched_tokens` is the scheduler's bound on the new tokens of a
-    step. One that runs whole texts and nothing else has its own: no prefix is of use to another
-    text, and no decode row waits for a long step.
+    `names` are the hashes of pages cached in an earlier epoch; raises `ValueError` if there are no
+    such pages. `max_num_batched_tokens` is the scheduler's limit on the new tokens of a step. It
+    does not apply to a worker that only encodes whole texts: it has no decode rows that a long step
+    would delay.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Worker:
         self.name, self.epoch, self.info = name, epoch, info
         most = info.max_num_batched_tokens
         self.budget = most if encodes else min(max_num_batched_tokens, most)
-        """Most new tokens in one step."""
+        """Maximum number of new tokens in one step."""
         self.groups = PageGroups(info.windows or (info.window,), info.page_size, self.budget)
         self.max_model_len = self.groups.longest(info.num_pages, info.max_model_len)
-        """Longest sequence that fits here when it is alone."""
+        """Maximum length of a sequence that runs here alone."""
         self.caching = caching and not encodes
         self.pool = PagePool(info.num_pages, _host(info) if self.caching else None)
         self._told = PageHashSync()
@@ -73,47 +73,47 @@ class Worker:
         self.flights = InFlightSteps()
         self.draining = False
         self.settled = 0.0
-        """When its last result was settled."""
+        """Time of its last result."""
         self.steps = 0
         self.step_ms = 0.0
         self.gap_ms = 0.0
-        """Moving average of the time that its device waits between two steps."""
+        """Moving average of the device's idle time between two steps."""
         self.tokens = RateMeter()
         self.pulse = LatencyMeter()
         self.pace = LinearCostModel()
-        """Tokens and seconds of steps."""
+        """Cost model of steps, by tokens."""
         self.swaps = LinearCostModel()
-        """Pages and seconds of swaps."""
+        """Cost model of swaps, by pages."""
 
     @property
     def max_running(self) -> int:
-        """Every running sequence decodes in every step, so there are never more than the budget."""
+        """Maximum number of running sequences; at most the token budget, as each decodes in every
+        step."""
         return min(self.info.max_num_seqs, self.budget)
 
     @property
     def waiting_since(self) -> float | None:
-        """Since when the worker owes a result; None when it owes none."""
+        """Time since which the worker owes a result; None if no step is in flight."""
         return max(self.flights.first.sent, self.settled) if self.flights else None
 
     @property
     def load(self) -> tuple[float, int, str]:
-        """Lower is better for a new sequence."""
+        """Sort key; lower is better for a new sequence."""
         return (len(self.batch) / self.max_running, -self.pool.num_free, self.name)
 
     # What it can take.
 
     def fits(self, sequence: Sequence) -> bool:
-        """Whether the sequence and one more token could ever run here."""
+        """True if the sequence and one more token could ever run here."""
         if sequence.whole and sequence.num_tokens > self.budget:
             return False
         return sequence.num_tokens + (not sequence.scores_only) <= self.max_model_len
 
     def has_room(self, sequence: Sequence) -> bool:
-        """Whether the sequence can start now.
+        """True if the sequence can start now.
 
-        One free page in every group stays for every running sequence, so that a newcomer is not
-        preempted before it has run for a while; and no more prompts are taken than one step can
-        begin.
+        One free page per group is reserved for every running sequence, so that a new one is not
+        preempted at once; and no more prompts are admitted than one step can begin.
         """
         reserve = len(self.batch) * len(self.groups)
         return (
@@ -124,7 +124,7 @@ class Worker:
         )
 
     def _missing_pages(self, sequence: Sequence) -> int:
-        """How many of the pages that can be taken a sequence would need, at most."""
+        """Upper bound on the number of free pages that a sequence needs."""
         missing, total = 0, self.keys.num_blocks(sequence.num_tokens)
         for group, table in enumerate(self.keys.known(sequence)):
             if self.groups.windows[group]:
@@ -136,8 +136,8 @@ class Worker:
     def yielding(
         self, sequence: Sequence, outranks: Callable[[Sequence, Sequence], bool]
     ) -> list[int]:
-        """The fewest slots, from the last in the order of service, whose sequences it outranks and
-        without which it could start; empty when that is not enough."""
+        """The fewest slots, last in the order of service first, whose preemption would make room
+        for the sequence, which outranks them; empty if that is not enough."""
         batch, slots = self.batch, self.batch.occupied()
         if self.draining or not self.fits(sequence):
             return []
@@ -157,8 +157,8 @@ class Worker:
         return []
 
     def seconds(self, num_tokens: int) -> float | None:
-        """When a prompt would have its first token here if it and what is before it in the queue
-        had so many tokens together, and slots and pages enough; None before any was measured."""
+        """Estimated seconds to the first token of a prompt, if it and the queue before it have
+        `num_tokens` tokens, given enough slots and pages; None before any measurement."""
         if not self.pace.known:
             return None
         tokens = self.batch.pending_prefill_tokens + num_tokens
@@ -167,8 +167,8 @@ class Worker:
         return self.pace.seconds(tokens + steps * len(self.batch), steps)
 
     def _worth(self, num_pages: int, num_blocks: int) -> bool:
-        """Whether host pages are brought back sooner than so many blocks are computed again; yes
-        until both have been measured."""
+        """True if swapping in `num_pages` is faster than computing `num_blocks`, or either is not
+        measured."""
         if not (self.pace.known and self.swaps.known):
             return True
         compute = self.pace.line[1] * num_blocks * self.info.page_size
@@ -177,7 +177,7 @@ class Worker:
     # Sequences come and go.
 
     def place(self, sequence: Sequence, gateway: int) -> int:
-        """Start a sequence. Returns how many tokens of it are in known pages."""
+        """Start a sequence. Returns the number of its cached tokens."""
         slot, hit = self.starts.place(sequence, gateway, self.max_model_len)
         sequence.place(self.name, slot)
         return hit
@@ -185,7 +185,7 @@ class Worker:
     def evict(self, slot: int, *, broken: bool = False) -> Sequence:
         """Stop a sequence: its slot and pages are free at once, its log is kept.
 
-        Of a broken one nobody reuses anything.
+        The pages of a broken sequence leave the prefix cache.
         """
         if not broken:
             self.keys.keep_tail(slot)
@@ -198,15 +198,15 @@ class Worker:
         return sequence
 
     def withdraw(self, slot: int) -> Sequence:
-        """Stop a sequence that the worker would go on with."""
+        """Stop a sequence that the worker would otherwise continue."""
         self.flights.wasteful = True
         return self.evict(slot)
 
     def assign(self, role: Role) -> list[Sequence]:
-        """Run other legs from now on. Returns sequences that have left, to be placed again.
+        """Change the role. Returns the sequences that have left and must be placed again.
 
-        A worker that passes sequences on does without host memory (see `_host`), also when it is
-        asked to do everything again: those that were to be brought back from there leave.
+        A worker that takes part in transfers has no host cache (see `_host`), also after it returns
+        to both roles. Sequences with pending swaps in therefore leave.
         """
         self.info = msgspec.structs.replace(self.info, role=role)
         if self.pool.host is None or role == "both":
@@ -216,24 +216,24 @@ class Worker:
         return waiting
 
     def shed(self, *, slack: bool = True) -> None:
-        """Give back the pages that no token to come can see.
+        """Free the pages that left their window.
 
-        A worker that passes sequences on keeps some `slack`: who takes one over goes on behind a
-        whole page of its own, of whatever size.
+        A prefill worker keeps some `slack`, since the target of a handoff resumes at a page
+        boundary of its own page size.
         """
         passing = self.draining or self.info.role == "prefill"
         self.keys.shed(_WIDEST_PAGE - 1 if passing and slack else 0)
 
     def news(self, now: float) -> PageHashes | None:
-        """What to tell it of names that its pages have got or lost."""
+        """Changes of page hashes to send to the worker."""
         return self._told.updates(self.pool.index, self.epoch, now)
 
     # Steps.
 
     def shorten(self, until: int) -> None:
-        """The last plan ends with step `until`: rows stand where they did before what it spares.
+        """End the last plan with step `until`, and move the rows of cancelled steps back.
 
-        Raises `WireError` when the worker cannot have meant this plan.
+        Raises `WireError` if `until` is not a step of this plan.
         """
         batch = self.batch
         for flight in self.flights.end(until):
@@ -244,10 +244,11 @@ class Worker:
         )
 
     def recount(self, slots: Ints) -> None:
-        """Where decode rows that leap will stand if each of their steps in flight takes a token.
+        """Estimate the positions of rows with a variable number of tokens, assuming one per
+        in-flight step.
 
-        A guess: the worker, which alone knows where they are, takes as many as are forced, and
-        none for want of a page. The last result of those in flight makes it exact.
+        Only the worker knows the positions: a grammar may force several tokens, and missing pages
+        none. The result of the last in-flight step makes them exact.
         """
         if not len(slots):
             return
@@ -259,9 +260,9 @@ class Worker:
         batch.num_scheduled[slots] = np.clip(due, batch.num_known[slots], most)
 
     def note(self, flight: InFlightStep, num_sampled: int, result: Result, now: float) -> None:
-        """Count a step whose result has come. One that only released says nothing about speed."""
+        """Record the timing of a step. A step that only released slots is not measured."""
         self.steps += 1
-        if flight.sent <= self.settled:  # Its rows did not wait for a plan.
+        if flight.sent <= self.settled:  # The device did not wait for a plan.
             self.pulse.step_done(now - self.settled, len(flight.sampling), num_sampled)
         self.settled = now
         self.tokens.add(num_sampled)
@@ -274,12 +275,12 @@ class Worker:
             self.swaps.add(flight.num_swapped, result.swap_us / 1e6)
 
     def tick(self, now: float) -> None:
-        """Let time pass for what it counts."""
+        """Advance the time of its meters."""
         self.tokens.tick(now)
         self.pulse.computed.tick(now)
 
     def check(self) -> None:
-        """Assert that sequences hold exactly the held pages, and share only full, named ones."""
+        """Assert that sequences hold exactly the held pages, and share only full, hashed ones."""
         self.pool.check()
         self.batch.check()
         batch, slots = self.batch, self.batch.occupied()
@@ -300,7 +301,7 @@ class Worker:
             assert not set(pages) & set(flat(batch.tables(slot))), "a page is copied to itself"
 
     def _check_seen(self, slot: int) -> None:
-        """Assert that a sequence holds what its next token sees, and nothing from before that."""
+        """Assert that a sequence holds the pages its next token attends to, and no earlier ones."""
         length = int(max(self.batch.num_confirmed[slot], self.batch.num_cached_tokens[slot]))
         for group, table in enumerate(self.batch.tables(slot)):
             assert table.first <= self.groups.first(group, length), "a page is missing"
@@ -308,11 +309,12 @@ class Worker:
 
 
 def _host(info: WorkerInfo) -> HostCache | None:
-    """Pages that pass between workers may be written at any time, so those are not swapped."""
+    """The host cache; None for workers that transfer KV, since transfers write pages at any
+    time."""
     return HostCache(info.host_pages) if info.host_pages and info.role == "both" else None
 
 
 def _only_encodes(info: WorkerInfo) -> bool:
-    """It runs whole sequences and nothing else."""
+    """True if the worker runs whole sequences only."""
     pooling = info.pooling
     return pooling is not None and pooling.reach == "whole" and not pooling.generates

@@ -1,8 +1,8 @@
-"""Byte-level vocabularies that say only how early each token is merged, as tiktoken keeps them.
+"""Byte-level BPE vocabularies defined by token ranks, as in tiktoken.
 
-tiktoken merges the neighbours whose union has the lowest rank, the leftmost first. A tokenizer.json
-lists pairs instead: every split of a token into two tokens, in the order of the token's rank, makes
-the same merges in the same order.
+tiktoken merges the pair whose union has the lowest rank, leftmost first. A tokenizer.json lists
+pairs instead: all splits of a token into two tokens, in the order of ranks, give the same merges in
+the same order.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def ranked_spec(
     """A tokenizer.json of these ranks, without added tokens.
 
     Args:
-        ranks: what tokens spell, to their rank.
-        patterns: how text is cut into words before merging.
-        offset: what is added to a rank to make it an id.
-        compose: whether characters are composed first (Unicode's normal form C).
+        ranks: bytes of a token -> its rank.
+        patterns: regular expressions that split text into words before merging.
+        offset: added to a rank to get its id.
+        compose: whether to normalize text to Unicode NFC first.
     """
     return {
         "version": "1.0",
@@ -43,14 +43,15 @@ def ranked_spec(
 
 
 def letters(token: bytes) -> str:
-    """Bytes as byte-level vocabularies write them, one printable character each."""
+    """Bytes in the GPT-2 byte alphabet, one printable character each."""
     return "".join(_LETTERS[byte] for byte in token)
 
 
 def add_tokens(spec: dict[str, Any], added: list[dict[str, Any]]) -> dict[str, Any]:
-    """The tokenizer.json with these `added_tokens`, whose ids may leave gaps.
+    """Add `added_tokens` to a tokenizer.json; their ids may leave gaps.
 
-    The library numbers added tokens that the model does not know itself; so the model knows them.
+    The library renumbers added tokens that are not in the model's vocabulary, so they are added
+    there.
     """
     vocab = spec["model"]["vocab"] | {token["content"]: token["id"] for token in added}
     return {**spec, "model": {**spec["model"], "vocab": vocab}, "added_tokens": added}

@@ -1,4 +1,4 @@
-"""Vocabularies from disk, whatever file they are kept in."""
+"""Loads vocabularies from any supported file format."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from baton_tokenizer.vocabulary.vocabulary import Source, TokenizerVocabulary, b
 def load(path: Path, chat_template: Path | None = None) -> TokenizerVocabulary:
     """Load the vocabulary of a model.
 
-    `path` is a file or a folder that one of `FORMATS` reads. A file `chat_template` replaces the
-    templates of the checkpoint. Raises `ModelError` for a vocabulary that is missing or of an
-    unknown kind, `SettingsError` for an unreadable template.
+    `path` is a file or folder that one of `FORMATS` reads. The file `chat_template` replaces the
+    checkpoint's templates. Raises `ModelError` for a missing or unsupported vocabulary,
+    `SettingsError` for an unreadable template.
     """
     source = read(path)
     if chat_template is not None:
@@ -25,7 +25,7 @@ def load(path: Path, chat_template: Path | None = None) -> TokenizerVocabulary:
 
 
 def read(path: Path) -> Source:
-    """What the first format that fits makes of a path. Raises `ModelError` when none does."""
+    """Read a path with the first format that fits. Raises `ModelError` if none does."""
     for name in FORMATS.names():
         format = FORMATS.load(name)
         if format.fits(path):

@@ -1,4 +1,4 @@
-"""The tokens that every text begins and ends with, as a tokenizer.json writes them."""
+"""Post-processors of a tokenizer.json, which add the first and last tokens of a text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ Token = tuple[str, int]
 
 
 def frame(before: Sequence[Token], after: Sequence[Token]) -> dict[str, Any] | None:
-    """The post-processor that puts these around a text, and around both of a pair; None if none."""
+    """Post-processor that adds these tokens around a text and both texts of a pair; None if
+    none."""
     if not before and not after:
         return None
 

@@ -1,8 +1,8 @@
-"""How vocabularies of GGUF and tiktoken files cut text into words before merging.
+"""Pre-tokenizers of GGUF and tiktoken vocabularies, which split text into words before merging.
 
-A GGUF file names its pre-tokenizer (`tokenizer.ggml.pre`) and leaves the regular expressions to
-the reader; a tiktoken file says nothing. These are the expressions of the original tokenizer.json
-files; the names are those of `llama_vocab::impl::load` in llama.cpp.
+A GGUF file names its pre-tokenizer (`tokenizer.ggml.pre`) but not its regular expressions; a
+tiktoken file names none. The expressions are those of the original tokenizer.json files, the names
+those of `llama_vocab::impl::load` in llama.cpp.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ class Cut(NamedTuple):
     """A pre-tokenizer."""
 
     patterns: tuple[str, ...]
-    """Applied one after the other; what matches becomes a word, and so does what lies between."""
+    """Applied in order; both matches and the text between them become words."""
     whole_words: bool = False
-    """A word that is a token is that token, whatever the merges say."""
+    """A word that is a token is not split, regardless of merges."""
     adds_bos: bool = False
-    """Texts begin with the beginning-of-sequence token unless the file says otherwise."""
+    """Texts start with the beginning-of-sequence token unless the file says otherwise."""
     raw: bool = False
-    """Words are merged as they are, a space being "▁", and not spelled in bytes."""
+    """Words are merged as characters, with "▁" for spaces, not as bytes."""
 
 
 _SUFFIX = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -215,11 +215,11 @@ CUTS: dict[str, Cut] = {
     "granite-embed-multi-311m": _lines,
     "sarvam-moe": _lines,
 }
-"""By the name in the file."""
+"""Pre-tokenizers by `tokenizer.ggml.pre`."""
 
 
 def cut(name: str) -> Cut:
-    """The pre-tokenizer of that name. Raises `ModelError` for one that is not in the table."""
+    """The pre-tokenizer with this name. Raises `ModelError` if it is unknown."""
     if name not in CUTS:
         raise ModelError(
             f"The GGUF pre-tokenizer '{name}' is not known. Known: {', '.join(sorted(CUTS))}. Add "

@@ -1,4 +1,4 @@
-"""SentencePiece vocabularies, whichever file they come in, rewritten as a tokenizer.json.
+"""Converts SentencePiece vocabularies of any file format to a tokenizer.json.
 
 Follows the encoder and the normalizer of https://github.com/google/sentencepiece (Kudo and
 Richardson, arXiv:1808.06226).
@@ -18,7 +18,7 @@ _SPACE = "▁"
 
 
 class TokenType(IntEnum):
-    """What a token is for: the numbers of sentencepiece and of GGUF."""
+    """Token types, numbered as in sentencepiece and GGUF."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -30,27 +30,27 @@ class TokenType(IntEnum):
 
 @dataclass(frozen=True)
 class Pieces:
-    """A vocabulary, and how text is brought into its shape."""
+    """A SentencePiece vocabulary and its text normalization."""
 
     tokens: Sequence[str]
     types: Sequence[int]
     scores: Sequence[float]
     unknown: int | None
-    """Id of the token for what no other covers."""
+    """Id of the unknown token; None if there is none."""
     prefix: Literal["none", "first", "always"] = "always"
-    """Where a space is put before a text: nowhere, before the whole text, or also behind every
-    special token in it."""
+    """Where a space is inserted: nowhere, at the start of the text, or also after every special
+    token."""
     charsmap: bytes = b""
     """Compiled character replacements, empty for none. The tokenizers library, and so transformers,
     looks up a character with its combining marks at once, sentencepiece one by one."""
     squeezes: bool = False
-    """Runs of spaces are one space, and none are left at either end, or before an added token."""
+    """Collapse runs of spaces, and strip them at both ends and before added tokens."""
     byte_fallback: bool = True
-    """What no token covers is spelled in bytes."""
+    """Characters without a token are encoded as bytes."""
 
     @property
     def added(self) -> list[dict[str, Any]]:
-        """Tokens that are found in text before any merging."""
+        """Tokens that are matched in text before merging."""
         kinds = (TokenType.CONTROL, TokenType.USER_DEFINED)
         return [
             entry(i, token, special=kind == TokenType.CONTROL)
@@ -59,7 +59,7 @@ class Pieces:
         ]
 
     def bpe(self) -> dict[str, Any]:
-        """A tokenizer.json that merges neighbours by the score of their union."""
+        """A tokenizer.json of BPE that merges the pair with the best score."""
         known = self.unknown is not None and 0 <= self.unknown < len(self.tokens)
         model = {
             "type": "BPE",
@@ -72,7 +72,7 @@ class Pieces:
         return self._spec(model, self.added)
 
     def unigram(self) -> dict[str, Any]:
-        """A tokenizer.json that takes the most probable sequence of pieces."""
+        """A tokenizer.json of a unigram model, which picks the most probable segmentation."""
         added = self.added
         if self.unknown is not None:  # the library would find its name in text
             added.append(entry(self.unknown, self.tokens[self.unknown], special=True))
@@ -85,7 +85,7 @@ class Pieces:
         return self._spec(model, sorted(added, key=lambda token: token["id"]))
 
     def _unigram_scores(self) -> list[float]:
-        """Scores so low for bytes that no text of known characters is read as a byte's name."""
+        """Scores, with those of byte tokens so low that their names never match text."""
         least = min((s for s, t in zip(self.scores, self.types, strict=True) if t == 1), default=0)
         never = len("<0x00>") * (least - 20.0)
         return [
@@ -104,7 +104,7 @@ class Pieces:
         }
 
     def steps(self) -> dict[str, Any]:
-        """The normalizer and the decoder."""
+        """Normalizer and decoder of a tokenizer.json."""
         return {
             "normalizer": {"type": "Sequence", "normalizers": self._normalizers()},
             "decoder": {"type": "Sequence", "decoders": self._decoders()},

@@ -1,4 +1,4 @@
-"""How a vocabulary spells text: the bytes that each token stands for."""
+"""Bytes of each token of a vocabulary."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _MARKS = frozenset((".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"))
-"""What the tokenizers library's WordPiece decoder writes without a space before it."""
+"""Tokens before which the tokenizers library's WordPiece decoder writes no space."""
 ALPHABET = _byte_alphabet()
 """Character of a byte-level token to byte."""
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """The rule by which token strings become bytes, read from the decoder of a tokenizer.json."""
+    """Rule that converts token strings to bytes, read from the decoder of a tokenizer.json."""
 
     byte_level: bool = False
     """Each character of a token is one byte (GPT-2 alphabet)."""
@@ -42,8 +42,8 @@ class Spelling:
     drops_space: bool = False
     """A space at the very beginning of a text is an artefact of the vocabulary."""
     continuation: str = ""
-    """What a token begins with that goes on with a word, "##" in WordPiece vocabularies; before
-    all others stands a space."""
+    """Prefix of tokens that continue a word, "##" in WordPiece vocabularies; other tokens start
+    with a space."""
     tidy: bool = False
     """There is no space before marks such as a full stop."""
 
@@ -67,7 +67,8 @@ class Spelling:
 
 
 def spelling(decoder: Mapping[str, Any] | None) -> Spelling:
-    """Read the `decoder` of a tokenizer.json. Raises `ModelError` for one that does not stream."""
+    """Read the `decoder` of a tokenizer.json. Raises `ModelError` if it cannot decode
+    incrementally."""
     steps = _flatten(decoder)
     rule: dict[str, Any] = {}
     for step in steps:

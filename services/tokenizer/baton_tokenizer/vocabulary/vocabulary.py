@@ -1,4 +1,5 @@
-"""One loaded vocabulary: the encoder, its literal twin, and the facts that others are told."""
+"""A loaded vocabulary: encoder, encoder without special tokens, and properties for other
+services."""
 
 from __future__ import annotations
 
@@ -24,22 +25,22 @@ _MEDIA_TOKENS = frozenset(
         *("[AUDIO]", "[BEGIN_AUDIO]", "<|endoftext10|>", "<|endoftext11|>"),
     )
 )
-"""What published multimodal models call their placeholders."""
+"""Names of media placeholder tokens in published multimodal models."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a checkpoint says about its tokenizer, whichever files it came in."""
+    """Tokenizer of a checkpoint, independent of its file format."""
 
     spec: dict[str, Any]
-    """The content of a tokenizer.json."""
+    """Content of a tokenizer.json."""
     templates: Mapping[str, str]
-    """Chat templates by name; "default" is the usual one."""
+    """Chat templates by name; "default" is the default."""
     named: Mapping[str, str]
     """Special tokens by role, as templates see them: bos_token, eos_token, ..."""
     eos_ids: tuple[int, ...] = ()
     media_ids: tuple[int, ...] = ()
-    """Placeholders that the model's config names."""
+    """Placeholder tokens named by the model's config."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,13 @@ class TokenizerVocabulary:
 
     tokenizer: Tokenizer
     literal: SpecialTokens
-    """The same vocabulary, in which the text of a special token is only text."""
+    """The same vocabulary, with the text of special tokens treated as plain text."""
     spelling: Spelling
     pieces: tuple[bytes, ...]
-    """Entry i is token i as raw bytes; empty for ids that no token has."""
+    """Entry i is token i as raw bytes; empty for unused ids."""
     special_ids: frozenset[int]
     longest: int
-    """Characters that one token can cover at most."""
+    """Maximum number of characters covered by one token."""
     templates: Mapping[str, str]
     named: Mapping[str, str]
     bos_id: int
@@ -62,7 +63,7 @@ class TokenizerVocabulary:
     media_ids: tuple[int, ...]
 
     def info(self, model: str) -> TokenizerInfo:
-        """What the gateways are told."""
+        """Properties for the `Hello` to gateways."""
         return TokenizerInfo(
             model=model,
             vocab_size=len(self.pieces),
@@ -75,7 +76,7 @@ class TokenizerVocabulary:
 
 
 def build(source: Source) -> TokenizerVocabulary:
-    """Make a vocabulary from its source. Raises `ModelError` when the parts do not fit."""
+    """Build a vocabulary from its source. Raises `ModelError` if the parts are inconsistent."""
     tokenizer = compile_spec(source.spec)
     by_name = tokenizer.get_vocab(with_added_tokens=True)
     specials = {t["content"]: t["id"] for t in source.spec["added_tokens"] if t["special"]}

@@ -1,4 +1,4 @@
-"""What a folder says beside its vocabulary."""
+"""Tokenizer settings of a checkpoint folder."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Every kind of file that holds a vocabulary, in order of preference.
+"""Vocabulary file formats, in order of preference.
 
-A format is a class of two static methods: `fits(path)` says whether a path holds such a file, and
-`read(path)` makes a `Source` of it. Each is rewritten as the tokenizer.json that would describe the
-same vocabulary, so that one encoder, one decoder and one guard against look-alikes serve them all.
+A format is a class of two static methods: `fits(path)` detects its file, and `read(path)` returns a
+`Source`. Each format is converted to an equivalent tokenizer.json, so that one encoder, one decoder
+and one guard against imitated special tokens serve them all.
 """
 
 from __future__ import annotations

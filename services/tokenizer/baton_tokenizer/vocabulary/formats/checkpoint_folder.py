@@ -1,4 +1,4 @@
-"""What a checkpoint's folder says about its tokenizer beside the vocabulary itself."""
+"""Tokenizer settings of a checkpoint folder, apart from the vocabulary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
 class Folder:
-    """The JSON and Jinja files of one checkpoint. Missing files say nothing."""
+    """JSON and Jinja files of a checkpoint. Missing files are treated as empty."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,7 +46,7 @@ class Folder:
 
     @property
     def tokenizer_class(self) -> str:
-        """The class that transformers would use, empty when nothing names one."""
+        """Tokenizer class of transformers; empty if none is named."""
         named = self.settings.get("auto_map", {}).get("AutoTokenizer") or [None]
         given = self.settings.get("tokenizer_class") or named[0] or ""
         return str(given).rpartition(".")[2].removesuffix("Fast")
@@ -66,7 +66,7 @@ class Folder:
         return {r: text for r in _ROLES if (text := _content(self.settings.get(r)))}
 
     def source(self, spec: dict[str, Any], named: Mapping[str, str] | None = None) -> Source:
-        """A vocabulary with all that the folder says; `named` are defaults of its format."""
+        """A vocabulary with the folder's settings; `named` are defaults of its format."""
         roles = {**(named or {}), **self.named}
         config = self._json("config.json")
         return Source(
@@ -81,7 +81,7 @@ class Folder:
         return read_json(self.path / name) if (self.path / name).is_file() else {}
 
     def _templates(self) -> Iterator[tuple[str, str]]:
-        """Chat templates by name; files win over tokenizer_config.json, as in transformers."""
+        """Chat templates by name; files override tokenizer_config.json, as in transformers."""
         given = self.settings.get("chat_template")
         if isinstance(given, str):
             yield "default", given
@@ -96,7 +96,7 @@ class Folder:
     def _eos_ids(
         self, spec: Mapping[str, Any], named: Mapping[str, str], config: Mapping[str, Any]
     ) -> Iterator[int]:
-        """Every id that ends a text: of generation_config.json, config.json and the tokenizer."""
+        """All end-of-sequence ids: from generation_config.json, config.json and the tokenizer."""
         for source in (self.generation, config):
             ids = source.get("eos_token_id")
             yield from ids if isinstance(ids, list) else [ids] if isinstance(ids, int) else []
@@ -109,13 +109,13 @@ class Folder:
 
 
 def entry(number: int, content: str, *, special: bool = False, **flags: Any) -> dict[str, Any]:
-    """One entry of `added_tokens`: a token that is found in text before any merging."""
+    """An entry of `added_tokens`: a token that is matched in text before merging."""
     known = {flag: bool(flags.get(flag, False)) for flag in _FLAGS}
     return {"id": number, "content": content, "special": special, **known}
 
 
 def read_template(path: Path) -> str:
-    """The text of a chat template. Raises `SettingsError` when it cannot be read."""
+    """Read a chat template. Raises `SettingsError` if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

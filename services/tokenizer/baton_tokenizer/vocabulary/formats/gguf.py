@@ -1,6 +1,6 @@
-"""Vocabularies inside GGUF files, rewritten as the tokenizer.json that they were made from.
+"""Vocabularies in GGUF files, converted back to the original tokenizer.json.
 
-Keys follow https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, kinds and defaults
+Metadata keys follow https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, kinds and defaults
 `llama_vocab::impl::load` of llama.cpp.
 """
 
@@ -19,14 +19,14 @@ from baton_tokenizer.vocabulary.vocabulary import Source
 
 _TEMPLATE = "tokenizer.chat_template"
 _TURN_ENDS = frozenset(("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"))
-"""Control tokens that end a turn even when the metadata names only the end of a text."""
+"""Control tokens that end a turn even if the metadata names only the end-of-sequence token."""
 _WORD = "▁"
-"""What a WordPiece vocabulary in a GGUF file writes before tokens that begin a word, in place of
-"##" before those that do not."""
+"""Prefix of tokens that start a word in WordPiece vocabularies of GGUF files, which have no
+"##"."""
 
 
 class Metadata:
-    """The vocabulary's part of a GGUF file's metadata."""
+    """Tokenizer metadata of a GGUF file."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self._fields = fields
@@ -50,13 +50,13 @@ class Metadata:
         return named if default is None else named | {"default": default}
 
     def token(self, role: str) -> Token | None:
-        """The name and id of `tokenizer.ggml.<role>_token_id`, None where there is none."""
+        """Name and id of `tokenizer.ggml.<role>_token_id`; None if it is missing."""
         tokens, number = self.need("tokens"), self.ggml(f"{role}_token_id")
         known = number is not None and 0 <= number < len(tokens)
         return (tokens[number], number) if known else None
 
     def frame(self, *, bos: bool = False, eos: bool = False) -> dict[str, Any] | None:
-        """What every text begins and ends with; the defaults are those of the kind."""
+        """Post-processor with the first and last token; the defaults are those of the kind."""
         first, last = self.token("bos"), self.token("eos")
         before = [first] if first and self.ggml("add_bos_token", bos) else []
         after = [last] if last and self.ggml("add_eos_token", eos) else []
@@ -68,12 +68,12 @@ class Gguf:
 
     @staticmethod
     def fits(path: Path) -> bool:
-        """Whether there is one."""
+        """True if there is such a file."""
         return _file(path) is not None
 
     @staticmethod
     def read(path: Path) -> Source:
-        """The tokenizer of the file. Raises `ModelError` for a kind that is not supported."""
+        """Read the tokenizer. Raises `ModelError` if its kind is not supported."""
         file = _file(path)
         assert file is not None
         return read_gguf(file)
@@ -87,7 +87,7 @@ def _file(path: Path) -> Path | None:
 
 
 def read_gguf(path: Path) -> Source:
-    """The tokenizer of a GGUF file. Raises `ModelError` for a kind that is not supported."""
+    """Read the tokenizer of a GGUF file. Raises `ModelError` if its kind is not supported."""
     data = Metadata(read_metadata(path))
     tokens: list[str] = data.need("tokens")
     types = data.ggml("token_type") or [TokenType.NORMAL] * len(tokens)
@@ -220,7 +220,7 @@ _KINDS = {
     "t5": _unigram,
     "bert": _wordpiece,
 }
-"""By `tokenizer.ggml.model`."""
+"""`tokenizer.ggml.model` -> reader."""
 
 
 def _added(tokens: Sequence[str], types: Sequence[int]) -> list[dict[str, Any]]:

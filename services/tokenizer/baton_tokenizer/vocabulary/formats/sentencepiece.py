@@ -14,7 +14,7 @@ from baton_tokenizer.vocabulary.vocabulary import Source
 _FILES = ("tokenizer.model", "spiece.model")
 _UNIGRAM, _BPE = 1, 2
 _ENDED = frozenset(("T5Tokenizer",))
-"""Classes whose texts begin with nothing and end with the end-of-sequence token."""
+"""Tokenizer classes that add no first token and end with the end-of-sequence token."""
 _RENUMBERED = frozenset(
     (
         *("XLMRobertaTokenizer", "CamembertTokenizer", "BarthezTokenizer", "MBartTokenizer"),
@@ -22,9 +22,9 @@ _RENUMBERED = frozenset(
         *("XGLMTokenizer", "BigBirdTokenizer", "XLNetTokenizer", "AlbertTokenizer"),
     )
 )
-"""Classes that number or frame tokens in a way of their own; all publish a tokenizer.json."""
+"""Tokenizer classes with their own numbering or special tokens; all publish a tokenizer.json."""
 _REWRITES = "SiglipTokenizer"
-"""Takes capitals and punctuation out of a text first, in code that is in no file."""
+"""Class that lowercases text and removes punctuation in code, which no file describes."""
 
 
 class SentencePiece:
@@ -32,12 +32,12 @@ class SentencePiece:
 
     @staticmethod
     def fits(path: Path) -> bool:
-        """Whether the folder has such a file."""
+        """True if the folder has such a file."""
         return any((path / name).is_file() for name in _FILES)
 
     @staticmethod
     def read(path: Path) -> Source:
-        """The tokenizer of a folder. Raises `ModelError` for what cannot be rewritten exactly."""
+        """Read the tokenizer of a folder. Raises `ModelError` if it cannot be converted exactly."""
         folder = Folder(path)
         file = next(path / name for name in _FILES if (path / name).is_file())
         if folder.tokenizer_class in _RENUMBERED:
@@ -60,7 +60,7 @@ class SentencePiece:
 
 
 def _parse(file: Path) -> Any:
-    """The protocol buffer in a file. Raises `ModelError` when it is not one."""
+    """Parse the protocol buffer. Raises `ModelError` if it is invalid."""
     # Imported on use: no other format needs the protobuf runtime.
     from google.protobuf.message import DecodeError
     from sentencepiece import sentencepiece_model_pb2
@@ -106,7 +106,7 @@ def _refusal(model: Any) -> str:
 
 
 def _roles(model: Any) -> dict[str, str]:
-    """Special tokens by role, as far as the model has them."""
+    """Special tokens of the model by role."""
     trainer, known = model.trainer_spec, {piece.piece for piece in model.pieces}
     named = {
         "bos_token": trainer.bos_piece,
@@ -118,7 +118,7 @@ def _roles(model: Any) -> dict[str, str]:
 
 
 def _add(spec: dict[str, Any], added: list[dict[str, Any]]) -> None:
-    """Tokens of the folder join or replace those of the model; the model learns their numbers."""
+    """Add tokens of the folder to the model, or replace its tokens of the same id."""
     found = {token["id"]: token for token in spec["added_tokens"]}
     found |= {token["id"]: token for token in added}
     spec["added_tokens"] = [found[i] for i in sorted(found)]

@@ -1,4 +1,4 @@
-"""tekken.json: the vocabularies of Mistral's models since Nemo."""
+"""tekken.json: vocabularies of Mistral models since Nemo."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _UNLISTED = (
     *("[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
     "[TOOL_CONTENT]",
 )
-"""The special tokens of files that list none, by id."""
+"""Special tokens, by id, of files that list none."""
 _VERSIONS = {"v3": 3, "v7": 7, "v11": 11, "v13": 13}
-"""Versions whose conversations templates/tekken.jinja writes."""
+"""Versions whose conversations templates/tekken.jinja renders."""
 _NAMED = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
 
@@ -42,7 +42,7 @@ class Tekken:
 
     @staticmethod
     def read(path: Path) -> Source:
-        """The tokenizer of a folder. Raises `ModelError` for a file that is not whole."""
+        """Read the tokenizer of a folder. Raises `ModelError` if the file is incomplete."""
         content = read_json(path / _FILE)
         try:
             spec = _spec(content)
@@ -56,13 +56,14 @@ class Tekken:
 
 
 def _template(version: int) -> str:
-    """The conversations of a version, for a checkpoint that brings no template."""
+    """Chat template of a version, for a checkpoint without one."""
     file = Path(__file__).parent / "templates" / "tekken.jinja"
     return f"{{%- set version = {version} -%}}\n{read_template(file)}"
 
 
 def _spec(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Ranks begin behind the special tokens; only as many as the model has are used."""
+    """Ranks start after the special tokens; only those within the model's vocabulary size are
+    used."""
     config = content["config"]
     num_special, size = config["default_num_special_tokens"], config["default_vocab_size"]
     ranks = {

@@ -1,7 +1,7 @@
-"""tiktoken files: a token in base64 and its rank per line, and nothing about how text is cut.
+"""tiktoken files: one base64 token and its rank per line.
 
-The expressions and the special tokens are in the Python code of each checkpoint, which is never
-run; `FAMILIES` says what they are.
+The pre-tokenizer expressions and special tokens are only in the Python code of each checkpoint,
+which is never run; `FAMILIES` lists them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from baton_tokenizer.vocabulary.vocabulary import Source
 
 _LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s")
 _PROBE = 512
-"""Bytes that tell a text file of ranks from a sentencepiece model of the same name."""
+"""Number of bytes read to tell a text file of ranks from a sentencepiece model of the same name."""
 
 
 class Family(NamedTuple):
@@ -34,11 +34,11 @@ class Family(NamedTuple):
     specials: tuple[str, ...] = ()
     """Special tokens behind the last rank; `{id}` in a name is its id."""
     compose: bool = False
-    """Text is brought into Unicode's normal form C."""
+    """Normalize text to Unicode NFC."""
     before: tuple[str, ...] = ()
-    """What every text begins with."""
+    """First tokens of every text."""
     eos: str = ""
-    """End of a text where nothing else names one."""
+    """End-of-sequence token, if the checkpoint names none."""
 
 
 _EXTRAS = tuple(f"<|extra_{number}|>" for number in range(205))
@@ -61,7 +61,7 @@ FAMILIES: dict[str, Family] = {
     "kimi": Family("kimi-k2", ("TikTokenTokenizer",), ("<|reserved_token_{id}|>",) * 256),
     "glm": Family("glm4", ("ChatGLM4Tokenizer", "ChatGLMTokenizer"), before=("[gMASK]", "<sop>")),
 }
-"""By name."""
+"""Families by name."""
 
 
 class Tiktoken:
@@ -74,7 +74,7 @@ class Tiktoken:
 
     @staticmethod
     def read(path: Path) -> Source:
-        """The tokenizer of a folder. Raises `ModelError` for a family that is not in the table."""
+        """Read the tokenizer of a folder. Raises `ModelError` if its family is not in the table."""
         file, folder = _file(path), Folder(path)
         assert file is not None
         ranks, family = read_ranks(file), _family(folder)
@@ -89,7 +89,7 @@ class Tiktoken:
 
 
 def read_ranks(file: Path) -> dict[bytes, int]:
-    """Token to rank. Raises `ModelError` for a line that is neither, or a rank that is taken."""
+    """Read token -> rank. Raises `ModelError` for an invalid line or a duplicate rank."""
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
         if not line.strip():
