@@ -5,12 +5,12 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Self, cast
 
-from pydantic import AliasChoices, BaseModel, Field, create_model
+from pydantic import BaseModel, Field, create_model
 from pydantic_settings import CliPositionalArg
 
 from baton.errors import SettingsError
@@ -21,8 +21,11 @@ from baton.settings import (
     config_classes,
     env_prefix,
     environment,
+    setting,
 )
+from baton.settings_file import path_in, read
 from baton_ops.supervisor import replicas as copies
+from baton_ops.supervisor.flags import Reader, add_file, table
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from baton_ops.supervisor.supervisor import Patience
@@ -34,73 +37,59 @@ WITH_SPARE = ("gateway", "tokenizer", "scheduler")
 _EXPERT_PARALLEL = "BATON_WORKER_ENABLE_EXPERT_PARALLEL"
 _TRUE = ("1", "true", "yes", "on", "t", "y")
 """How the settings spell it."""
-_SHORT = {
-    "host": "gateway",
-    "port": "gateway",
-    "task": "worker",
-    "tensor_parallel_size": "worker",
-    "decode_context_parallel_size": "worker",
-    "enable_expert_parallel": "worker",
-}
-"""Flags that say without its name what one service is told."""
 
 
 class Serve(Settings):
-    """Serve a model on this machine. Settings of one service carry its name: --worker.threads 8."""
+    """Serve a model on this machine."""
 
-    model: CliPositionalArg[str] = DEFAULT_MODEL
+    model: CliPositionalArg[str] = setting(DEFAULT_MODEL, "model")
     """Directory, .gguf file, org/name[@revision], or pypi://package[==version]/file."""
-    host: str = ""
-    """Short for --gateway.host."""
-    port: int | None = Field(default=None, ge=0, le=65535)
-    """Short for --gateway.port; 0 picks a free one."""
-    task: Literal["", "auto", "generate", "embed", "classify", "score", "reward"] = ""
-    """Short for --worker.task: what the model is served for."""
-    tensor_parallel_size: int | None = Field(
-        default=None,
-        ge=1,
-        validation_alias=AliasChoices("tensor-parallel", "tensor-parallel-size"),
-    )
-    """Short for --worker.tensor-parallel-size: processes that share one model, per worker."""
-    decode_context_parallel_size: int | None = Field(
-        default=None,
-        ge=1,
-        validation_alias=AliasChoices("decode-context-parallel", "decode-context-parallel-size"),
-    )
-    """Short for --worker.decode-context-parallel-size: so many of these processes, where they have
-    the same key heads, keep a part of the tokens each."""
-    enable_expert_parallel: bool = False
-    """Short for --worker.enable-expert-parallel: experts are dealt out whole, to these processes
-    or, with --data-parallel-size, to the workers, which then take every step together."""
-    workers: int | None = Field(default=None, ge=0)
+    workers: int | None = setting(None, "parallelism", ge=0)
     """Workers that prefill and decode; 1, or 0 when the next two are given."""
-    data_parallel_size: int | None = Field(
-        default=None,
-        ge=1,
-        validation_alias=AliasChoices("data-parallel", "data-parallel-size"),
-    )
+    data_parallel_size: int | None = setting(None, "parallelism", ge=1)
     """The same by vLLM's name: so many workers, each with the whole model. With
     `--scheduler.placement-policy modulo` each request belongs to one of them from the beginning."""
-    prefill_workers: int = Field(default=0, ge=0)
+    prefill_workers: int = setting(0, "parallelism", ge=0)
     """Workers that prefill and pass on what they have begun."""
-    decode_workers: int = Field(default=0, ge=0)
+    decode_workers: int = setting(0, "parallelism", ge=0)
     """Workers that decode what prefill workers pass on."""
-    spares: bool = True
+    spares: bool = setting(True, "reliability")
     """Keep a second process of every gateway, tokenizer and scheduler loaded, to take over when it
     dies."""
-    gateways: int = Field(default=1, ge=1, le=16)
+    gateways: int = setting(1, "reliability", ge=1, le=16)
     """Gateways behind the one port: when one is lost or cut off, its durable streams go on at
     another at once."""
-    tokenizers: int = Field(default=1, ge=1, le=16)
+    tokenizers: int = setting(1, "reliability", ge=1, le=16)
     """Tokenizers that share the work: when one is lost or cut off, its streams move."""
-    stopped_process_seconds: float = Field(default=STOPPED_SECONDS, ge=0)
+    stopped_process_seconds: float = setting(STOPPED_SECONDS, "reliability", advanced=True, ge=0)
     """A service, other than a worker, that was stopped for so long (SIGSTOP) is killed and started
     again; 0 waits for as long as it takes."""
-    hung_process_seconds: float = Field(default=HUNG_SECONDS, ge=0)
+    hung_process_seconds: float = setting(HUNG_SECONDS, "reliability", advanced=True, ge=0)
     """The same of one that hangs: its main loop stands still, in a deadlock or without end. Time in
     which it waits for a processor or the disk does not count."""
-    startup_timeout: float = Field(default=900.0, gt=0)
+    startup_timeout: float = setting(900.0, "reliability", gt=0)
     """How long loading the model may take before `baton serve` gives up."""
+
+    @classmethod
+    def load(cls, argv: Sequence[str] = ()) -> Self:
+        """Read plain flags, flags of a service, those of vLLM, and the file of --config."""
+        if not {"-h", "--help"}.isdisjoint(argv):
+            return super().load(argv)
+        own = {n: f for n, f in cls.model_fields.items() if not _is_service(n)}
+        reader = Reader(table(own))
+        reader.read(argv)
+        if path := path_in(argv, environment()):
+            add_file(reader, read(path), environment())
+        return super().load(reader.words())
+
+    @classmethod
+    def from_file(cls, path: str) -> dict[str, str]:
+        """Nothing: `load` has read the file, sections of services included."""
+        return {}
+
+
+def _is_service(name: str) -> bool:
+    return name in {_key(service) for service in SERVICES}
 
 
 def serve_config() -> type[Serve]:
@@ -132,27 +121,13 @@ def variables(config: Serve) -> dict[str, str]:
     """What was given explicitly, as environment variables for the services."""
     given = {
         env_prefix("") + name.upper(): str(getattr(config, name))
-        for name in config.model_fields_set & set(Settings.model_fields)
+        for name in (config.model_fields_set & set(Settings.model_fields)) - {"config"}
     }
     for service in SERVICES:
         group: BaseModel = getattr(config, _key(service))
         for name in group.model_fields_set:
             given[env_prefix(service) + name.upper()] = str(getattr(group, name))
-    for name in config.model_fields_set & _SHORT.keys():
-        if value := str(getattr(config, name)):
-            _no_other(given, _SHORT[name], name, value)
-            given[env_prefix(_SHORT[name]) + name.upper()] = value
     return given
-
-
-def _no_other(given: dict[str, str], service: str, name: str, value: str) -> None:
-    """Raises `SettingsError` when a service's own flag says something else than its short one."""
-    other = given.get(env_prefix(service) + name.upper(), value)
-    if other != value:
-        flag = name.replace("_", "-")
-        raise SettingsError(
-            f"--{flag} {value} is short for --{service}.{flag}, which is {other}: give one of them."
-        )
 
 
 @contextmanager

@@ -80,6 +80,7 @@ def run(config: Serve) -> int:
         given["BATON_RUN_DIR"] = str(folder)
         given["BATON_GATEWAY_PORT"] = str(address.port)
         whole = {**environment(), **given, **copies.variables(folder, counts(config))}
+        whole.pop("BATON_CONFIG", None)
         supervisor = Supervisor(
             commands(config, folder),
             whole,

@@ -52,7 +52,7 @@ def test_flags_become_variables_of_the_services() -> None:
 
 def test_a_short_flag_and_the_one_it_is_short_for_may_not_disagree() -> None:
     assert variables(load("--port", "1", "--gateway.port", "1"))["BATON_GATEWAY_PORT"] == "1"
-    with pytest.raises(SettingsError, match=r"--port 0 is short for --gateway\.port, which is 9:"):
+    with pytest.raises(SettingsError, match=r"--port 0 contradicts --gateway\.port 9:"):
         variables(load("--port", "0", "--gateway.port", "9"))
 
 
