@@ -65,7 +65,7 @@ def setting(
 ) -> Any:
     """A pydantic field in a group. An advanced one needs a measurement to be set by reason; a
     shared one means the same in every service that declares it. `...` means no constant default."""
-    extra = {"group": group, "advanced": advanced, "shared": shared}
+    extra: dict[str, Any] = {"group": group, "advanced": advanced, "shared": shared}
     if default is not ...:
         rules["default"] = default
     return Field(json_schema_extra=extra, **rules)

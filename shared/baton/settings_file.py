@@ -65,7 +65,8 @@ def of_service(
     """
     sections = {name.replace("-", "_"): name for name in fields if name}
     every = set().union(*fields.values(), sections)
-    given, own = {}, {}
+    given: dict[str, str] = {}
+    own: dict[str, str] = {}
     for key, value in data.items():
         if key in fields[service]:
             given[key] = text(value)

@@ -26,6 +26,7 @@ from baton.settings import (
 from baton.settings_file import path_in, read
 from baton_ops.supervisor import replicas as copies
 from baton_ops.supervisor.flags import Reader, add_file, table
+from baton_ops.supervisor.help import page
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from baton_ops.supervisor.supervisor import Patience
@@ -73,9 +74,11 @@ class Serve(Settings):
     @classmethod
     def load(cls, argv: Sequence[str] = ()) -> Self:
         """Read plain flags, flags of a service, those of vLLM, and the file of --config."""
-        if not {"-h", "--help"}.isdisjoint(argv):
-            return super().load(argv)
         own = {n: f for n, f in cls.model_fields.items() if not _is_service(n)}
+        everything = {"--help-all", "--help=advanced", "--help=all"}
+        if asked := ({"-h", "--help"} | everything) & set(argv):
+            print(page(own, bool(asked & everything)))
+            sys.exit(0)
         reader = Reader(table(own))
         reader.read(argv)
         if path := path_in(argv, environment()):
