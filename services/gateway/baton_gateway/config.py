@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
-from baton.settings import Settings
+from baton.settings import Settings, setting
 from baton.structured_output.engines import TRIALS
 from baton_gateway.durable import check_setting as check_journal
 from baton_gateway.generation.processor_registry import check_setting
@@ -16,75 +16,77 @@ from baton_gateway.generation.processor_registry import check_setting
 class Config(Settings, prefix="gateway"):
     """HTTP, limits and deadlines."""
 
-    host: str = "127.0.0.1"
+    host: str = setting("127.0.0.1", "network")
     """Address that HTTP listens on."""
-    port: int = Field(default=8000, ge=0, le=65535)
+    port: int = setting(8000, "network", ge=0, le=65535)
     """Port that HTTP listens on; 0 picks a free one."""
-    shared_port: bool = False
+    shared_port: bool = setting(False, "network", advanced=True)
     """Other gateways of this machine listen on the same port (SO_REUSEPORT), with the same journal.
     While this one is cut off from the scheduler it sends its clients to them."""
-    allowed_hosts: str = ""
+    allowed_hosts: str = setting("", "security")
     """Host names that requests may carry, separated by commas, or *; empty means any, or, when
     HTTP listens on a loopback address, only names of this machine."""
-    api_key: str = Field(default="", repr=False)
+    api_key: str = setting("", "security", repr=False)
     """Keys that clients must send as a bearer token, separated by commas; empty means open."""
-    api_key_file: Path | None = None
+    api_key_file: Path | None = setting(None, "security")
     """File of API keys with their tenants, models and limits, in TOML; see docs/reliability.md.
     It is read again when it changes."""
-    requests_per_minute: int = Field(default=0, ge=0)
+    requests_per_minute: int = setting(0, "limits", ge=0)
     """POST requests that each key may make per minute; 0 means any number. Without keys, all
     clients share one."""
-    tokens_per_minute: int = Field(default=0, ge=0)
+    tokens_per_minute: int = setting(0, "limits", ge=0)
     """Tokens, of prompts and answers together, that each key may use per minute; 0 means any."""
-    tokens_per_month: int = Field(default=0, ge=0)
+    tokens_per_month: int = setting(0, "limits", ge=0)
     """The same per 30 days."""
-    concurrent_choices: int = Field(default=0, ge=0)
+    concurrent_choices: int = setting(0, "limits", ge=0)
     """Choices that each key may have in flight at this gateway; 0 means any number."""
-    max_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
+    max_body_bytes: int = setting(32 * 1024 * 1024, "limits", ge=1024)
     """Largest request body."""
-    max_concurrent_requests: int = Field(default=1024, ge=1)
+    max_concurrent_requests: int = setting(1024, "limits", ge=1)
     """Requests in flight; more are refused with 503 and Retry-After."""
-    max_choices: int = Field(default=128, ge=1, le=128)
+    max_choices: int = setting(128, "limits", ge=1, le=128)
     """Largest `n` times number of prompts of one request."""
-    request_timeout_seconds: float = Field(default=600.0, gt=0)
+    request_timeout_seconds: float = setting(600.0, "reliability", gt=0)
     """Seconds that one request may take."""
-    deadline_ms: int = Field(default=0, ge=0, le=86_400_000)
+    deadline_ms: int = setting(0, "reliability", ge=0, le=86_400_000)
     """Milliseconds that a request has if it sends no X-Deadline-Ms; 0 means no deadline."""
-    service_wait_seconds: float = Field(default=2.0, ge=0)
+    service_wait_seconds: float = setting(2.0, "reliability", advanced=True, ge=0)
     """Seconds that a request waits for a missing tokenizer, scheduler or worker before a 503."""
-    failover_wait_seconds: float = Field(default=30.0, ge=0)
+    failover_wait_seconds: float = setting(30.0, "reliability", advanced=True, ge=0)
     """Seconds that requests in flight wait for the next scheduler when theirs is lost."""
-    slow_client_seconds: float = Field(default=30.0, gt=0)
+    slow_client_seconds: float = setting(30.0, "reliability", advanced=True, gt=0)
     """A client that reads nothing of its stream for this long is cut off."""
-    keep_alive_seconds: float = Field(default=15.0, gt=0)
+    keep_alive_seconds: float = setting(15.0, "reliability", advanced=True, gt=0)
     """A stream with nothing to say sends a comment this often, so that proxies keep it open."""
-    grammar_backend: Annotated[str, TRIALS] = "llguidance"
+    grammar_backend: Annotated[str, TRIALS] = setting(
+        "llguidance", "structured output", shared=True
+    )
     """Engine that tries grammars before they are admitted: the one that the workers have. xgrammar
     is an extra, and brings torch into a child of the gateway; llguidance does without."""
-    journal: Annotated[str, AfterValidator(check_journal)] = ""
+    journal: Annotated[str, AfterValidator(check_journal)] = setting("", "reliability")
     """Where streams that asked for X-Stream-Durable outlive this process: sqlite, or redis; empty
     means redis where redis_url is set, else sqlite."""
-    journal_path: Path | None = None
+    journal_path: Path | None = setting(None, "reliability")
     """SQLite file of the journal; by default in the run directory."""
-    journal_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
+    journal_bytes: int = setting(256 * 1024 * 1024, "reliability", advanced=True, ge=1024)
     """Most bytes that the SQLite journal holds; old streams make room for new ones."""
-    journal_seconds: float = Field(default=600.0, gt=0)
+    journal_seconds: float = setting(600.0, "reliability", advanced=True, gt=0)
     """A durable stream can be resumed for this long after its last event."""
-    unread_stream_seconds: float = Field(default=30.0, ge=0)
+    unread_stream_seconds: float = setting(30.0, "reliability", advanced=True, ge=0)
     """A durable stream goes on for this long with nobody reading it, then it pauses."""
-    worker_hang_seconds: float = Field(default=5.0, gt=0)
+    worker_hang_seconds: float = setting(5.0, "reliability", advanced=True, shared=True, gt=0)
     """A worker that is busy without progress for this long makes /health false."""
-    explained_requests: int = Field(default=1000, ge=0, le=1_000_000)
+    explained_requests: int = setting(1000, "observability", advanced=True, ge=0, le=1_000_000)
     """Latest requests of which /v1/requests/{id}/explain can tell where their time went."""
-    metrics: bool = True
+    metrics: bool = setting(True, "observability")
     """Serve Prometheus text at /metrics."""
-    playground: bool = True
+    playground: bool = setting(True, "observability")
     """Serve the chat page and the fleet view at /."""
-    logits_processors: Annotated[str, AfterValidator(check_setting)] = ""
+    logits_processors: Annotated[str, AfterValidator(check_setting)] = setting("", "model")
     """Logits processors that clients may name in `processors`, separated by commas."""
-    strict_fields: bool = False
+    strict_fields: bool = setting(False, "model")
     """Refuse unknown request fields instead of ignoring them."""
-    max_pooling_inputs: int = Field(default=2048, ge=1, le=65536)
+    max_pooling_inputs: int = setting(2048, "limits", ge=1, le=65536)
     """Most texts that one request may have embedded, scored or classified."""
-    max_pooling_tokens: int = Field(default=300_000, ge=1)
+    max_pooling_tokens: int = setting(300_000, "limits", ge=1)
     """Most tokens of all these texts together."""

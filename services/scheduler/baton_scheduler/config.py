@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
-from baton.settings import Settings
+from baton.settings import Settings, setting
 from baton_scheduler.placement.policies import PLACEMENTS, parse_scores
 from baton_scheduler.queueing.policies import ORDERS, parse_weights
 
@@ -25,51 +25,53 @@ def _check_scores(value: str) -> str:
 class Config(Settings, prefix="scheduler"):
     """Where the service listens, budgets and bounds."""
 
-    bind: str = ""
+    bind: str = setting("", "network", advanced=True)
     """Address for gateways; empty means a socket in the run directory."""
-    bind_fleet: str = ""
+    bind_fleet: str = setting("", "network", advanced=True)
     """Address for workers; empty means a socket in the run directory."""
-    max_num_batched_tokens: int = Field(default=2048, ge=1)
+    max_num_batched_tokens: int = setting(2048, "batching", shared=True, ge=1)
     """Most new tokens in one step of one worker."""
-    max_num_queued_reqs: int = Field(default=4096, ge=1)
+    max_num_queued_reqs: int = setting(4096, "limits", ge=1)
     """Sequences that may wait; more are refused with 503 and Retry-After."""
-    max_num_queued_tokens: int = Field(default=8_000_000, ge=1)
+    max_num_queued_tokens: int = setting(8_000_000, "limits", ge=1)
     """Prompt tokens that may wait."""
-    max_tenant_share: float = Field(default=1.0, gt=0, le=1)
+    max_tenant_share: float = setting(1.0, "limits", gt=0, le=1)
     """Share of both that one tenant may take up; more of it is refused with 429 and Retry-After."""
-    plans_in_flight: int = Field(default=2, ge=1, le=4)
+    plans_in_flight: int = setting(2, "batching", advanced=True, ge=1, le=4)
     """Plans in flight per worker: 2 means one runs while the next waits for it."""
-    max_steps_per_plan: int = Field(default=8, ge=1, le=64)
+    max_steps_per_plan: int = setting(8, "batching", advanced=True, ge=1, le=64)
     """Most steps that one plan covers while a worker only decodes and nobody waits; 1 makes a plan
     for every step. An arrival ends such a plan after the step that runs and the next one."""
-    scheduling_policy: Annotated[str, ORDERS] = "fcfs"
+    scheduling_policy: Annotated[str, ORDERS] = setting("fcfs", "batching")
     """Who runs first: fcfs by arrival; priority by the lower priority value, which also takes the
     place of a running one with a higher value; fair by the tokens that a tenant was served."""
-    tenant_weights: Annotated[str, AfterValidator(_check_weights)] = ""
+    tenant_weights: Annotated[str, AfterValidator(_check_weights)] = setting("", "batching")
     """Shares of tenants under the fair order, as "a=1,b=2"; who is not named has 1."""
-    no_worker_seconds: float = Field(default=300.0, gt=0)
+    no_worker_seconds: float = setting(300.0, "reliability", advanced=True, gt=0)
     """How long sequences that were taken wait for a worker to come (back) before they are refused
     with 503: some take minutes to load. New requests are refused at once meanwhile."""
-    enable_prefix_caching: bool = True
+    enable_prefix_caching: bool = setting(True, "memory")
     """Keep the pages of what was computed, for sequences that begin in the same way."""
-    placement_policy: Annotated[str, PLACEMENTS] = "cost"
+    placement_policy: Annotated[str, PLACEMENTS] = setting("cost", "parallelism")
     """Who takes a sequence: cost by estimated seconds, of which what is cached there, its load, its
     pages and the transfer of keys are part; round-robin in turn; least-loaded by free rows; modulo
     by the request: it belongs to one worker, and waits for it."""
-    placement_weights: Annotated[str, AfterValidator(_check_scores)] = ""
+    placement_weights: Annotated[str, AfterValidator(_check_scores)] = setting(
+        "", "parallelism", advanced=True
+    )
     """Weights of the scores of cost, as "disturb=0.5,room=0": wait, prefill, disturb, decode, room,
     transfer."""
-    local_prefill_max_tokens: int = Field(default=512, ge=0)
+    local_prefill_max_tokens: int = setting(512, "parallelism", advanced=True, ge=0)
     """A decode worker may compute a prompt itself if no more than so many of its tokens are new."""
-    max_worker_losses: int = Field(default=2, ge=1)
+    max_worker_losses: int = setting(2, "reliability", advanced=True, ge=1)
     """A sequence that was running at this many worker losses is refused instead of tried again."""
-    worker_hang_seconds: float = Field(default=5.0, gt=0)
+    worker_hang_seconds: float = setting(5.0, "reliability", advanced=True, shared=True, gt=0)
     """A worker that is busy without progress for this long is taken out and its work restarted."""
-    target_ttft_ms: float = Field(default=2000.0, gt=0)
+    target_ttft_ms: float = setting(2000.0, "observability", gt=0)
     """Time to first token that `baton_scale_desired_workers` aims at."""
-    target_itl_ms: float = Field(default=100.0, gt=0)
+    target_itl_ms: float = setting(100.0, "observability", gt=0)
     """Time between two tokens of a sequence that it aims at."""
-    event_log: Path | None = None
+    event_log: Path | None = setting(None, "observability", advanced=True)
     """Write every event to this file; `baton replay` reproduces each decision from it."""
-    event_log_max_bytes: int = Field(default=1024**3, ge=1024)
+    event_log_max_bytes: int = setting(1024**3, "observability", advanced=True, ge=1024)
     """Recording stops when the file has this many bytes."""

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
-
-from baton.settings import Settings
+from baton.settings import Settings, setting
 
 
 class Config(Settings, prefix="tokenizer"):
     """Where the service listens and what it bounds."""
 
-    bind: str = ""
+    bind: str = setting("", "network", advanced=True)
     """Address to bind; empty means a socket in the run directory."""
-    advertise: str = ""
+    advertise: str = setting("", "network", advanced=True)
     """Address announced to Redis; empty means the bound one."""
-    chat_template: Path | None = None
+    chat_template: Path | None = setting(None, "model")
     """Jinja file that replaces the checkpoint's chat template."""
-    max_decode_states: int = Field(default=16384, ge=1)
+    max_decode_states: int = setting(16384, "limits", advanced=True, ge=1)
     """Sequences with decode state; the longest unused is dropped and rebuilt from its log."""
-    max_encode_tokens: int = Field(default=1_048_576, ge=1)
+    max_encode_tokens: int = setting(1_048_576, "limits", advanced=True, ge=1)
     """Longest text that is encoded, in tokens, when a request names no limit of its own."""
-    max_queued_requests: int = Field(default=1024, ge=1)
+    max_queued_requests: int = setting(1024, "limits", ge=1)
     """Encode requests that may wait; more are refused as overload."""

@@ -4,126 +4,155 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator
 
-from baton.settings import Settings
+from baton.settings import Settings, setting
 from baton_worker.distributed.all2all import ALL2ALL
 from baton_worker.kv_transfer.registry import Transports
 from baton_worker.kv_transfer.vllm_config import Connector
 from baton_worker.layers.moe.routers import ROUTERS
 from baton_worker.structured_output import GRAMMARS
 
+_VALUES = {"half": "float16", "float": "float32", "fp8_e4m3": "fp8"}
+"""Values of `dtype` and `kv_cache_dtype` by the names that vLLM has for them."""
+_METHODS = (
+    *("awq", "awq_marlin", "gptq", "gptq_marlin", "fp8", "fbgemm_fp8", "ptpc_fp8"),
+    *("compressed-tensors", "modelopt", "modelopt_fp4", "mxfp4"),
+)
+"""Values of vLLM's `quantization` that name how a checkpoint was quantised."""
+
+
+def _named_by_vllm(value: object) -> object:
+    return _VALUES.get(value, value) if isinstance(value, str) else value
+
+
+def _of_checkpoint(value: object) -> object:
+    """A method of checkpoints rounds nothing at load: the loader finds it in the checkpoint."""
+    return "none" if value in _METHODS else value
+
 
 class Config(Settings, prefix="worker"):
     """Device, precision, memory and batch size."""
 
-    name: str = ""
+    name: str = setting("", "parallelism", advanced=True)
     """Name in logs and on the fleet page; empty means host name and process id."""
-    role: Literal["both", "prefill", "decode"] = "both"
+    role: Literal["both", "prefill", "decode"] = setting("both", "parallelism", advanced=True)
     """Legs of the relay that it runs: prefill workers pass sequences on to decode workers."""
-    bind_kv: str = ""
+    bind_kv: str = setting("", "network", advanced=True)
     """Address that serves KV pages to other workers, one for each rank by commas; empty means a
     socket in the run directory."""
-    advertise_kv: str = ""
+    advertise_kv: str = setting("", "network", advanced=True)
     """Address under which other workers reach it, when it is not the one that is bound."""
-    kv_transports: Transports = "nixl,shm,tcp"
+    kv_transports: Transports = setting("nixl,shm,tcp", "parallelism")
     """How keys and values pass between workers, best first, by commas: nixl, shm and tcp. A pair
     uses the first that both have; one that cannot be used here is left out."""
-    kv_transfer_config: Connector = ""
+    kv_transfer_config: Connector = setting("", "parallelism")
     """Role and transport as vLLM takes them: '{"kv_connector": ..., "kv_role": ...}'."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "model")
     """Where the model runs."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"], BeforeValidator(_named_by_vllm)
+    ] = setting("auto", "model")
     """Precision of weights and activations; auto is bfloat16 where the device is fast at it, or all
     of the model runs on kernels that are."""
-    kv_cache_dtype: Literal["auto", "fp8", "int8"] = "auto"
+    kv_cache_dtype: Annotated[Literal["auto", "fp8", "int8"], BeforeValidator(_named_by_vllm)] = (
+        setting("auto", "memory")
+    )
     """Keys and values in pages: those of the model's precision, or one byte per number and a scale
     per token and head. Workers that pass sequences on to each other need the same."""
-    kv_cache_layout: Literal["auto", "nhd", "hnd"] = "auto"
+    kv_cache_layout: Literal["auto", "nhd", "hnd"] = setting("auto", "memory", advanced=True)
     """Order of keys and values in a page: token by token, or head by head; auto is hnd on a CPU,
     whose memory reads it faster. Answers are the same, and workers of either kind pass sequences on
     to each other."""
-    attention_backend: str = "auto"
+    attention_backend: str = setting("auto", "kernels")
     """Of every attention layer: auto, cpu, triton, flash_attn_3, flash_attn, flashinfer,
     flashinfer_mla, grouped, reference or flex, or a name that vLLM or transformers has for one of
     them, such as fa3 or sdpa. auto takes the first that can."""
-    block_size: int = Field(default=16, ge=1, le=256)
+    block_size: int = setting(16, "memory", ge=1, le=256)
     """Tokens per KV page."""
-    hybrid_kv_cache: bool = True
+    hybrid_kv_cache: bool = setting(True, "memory", advanced=True)
     """Layers that see a window have pages of their own, and let go of those that no token to come
     can see. Otherwise all layers of a model share theirs, and keep what one of them may see."""
-    num_gpu_blocks_override: int = Field(default=0, ge=0)
+    num_gpu_blocks_override: int = setting(0, "memory", advanced=True, ge=0)
     """KV pages; 0 measures free memory and takes the share below."""
-    gpu_memory_utilization: float = Field(default=0.5, gt=0, le=0.95)
+    gpu_memory_utilization: float = setting(0.5, "memory", gt=0, le=0.95)
     """Share of free memory that KV pages may take when their number is not given."""
-    max_kv_bytes: int = Field(default=4 * 1024**3, ge=0)
+    max_kv_bytes: int = setting(4 * 1024**3, "memory", ge=0)
     """Upper bound on KV pages in bytes on a CPU; 0 means none."""
-    host_cache_bytes: int = Field(default=0, ge=0)
+    host_cache_bytes: int = setting(0, "memory", ge=0)
     """Bytes of host memory for KV pages that had to make room and may be wanted again; 0 means
     none. Workers that pass sequences on (`role`) do without it."""
-    max_num_seqs: int = Field(default=256, ge=1, le=4096)
+    max_num_seqs: int = setting(256, "batching", ge=1, le=4096)
     """Most sequences in the batch."""
-    max_num_batched_tokens: int = Field(default=0, ge=0)
+    max_num_batched_tokens: int = setting(0, "batching", shared=True, ge=0)
     """Most new tokens in one step; 0 means 2048 on a GPU and 512 on a CPU, whose cores more would
     not keep busier: it would only let others wait."""
-    max_model_len: int = Field(default=0, ge=0)
+    max_model_len: int = setting(0, "model", ge=0)
     """Longest sequence; 0 means what the model was trained for."""
-    cuda_graphs: bool = True
+    cuda_graphs: bool = setting(True, "kernels")
     """Replay decode steps on a GPU as captured CUDA graphs, padded to the next size, where every
     kernel of the model can be captured. Off is what vLLM calls enforce_eager."""
-    max_cudagraph_capture_size: int = Field(default=256, ge=1, le=4096)
+    max_cudagraph_capture_size: int = setting(256, "kernels", advanced=True, ge=1, le=4096)
     """Most rows of a decode step that is captured; a larger one runs kernel by kernel."""
-    max_seq_len_to_capture: int = Field(default=32768, ge=1)
+    max_seq_len_to_capture: int = setting(32768, "kernels", advanced=True, ge=1)
     """Longest sequence in a step that is captured, in tokens. A graph has memory for partial sums
     of attention over as many."""
-    max_replay_rows: int = Field(default=64, ge=0, le=4096)
+    max_replay_rows: int = setting(64, "kernels", advanced=True, ge=0, le=4096)
     """On a CPU: most rows of a step that is replayed, where kernels of our own do all of it. Their
     calls are taken down once and made again without Python in between; 0 means never."""
-    grammar_backend: Annotated[str, GRAMMARS] = "llguidance"
+    grammar_backend: Annotated[str, GRAMMARS] = setting(
+        "llguidance", "structured output", shared=True
+    )
     """Engine that makes structured output follow its grammar; gateways need the same. xgrammar is
     an extra."""
-    jump_forward: bool = True
+    jump_forward: bool = setting(True, "structured output", advanced=True)
     """Run what a grammar forces in one step and not token by token. The tokens are the same."""
-    sampling_backend: str = "auto"
+    sampling_backend: str = setting("auto", "kernels", advanced=True)
     """What chooses tokens: auto, torch, cpu or triton, or a name that TensorRT-LLM has for one of
     them. auto is triton on a GPU where it is installed, cpu (a kernel in C++) elsewhere, and torch
     where that could not be built. The tokens are the same."""
-    moe_router: Annotated[str, ROUTERS] = "top_k"
+    moe_router: Annotated[str, ROUTERS] = setting("top_k", "kernels", advanced=True)
     """How tokens choose their experts; balanced and skewed are for load tests, not for text."""
-    moe_backend: str = "auto"
+    moe_backend: str = setting("auto", "kernels")
     """What multiplies experts: auto, triton, padded, grouped or loop, or a name that vLLM or
     transformers has for one of them, such as deep_gemm or grouped_mm. auto takes the first that
     can."""
-    expert_stats_window: int = Field(default=0, ge=0, le=100_000)
+    expert_stats_window: int = setting(0, "observability", advanced=True, ge=0, le=100_000)
     """Steps over which the use of experts is counted and then logged; 0 does not count."""
-    runtime_stats: bool = False
+    runtime_stats: bool = setting(False, "observability", advanced=True)
     """Log what steps are made of, how long each kind of layer takes, and what attention planned."""
-    runtime_stats_interval: int = Field(default=100, ge=1, le=1_000_000)
+    runtime_stats_interval: int = setting(100, "observability", advanced=True, ge=1, le=1_000_000)
     """Steps between two such lines."""
-    tensor_parallel_size: int = Field(default=1, ge=1, le=64)
+    tensor_parallel_size: int = setting(1, "parallelism", ge=1, le=64)
     """Processes that have a part of every weight each, on a GPU each or on this CPU."""
-    decode_context_parallel_size: int = Field(default=1, ge=1, le=64)
+    decode_context_parallel_size: int = setting(1, "parallelism", ge=1, le=64)
     """Of these processes, so many neighbours that have the same key heads keep a part of the tokens
     each, in place of all: the cache has room for so many times the tokens."""
-    enable_expert_parallel: bool = False
+    enable_expert_parallel: bool = setting(False, "parallelism")
     """Experts are dealt out whole to these processes, or to the workers of the group below, in
     place of a part of each."""
-    expert_placement_strategy: Literal["linear", "round_robin"] = "linear"
+    expert_placement_strategy: Literal["linear", "round_robin"] = setting(
+        "linear", "parallelism", advanced=True
+    )
     """Which of them go together: neighbours, or every so manieth."""
-    data_parallel_size: int = Field(default=1, ge=1, le=64)
+    data_parallel_size: int = setting(1, "parallelism", ge=1, le=64)
     """Workers of a group that share the experts and take every step together. `baton serve
     --data-parallel-size` sets this and the next."""
-    data_parallel_rank: int = Field(default=0, ge=0)
+    data_parallel_rank: int = setting(0, "parallelism", advanced=True, ge=0)
     """Which of them this is."""
-    all2all_backend: Annotated[str, ALL2ALL] = "allgather_reducescatter"
+    all2all_backend: Annotated[str, ALL2ALL] = setting("allgather_reducescatter", "parallelism")
     """How tokens pass between them: allgather_reducescatter or naive."""
-    threads: int = Field(default=0, ge=0)
+    threads: int = setting(0, "parallelism", ge=0)
     """CPU threads for tensor work, of all such processes together; 0 means all cores."""
-    cxx: str = ""
+    cxx: str = setting("", "kernels", advanced=True)
     """C++ compiler that builds the CPU kernels at first use; empty means any that is found."""
-    task: Literal["auto", "generate", "embed", "classify", "score", "reward"] = "auto"
+    task: Literal["auto", "generate", "embed", "classify", "score", "reward"] = setting(
+        "auto", "model"
+    )
     """What the model is served for; auto is what its checkpoint was made for."""
-    pooling_type: Literal["auto", "mean", "cls", "last", "max"] = "auto"
+    pooling_type: Literal["auto", "mean", "cls", "last", "max"] = setting("auto", "model")
     """Which states of a text make its vector; auto is what the checkpoint asks for."""
-    quantization: Literal["none", "int8", "int4"] = "none"
+    quantization: Annotated[Literal["none", "int8", "int4"], BeforeValidator(_of_checkpoint)] = (
+        setting("none", "model")
+    )
     """Round weights when they are loaded; what a GGUF file has rounded stays as it is."""

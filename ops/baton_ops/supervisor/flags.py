@@ -1,0 +1,163 @@
+"""The command line of `baton serve`: plain flags, flags of one service, flags of vLLM, one file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from baton.errors import SettingsError
+from baton.settings import Settings, config_classes, env_prefix, trait
+from baton.settings_file import mapping, text, unknown
+from baton_ops.supervisor.vllm_flags import TABLE
+
+_TRUE = ("1", "true", "yes", "on", "t", "y")
+
+
+class Flag(NamedTuple):
+    """One flag, without its dashes."""
+
+    targets: tuple[str, ...]
+    """What it sets: "workers", or "worker.max-num-seqs"."""
+    boolean: bool
+
+
+def table(own: Mapping[str, Any]) -> dict[str, Flag]:
+    """Every flag by its name: those of `baton serve` itself, given as fields, and of all services.
+
+    A setting of one service has a plain flag, and so has one that several services share.
+    """
+    flags: dict[str, Flag] = {}
+    plain: dict[str, list[tuple[str, Any]]] = {}
+    for service, cls in config_classes().items():
+        for name in set(cls.model_fields) - set(Settings.model_fields):
+            field, kebab = cls.model_fields[name], name.replace("_", "-")
+            target = f"{service}.{kebab}"
+            flags[target] = Flag((target,), field.annotation is bool)
+            plain.setdefault(kebab, []).append((target, field))
+    for kebab, found in plain.items():
+        if len(found) == 1 or all(trait(field, "shared") for _, field in found):
+            targets = tuple(target for target, _ in found)
+            flags[kebab] = Flag(targets, found[0][1].annotation is bool)
+    for name, field in own.items():
+        kebab = name.replace("_", "-")
+        flags[kebab] = Flag((kebab,), field.annotation is bool)
+    return flags
+
+
+class Reader:
+    """Collects what is given, each setting once."""
+
+    def __init__(self, flags: Mapping[str, Flag]) -> None:
+        self.flags = flags
+        self.given: dict[str, tuple[str, str]] = {}
+        """Flag and value by what it sets."""
+
+    def read(self, argv: Sequence[str]) -> None:
+        """Read a command line. Raises `SettingsError` for what has no meaning."""
+        words = list(argv)
+        last = ""
+        while words:
+            word = words.pop(0)
+            if word.startswith("-"):
+                last = self._flag(word, words)
+            else:
+                self._word(word, last)
+
+    def _word(self, word: str, last: str) -> None:
+        """The model, or, behind it, one more key of --api-key."""
+        if "model" not in self.given:
+            self.given["model"] = ("MODEL", word)
+        elif last == "--api-key":
+            flag, keys = self.given["gateway.api-key"]
+            self.given["gateway.api-key"] = (flag, f"{keys},{word}")
+        else:
+            raise SettingsError(f"'{word}' belongs to no flag: the model is named already.")
+
+    def _flag(self, word: str, words: list[str]) -> str:
+        flag, equals, value = word.partition("=")
+        flag = flag.replace("_", "-")
+        if flag.startswith("-O") and flag != "-O":
+            flag, equals, value = "-O", "=", word[2:]
+        base = flag if flag in TABLE else flag.partition(".")[0]
+        if base in TABLE and flag[2:] not in self.flags:
+            row = TABLE[base]
+            value = "" if row.switch else value if equals else _next(flag, words)
+            if (ours := row.become(value)) is not None:
+                self.say(flag, *ours)
+            return flag
+        name, negative = self._known(flag)
+        if self.flags[name].boolean:
+            value = str(value.lower() in _TRUE if equals else not negative)
+        elif not equals:
+            value = _next(flag, words)
+        self.say(flag, name, value)
+        return flag
+
+    def _known(self, flag: str) -> tuple[str, bool]:
+        """The name of a flag, and whether it says no."""
+        name = flag[2:] if flag.startswith("--") else flag
+        positive = name.removeprefix("no-")
+        if name in self.flags:
+            return name, False
+        if positive in self.flags and self.flags[positive].boolean:
+            return positive, True
+        several = [known for known in self.flags if known.endswith(f".{positive}")]
+        if several:
+            raise SettingsError(f"{flag} is ambiguous: --{' or --'.join(sorted(several))}.")
+        near = difflib.get_close_matches(name, self.flags, n=1)
+        hint = f" Did you mean --{near[0]}?" if near else ""
+        raise SettingsError(f"Unknown flag {flag}.{hint}")
+
+    def say(self, flag: str, name: str, value: str) -> None:
+        """One flag with its value. Raises `SettingsError` when another one says otherwise."""
+        for target in self.flags[name].targets:
+            before, other = self.given.get(target, (flag, value))
+            if before != flag and other != value:
+                raise SettingsError(
+                    f"{before} {other} contradicts {flag} {value}: give one of them."
+                )
+            self.given[target] = (flag, value)
+
+    def words(self) -> list[str]:
+        """The same as a command line of full names."""
+        return [
+            word for target, (_, value) in self.given.items() for word in self._words(target, value)
+        ]
+
+    def _words(self, target: str, value: str) -> list[str]:
+        if target == "model":
+            return [value]
+        if self.flags[target].boolean:
+            return [f"--{target}" if value.lower() in _TRUE else f"--no-{target}"]
+        return [f"--{target}={value}"]
+
+
+def _next(flag: str, words: list[str]) -> str:
+    if not words:
+        raise SettingsError(f"{flag} needs a value.")
+    return words.pop(0)
+
+
+def add_file(reader: Reader, data: Mapping[str, Any], environ: Iterable[str]) -> None:
+    """Add what a file says and neither a flag nor a variable does. Raises `SettingsError`."""
+    file = Reader(reader.flags)
+    sections = {service.replace("-", "_"): service for service in config_classes()}
+    for key, value in data.items():
+        if key in sections:
+            for name, entry in mapping(value, key).items():
+                _entry(file, f"{sections[key]}.{name}", entry)
+        else:
+            _entry(file, key, value)
+    taken = set(environ)
+    for target, said in file.given.items():
+        service, _, name = target.rpartition(".")
+        if env_prefix(service) + name.replace("-", "_").upper() not in taken:
+            reader.given.setdefault(target, said)
+
+
+def _entry(file: Reader, key: str, value: Any) -> None:
+    name = key.replace("_", "-")
+    if name not in file.flags:
+        raise unknown(key, [flag.replace("-", "_") for flag in file.flags])
+    file.say(f"--config {key}", name, text(value))

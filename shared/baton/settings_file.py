@@ -1,0 +1,86 @@
+"""The YAML file of `--config`: keys are the names of flags, with a section for each service."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from baton.errors import SettingsError
+
+
+def path_in(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The file that the flags or else the environment name; empty when none is named."""
+    found = environ.get("BATON_CONFIG", "")
+    for word, following in zip(argv, [*argv[1:], ""], strict=False):
+        if word == "--config":
+            found = following
+        elif word.startswith("--config="):
+            found = word.partition("=")[2]
+    return found
+
+
+def read(path: str) -> dict[str, Any]:
+    """The mapping in the file, its keys with underscores. Raises `SettingsError`."""
+    try:
+        data = yaml.safe_load(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError(f"--config {path} cannot be read: {error}") from error
+    return mapping(data or {}, path)
+
+
+def mapping(data: Any, where: str) -> dict[str, Any]:
+    """A mapping, its keys with underscores. Raises `SettingsError` for anything else."""
+    if not isinstance(data, dict):
+        raise SettingsError(f"--config: {where} must be a mapping of settings.")
+    return {str(key).replace("-", "_"): value for key, value in data.items()}
+
+
+def text(value: Any) -> str:
+    """A value as it would be written behind its flag."""
+    if isinstance(value, list):
+        return ",".join(text(part) for part in value)
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return "" if value is None else str(value)
+
+
+def unknown(key: str, known: Iterable[str]) -> SettingsError:
+    """The error of a key that no setting has, with the nearest one that exists."""
+    near = difflib.get_close_matches(key, list(known), n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return SettingsError(f"--config: unknown setting {key}.{hint}")
+
+
+def of_service(
+    data: Mapping[str, Any], service: str, fields: Mapping[str, set[str]]
+) -> dict[str, str]:
+    """What the file says of one service: its section wins over the keys of all.
+
+    Settings of other services are checked by name and left to them.
+    """
+    sections = {name.replace("-", "_"): name for name in fields if name}
+    every = set().union(*fields.values(), sections)
+    given: dict[str, str] = {}
+    own: dict[str, str] = {}
+    for key, value in data.items():
+        if key in fields[service]:
+            given[key] = text(value)
+        elif key in sections:
+            part = _section(value, key, fields[sections[key]])
+            own |= part if sections[key] == service else {}
+        elif key not in every:
+            raise unknown(key, every)
+    return given | own
+
+
+def _section(value: Any, key: str, fields: set[str]) -> dict[str, str]:
+    part = mapping(value, key)
+    for name in part:
+        if name not in fields:
+            raise unknown(f"{key}.{name}", [f"{key}.{field}" for field in fields])
+    return {name: text(entry) for name, entry in part.items()}

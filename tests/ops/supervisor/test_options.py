@@ -1,0 +1,192 @@
+"""Flags of `baton serve`, and what they mean for each process."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from baton.errors import SettingsError
+from baton.settings import SERVICES, Settings, config_classes
+from baton_ops.supervisor.options import (
+    Serve,
+    commands,
+    group,
+    patience,
+    run_directory,
+    serve_config,
+    spares,
+    variables,
+    workers,
+)
+from baton_ops.supervisor.supervisor import Patience
+
+RUN = Path("/run/baton")
+
+
+def load(*argv: str) -> Serve:
+    return serve_config().load(argv)
+
+
+def test_every_setting_of_every_service_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        load("--help-all")
+    text = capsys.readouterr().out
+    for service, cls in config_classes().items():
+        for name in set(cls.model_fields) - set(Settings.model_fields):
+            kebab = name.replace("_", "-")
+            assert f"  --{kebab}" in text or f"  --{service}.{kebab}" in text
+    assert "[MODEL]" in text
+
+
+def test_flags_become_variables_of_the_services() -> None:
+    config = load("some/model", "--worker.max-num-seqs", "8", "--no-gateway.metrics", "--port", "0")
+    given = variables(config)
+    assert given == {
+        "BATON_MODEL": "some/model",
+        "BATON_WORKER_MAX_NUM_SEQS": "8",
+        "BATON_GATEWAY_METRICS": "False",
+        "BATON_GATEWAY_PORT": "0",
+    }
+
+
+def test_a_short_flag_and_the_one_it_is_short_for_may_not_disagree() -> None:
+    assert variables(load("--port", "1", "--gateway.port", "1"))["BATON_GATEWAY_PORT"] == "1"
+    with pytest.raises(SettingsError, match=r"--port 0 contradicts --gateway\.port 9:"):
+        variables(load("--port", "0", "--gateway.port", "9"))
+
+
+@pytest.mark.parametrize("flag", ["--tensor-parallel-size", "--tensor-parallel-size"])
+def test_ranks_have_a_short_flag_and_the_one_of_vllm(flag: str) -> None:
+    config = serve_config().load(["m.gguf", flag, "2"])
+    assert variables(config)["BATON_WORKER_TENSOR_PARALLEL_SIZE"] == "2"
+    assert "BATON_WORKER_TENSOR_PARALLEL_SIZE" not in variables(serve_config().load(["m.gguf"]))
+
+
+@pytest.mark.row("F14.10")
+@pytest.mark.parametrize(
+    "flag", ["--decode-context-parallel-size", "--decode-context-parallel-size"]
+)
+def test_ranks_that_share_keys_have_a_short_flag_and_the_one_of_vllm(flag: str) -> None:
+    config = serve_config().load(["m.gguf", "--tensor-parallel-size", "2", flag, "2"])
+    assert variables(config)["BATON_WORKER_DECODE_CONTEXT_PARALLEL_SIZE"] == "2"
+    given = variables(serve_config().load(["m.gguf"]))
+    assert "BATON_WORKER_DECODE_CONTEXT_PARALLEL_SIZE" not in given
+
+
+def test_a_service_reads_back_what_was_handed_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = variables(load("--mm-preprocess.bind", "tcp://127.0.0.1:1", "--no-gateway.metrics"))
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    classes = config_classes()
+    assert getattr(classes["mm-preprocess"].load(), "bind") == "tcp://127.0.0.1:1"  # noqa: B009
+    assert getattr(classes["gateway"].load(), "metrics") is False  # noqa: B009
+
+
+def test_the_environment_reaches_the_services_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATON_WORKER_MAX_NUM_SEQS", "16")
+    monkeypatch.setenv("BATON_LOG_LEVEL", "debug")
+    assert variables(load()) == {"BATON_LOG_LEVEL": "debug"}
+
+
+def test_a_bad_value_of_a_service_is_refused_by_its_flag() -> None:
+    with pytest.raises(
+        SettingsError, match=r"--worker\.max-num-seqs: .*greater than or equal to 1"
+    ):
+        load("--worker.max-num-seqs", "0")
+
+
+def test_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATON_WORKER_MAX_NUM_SEQ", "16")
+    with pytest.raises(SettingsError, match="Did you mean BATON_WORKER_MAX_NUM_SEQS"):
+        load()
+
+
+def test_the_run_directory_is_private_short_and_removed() -> None:
+    with run_directory(load()) as one, run_directory(load()) as other:
+        assert one != other
+        assert stat.S_IMODE(one.stat().st_mode) == 0o700
+    assert not one.exists()
+
+
+def test_a_given_run_directory_stays(tmp_path: Path) -> None:
+    with run_directory(load("--run-dir", str(tmp_path / "run"))) as folder:
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert folder.is_dir()
+
+
+def test_one_command_per_service() -> None:
+    assert set(commands(load(), RUN)) == set(SERVICES)
+
+
+def test_each_of_several_gateways_and_tokenizers_has_a_spare_that_starts_as_it_does() -> None:
+    config = load("--gateways", "2", "--tokenizers", "2")
+    started, kept = commands(config, RUN), spares(config, RUN)
+    several = {"gateway-1", "gateway-2", "tokenizer-1", "tokenizer-2"}
+    assert several | {"scheduler"} == set(kept) < set(started)
+    for name, command in kept.items():
+        assert [part for part in command if part != "--spare"] == started[name]
+    assert set(spares(load(), RUN)) == {"gateway", "tokenizer", "scheduler"}
+    assert spares(load("--no-spares"), RUN) == {}
+
+
+def test_only_workers_may_do_nothing_for_ever() -> None:
+    config = load(
+        "--gateways", "2", "--stopped-process-seconds", "0.7", "--hung-process-seconds", "20"
+    )
+    patient = patience(config)
+    assert set(patient) == set(commands(config, RUN)) - {"worker"}
+    assert set(patient.values()) == {Patience(stopped=0.7, hung=20.0)}
+    unasked = patience(load("--stopped-process-seconds", "0", "--hung-process-seconds", "0"))
+    assert set(unasked.values()) == {Patience()}
+
+
+@pytest.mark.parametrize("flag", ["--data-parallel-size", "--data-parallel-size", "--workers"])
+def test_replicas_are_workers(flag: str) -> None:
+    assert list(workers(load(flag, "3"))) == ["worker-1", "worker-2", "worker-3"]
+
+
+def test_one_number_has_one_name() -> None:
+    with pytest.raises(SettingsError, match="--workers and --data-parallel-size"):
+        workers(load("--workers", "2", "--data-parallel-size", "2"))
+
+
+@pytest.mark.parametrize("flag", ["--enable-expert-parallel", "--worker.enable-expert-parallel"])
+def test_workers_that_share_experts_know_their_ranks(flag: str) -> None:
+    config = load("--data-parallel-size", "2", flag)
+    assert group(config) == 2
+    assert variables(config)["BATON_WORKER_ENABLE_EXPERT_PARALLEL"] == "True"
+    for rank in range(2):
+        command = commands(config, RUN)[f"worker-{rank + 1}"]
+        assert command[-4:] == ["--data-parallel-size", "2", "--data-parallel-rank", str(rank)]
+    with pytest.raises(
+        SettingsError, match="one group of all workers: leave out --prefill-workers"
+    ):
+        commands(load("--data-parallel-size", "2", "--prefill-workers", "1", flag), RUN)
+
+
+@pytest.mark.parametrize("flags", [("--workers", "2"), ("--data-parallel-size", "1"), ()])
+def test_other_workers_have_no_group(flags: tuple[str, ...]) -> None:
+    config = load("--tensor-parallel-size", "2", "--enable-expert-parallel", *flags)
+    assert group(config) == 1
+    assert not [c for c in commands(config, RUN).values() if "--data-parallel-rank" in c]
+
+
+def test_workers_of_roles_share_the_machine() -> None:
+    started = commands(load("--prefill-workers", "1", "--decode-workers", "2"), RUN)
+    crew = {name: command for name, command in started.items() if "worker" in command}
+    assert set(crew) == {"prefill-1", "decode-1", "decode-2"}
+    assert crew["decode-2"][4:8] == ["--name", "decode-2", "--role", "decode"]
+    assert crew["prefill-1"][-4::2] == ["--threads", "--gpu-memory-utilization"]
+
+
+def test_what_is_given_is_not_shared_out() -> None:
+    given = ("--worker.threads", "3", "--worker.gpu-memory-utilization", "0.2")
+    for name, command in commands(load("--workers", "2", *given), RUN).items():
+        assert "--threads" not in command and "--gpu-memory-utilization" not in command, name
+
+
+def test_no_worker_at_all_is_refused() -> None:
+    with pytest.raises(SettingsError, match="--workers 1"):
+        commands(load("--workers", "0"), RUN)

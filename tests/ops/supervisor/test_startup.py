@@ -1,0 +1,134 @@
+"""Where `baton serve` listens, how long it waits, and what it says when it is ready."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from baton.errors import BatonError, SettingsError
+from baton_ops.supervisor.options import Serve, serve_config
+from baton_ops.supervisor.startup import Address, Startup, ask, example, listening
+
+
+def load(*argv: str) -> Serve:
+    return serve_config().load(argv)
+
+
+def test_a_port_in_use_is_refused_before_anything_starts() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"Cannot listen on 127.0.0.1 port {port}"):
+            listening({"BATON_GATEWAY_PORT": str(port)})
+
+
+def test_port_zero_becomes_a_fixed_port() -> None:
+    address = listening({"BATON_GATEWAY_PORT": "0"})
+    assert address.host == "127.0.0.1" and address.port > 0
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::", "http://[::1]:80"),
+    ],
+)
+def test_the_url_can_be_opened_on_this_machine(host: str, url: str) -> None:
+    assert Address(host, 80).url() == url
+
+
+def test_a_key_is_used_and_not_shown() -> None:
+    address = listening({"BATON_GATEWAY_PORT": "0", "BATON_GATEWAY_API_KEY": "secret, other"})
+    assert address.key == "secret"
+    assert "secret" not in example(load(), address)
+    assert "Bearer YOUR_KEY" in example(load(), address)
+    assert "/v1/embeddings" in example(load(), address, "embed")
+
+
+@pytest.mark.parametrize("port", ["eighty", "-1", "99999"])
+def test_a_port_that_is_none_is_refused(port: str) -> None:
+    with pytest.raises(SettingsError):
+        listening({"BATON_GATEWAY_PORT": port})
+
+
+class Page(BaseHTTPRequestHandler):
+    """A gateway that becomes ready at the third question."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        ready = self.path == "/fleet" or type(self).asked > 2
+        workers = [
+            {
+                "role": "both",
+                "device": "cpu",
+                "dtype": "bfloat16",
+                "weight_bytes": 2**20,
+                "kv_bytes": 2**21,
+            }
+        ]
+        body = json.dumps({"reasons": ["no worker"], "workers": workers}).encode()
+        self.send_response(200 if ready else 503)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep the test output clean."""
+
+
+@pytest.fixture
+def gateway() -> Iterator[int]:
+    Page.asked = 0
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_a_gateway_that_does_not_answer_is_status_zero() -> None:
+    assert ask(listening({"BATON_GATEWAY_PORT": "0"}), "/health") == (0, {})
+
+
+def test_startup_waits_until_the_gateway_is_ready(
+    gateway: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton_ops.supervisor.startup._PROBE_SECONDS", 0.0)
+    startup = Startup(load(), Address("127.0.0.1", gateway))
+    assert [startup.tick(0) for _ in range(4)] == [False, False, True, False]
+
+
+def test_startup_gives_up(gateway: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton_ops.supervisor.startup._PROBE_SECONDS", 0.0)
+    with pytest.raises(BatonError, match="not ready"):
+        Startup(load("--startup-timeout", "0.000001"), Address("127.0.0.1", gateway)).tick(0)
+    with pytest.raises(BatonError, match="6 restarts"):
+        Startup(load(), Address("127.0.0.1", gateway)).tick(6)
+
+
+def test_the_banner_says_all_that_a_user_needs(gateway: int) -> None:
+    out = StringIO()
+    Startup(load("org/tiny"), Address("127.0.0.1", gateway)).celebrate(Console(file=out, width=60))
+    text = out.getvalue()
+    for part in (
+        f"http://127.0.0.1:{gateway}",
+        "org/tiny",
+        "cpu, bfloat16",
+        "weights 1 MiB",
+        f"curl http://127.0.0.1:{gateway}/v1/chat/completions",
+    ):
+        assert part in text

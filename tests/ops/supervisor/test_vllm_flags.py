@@ -1,0 +1,54 @@
+"""Each flag of vLLM becomes a variable of a service, holds already, or is refused by name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from baton.errors import SettingsError
+from baton_ops.supervisor.options import Serve, serve_config, variables
+from baton_ops.supervisor.vllm_flags import ROWS
+
+
+def load(*argv: str) -> Serve:
+    return serve_config().load(argv)
+
+
+@pytest.mark.parametrize(
+    ("flags", "variable", "value"),
+    [
+        ("-tp 2", "WORKER_TENSOR_PARALLEL_SIZE", "2"),
+        ("-dcp 2", "WORKER_DECODE_CONTEXT_PARALLEL_SIZE", "2"),
+        ("--swap-space 4", "WORKER_HOST_CACHE_BYTES", str(4 * 1024**3)),
+        ("--enforce-eager", "WORKER_CUDA_GRAPHS", "False"),
+        ("--no-enable-prefix-caching", "SCHEDULER_ENABLE_PREFIX_CACHING", "False"),
+        ("--max_num_seqs=8", "WORKER_MAX_NUM_SEQS", "8"),
+        ("--max-num-batched-tokens 64", "SCHEDULER_MAX_NUM_BATCHED_TOKENS", "64"),
+        ("--max-num-batched-tokens 64", "WORKER_MAX_NUM_BATCHED_TOKENS", "64"),
+        ("--quantization awq", "WORKER_QUANTIZATION", "none"),
+        ("-q int8", "WORKER_QUANTIZATION", "int8"),
+        ("--dtype half", "WORKER_DTYPE", "float16"),
+        ("--kv-cache-dtype fp8_e4m3", "WORKER_KV_CACHE_DTYPE", "fp8"),
+        ("--kv-cache-dtype fp8", "WORKER_KV_CACHE_DTYPE", "fp8"),
+        ("--model a/b --api-key x y", "GATEWAY_API_KEY", "x,y"),
+        ("--guided-decoding-backend llguidance", "GATEWAY_GRAMMAR_BACKEND", "llguidance"),
+    ],
+)
+def test_a_flag_becomes_a_variable(flags: str, variable: str, value: str) -> None:
+    assert variables(load(*flags.split()))[f"BATON_{variable}"] == value
+
+
+HOLDING = [(row.flag, value) for row in ROWS for value in row.holds]
+
+
+@pytest.mark.parametrize(("flag", "value"), HOLDING)
+def test_what_holds_already_says_nothing(flag: str, value: str) -> None:
+    assert variables(load(flag, *([value] if value else []))) == {}
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if not r.ours and r.holds != ("",)], ids=str)
+def test_what_has_no_meaning_is_refused_by_name(row: object) -> None:
+    assert isinstance(row, type(ROWS[0]))
+    with pytest.raises(SettingsError, match=re.escape(row.flag)):
+        load(row.flag, *([] if row.switch else ["other"]))
