@@ -49,6 +49,7 @@ check: $(VENV)/dev.stamp ## format, lint, types, import rules, generated files, 
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/baton settings --check
+	$(BIN)/baton bench page --check
 	$(BIN)/python tests/support/no_torch.py
 	$(BIN)/python -m pytest -q tests/ops/test_k8s.py
 

@@ -25,6 +25,7 @@ from baton.net.topology import LINKS, mermaid
 from baton.protocol import Message
 from baton.registry import Registry
 from baton.settings import check_names
+from baton_ops.bench import page
 from baton_ops.commands.settings import FOLDER, stale
 
 ROOT = Path(__file__).parent.parent
@@ -133,6 +134,10 @@ def test_every_registry_target_imports(module: str, attribute: str) -> None:
 def test_generated_pages_are_fresh() -> None:
     assert FOLDER == ROOT / "ops"
     assert not stale(), "run `baton settings --write`"
+
+
+def test_the_page_of_measurements_is_fresh() -> None:
+    assert not page.stale(), "run `baton bench page --write`"
 
 
 def test_the_diagram_of_the_architecture_page_is_fresh() -> None:

@@ -13,7 +13,7 @@ _TOOLS = {
     "serve": "run the whole system on this machine",
     "chat": "talk to a server in the terminal",
     "bench": "measure a server (bench serve), how it scales (bench scaling) or an engine alone "
-    "(bench engine)",
+    "(bench engine), or write docs/performance.md (bench page)",
     "peers": "measure Baton, vLLM and llama.cpp in turn, on the same weights",
     "smoke": "ask a server some questions and judge the streams",
     "replay": "reproduce a recorded scheduler run, decision by decision",
@@ -29,6 +29,7 @@ _PARTS = {
     ("bench", "serve"): "baton_ops.bench.serve",
     ("bench", "engine"): "baton_worker.bench",
     ("bench", "scaling"): "baton_ops.bench.scaling",
+    ("bench", "page"): "baton_ops.bench.page",
     ("fleet", "role"): "baton_ops.commands.role",
     ("fleet", "scale"): "baton_ops.commands.scale",
 }
