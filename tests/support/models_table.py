@@ -1,4 +1,4 @@
-"""The table of docs/models/supported.md, from the specs of the tiny checkpoints that the parity test uses.
+"""The table of docs/models/supported.md, from the specs of the parity test's tiny checkpoints.
 
 python -m tests.support.models_table           prints it
 python -m tests.support.models_table --write   puts it into the page
