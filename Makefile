@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Python compiles what it imports; pip would compile all of torch, two thirds of an install's time.
 export PIP_COMPILE := 0
 
-.PHONY: help setup serve test soak check bench bench-peers chaos matrix up down clean
+.PHONY: help setup serve test soak check bench bench-peers chaos matrix docs up down clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -65,6 +65,9 @@ chaos: $(VENV)/dev.stamp ## break processes and links at random under load, comp
 matrix: $(VENV)/dev.stamp ## write SUPPORT.md from the last full test run
 	$(BIN)/baton matrix $(ARGS)
 
+docs: $(VENV)/docs.stamp ## build the documentation site into build/site
+	$(BIN)/mkdocs build --strict $(ARGS)
+
 up: ## the same system in containers
 	docker compose up --build --wait $(ARGS)
 
@@ -84,4 +87,9 @@ $(VENV)/serve.stamp: pyproject.toml ops/torch.sh ops/python.sh
 
 $(VENV)/dev.stamp: $(VENV)/serve.stamp
 	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@
+
+$(VENV)/docs.stamp: pyproject.toml ops/python.sh
+	@test -x $(BIN)/python || { python=$$(ops/python.sh) && echo "making $(VENV) with $$python" && $$python -m venv $(VENV); }
+	$(BIN)/python -m pip install -q -e '.[docs]'
 	@touch $@

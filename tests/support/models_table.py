@@ -1,4 +1,4 @@
-"""The table of docs/models.md, from the specs of the tiny checkpoints that the parity test uses.
+"""The table of docs/models/supported.md, from the specs of the parity test's tiny checkpoints.
 
 python -m tests.support.models_table           prints it
 python -m tests.support.models_table --write   puts it into the page
@@ -28,7 +28,7 @@ from tests.oracles import mixtures, ropes
 from tests.oracles.checkpoints import MAKERS
 from tests.support import tiny_models
 
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "models" / "supported.md"
 STYLES = {
     "post": "norms after each half",
     "sandwich": "norms around each half",

@@ -105,8 +105,8 @@ def test_repetitions(pattern: str, too_often: bool) -> None:
 
 
 def test_the_page_says_the_same() -> None:
-    """docs/structured-output.md lists every keyword, and what happens to it."""
-    page = (Path(__file__).parents[3] / "docs/structured-output.md").read_text()
+    """docs/api/structured-output.md lists every keyword, and what happens to it."""
+    page = (Path(__file__).parents[3] / "docs/api/structured-output.md").read_text()
     told = dict(re.findall(r"^\| `([$\w]+)` \| (.*) \|$", page, re.MULTILINE))
     for keyword in HONOURED:
         assert told.pop(keyword).startswith("honoured"), keyword

@@ -70,7 +70,9 @@ def test_what_stands_in_the_way_is_said(tmp_path: Path) -> None:
 
 
 def test_a_config_without_architecture_says_where_to_name_it() -> None:
-    with pytest.raises(ModelError, match=r'"architectures".*LlamaForCausalLM.*docs/models\.md'):
+    with pytest.raises(
+        ModelError, match=r'"architectures".*LlamaForCausalLM.*docs/models/supported\.md'
+    ):
         resolve(config(architectures=None))
 
 

@@ -1,4 +1,4 @@
-"""The table of docs/models.md is that of today."""
+"""The table of docs/models/supported.md is that of today."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ ASK = (
 
 @pytest.mark.slow
 def test_a_typical_answer_of_real_weights(smollm2: Path) -> None:
-    """Prints what docs/structured-output.md says: steps and processor time, off and on."""
+    """Prints what docs/api/structured-output.md says: steps and processor time, off and on."""
     prompt = load(smollm2).tokenizer.encode(ASK, add_special_tokens=False).ids
     engines = [
         Engine.build(

@@ -53,7 +53,7 @@ def _architecture(config: SimpleNamespace) -> str:
     if not named:
         raise ModelError(
             'The config names no architecture. Add one to its "architectures", for example '
-            f'"LlamaForCausalLM"; docs/models.md lists the {len(known)} that Baton knows.'
+            f'"LlamaForCausalLM"; docs/models/supported.md lists the {len(known)} that Baton knows.'
         )
     raise unsupported(named[0])
 
