@@ -28,8 +28,8 @@ from baton.net.topology import (
 from baton.settings import SERVICES, environment
 from baton_ops.supervisor import replicas
 from baton_ops.supervisor.liveness import HUNG_SECONDS
-from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from baton_ops.supervisor.options import CHILD_MAIN, WITH_SPARE
+from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from baton_ops.supervisor.supervisor import TICK_SECONDS, Patience, Supervisor
 from tests.chaos.faults import Fault, Kind, draw
 from tests.chaos.wires import Wires, free_port

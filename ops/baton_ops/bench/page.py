@@ -56,8 +56,9 @@ runs of one record. Where a machine was measured more than once, the table holds
 value; earlier records stay in the folder. Compare systems by ratios: both sides of a ratio ran
 alternately on one machine. Absolute values depend on the machine and its load.
 
-[cpu-kernels.md](cpu-kernels.md) and [token-path.md](token-path.md) explain the design behind these
-values, and [cpu-kernels-tried.md](cpu-kernels-tried.md) lists the alternatives without a gain."""
+[CPU kernels](internals/cpu-kernels.md) and [path of a token](internals/token-path.md) explain the
+design behind these values, and [this page](internals/cpu-kernels-tried.md) lists the alternatives
+without a gain."""
 
 _RUN = """\
 ## How to run
@@ -136,7 +137,7 @@ _LIMITS = """\
 
 - No GPU has run this code: its Triton kernels are compiled, and compared with their torch twins in
   Triton's interpreter.
-- The gain of [CUDA graphs](models.md#captured-steps) is not measured.
+- The gain of [CUDA graphs](internals/kernels.md#captured-steps) is not measured.
 - Against vLLM and llama.cpp only one model, one prompt length and up to 32 streams are measured;
   pooling models are not.
 - llama.cpp 0.3.36 runs without its AMX kernels on `amx`: built with g++ 12 they end in a

@@ -29,8 +29,8 @@ class Config(Settings, prefix="gateway"):
     api_key: str = setting("", "security", repr=False)
     """Keys that clients must send as a bearer token, separated by commas; empty means open."""
     api_key_file: Path | None = setting(None, "security")
-    """File of API keys with their tenants, models and limits, in TOML; see docs/reliability.md.
-    It is read again when it changes."""
+    """File of API keys with their tenants, models and limits, in TOML; see
+    docs/operations/security.md. It is read again when it changes."""
     requests_per_minute: int = setting(0, "limits", ge=0)
     """POST requests that each key may make per minute; 0 means any number. Without keys, all
     clients share one."""

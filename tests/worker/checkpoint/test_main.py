@@ -1,4 +1,4 @@
-"""`python -m baton_worker.models PATH`."""
+"""`python -m baton_worker.checkpoint PATH`."""
 
 from __future__ import annotations
 

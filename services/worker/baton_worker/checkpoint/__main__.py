@@ -23,7 +23,7 @@ from baton_worker.spec.hf_config import read_config
 def main(arguments: list[str]) -> int:
     """Print the spec of the given path; returns 2 on a usage error, 1 if it cannot be resolved."""
     if len(arguments) != 1:
-        print("usage: python -m baton_worker.models PATH", file=sys.stderr)
+        print("usage: python -m baton_worker.checkpoint PATH", file=sys.stderr)
         return 2
     try:
         show(Path(arguments[0]))

@@ -198,7 +198,8 @@ def invert(weights: Tensor, uniforms: Tensor) -> Tensor:
 
 def _first_above(cumulative: Tensor, target: Tensor) -> Tensor:
     """Index of the first entry of each row that exceeds its target, int64 [R]."""
-    # Two sums of the same numbers may differ in the last bits; clamp the target below the last entry.
+    # Two sums of the same numbers may differ in the last bits; clamp the target below the last
+    # entry.
     below = torch.nextafter(cumulative[:, -1], torch.zeros_like(target))
     return (cumulative <= torch.minimum(target, below)[:, None]).sum(1)
 
