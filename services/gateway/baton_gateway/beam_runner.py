@@ -1,6 +1,6 @@
-"""Beam search as requests to the scheduler: one token per beam and step, continued from its log.
+"""Runs beam search as scheduler requests of one token per beam and step.
 
-The prefix cache holds what the beams share, so a step computes little more than its new tokens.
+The beams share prefixes in the prefix cache, so a step computes little more than its new tokens.
 All prompts of a request step together.
 """
 
@@ -21,12 +21,12 @@ from baton_gateway.generation.sequence import Sequence
 
 
 class BeamStep(Sequence):
-    """A sequence of one token, of which only the log-probabilities are wanted: it has no text."""
+    """A sequence of one token that returns log-probabilities only, no text."""
 
     __slots__ = ()
 
     def extend(self, first: int, tokens: array[int], logprobs: Items[TokenLogprob]) -> None:
-        """The token has come, perhaps once more."""
+        """Record the token; repeated deliveries are ignored."""
         known = len(self.logprobs)
         Sequence.extend(self, first, tokens, logprobs)
         if len(self.logprobs) > known:
@@ -34,17 +34,17 @@ class BeamStep(Sequence):
 
 
 class BeamRunner:
-    """Asks what may follow the beams of a request."""
+    """Requests the next-token alternatives for the beams of a request."""
 
     def __init__(self, scheduler: SchedulerClient, handle: Callable[[], int]) -> None:
         self._scheduler, self._handle = scheduler, handle
         self._numbers = count()
 
     async def run(self, searches: Items[BeamSearch], template: Items[Sequence]) -> None:
-        """Advance the searches until all are over. Raises `BatonError`.
+        """Advance the searches until all have finished. Raises `BatonError`.
 
         Args:
-            template: one sequence per search, whose prompt, payer and priority its beams have.
+            template: one sequence per search; its beams inherit prompt, tenant and priority.
         """
         while active := [(s, t) for s, t in zip(searches, template, strict=True) if not s.finished]:
             stream = OutputQueue(sum(len(search.running) for search, _ in active))
@@ -73,11 +73,11 @@ class BeamRunner:
         sampling = Sampling(
             max_tokens=len(tokens) + 1, temperature=0.0, logprobs=alternatives, seed=0
         )
-        # Whatever else is said of the request holds for its probes.
+        # Beam steps inherit all other fields of the sequence.
         given = {field.name: getattr(like, field.name) for field in fields(like)}
         changed = {
             "handle": self._handle(),
-            # Of two sequences of one request the scheduler would let the second wait.
+            # Use distinct request ids: the scheduler may run sequences of one request in turn.
             "request": f"{like.request}/{next(self._numbers)}",
             "sampling": sampling,
             "stream": stream,

@@ -1,6 +1,6 @@
-"""The page at `/`: a chat playground and a live view of the fleet, from three files and an icon.
+"""Serves the page at `/`: a chat playground and a live view of the fleet.
 
-There is no build step and no outside host: the policy below lets a browser load nothing else.
+It has no build step and loads nothing from other hosts, as its content security policy enforces.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ _TYPES = {
     "page.js": "text/javascript; charset=utf-8",
     "mark.svg": "image/svg+xml",
 }
-"""Every file that is served, and nothing else is."""
+"""The files that are served."""
 
 router = APIRouter(include_in_schema=False)
 
 
 @cache
 def _load(name: str) -> tuple[bytes, str]:
-    """A file's content and its entity tag. Raises `NotFound` for a name that is not listed."""
+    """Return a file's content and its entity tag. Raises `NotFound` for a name that is not
+    listed."""
     if name not in _TYPES:
         raise NotFound("There is no such file.")
     content = files("baton_gateway").joinpath("static", name).read_bytes()
@@ -38,7 +39,7 @@ def _load(name: str) -> tuple[bytes, str]:
 
 
 def _answer(request: Request, name: str) -> Response:
-    """The file, or 304 when the browser has it: always asked for, rarely sent."""
+    """Return the file, or 304 when the browser's copy is current. Browsers always revalidate."""
     content, tag = _load(name)
     headers = {
         "etag": tag,
@@ -54,11 +55,11 @@ def _answer(request: Request, name: str) -> Response:
 
 @router.get("/")
 async def index(request: Request) -> Response:
-    """The page itself."""
+    """Return the page."""
     return _answer(request, "page.html")
 
 
 @router.get("/static/{name}")
 async def static(request: Request, name: str) -> Response:
-    """One of the files that the page refers to."""
+    """Return a file that the page refers to."""
     return _answer(request, name)

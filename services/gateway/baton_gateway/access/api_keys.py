@@ -1,6 +1,6 @@
-"""Bearer keys: who may enter, what for and how much of it.
+"""API keys: authentication, permitted models and limits.
 
-Compared as digests, so that neither length nor content shows in the time.
+Keys are compared as digests in constant time, so timing reveals neither length nor content.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from baton_gateway.config import Config
 _OPEN = frozenset(
     {"/health", "/health/live", "/health/ready", "/livez", "/readyz", "/", "/favicon.ico"}
 )
-"""Probes, and the page in which a person types the key. Neither shows a model or a request."""
+"""Paths without authentication: probes and the page. They reveal no model or request."""
 _OPEN_FOLDER = "/static/"
 _LOOK_SECONDS = 1.0
-"""How often the file is looked at: a key that was taken out of it is refused this soon."""
+"""Interval in seconds of checks for changes of the key file."""
 
 log = logger(__name__)
 
 
 class KeyLimits(msgspec.Struct, frozen=True):
-    """How much one key may use; 0 means as much as there is."""
+    """Limits of one key; 0 means no limit."""
 
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
-    """Of prompts and of answers together."""
+    """Prompt and completion tokens together."""
     tokens_per_month: int = 0
     concurrent_choices: int = 0
-    """Choices in flight; a request with n choices has n of them."""
+    """Choices in flight; a request with n choices counts n times."""
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """What a key opens. The key itself is not kept."""
+    """Permissions and limits of an API key, without the key itself."""
 
     name: str = ""
     tenant: str = ""
-    """Who pays, owns streams and shares cached prefixes; several keys may be of one tenant."""
+    """Tenant that is billed, owns streams and shares cached prefixes; may have several keys."""
     models: tuple[str, ...] = ()
-    """Models that it may use; empty means any."""
+    """Permitted models; empty permits all."""
     limits: KeyLimits = KeyLimits()
 
     def permits(self, model: str) -> bool:
-        """Whether a model may be used."""
+        """Return whether the model is permitted."""
         return not self.models or model in self.models
 
 
@@ -62,12 +62,12 @@ _Count = Annotated[int, Meta(ge=0)]
 
 
 class KeyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[[key]]` table of the file. A limit that it does not name is that of the settings."""
+    """One `[[key]]` table of the file. Limits that are absent default to the settings."""
 
     name: _Name
     key: Annotated[str, Meta(min_length=8)] = ""
     sha256: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
-    """Hexadecimal digest of the key, for a file that must not hold the key itself."""
+    """SHA-256 of the key in hexadecimal, for files that must not contain the key itself."""
     tenant: str = ""
     models: tuple[str, ...] = ()
     requests_per_minute: _Count | None = None
@@ -76,13 +76,14 @@ class KeyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     concurrent_choices: _Count | None = None
 
     def digest(self) -> bytes:
-        """SHA-256 of the key. Raises `ValueError` unless exactly one of both forms is given."""
+        """Return the SHA-256 of the key. Raises `ValueError` unless exactly one of both forms is
+        given."""
         if bool(self.key) == bool(self.sha256):
             raise ValueError(f"key {self.name}: give either key or sha256")
         return _digest(self.key.encode()) if self.key else bytes.fromhex(self.sha256)
 
     def opens(self, default: KeyLimits) -> ApiKey:
-        """What the key is worth."""
+        """Return the key's permissions and limits."""
         given = {name: getattr(self, name) for name in KeyLimits.__struct_fields__}
         limits = {name: value for name, value in given.items() if value is not None}
         tenant = self.tenant or self.name
@@ -90,20 +91,20 @@ class KeyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file of keys, in TOML."""
+    """The key file, in TOML."""
 
     key: tuple[KeyEntry, ...] = ()
 
 
 Known = list[tuple[bytes, ApiKey]]
-"""Digest of a key, and what it opens."""
+"""(SHA-256 of the key, API key) pairs."""
 
 
 class ApiKeys:
-    """The keys that may enter; without a setting and without a file, everybody may.
+    """The accepted API keys; without a setting and a file, no key is needed.
 
-    A file is read again when it changes. One that cannot be read changes nothing, except at the
-    start: there it raises `SettingsError`.
+    The file is reloaded when it changes. An unreadable file leaves the keys unchanged; at start it
+    raises `SettingsError`.
     """
 
     def __init__(self, config: Config) -> None:
@@ -122,9 +123,9 @@ class ApiKeys:
             self._read(self._path)
 
     def check(self, path: str, headers: Headers) -> ApiKey:
-        """The key that a request carries; `anyone` where none is needed.
+        """Return the key of a request; `anyone` if none is needed.
 
-        Raises 401 unless the path is open to all or exactly one known key is sent.
+        Raises 401 unless the path is public or exactly one known key is sent.
         """
         if path in _OPEN or path.startswith(_OPEN_FOLDER):
             return ApiKey()
@@ -146,12 +147,12 @@ class ApiKeys:
     def _find(self, header: str) -> ApiKey | None:
         scheme, _, key = header.partition(" ")
         digest = _digest(key.encode("latin-1", "replace"))
-        # Every key is compared, whichever matches.
+        # Compare all keys, so that timing does not reveal which one matches.
         matches = [opened for known, opened in self._known if hmac.compare_digest(digest, known)]
         return matches[0] if scheme.lower() == "bearer" and matches else None
 
     def _from_setting(self, setting: str) -> Known:
-        """ "key-1" is the first of the setting."""
+        """Keys are numbered in the order of the setting: "key-1" is the first."""
         keys = [key.strip().encode() for key in setting.split(",") if key.strip()]
         names = (f"key-{number}" for number in range(1, len(keys) + 1))
         return [
@@ -160,7 +161,7 @@ class ApiKeys:
         ]
 
     def _look(self) -> None:
-        """Read the file again when it has changed."""
+        """Reload the file if it has changed."""
         now = time.monotonic()
         if self._path is None or now < self._next_look:
             return

@@ -1,8 +1,8 @@
-"""How much each key has used: requests and tokens per minute, tokens per month, choices in flight.
+"""Rate limits per API key: requests and tokens per minute, tokens per month, choices in flight.
 
-Windows are fixed: they begin with the first use and are kept by the `limits` library, in Redis when
-there is one, so that all gateways count together. While Redis does not answer, every gateway
-counts for itself. Choices in flight are counted per gateway.
+Windows are fixed: they begin with the first use. The `limits` library stores them in Redis, if
+configured, so that all gateways share them. While Redis is unreachable, each gateway counts on its
+own. Choices in flight are always counted per gateway.
 
 https://platform.openai.com/docs/guides/rate-limits
 """
@@ -34,28 +34,28 @@ if TYPE_CHECKING:
     from redis.asyncio import ConnectionPool
 
 _REDIS_SECONDS = 0.25
-"""How long a request waits for Redis before it is counted here."""
+"""Time limit for Redis, in seconds; after it, the request is counted locally."""
 _REDIS_PAUSE = 5.0
-"""Seconds without a try after one that failed."""
+"""Seconds without Redis after a failed call."""
 
 log = logger(__name__)
 
 
 class TokenRateExceeded(RateLimited):
-    """More tokens than the key has per minute."""
+    """The key's tokens per minute are exceeded."""
 
     type = "tokens"
 
 
 class QuotaExceeded(RateLimited):
-    """The month's tokens are gone: another try helps nobody."""
+    """The key's monthly quota is exceeded; a retry cannot succeed."""
 
     type = "insufficient_quota"
     code = "insufficient_quota"
 
 
 class RateWindows:
-    """Fixed windows by (limit, key). In Redis, or here while it does not answer."""
+    """Fixed windows by (limit, key), in Redis or, while it is unreachable, in memory."""
 
     def __init__(self, pool: ConnectionPool | None = None) -> None:
         self._here = FixedWindowRateLimiter(MemoryStorage())
@@ -65,9 +65,9 @@ class RateWindows:
     async def use(
         self, item: RateLimitItem, key: str, cost: int, *, always: bool = False
     ) -> tuple[bool, WindowStats]:
-        """Use `cost` of a window unless that is more than is left; `always` even then.
+        """Charge `cost` to a window if enough is left; with `always`, in any case.
 
-        Returns whether it was used, and the window as it is now.
+        Returns whether it was charged, and the window's statistics.
         """
         if self._shared is not None and time.monotonic() >= self._next_try:
             try:
@@ -91,7 +91,7 @@ async def _use(
 def _in_redis(pool: ConnectionPool) -> FixedWindowRateLimiter:
     from limits.aio.storage import RedisStorage
 
-    # The library wants an address even though the pool has one, and its types know no pool.
+    # The library requires an address in addition to the pool, and its types lack the pool.
     storage = RedisStorage(
         "async+redis://localhost:6379",
         wrap_exceptions=True,
@@ -103,32 +103,32 @@ def _in_redis(pool: ConnectionPool) -> FixedWindowRateLimiter:
 
 
 class RateLimiter:
-    """What all keys have in use. Makes one `RequestQuota` per HTTP request."""
+    """Usage of all keys. Creates one `RequestQuota` per HTTP request."""
 
     def __init__(self, pool: ConnectionPool | None = None) -> None:
         self.windows = RateWindows(pool)
         self.running: Counter[str] = Counter()
-        """Choices in flight by key."""
+        """Choices in flight per key."""
         self._pool = pool
 
     def quota(self, key: ApiKey) -> RequestQuota:
-        """What one request of a key may use."""
+        """Return the quota for one request of a key."""
         return RequestQuota(key, self)
 
     async def close(self) -> None:
-        """Let go of Redis."""
+        """Close the Redis connections."""
         if self._pool is not None:
             await self._pool.disconnect()
 
 
 @dataclass(slots=True, eq=False)
 class RequestQuota:
-    """One request's part of what its key may use. Every method raises `RateLimited`."""
+    """Usage of one request, charged to its key. Methods raise `RateLimited` unless noted."""
 
     key: ApiKey
     limiter: RateLimiter
     headers: dict[str, str] = field(default_factory=dict)
-    """x-ratelimit-* for the response, as far as they are known."""
+    """x-ratelimit-* headers of the response, once known."""
     _entered: int = 0
 
     async def request(self) -> None:
@@ -142,7 +142,7 @@ class RequestQuota:
                 )
 
     def acquire(self, choices: int) -> None:
-        """Take places for choices; `leave` gives them back."""
+        """Reserve `choices` in flight; `release` returns them."""
         limit, running = self.key.limits.concurrent_choices, self.limiter.running
         if limit and running[self.key.name] + choices > limit:
             raise RateLimited(
@@ -154,14 +154,14 @@ class RequestQuota:
         self._entered += choices
 
     def release(self) -> None:
-        """Give all places back."""
+        """Return all reserved choices."""
         self.limiter.running[self.key.name] -= self._entered
         if not self.limiter.running[self.key.name]:
             del self.limiter.running[self.key.name]
         self._entered = 0
 
     async def charge_prompt(self, tokens: int) -> None:
-        """Count the tokens of a prompt, before it runs."""
+        """Charge the tokens of a prompt before it runs."""
         if quota := self.key.limits.tokens_per_month:
             fits, window = await self._use(RateLimitItemPerMonth(quota), tokens)
             if not fits:
@@ -179,7 +179,7 @@ class RequestQuota:
                 )
 
     async def charge_completion(self, tokens: int) -> None:
-        """Count the tokens of an answer, after it has run: this never raises."""
+        """Charge the generated tokens after the run. Never raises."""
         if tokens and (quota := self.key.limits.tokens_per_month):
             await self._use(RateLimitItemPerMonth(quota), tokens, always=True)
         if tokens and (limit := self.key.limits.tokens_per_minute):
@@ -198,7 +198,7 @@ class RequestQuota:
 
 
 def duration(seconds: float) -> str:
-    """As OpenAI writes it: 1s, 6m0s, 120ms."""
+    """Format a duration like OpenAI: 1s, 6m0s, 120ms."""
     if seconds < 1:
         return f"{max(0, math.ceil(seconds * 1000))}ms"
     minutes, rest = divmod(math.ceil(seconds), 60)

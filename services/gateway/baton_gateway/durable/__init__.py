@@ -1,4 +1,4 @@
-"""Where durable streams outlive the process that writes them: `base` says how, one module each."""
+"""Journals of durable streams; see `journal` for the interface. One module per backend."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ JOURNALS = Registry(
 
 
 def check_setting(name: str) -> str:
-    """A journal's name, or empty. Raises `SettingsError` for any other."""
+    """Validate a journal's name, or an empty string. Raises `SettingsError` for unknown names."""
     return JOURNALS.check(name) if name else name

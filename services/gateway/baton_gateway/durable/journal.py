@@ -1,11 +1,11 @@
-"""What a journal keeps of a durable stream, and what it promises.
+"""Journal interface and record formats for durable streams.
 
-A stream is kept as its ticket, which says what was asked, and its parts: the deltas in the order in
-which they became events. Both together are the stream: its events are a pure function of them, and
-whoever has them can continue it from the token log that the parts contain.
+A stream is stored as its record (the request) and its parts: the deltas in the order of their
+events. The events are a pure function of both, and any gateway can continue the stream from the
+token log in the parts.
 
-Who continues a stream takes it, which begins a new epoch. A part of an older epoch is refused: two
-gateways never write one stream, whatever the network between them does.
+To continue a stream, a gateway claims it, which begins a new epoch. Parts of older epochs are
+rejected, so two gateways never write one stream, even during a network partition.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ Route = Literal["chat", "completions"]
 
 
 class StreamRecord(msgspec.Struct, frozen=True):
-    """What was asked, so that the same answer can be continued anywhere."""
+    """A streamed request, stored so that any gateway can continue its response."""
 
     id: str
     route: Route
     body: bytes
-    """The request's JSON, as the client sent it."""
+    """The request's JSON as sent by the client."""
     created: int
-    """Unix time, as the answer shows it."""
+    """Unix time in seconds, as in the response."""
     model: str
     owner: str
-    """Tenant that may read it; empty where no key is needed."""
+    """Tenant that may read the stream; empty when no key is needed."""
     tenant: str
-    """Who pays."""
+    """Billing tenant."""
     seed: int
     prompts: tuple[bytes, ...]
-    """int32 ids of every prompt."""
+    """int32 ids of each prompt."""
 
 
 class _Part(msgspec.Struct, frozen=True, array_like=True):
-    """A `OutputDelta` as it is kept."""
+    """Stored form of an `OutputDelta`."""
 
     choice: int
     text: str
@@ -62,7 +62,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode(delta: OutputDelta) -> bytes:
-    """A delta as a part. Log-probabilities of prompts are never streamed and are not kept."""
+    """Encode a delta as a part. Omits prompt log-probabilities, which are never streamed."""
     return _encode(
         _Part(
             delta.choice,
@@ -78,7 +78,7 @@ def encode(delta: OutputDelta) -> bytes:
 
 
 def decode(part: bytes) -> OutputDelta:
-    """The inverse of `encode`."""
+    """Decode a part; the inverse of `encode`."""
     found = _decoder.decode(part)
     tokens: array[int] = unpack(found.tokens)
     return OutputDelta(
@@ -95,18 +95,18 @@ def decode(part: bytes) -> OutputDelta:
 
 @dataclass(frozen=True, slots=True)
 class StoredStream:
-    """A stream as it was found."""
+    """A stream as claimed from the journal."""
 
     record: StreamRecord
     parts: tuple[bytes, ...]
     done: bool
-    """Nothing follows the parts."""
+    """True if no more parts follow."""
     epoch: int
-    """Of the caller, from now on."""
+    """The new epoch, held by the caller."""
 
 
 class StreamFenced(BatonError):
-    """Another gateway has taken the stream, or its time is over: it must not be written here."""
+    """Another gateway has claimed the stream or it has expired; this one must stop writing."""
 
     status = 409
     code = "stream_moved"
@@ -116,7 +116,7 @@ class StreamFenced(BatonError):
 
 
 def lost() -> Unavailable:
-    """The error of a journal that cannot be used."""
+    """Error for a journal that is unavailable."""
     return Unavailable(
         "The journal of streams does not answer. Try again later, or without X-Stream-Durable.",
         code="journal_unavailable",
@@ -125,7 +125,7 @@ def lost() -> Unavailable:
 
 
 def full() -> Unavailable:
-    """The error of a journal that holds all it may."""
+    """Error for a journal that is full."""
     return Unavailable(
         "Too many durable streams are kept. Try again later, or without X-Stream-Durable.",
         code="journal_full",
@@ -134,29 +134,30 @@ def full() -> Unavailable:
 
 
 class Journal(Protocol):
-    """Opens at its first use. Every method but `close` raises `Unavailable` when it cannot be used.
+    """Opens on first use. Every method but `close` raises `Unavailable` when the journal is
+    unavailable.
 
-    Parts of one stream are appended one after the other; different streams may share a write.
+    Parts of one stream must be appended one after the other; several streams may share a write.
     """
 
     async def create(self, ticket: StreamRecord) -> int:
-        """Begin a stream. Returns its first epoch."""
+        """Create a stream. Returns its first epoch."""
 
     async def append(self, name: str, epoch: int, part: bytes, *, done: bool) -> None:
-        """Add a part; once this returns, it outlives the process. Raises `StreamFenced`."""
+        """Append a part, durable once this returns. Raises `StreamFenced`."""
 
     async def claim(self, name: str, owner: str) -> StoredStream | None:
-        """A stream to continue, under a new epoch. None when `owner` has no stream of that name."""
+        """Claim a stream under a new epoch. None when `owner` has no stream of that name."""
 
     async def prune(self) -> None:
-        """Forget what is too old."""
+        """Delete expired streams."""
 
     async def close(self) -> None:
-        """Let go of the file or the connection; it stays as it is."""
+        """Close the file or connection; stored streams are kept."""
 
 
 def open_journal(config: Config) -> Journal:
-    """The journal that the settings name."""
+    """Open the journal that the settings select."""
     name = config.journal or ("redis" if config.redis_url else "sqlite")
     journal: Journal = JOURNALS.load(name)(config)
     return journal

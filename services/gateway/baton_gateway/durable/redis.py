@@ -1,8 +1,8 @@
-"""The journal in Redis, for gateways on several machines.
+"""Journal in Redis, for gateways on several machines.
 
-`baton-stream:<id>` is a hash with the ticket, the owner, the epoch and whether the stream is done;
-`baton-stream:<id>:parts` the list of its parts. Both expire together. How much all streams may hold
-is the server's `maxmemory`.
+`baton-stream:<id>` is a hash with the record, owner, epoch and done flag of a stream, and
+`baton-stream:<id>:parts` the list of its parts. Both expire together. The server's `maxmemory`
+limits the total size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _TRIES = 5
-"""A transaction begins anew when another gateway has touched the stream meanwhile."""
+"""Attempts of a transaction; it restarts when another gateway changes the stream meanwhile."""
 
 log = logger(__name__)
 
@@ -39,7 +39,7 @@ def _connect(url: str) -> Redis:
 
 
 class RedisJournal:
-    """Streams live `journal_seconds` after their last part."""
+    """Streams expire `journal_seconds` after their last part."""
 
     def __init__(self, config: Config, connect: Callable[[str], Redis] = _connect) -> None:
         self._redis = connect(config.redis_url)
@@ -101,14 +101,15 @@ class RedisJournal:
         return await self._transact(key, begin)
 
     async def prune(self) -> None:
-        """See `Journal`. Redis does it by itself."""
+        """See `Journal`. Does nothing, since Redis expires keys itself."""
 
     async def close(self) -> None:
         """See `Journal`."""
         await self._redis.aclose()
 
     async def _transact(self, key: str, work: Callable[[Pipeline], Awaitable[T]]) -> T:
-        """Do something with a stream unless another gateway touches it meanwhile."""
+        """Run a transaction on a stream; retried when another gateway changes the stream
+        meanwhile."""
         from redis.exceptions import RedisError, WatchError
 
         try:
@@ -126,7 +127,7 @@ class RedisJournal:
 
 
 async def _maybe(answer: Any) -> Any:
-    """A watched pipeline answers at once, which its types do not say."""
+    """Return a watched pipeline's result, which is immediate contrary to its types."""
     return await answer
 
 

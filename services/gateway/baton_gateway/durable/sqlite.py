@@ -1,7 +1,7 @@
-"""The journal in a file of SQLite, written by a thread, one transaction for all that waits.
+"""Journal in an SQLite file. A thread writes all pending parts in one transaction.
 
-A commit survives the death of the process, not that of the machine: it is not forced to the disk.
-Gateways of one machine may share the file.
+A commit survives a crash of the process but not of the machine, since it is not synced to disk.
+Gateways on one machine may share the file.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ CREATE TRIGGER IF NOT EXISTS grown AFTER UPDATE OF size ON streams
 CREATE TRIGGER IF NOT EXISTS gone AFTER DELETE ON streams
     BEGIN UPDATE held SET bytes = bytes - OLD.size; END;
 """
-"""`held` is the sum of all sizes. Nothing that a stream waits for looks at all streams: there may
-be ten thousand of them, and who writes keeps other gateways from writing."""
+"""`held` is the sum of all sizes. No query on a stream's path scans all streams: there may be ten
+thousand, and a writer blocks the other gateways."""
 _FORGOTTEN_AT_ONCE = 50
-"""Most streams of a kind that one transaction forgets, so that those that run can write between."""
+"""Most streams deleted per transaction, so that other writes are not delayed."""
 _BUSY_SECONDS = 5.0
-"""How long a write waits for another gateway's."""
+"""How long a write waits for another gateway's lock."""
 
 log = logger(__name__)
 
@@ -70,7 +70,7 @@ class _Append(NamedTuple):
 
 
 class SqliteJournal:
-    """A file of at most about `journal_bytes`, whose streams live `journal_seconds`."""
+    """A file of about `journal_bytes` at most; streams expire after `journal_seconds`."""
 
     def __init__(self, config: Config) -> None:
         self._path = config.journal_path or config.run_dir / "journal.sqlite"
@@ -88,7 +88,7 @@ class SqliteJournal:
         return 1
 
     async def append(self, name: str, epoch: int, part: bytes, *, done: bool) -> None:
-        """See `Journal`. Parts that come while the thread writes are written together next."""
+        """See `Journal`. Parts that arrive during a write are written together next."""
         written = asyncio.get_running_loop().create_future()
         self._pending.append(_Append(name, epoch, part, done, written))
         if self._writer is None or self._writer.done():
@@ -100,7 +100,7 @@ class SqliteJournal:
         return await self._run(lambda db: self._take(db, name, owner))
 
     async def prune(self) -> None:
-        """See `Journal`. Does not open the file for it."""
+        """See `Journal`. Does nothing while the file is not open."""
         dropped = 1
         while dropped and self._connection is not None:
             dropped = await self._run(self._forget)
@@ -125,7 +125,7 @@ class SqliteJournal:
                     _settle([item], None if fits else StreamFenced())
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do something in a transaction of its own, in the thread."""
+        """Run `work` in the thread, in a transaction of its own."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._thread, self._transact, work)
@@ -163,7 +163,7 @@ class SqliteJournal:
         )
 
     def _forget(self, db: sqlite3.Connection) -> int:
-        """Drop some streams whose time is over. Returns how many."""
+        """Delete some expired streams. Returns their number."""
         until = time.time() - self._seconds
         dropped = 0
         for kind in ("done", "NOT done"):
@@ -185,19 +185,19 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _held(db: sqlite3.Connection) -> int:
-    """Bytes of all streams together."""
+    """Return the bytes of all streams."""
     (held,) = db.execute("SELECT bytes FROM held").fetchone()
     return int(held)
 
 
 def _drop_oldest(db: sqlite3.Connection) -> int:
-    """Drop the finished stream that was touched first. Returns how many that were."""
+    """Delete the least recently used finished stream. Returns the number of deleted streams."""
     oldest = "SELECT id FROM streams WHERE done ORDER BY touched LIMIT 1"
     return db.execute(f"DELETE FROM streams WHERE id = ({oldest})").rowcount
 
 
 def _append(db: sqlite3.Connection, batch: list[_Append]) -> list[bool]:
-    """Per item, whether its epoch was the current one."""
+    """Return, per item, whether its epoch is current."""
     now, good = time.time(), []
     for item in batch:
         found = db.execute(

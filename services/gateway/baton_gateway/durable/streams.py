@@ -1,11 +1,11 @@
-"""Durable streams: they outlive their connection, and in a journal also their gateway.
+"""Durable streams: they survive a lost connection and, with a journal, a lost gateway.
 
-    engine -- deltas --> Recording --> journal
+    engine -- deltas --> DurableStream --> journal
                              |
                              +------> any number of readers, each from the first delta on
 
-A delta is in the journal before anybody sees it. So whatever a client has seen, another gateway
-knows too, and continues the same token logs: nothing is missing and nothing comes twice.
+A delta is written to the journal before any reader receives it. So another gateway can continue the
+same token logs without gaps or duplicates.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from baton_gateway.http.errors import FAULT, GatewayPartitioned
 
 _PRUNE_SECONDS = 30.0
 _GUARD_SECONDS = 0.1
-"""How often it is asked whether this gateway is cut off."""
+"""Interval in seconds of checks for a network partition."""
 
 Continue = Callable[[StreamRecord, tuple[PriorOutput, ...]], AsyncGenerator[Event, None]]
-"""Runs a stream on after what its choices have produced."""
+"""Resumes the generation of a stream after the prior output of its choices."""
 
 log = logger(__name__)
 
 
 class DurableStream:
-    """One durable stream: written by a task, read from the first delta on by any number of readers.
+    """One durable stream: one writer task, and any number of readers from the first delta on.
 
-    It pauses when nobody has read it for `grace` seconds: the work is aborted, and whoever comes
-    later continues it from the journal.
+    After `grace` seconds without a reader the generation is aborted; a later reader resumes it from
+    the journal.
     """
 
     def __init__(self, ticket: StreamRecord, journal: Journal, epoch: int, grace: float) -> None:
@@ -58,27 +58,27 @@ class DurableStream:
         self._task: asyncio.Task[None] | None = None
         self._complete = self._left = False
         self._kept = True
-        """The journal has every delta so far."""
+        """True while the journal has every delta."""
 
     def start(
         self, events: AsyncGenerator[Event, None], past: tuple[OutputDelta, ...] = ()
     ) -> None:
-        """Begin to record what follows `past`."""
+        """Begin to record the deltas that follow `past`."""
         self._deltas = list(past)
         self._task = asyncio.create_task(self._record(events))
         self._watch()
 
     def ended(self, deltas: tuple[OutputDelta, ...]) -> None:
-        """Nothing follows these."""
+        """Mark the stream as finished with these deltas."""
         self._deltas, self._complete = list(deltas), True
 
     @property
     def running(self) -> bool:
-        """It is being written here."""
+        """True while this gateway writes the stream."""
         return self._task is not None and not self._task.done()
 
     async def deltas(self, place: ReplayCursor) -> AsyncGenerator[OutputDelta, None]:
-        """Every delta from the first on. Raises what the run ended with."""
+        """Yield every delta from the first on. Raises the error that ended the generation."""
         self._readers += 1
         if self._alone is not None:
             self._alone.cancel()
@@ -100,7 +100,7 @@ class DurableStream:
             self._watch()
 
     async def stop(self) -> None:
-        """End the work; what is in the journal stays."""
+        """Stop the generation; the journal is unchanged."""
         if self._alone is not None:
             self._alone.cancel()
         if self._task is not None:
@@ -108,8 +108,7 @@ class DurableStream:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def leave(self) -> None:
-        """Let another gateway take it up: the work ends here, and so do the connections of its
-        readers."""
+        """Release the stream to another gateway: stop the generation and disconnect the readers."""
         if self.running and self._task is not None:
             self._left = True
             self._task.cancel()
@@ -145,7 +144,7 @@ class DurableStream:
             self._tell()
 
     async def _keep(self, part: bytes, *, done: bool = False) -> None:
-        """Write a part. Without its journal a stream goes on, but it ends with this process."""
+        """Append a part. If the journal fails, the stream continues in memory only."""
         if not self._kept:
             return
         try:
@@ -160,32 +159,32 @@ class DurableStream:
 
 
 class ReplayCursor:
-    """How far a reader has come."""
+    """Replay position of a reader."""
 
     def __init__(self) -> None:
         self.replaying = False
-        """It skips what its client has seen, all of which must have been recorded."""
+        """True while the reader skips deltas that its client has; these must all be recorded."""
 
 
 class DurableStreams:
-    """The durable streams of one gateway. Life cycle: `start` once, `close` at the end."""
+    """Durable streams of one gateway. Life cycle: `start` once, `close` at the end."""
 
     def __init__(
         self, journal: Journal, grace: float, cut_off: Callable[[], bool] = lambda: False
     ) -> None:
-        """`cut_off`: whether other gateways should take the streams of this one."""
+        """`cut_off`: returns whether other gateways should take over the streams of this one."""
         self._journal, self._grace, self._cut_off = journal, grace, cut_off
         self._here: dict[str, DurableStream] = {}
         self._taking = WeakValueDictionary[str, asyncio.Lock]()
-        """By id, of streams that are looked for just now."""
+        """Locks by id for streams that are being looked up."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Begin to forget what is old, and to look whether this gateway is cut off."""
+        """Start pruning old streams and watching for partitions."""
         self._tasks = [asyncio.create_task(self._prune()), asyncio.create_task(self._guard())]
 
     async def close(self) -> None:
-        """Pause what runs, close the journal."""
+        """Stop all generations and close the journal."""
         await cancel_tasks(*self._tasks)
         await asyncio.gather(*(recording.stop() for recording in self._here.values()))
         await self._journal.close()
@@ -193,7 +192,7 @@ class DurableStreams:
     async def record(
         self, ticket: StreamRecord, events: AsyncGenerator[OutputDelta, None]
     ) -> DurableStream:
-        """Make a stream durable that has just begun. Raises `Unavailable` when it cannot be."""
+        """Make a new stream durable. Raises `Unavailable` when the journal is unavailable."""
         try:
             epoch = await self._journal.create(ticket)
         except BaseException:
@@ -202,10 +201,10 @@ class DurableStreams:
         return self._run(ticket, epoch, events)
 
     async def find(self, name: str, owner: str, resume: Continue) -> DurableStream | None:
-        """A stream of this owner: as it runs here, else continued from the journal.
+        """Return a stream of this owner, running here or resumed from the journal.
 
-        Raises `GatewayPartitioned` where it could not go on: whoever runs it meanwhile is left in
-        peace.
+        Raises `GatewayPartitioned` when this gateway is cut off; another gateway may be running the
+        stream.
         """
         if self._cut_off():
             raise GatewayPartitioned
@@ -254,7 +253,7 @@ class DurableStreams:
     async def _prune(self) -> None:
         while True:
             await asyncio.sleep(_PRUNE_SECONDS)
-            with contextlib.suppress(Unavailable):  # The journal has said so in the log.
+            with contextlib.suppress(Unavailable):  # the journal has logged it
                 await self._journal.prune()
 
 

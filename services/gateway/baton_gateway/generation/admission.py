@@ -1,4 +1,4 @@
-"""What a generation must satisfy once the model is known. Everything here precedes the worker."""
+"""Admission checks that need the model's limits. They run before any worker sees the request."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from baton_gateway.generation.beam_search import alternatives
 from baton_gateway.generation.request import GenerationRequest
 
 MAX_ALTERNATIVES = 255
-"""Most probable tokens that a worker tells of one position."""
+"""Most alternatives per position that a worker reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The served model as the gateway needs to know it."""
+    """Properties and limits of the served model."""
 
     model: str
     max_model_len: int
-    """Longest sequence, prompt and output together."""
+    """Most tokens of one sequence, prompt and output together."""
     vocab_size: int
-    """Every token id of a client is below it."""
+    """Size of the vocabulary; token ids of clients must be lower."""
     eos_ids: tuple[int, ...]
     media_ids: frozenset[int] = frozenset()
     special_ids: frozenset[int] = frozenset()
     pooling: PoolingInfo | None = None
-    """What the model gives in place of text."""
+    """Pooling task of the model; None for a model that generates text."""
 
 
 def check_model(name: str, facts: ModelInfo) -> None:
-    """Raise `NotFound` for any model but the served one."""
+    """Raise `NotFound` unless `name` is the served model."""
     if name != facts.model:
         raise no_model(name)
 
 
 def no_model(name: str) -> NotFound:
-    """The error of a model that is not there, or not for this client."""
+    """Error for a model that does not exist or is not permitted for the API key."""
     return NotFound(
         f"The model `{name[:200]}` does not exist or you do not have access to it.",
         code="model_not_found",
@@ -50,8 +50,8 @@ def no_model(name: str) -> NotFound:
 
 
 def check_task(generation: GenerationRequest, facts: ModelInfo) -> ModelInfo:
-    """The facts that concern this request. Raises `InvalidRequest` for a model that is of no use
-    for it."""
+    """Return the facts for this request. Raises `InvalidRequest` when the model cannot serve its
+    task."""
     pooling = facts.pooling
     if generation.pooling is not None:
         return facts if pooling is None else replace(facts, max_model_len=pooling.max_model_len)
@@ -65,7 +65,7 @@ def check_task(generation: GenerationRequest, facts: ModelInfo) -> ModelInfo:
 
 
 def serves(pooling: PoolingInfo | None) -> str:
-    """One sentence on what a model is there for."""
+    """Return one sentence on the tasks that the model serves, for error messages."""
     return _SERVES["generate" if pooling is None else pooling.task]
 
 
@@ -79,7 +79,7 @@ _SERVES = {
 
 
 def check_total(generation: GenerationRequest, total: int, most: int) -> None:
-    """Raise `InvalidRequest` when the texts of one request have more than `most` tokens."""
+    """Raise `InvalidRequest` when the texts of a request exceed `most` tokens in total."""
     if generation.pooling is not None and total > most:
         raise InvalidRequest(
             f"Invalid '{generation.param}': {total} tokens in one request are more than {most}. "
@@ -90,7 +90,7 @@ def check_total(generation: GenerationRequest, total: int, most: int) -> None:
 
 
 def check_ids(generation: GenerationRequest, facts: ModelInfo) -> None:
-    """Raise `InvalidRequest` for token ids that the model does not have, wherever they stand."""
+    """Raise `InvalidRequest` when a field contains token ids outside the vocabulary."""
     sampling = generation.sampling
     check_range(sampling.logit_bias, "logit_bias", facts)
     check_range(sampling.stop_ids, "stop_token_ids", facts)
@@ -105,8 +105,8 @@ def check_ids(generation: GenerationRequest, facts: ModelInfo) -> None:
 
 
 def check_beams(generation: GenerationRequest, facts: ModelInfo) -> None:
-    """Raise `InvalidRequest` for a beam search that needs too many alternatives per step, or whose
-    output a grammar would have to restrict."""
+    """Raise `InvalidRequest` for a beam search that needs too many alternatives per step or is
+    combined with a grammar."""
     if generation.beams is None:
         return
     if generation.sampling.grammar is not None:
@@ -128,7 +128,7 @@ def check_beams(generation: GenerationRequest, facts: ModelInfo) -> None:
 
 
 def check_range(ids: Iterable[int], param: str, facts: ModelInfo) -> None:
-    """Raise `InvalidRequest` unless every id is one of the vocabulary."""
+    """Raise `InvalidRequest` unless every id is in the vocabulary."""
     for token in ids:
         if not 0 <= token < facts.vocab_size:
             raise InvalidRequest(
@@ -140,7 +140,8 @@ def check_range(ids: Iterable[int], param: str, facts: ModelInfo) -> None:
 
 
 def check_prompt_ids(ids: tuple[int, ...], param: str, facts: ModelInfo) -> None:
-    """Raise `InvalidRequest` for ids outside the vocabulary and for bare media placeholders."""
+    """Raise `InvalidRequest` for ids outside the vocabulary and for media placeholders without
+    media."""
     if not ids or (min(ids) >= 0 and max(ids) < facts.vocab_size and not facts.media_ids):
         return
     for position, token in enumerate(ids):
@@ -154,7 +155,7 @@ def check_prompt_ids(ids: tuple[int, ...], param: str, facts: ModelInfo) -> None
 
 
 def clamp_max_tokens(generation: GenerationRequest, prompt: array[int], facts: ModelInfo) -> int:
-    """Most tokens that a prompt may be continued with. Raises `InvalidRequest` when none fit."""
+    """Return the most tokens to generate for a prompt. Raises `InvalidRequest` when none fit."""
     if not prompt:
         raise InvalidRequest(
             f"Invalid '{generation.param}': it has no tokens. Send at least one.",
@@ -166,14 +167,14 @@ def clamp_max_tokens(generation: GenerationRequest, prompt: array[int], facts: M
             raise too_long(generation, len(prompt), facts)
         return 0
     wanted = generation.max_tokens
-    # Log-probabilities of a prompt need one step of the model, and a step samples.
+    # Prompt log-probabilities need one model step, and each step samples one token.
     if len(prompt) + max(1, wanted or 0) > facts.max_model_len:
         raise too_long(generation, len(prompt), facts)
     return facts.max_model_len - len(prompt) if wanted is None else max(1, wanted)
 
 
 def too_long(generation: GenerationRequest, length: int, facts: ModelInfo) -> InvalidRequest:
-    """The error of a prompt that does not fit the context, in OpenAI's words."""
+    """Error for a prompt that exceeds the context length, worded like OpenAI's."""
     param = generation.param
     wanted = generation.max_tokens
     if wanted is None or length > facts.max_model_len:
@@ -195,7 +196,7 @@ def too_long(generation: GenerationRequest, length: int, facts: ModelInfo) -> In
 def sampling_of(
     generation: GenerationRequest, choice: int, max_tokens: int, facts: ModelInfo
 ) -> Sampling:
-    """The wire's sampling parameters of one choice."""
+    """Return the sampling parameters of one choice as a wire message."""
     eos = () if generation.ignore_eos else facts.eos_ids
     return msgspec.structs.replace(
         generation.sampling,

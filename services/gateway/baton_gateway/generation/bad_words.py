@@ -1,4 +1,4 @@
-"""Bad words: what a client must not read, as the token sequences that would say it."""
+"""Encodes bad words as the token sequences that the worker bans."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from baton_gateway.http.errors import invalid
 
 MAX_WORDS = 128
 MAX_TOKENS = 16
-"""Longest word in tokens."""
+"""Most tokens of one bad word."""
 
 
 class Encoder(Protocol):
-    """What is needed of `TokenizerClient`."""
+    """The part of `TokenizerClient` that encodes bad words."""
 
     async def encode(self, prompt: TextPrompt, limit: int) -> Sequence[int]:
-        """Ids of a text; more than `limit` of them mean that it is longer than that."""
+        """Return the ids of a text; more than `limit` ids mean that the text is longer."""
 
 
 async def encode_bad_words(words: tuple[str, ...], encoder: Encoder) -> tuple[tuple[int, ...], ...]:
-    """Token sequences of every word, at the beginning of a text and after a space.
+    """Return the token sequences of every word, with and without a leading space.
 
-    Only these spellings are recognised: a model that spells a word letter by letter can say it.
-    Raises `InvalidRequest` for a word of more than `MAX_TOKENS` tokens.
+    Only these spellings are banned; a model that spells a word letter by letter can still produce
+    it. Raises `InvalidRequest` for a word of more than `MAX_TOKENS` tokens.
     """
     spellings = [s for word in words for s in (word, " " + word.lstrip(" "))]
     texts = [TextPrompt(text, add_special=False) for text in dict.fromkeys(spellings)]

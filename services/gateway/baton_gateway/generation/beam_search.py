@@ -1,9 +1,9 @@
-"""Beam search over what a model says may come next. It computes; `baton_gateway.beam_runner` asks.
+"""Beam search over next-token log-probabilities, without I/O; see `baton_gateway.beam_runner`.
 
-Follows `GenerationMixin._beam_search` of transformers, hypothesis for hypothesis: a score is the
-sum of the log-probabilities over the length of the output, its end included, to the power of
-`length_penalty`. A beam that could only end below the best `width` candidates of its step has not
-ended. https://huggingface.co/docs/transformers/main_classes/text_generation
+Follows `GenerationMixin._beam_search` of transformers: a score is the sum of the log-probabilities
+divided by the output length, end token included, to the power of `length_penalty`. A beam ends only
+if its end token ranks among the best `width` candidates of the step.
+https://huggingface.co/docs/transformers/main_classes/text_generation
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Beam:
     total: float = 0.0
     """Sum of the log-probabilities."""
     score: float = -math.inf
-    """Of one that has ended."""
+    """Final score, once the hypothesis has ended."""
     reason: str = ""
-    """"stop" or "length" once it has ended."""
+    """Finish reason, "stop" or "length"; empty while it runs."""
 
 
 class BeamSearch:
-    """The beams of one prompt. `advance` until it is `over`, then `best`."""
+    """The beams of one prompt. Call `advance` until `finished`, then `best`."""
 
     def __init__(
         self, options: BeamSearchOptions, stop_ids: frozenset[int], max_tokens: int
@@ -44,13 +44,13 @@ class BeamSearch:
 
     @property
     def alternatives(self) -> int:
-        """How many most probable next tokens of each beam `advance` needs: enough to go on with
-        `width` beams even if all stop ids are among them."""
+        """Number of alternatives per beam that `advance` needs: enough for `width` running beams
+        even if all stop ids are among them."""
         return alternatives(self._options.width, len(self._stop_ids))
 
     @property
     def finished(self) -> bool:
-        """No hypothesis that still runs could become one of the best, or none runs."""
+        """True when no running hypothesis can still become one of the best."""
         if not self.running or len(self._ended) < self._options.width:
             return not self.running
         if self._options.early_stopping is True:
@@ -58,7 +58,7 @@ class BeamSearch:
         return self._hope() <= self._ended[-1].score
 
     def advance(self, following: Sequence[TokenLogprob]) -> None:
-        """Extend the running beams by what the model says of the token after each of them."""
+        """Extend each running beam by the alternatives of its next token."""
         width, running, ended = self._options.width, [], []
         pairs = zip(self.running, following, strict=True)
         every = [one for beam, entry in pairs for one in _extended(beam, entry)]
@@ -72,7 +72,7 @@ class BeamSearch:
         self._ended = sorted((*self._ended, *ended), key=lambda beam: -beam.score)[:width]
 
     def best(self, count: int) -> list[Beam]:
-        """The `count` best outputs, best first; at most `width` exist."""
+        """Return the `count` best outputs in descending order; at most `width` exist."""
         return self._ended[:count]
 
     def _reason(self, beam: Beam) -> str:
@@ -85,14 +85,14 @@ class BeamSearch:
         return Beam(beam.tokens, beam.logprobs, beam.total, score, reason)
 
     def _hope(self) -> float:
-        """The score that the best running beam is credited with."""
+        """Best attainable score of the running beams, as `early_stopping` defines it."""
         best, penalty = self.running[0], self._options.length_penalty
         never = self._options.early_stopping == "never" and penalty > 0
         return float(best.total / (self._max_tokens if never else len(best.tokens)) ** penalty)
 
 
 def alternatives(width: int, stop_ids: int) -> int:
-    """Candidates of one step that `width` beams and so many stop ids need."""
+    """Return the number of candidates per step for `width` beams and `stop_ids` stop ids."""
     return max(2, 1 + stop_ids) * width
 
 
@@ -103,5 +103,5 @@ def _extended(beam: Beam, entry: TokenLogprob) -> Iterator[Beam]:
 
 
 def _greatest(count: int, beams: Sequence[Beam]) -> list[Beam]:
-    """In descending order; the earlier of two equal ones comes first."""
+    """Return the best `count` beams in descending order; ties keep their order."""
     return heapq.nlargest(count, beams, key=lambda beam: beam.total)

@@ -1,9 +1,8 @@
-"""Logits processors that clients may name, and what they may say to them.
+"""Validates logits processors and their arguments.
 
-A processor is code, so a client can only choose among the names that the operator has enabled. It
-has two halves: the check of its argument here, before any worker is asked, and the computation in
-the worker's registry of the same name. A package adds both, through the entry-point groups
-`baton.processor_arguments` and `baton.processors`.
+Clients choose among the processors that the operator has enabled. A processor has two halves: its
+argument check runs here, its computation in the worker, under the same name. A package registers
+them through the entry-point groups `baton.processor_arguments` and `baton.processors`.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from baton_gateway.http.errors import invalid, shorten
 
 MAX_PROCESSORS = 8
 _MAX_ARGUMENT = 4096
-"""Bytes of one argument as JSON."""
+"""Longest argument, in bytes of JSON."""
 
 
 def check(chosen: Mapping[str, Any], enabled: tuple[str, ...]) -> dict[str, str]:
-    """Each chosen processor with its argument as JSON. Raises `InvalidRequest`."""
+    """Return the JSON argument of each chosen processor. Raises `InvalidRequest`."""
     return {name: _argument(name, value, enabled) for name, value in chosen.items()}
 
 
@@ -50,7 +49,7 @@ def _argument(name: str, value: Any, enabled: tuple[str, ...]) -> str:
 
 
 def ngram_size(value: Any) -> str:
-    """The argument of `no_repeat_ngram`: {"size": n}, n from 1 to 64."""
+    """Validate the argument of `no_repeat_ngram`: {"size": n}, n from 1 to 64."""
     size = value.get("size") if isinstance(value, dict) and len(value) == 1 else None
     if type(size) is int and 1 <= size <= 64:
         return ""

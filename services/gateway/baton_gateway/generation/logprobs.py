@@ -1,4 +1,4 @@
-"""Log-probabilities: from the wire's columns, into the shapes of OpenAI's and vLLM's APIs."""
+"""Converts log-probabilities from wire columns to the OpenAI and vLLM response formats."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from baton.protocol.token_columns import unpack, unpack_floats
 from baton_gateway.generation.output import TokenLogprob
 
 _LEAST = -9999.0
-"""What OpenAI writes for a probability of zero, which JSON has no number for."""
+"""OpenAI's value for a probability of zero, since JSON has no infinity."""
 
 
 def by_row(columns: Logprobs | None, ids: Sequence[int]) -> dict[int, TokenLogprob]:
-    """Columns as one entry per described row; `ids[row]` is the token that the row describes."""
+    """Convert columns to one entry per described row; `ids[row]` is the sampled or prompt token."""
     if columns is None:
         return {}
     top_ids, top_values = unpack(columns.top_ids), unpack_floats(columns.top_values)
@@ -36,7 +36,7 @@ def by_row(columns: Logprobs | None, ids: Sequence[int]) -> dict[int, TokenLogpr
 
 
 def of_prompt(part: PromptLogprobs, prompt: Sequence[int]) -> dict[int, TokenLogprob]:
-    """Entries by position in the prompt."""
+    """Return the entries by prompt position."""
     entries = by_row(part.columns, prompt[part.start :])
     return {part.start + row: entry for row, entry in entries.items()}
 
@@ -66,7 +66,7 @@ class CompletionLogprobs(msgspec.Struct):
     text_offset: list[int]
 
     def then(self, later: CompletionLogprobs) -> CompletionLogprobs:
-        """These entries, then the later ones."""
+        """Return these entries followed by `later`."""
         return CompletionLogprobs(
             self.tokens + later.tokens,
             self.token_logprobs + later.token_logprobs,
@@ -87,21 +87,21 @@ PromptTable = list[dict[str, PromptToken] | None]
 
 
 class Vocabulary:
-    """Names tokens."""
+    """Converts token ids to text for log-probabilities."""
 
     def __init__(self, pieces: tuple[bytes, ...]) -> None:
         self._pieces = pieces
 
     def piece(self, token: int) -> bytes:
-        """Raw bytes of a token; empty for an id that the tokenizer has no piece for."""
+        """Return the raw bytes of a token; empty for an id without a piece."""
         return self._pieces[token] if 0 <= token < len(self._pieces) else b""
 
     def text(self, token: int) -> str:
-        """A token as text, with replacement characters for bytes that are not UTF-8."""
+        """Return a token as text, with replacement characters for bytes that are not UTF-8."""
         return self.piece(token).decode("utf-8", "replace")
 
     def name(self, token: int) -> str:
-        """A token as a unique string: OpenAI's `bytes:` notation for what is not UTF-8."""
+        """Return a unique string for a token; OpenAI's `bytes:` notation when it is not UTF-8."""
         piece = self.piece(token)
         try:
             return piece.decode("utf-8")
@@ -109,7 +109,7 @@ class Vocabulary:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
 
     def chat(self, entries: Iterable[TokenLogprob], top: int) -> ChatLogprobs:
-        """The chat API's shape with `top` alternatives per token."""
+        """Return the chat API's format with `top` alternatives per token."""
         return ChatLogprobs([self._chat_token(entry, top) for entry in entries])
 
     def _chat_token(self, entry: TokenLogprob, top: int) -> ChatToken:
@@ -123,7 +123,7 @@ class Vocabulary:
     def completion(
         self, entries: Sequence[TokenLogprob], top: int, offsets: Iterable[int]
     ) -> CompletionLogprobs:
-        """The completions API's shape; `offsets` say where each token's text begins."""
+        """Return the completions API's format; `offsets` are the text offsets of the tokens."""
         return CompletionLogprobs(
             tokens=[self.name(entry.token) for entry in entries],
             token_logprobs=[entry.logprob for entry in entries],
@@ -139,7 +139,7 @@ class Vocabulary:
         text: str,
         silent: frozenset[int],
     ) -> CompletionLogprobs:
-        """Prompt tokens in the completions API's shape; ids in `silent` have no text."""
+        """Return prompt tokens in the completions API's format; ids in `silent` have no text."""
         given = [entry for entry in entries if entry is not None]
         body = self.completion(given, top, [])
         missing: list[None] = [None] * (len(prompt) - len(given))
@@ -152,22 +152,22 @@ class Vocabulary:
 
     def _offsets(self, prompt: Sequence[int], text: str, silent: frozenset[int]) -> list[int]:
         pieces = [b"" if token in silent else self.piece(token) for token in prompt]
-        # Some vocabularies begin the first word with a space that the text does not have.
+        # Some vocabularies prefix the first word with a space that the text does not have.
         characters = -(b"".join(pieces).startswith(b" ") and not text.startswith(" "))
         offsets = []
         for piece in pieces:
             offsets.append(max(0, characters))
-            # A character counts where its first byte is; the others are 0b10xxxxxx.
+            # Count a character at its first byte; UTF-8 continuation bytes are 0b10xxxxxx.
             characters += sum(byte & 0xC0 != 0x80 for byte in piece)
         return offsets
 
     def _best(self, entry: TokenLogprob, top: int) -> dict[str, float]:
-        """The best alternatives and, as OpenAI does, the chosen token if it is not among them."""
+        """Return the best alternatives and, as OpenAI does, the chosen token."""
         pairs = (*entry.top[:top], (entry.token, entry.logprob))
         return {self.name(token): value for token, value in pairs}
 
     def prompt_table(self, entries: Sequence[TokenLogprob | None], top: int) -> PromptTable:
-        """vLLM's `prompt_logprobs`: per prompt token, alternatives by id; the first is null."""
+        """Return vLLM's `prompt_logprobs`: per token, alternatives by id; the first is null."""
         return [None if entry is None else self._prompt_row(entry, top) for entry in entries]
 
     def _prompt_row(self, entry: TokenLogprob, top: int) -> dict[str, PromptToken]:

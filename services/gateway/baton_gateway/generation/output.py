@@ -1,4 +1,4 @@
-"""What the engine gives back: events of a generation."""
+"""Events that the engine yields for a generation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """First event: the request has been validated and handed to the scheduler."""
+    """First event: the request is valid and was submitted to the scheduler."""
 
     prompts: tuple[array[int], ...]
     """int32 ids of each prompt."""
@@ -18,18 +18,20 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Log-probability of one token, and of the most probable ones in its place."""
+    """Log-probability of one token and of the most probable alternatives at its position."""
 
     token: int
     logprob: float
     rank: int
-    """1 is the most probable."""
+    """1-based; 1 is the most probable."""
     top: tuple[tuple[int, float], ...]
 
 
 class OutputDelta(msgspec.Struct, frozen=True, gc=False):
-    """New tokens of one choice and the text that they made final. Made for every token of every
-    stream, hence msgspec; it can be part of no cycle."""
+    """New tokens of one choice and the text that they completed.
+
+    Created for every token of every stream, hence msgspec; it takes part in no reference cycle.
+    """
 
     choice: int
     """prompt index * n + choice of that prompt"""
@@ -37,22 +39,23 @@ class OutputDelta(msgspec.Struct, frozen=True, gc=False):
     tokens: array[int]
     """int32"""
     ends: tuple[int, ...] = ()
-    """Per token, how many characters of the choice's text exist once it is decoded."""
+    """Per token, length of the choice's text in characters once the token is decoded."""
     logprobs: tuple[TokenLogprob, ...] = ()
-    """Per token, or empty when none were asked for."""
+    """Per token; empty when not requested."""
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
-    """Per prompt token, in the first delta of a choice that asked; the first entry is None."""
+    """Per prompt token, in the first delta of a choice that requested them; the first entry is
+    None."""
     reason: str | None = None
-    """Why the choice has ended: "stop" or "length"; None while it runs."""
+    """Finish reason, "stop" or "length"; None while the choice runs."""
     stop: str | int | None = None
-    """The stop string or stop id that ended it."""
+    """The stop string or stop id that ended the choice."""
     cached: int = 0
     """Prompt tokens of the choice that came from the prefix cache; the same in every delta."""
     vector: bytes | None = None
-    """float32: what the prompt has come to, where a vector was wanted."""
+    """float32 vector of the prompt, for pooling requests."""
 
     def then(self, later: OutputDelta) -> OutputDelta:
-        """This delta and the next one of the same choice, as one."""
+        """Merge this delta with the next one of the same choice."""
         return OutputDelta(
             choice=self.choice,
             text=self.text + later.text,

@@ -1,4 +1,4 @@
-"""Deltas of one request on their way from the engine to whoever writes them out. Bounded."""
+"""Bounded queue of output deltas between the engine and the response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from baton_gateway.http.errors import FAULT
 from baton_gateway.http.write_batch import WriteBatch
 
 MAX_QUEUED_DELTAS = 256
-"""Deltas that wait for a slow reader. Beyond it, deltas of one choice are joined."""
+"""Queue limit per slow reader; beyond it, deltas of the same choice are merged."""
 
 log = logger(__name__)
 
@@ -23,14 +23,14 @@ def _never(delta: OutputDelta) -> bool:
 
 
 class OutputQueue:
-    """An asynchronous iterator of deltas that ends when every choice has ended, or in an error.
+    """Asynchronous iterator of deltas. It ends when every choice has ended, or raises an error.
 
-    `put` never waits and never loses text: the engine serves all requests from one task, which
-    a client that does not read must not hold up.
+    `put` never waits and never loses text: one task serves all requests, so a slow client must not
+    block it.
 
-    A reader that waits has dealt with all that came before. So what is put then may pass it:
-    `write` does at once what the reader would do when it wakes, or returns False and has done
-    nothing. It is woken for the end.
+    If the reader is idle, `put` calls `write` instead of waking it. `write` handles the delta as
+    the reader would, or returns False without side effects. The end of the last choice always wakes
+    the reader.
     """
 
     def __init__(self, choices: int, write: Callable[[OutputDelta], bool] = _never) -> None:
@@ -40,7 +40,7 @@ class OutputQueue:
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, delta: OutputDelta) -> None:
-        """Add a delta; one with a reason is the last of its choice."""
+        """Add a delta. A delta with a finish reason is the last one of its choice."""
         if delta.reason is not None:
             self._open -= 1
         waiter = self._waiter
@@ -53,7 +53,7 @@ class OutputQueue:
         self._wake()
 
     def _written(self, delta: OutputDelta) -> bool:
-        """Whether a delta is dealt with. What breaks here ends this stream, and no other one."""
+        """Try `write`. An exception ends this stream only."""
         try:
             return self._write(delta)
         except Exception:
@@ -62,7 +62,7 @@ class OutputQueue:
             return True
 
     def fail(self, error: BatonError) -> None:
-        """End with an error, after what has been put so far. Only the first one counts."""
+        """End with an error after the queued deltas. Only the first error counts."""
         if self._error is None:
             self._error = error
             self._wake()
@@ -96,19 +96,22 @@ class OutputQueue:
 
 
 class DirectSink:
-    """Shared by whoever runs a request and whoever answers it. It is used only while the reader of
-    the deltas waits, so that nothing overtakes anything."""
+    """Writes deltas straight to the socket, skipping the consumer task.
+
+    The producer and the response share one sink. It is used only while the reader is idle, so the
+    order of deltas is kept.
+    """
 
     __slots__ = ("write", "write_batch")
 
     def __init__(self) -> None:
         self.write: Callable[[OutputDelta], bool] = _closed
-        """Writes a delta at once, or returns False and has done nothing."""
+        """Writes a delta at once, or returns False without side effects."""
         self.write_batch = WriteBatch()
-        """With which others its chunks leave; that of whoever runs many requests."""
+        """Coalesces the chunks with those of other requests; set by the engine."""
 
     def close(self) -> None:
-        """From now on, deltas go to their reader."""
+        """Stop direct writes; deltas go to the reader from now on."""
         self.write = _closed
 
 

@@ -1,4 +1,4 @@
-"""Which logits processors the operator enables. Light: every process reads every Config."""
+"""Names of the enabled logits processors. Imports little, since every process loads the Config."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ ARGUMENTS = Registry(
     "processor_arguments",
     {"no_repeat_ngram": "baton_gateway.generation.logits_processors:ngram_size"},
 )
-"""Name to a function that returns what is wrong with an argument, or an empty string."""
+"""Argument check per processor name; returns an error text, or an empty string."""
 
 
 def names(setting: str) -> tuple[str, ...]:
-    """The enabled names of a comma-separated setting. Raises `SettingsError` for unknown ones."""
+    """Parse a comma-separated setting. Raises `SettingsError` for unknown names."""
     return tuple(ARGUMENTS.check(name.strip()) for name in setting.split(",") if name.strip())
 
 
 def check_setting(setting: str) -> str:
-    """A comma-separated setting, if every name in it is known."""
+    """Validate a comma-separated setting. Raises `ValueError` for unknown names."""
     try:
         names(setting)
     except SettingsError as error:

@@ -1,4 +1,4 @@
-"""What the engine is asked to do, in terms of neither HTTP nor the wire."""
+"""Generation requests, independent of HTTP and of wire messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from baton_gateway.structured_output.request import Constraint
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A conversation, to be rendered by the model's template. The fields are JSON."""
+    """A conversation, rendered by the model's chat template. The fields are JSON."""
 
     messages: bytes
     tools: bytes = b""
@@ -37,7 +37,7 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True)
 class PairPrompt:
-    """Two texts as one sequence, as the model joins them."""
+    """Two texts that the model joins into one sequence."""
 
     text: str
     pair: str
@@ -48,43 +48,43 @@ Prompt = ChatPrompt | TextPrompt | PairPrompt | MediaItem | tuple[int, ...]
 
 
 class EncodedPrompt(NamedTuple):
-    """A prompt as the scheduler is given it."""
+    """An encoded prompt, ready for the scheduler."""
 
     ids: array[int]
     """int32"""
     second: int = 0
-    """Where the second text of a pair begins, if the model tells the two apart."""
+    """Offset of the second text of a pair, if the model separates the two; else 0."""
     media: tuple[Blob, ...] = ()
-    """What placeholders among the ids stand for."""
+    """Tensors for the media placeholders among the ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeamSearchOptions:
-    """What a client wants of a beam search."""
+    """Beam search options of a request."""
 
     width: int
-    """Hypotheses that are followed at a time."""
+    """Number of beams."""
     length_penalty: float = 1.0
-    """Above 0, longer outputs are preferred; below, shorter ones."""
+    """Exponent of the length: above 0 prefers longer outputs, below 0 shorter ones."""
     early_stopping: bool | Literal["never"] = False
-    """When to stop once `width` outputs have ended: at once (True); when the best beam's score, as
-    it is (False) or as it could become at most ("never"), does not reach the worst of them."""
+    """When to stop once `width` outputs have ended: at once (True); when the best beam's current
+    score (False) or best attainable score ("never") is not above the worst of them."""
 
 
 @dataclass(slots=True)
 class PriorOutput:
-    """What a choice has produced before: it is continued from there."""
+    """Earlier output of a choice that is continued."""
 
     tokens: array[int] = field(default_factory=lambda: array("i"))
     """int32"""
     length: int = 0
-    """Characters of its text."""
+    """Length of its text in characters."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
     cached: int = 0
     ended: bool = False
 
     def add(self, delta: OutputDelta) -> None:
-        """Append what has been delivered."""
+        """Append a delivered delta."""
         self.tokens += delta.tokens
         self.length += len(delta.text)
         self.logprobs += delta.logprobs
@@ -99,42 +99,43 @@ class GenerationRequest:
     id: str
     prompts: tuple[Prompt, ...]
     sampling: Sampling
-    """Common to all choices, except that `max_tokens` and `seed` are filled in by the engine."""
+    """Sampling parameters of all choices; the engine fills in `max_tokens` and `seed`."""
     seed: int
-    """Unsigned 64 bits; choice i samples from a seed derived from it and i."""
+    """Unsigned 64-bit seed; choice i uses a seed derived from it and i."""
     max_tokens: int | None = None
-    """None means as many as the context has room for."""
+    """Most tokens to generate; None means the rest of the context."""
     n: int = 1
     stops: tuple[str, ...] = ()
     bad_words: tuple[str, ...] = ()
     constraint: Constraint | None = None
-    """The grammar of `sampling`, and where the client has written it."""
+    """The grammar of `sampling` and the request field that contains it."""
     include_stop: bool = False
     skip_special: bool = True
     ignore_eos: bool = False
     param: str = "messages"
     """Request field that holds the prompt, for errors."""
     trace: str = ""
-    """W3C traceparent of the client, or empty."""
+    """W3C traceparent of the client; empty if none was sent."""
     deadline_ms: int = 0
-    """Milliseconds that the client gives it; 0 means no deadline."""
+    """Milliseconds from receipt; 0 means no deadline."""
     priority: int = 0
-    """Lower runs first, under an order that looks at it."""
+    """Lower values run first under the priority policy."""
     tenant: str = ""
-    """Who pays, and with whom cached prefixes are shared."""
+    """Billing tenant; cached prefixes are shared within it."""
     salt: bytes = b""
-    """Of the tenant's requests, only those of the same salt share cached prefixes."""
+    """Prefix cache salt: within a tenant, only requests with the same salt share cached
+    prefixes."""
     admission_notes: AdmissionHeaders = field(default_factory=AdmissionHeaders)
-    """Where the scheduler's words on the first choice are written down."""
+    """Receives the scheduler's queue estimate for the first choice."""
     prior_outputs: tuple[PriorOutput, ...] = ()
-    """Per choice, where it goes on; empty for a request that begins."""
+    """Per choice, the output to continue; empty for a new request."""
     quota: RequestQuota = field(default_factory=lambda: RateLimiter().quota(ApiKey()))
-    """What its key may use."""
+    """Rate limits and quota of the API key."""
     timeline: RequestTimeline = field(default_factory=RequestTimeline)
-    """Where its time is written down."""
+    """Records the time spent per cause."""
     beams: BeamSearchOptions | None = None
-    """The `n` choices are the best outputs of a beam search instead of samples."""
+    """Beam search options; the `n` choices are then its best outputs instead of samples."""
     direct_sink: DirectSink = field(default_factory=DirectSink)
-    """Where its deltas can be written past its reader."""
+    """Writes deltas directly when the reader is idle."""
     pooling: Pooling | None = None
-    """Not text but a vector of every prompt is wanted; `n` is 1 then, and nothing is sampled."""
+    """Pooling parameters; the request then returns one vector per prompt, with `n` = 1."""

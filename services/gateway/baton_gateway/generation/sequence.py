@@ -1,4 +1,4 @@
-"""One choice of a request: its token log, and how far its text has come."""
+"""One choice of a request: its token log and the state of its detokenisation."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from baton_gateway.http.admission_headers import AdmissionHeaders
 from baton_gateway.observability.latency import RequestTimeline
 
 _TAIL = 8
-"""Prompt ids that a tokenizer sees before the first token, for its leading space."""
+"""Prompt ids sent to the tokenizer before the first token, to decide its leading space."""
 
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """The log grows by what the scheduler sends; text follows, one tokenizer round trip later.
+    """Token log of a choice. The scheduler appends tokens; text follows one tokenizer round trip
+    later.
 
         log:   [ delivered | sent, text awaited | not sent yet | hidden stop id ]
                            ^delivered           ^sent          ^visible         ^len(log)
 
-    Everything right of `delivered` can be decoded again by any tokenizer that is given what is
-    left of it.
+    Any tokenizer can decode the tokens after `delivered`, given those before it.
     """
 
     handle: int
@@ -43,51 +43,51 @@ class Sequence:
     notes: AdmissionHeaders = field(default_factory=AdmissionHeaders)
     stops: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
-    """Those of `sampling.stop_ids` that the client named."""
+    """The stop ids of `sampling.stop_ids` that the client requested."""
     include_stop: bool = False
     skip_special: bool = True
     trace: str = ""
-    """W3C traceparent that goes with it, or empty."""
+    """W3C traceparent; empty if none was sent."""
     deadline: float | None = None
-    """When it is to end in an error, by the monotonic clock; None without a deadline."""
+    """Monotonic time of the deadline; None without one."""
     mute: bool = False
-    """Its text is nobody's concern."""
+    """True if the text is not needed."""
     pooling: Pooling | None = None
-    """What vector is wanted in place of text."""
+    """Pooling parameters; a vector is then returned instead of text."""
     media: tuple[Blob, ...] = ()
-    """What placeholders of the prompt stand for."""
+    """Tensors for the media placeholders in the prompt."""
     account: RequestTimeline = field(default_factory=RequestTimeline)
-    """Where the time of its request is written down."""
+    """Timeline of the request."""
     log: array[int] = field(default_factory=lambda: array("i"))
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
     cached: int = 0
     """Prompt tokens that came from the prefix cache."""
     renewed: bool = False
-    """It has been handed over again, and nothing has come of that yet."""
+    """Resubmitted, and no token of the new run has arrived yet."""
     inherited: int = 0
-    """Tokens of the log that somebody else has paid for."""
+    """Tokens at the start of the log that were charged before."""
     reason: str | None = None
-    """Why the scheduler ended it; None while it runs there."""
+    """Finish reason from the scheduler; None while the sequence runs."""
     ended: bool = False
-    """The last delta has been put, or the request has gone."""
+    """True once the last delta was put or the request was released."""
     delivered: int = 0
     sent: int = 0
     length: int = 0
-    """Characters of text that were delivered."""
+    """Characters of text delivered so far."""
     home: Connection | None = None
-    """The tokenizer that decodes it."""
+    """The tokenizer that decodes this sequence."""
     opened: bool = False
-    """`home` holds a decode state of it."""
+    """True while `home` holds a decode state for it."""
     told: bool = False
-    """`home` knows that no more tokens follow."""
+    """True once `home` was sent the end of the tokens."""
     awaited: int = 0
-    """Answers that `home` owes."""
+    """Number of replies due from `home`."""
     stale: int = 0
-    """How many of the next answers belong to a decode state that no longer exists."""
+    """Number of upcoming replies that belong to a discarded decode state."""
 
     def submission(self) -> Submit:
-        """The sequence as work for a scheduler, continuing after its log."""
+        """Return the submission that continues the sequence after its log."""
         return Submit(
             handle=self.handle,
             request=self.request,
@@ -103,25 +103,25 @@ class Sequence:
         )
 
     def follow(self, past: PriorOutput) -> None:
-        """Go on where a choice was left; nothing may have been sent or received yet."""
+        """Continue after earlier output. Call before anything is sent or received."""
         self.log, self.logprobs = array("i", past.tokens), list(past.logprobs)
         self.delivered = self.sent = self.inherited = len(self.log)
         self.length, self.cached, self.ended = past.length, past.cached, past.ended
 
     def left(self, now: float) -> int:
-        """Milliseconds until the deadline, at least 1; 0 when there is none."""
+        """Return the milliseconds until the deadline, at least 1; 0 without a deadline."""
         return 0 if self.deadline is None else max(1, int((self.deadline - now) * 1000))
 
     def overtaken(self, first: int) -> bool:
-        """Whether tokens from `first` on come from the run before this one.
+        """Return whether tokens from `first` on belong to a previous run.
 
-        A scheduler that was taken for lost may have gone on for a while, unheard.
+        A scheduler that was considered lost may still have produced tokens.
         """
         self.renewed = self.renewed and first > len(self.log)
         return self.renewed
 
     def extend(self, first: int, tokens: array[int], logprobs: Items[TokenLogprob]) -> None:
-        """Append tokens `first`, `first + 1`, ...; those that the log has are dropped.
+        """Append tokens `first`, `first + 1`, ...; tokens already in the log are dropped.
 
         Raises `ServerFault` when tokens before `first` are missing.
         """
@@ -133,14 +133,14 @@ class Sequence:
             self.logprobs += logprobs[known:]
 
     def write(self, tokens: Items[int], logprobs: Items[TokenLogprob], reason: str) -> None:
-        """The whole log at once, by another hand than the scheduler's."""
+        """Set the whole log at once, for beam search."""
         self.log, self.reason = array("i", tokens), reason
         if self.sampling.logprobs >= 0:
             self.logprobs = list(logprobs)
 
     @property
     def hidden(self) -> bool:
-        """The last token is a stop id, which is counted but not shown."""
+        """True if the last token is a stop id, which is counted but not shown."""
         return (
             self.reason == "stop"
             and not self.include_stop
@@ -150,11 +150,11 @@ class Sequence:
 
     @property
     def visible(self) -> int:
-        """Tokens of the log whose text is shown."""
+        """Number of tokens in the log whose text is shown."""
         return len(self.log) - (self.reason is not None and self.hidden)
 
     def opening(self) -> DecodeOpen:
-        """What a tokenizer needs to go on after `delivered`."""
+        """Return the decode state from which a tokenizer continues after `delivered`."""
         return DecodeOpen(
             handle=self.handle,
             stops=self.stops,
@@ -165,13 +165,13 @@ class Sequence:
         )
 
     def answer(self, vector: bytes) -> None:
-        """Put the vector, float32, on the stream; there is nothing to decode."""
+        """Put a float32 vector on the stream."""
         self.reason, self.ended = "stop", True
         self.account.delivered(self.handle)
         self.stream.put(OutputDelta(self.choice, "", array("i"), reason="stop", vector=vector))
 
     def reopen(self, home: Connection | None, stale: int = 0) -> None:
-        """Forget the decode state: `home` is to open it anew, after what was delivered."""
+        """Discard the decode state; `home` reopens it after `delivered`."""
         self.home, self.stale = home, stale
         self.opened = self.told = False
         self.sent, self.awaited = self.delivered, 0

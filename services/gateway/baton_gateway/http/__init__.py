@@ -1,1 +1,1 @@
-"""Under the endpoints: protocol, middleware, bodies, errors, disconnects, direct writes."""
+"""HTTP below the endpoints: protocol, middleware, bodies, errors, disconnects, direct writes."""

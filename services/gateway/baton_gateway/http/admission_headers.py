@@ -1,4 +1,4 @@
-"""What the scheduler says of a request before its first token, as headers of the response."""
+"""Response headers with the scheduler's queue estimate and prefix cache report."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ R = TypeVar("R", bound=Response)
 
 @dataclass(slots=True)
 class AdmissionHeaders:
-    """Filled in by the engine: by the time a response begins, its first token exists.
+    """Queue estimate of a request. Filled in by the engine before the response begins.
 
-    - X-Queue-Position: how many sequences were to run before it when it arrived
-    - X-Estimated-TTFT-Ms: milliseconds to its first token, as estimated then
-    - X-Cache-Report: why no more of its prompt was cached, and the first token that was not
+    - X-Queue-Position: number of sequences ahead of it on arrival
+    - X-Estimated-TTFT-Ms: estimated milliseconds to its first token, on arrival
+    - X-Cache-Report: reason why no more of the prompt was cached, and the first uncached token
     """
 
     explain: bool = False
-    """The client asks for the last of them."""
+    """True if the client requested X-Cache-Report."""
     estimate: QueueEstimate | None = None
 
     @classmethod
     def of(cls, request: Request) -> AdmissionHeaders:
-        """What the client asks for with `X-Cache-Report: 1`. Raises `InvalidRequest`."""
+        """Parse the request header `X-Cache-Report: 0|1`. Raises `InvalidRequest`."""
         header = request.headers.get("x-cache-report", "0")
         if header not in {"0", "1"}:
             raise InvalidRequest(
@@ -38,12 +38,12 @@ class AdmissionHeaders:
         return cls(header == "1")
 
     def update(self, note: QueueEstimate) -> None:
-        """Hear of a sequence. Only the first place that a request had counts."""
+        """Store the estimate of a sequence. Only the first estimate of a request counts."""
         if self.estimate is None:
             self.estimate = note
 
     def apply(self, response: R) -> R:
-        """The response, with the headers."""
+        """Add the headers to a response and return it."""
         note = self.estimate
         if note is not None:
             response.headers["x-queue-position"] = str(note.position)

@@ -1,8 +1,8 @@
-"""Which `HostCache` headers are answered: the defence of a local server against DNS rebinding.
+"""`Host` header check that protects a local server against DNS rebinding.
 
-A page of a hostile site can point its own name at 127.0.0.1 and read a server that listens there
-without a key. Its requests still carry the site's name, so a gateway on a loopback address answers
-only to names that mean this machine, unless the operator lists others.
+A hostile page can resolve its own name to 127.0.0.1 and read a local server that needs no key. Its
+requests still carry the page's host name, so a gateway on a loopback address accepts only names of
+this machine, unless the operator lists others.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ def _is_loopback(host: str) -> bool:
 
 
 def host_name(header: str) -> str:
-    """The host of a `HostCache` header without its port, lower case: "[::1]:8000" gives "::1"."""
+    """Return the host of a `Host` header in lower case without its port: "[::1]:8000" gives
+    "::1"."""
     if header.startswith("["):
         return header[1:].partition("]")[0].lower()
     return header.partition(":")[0].rstrip(".").lower()
 
 
 class AllowedHosts:
-    """The names that this gateway answers to."""
+    """Host names that this gateway accepts."""
 
     def __init__(self, listed: str, bound: str) -> None:
         names = {name.strip().lower() for name in listed.split(",") if name.strip()}
         self._any = _OPEN_ALL in names or not (names or _is_loopback(bound))
-        # Browsers always send a name; a request without one is no rebinding.
+        # Browsers always send a host name, so a request without one is no rebinding attack.
         self._names = frozenset({*names, "localhost", ""})
 
     def check(self, headers: Headers) -> None:
-        """Raise `InvalidRequest` (421) for a name that is not ours."""
+        """Raise `InvalidRequest` (421) for a host name that is not accepted."""
         name = host_name(headers.get("host", ""))
         if self._any or name in self._names or _is_address(name):
             return

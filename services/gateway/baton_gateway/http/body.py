@@ -1,4 +1,4 @@
-"""The body of a request: bounded, strictly JSON, strictly UTF-8, an object without surprises."""
+"""Reads and validates request bodies: bounded size, strict JSON (RFC 8259) in UTF-8."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from baton_gateway.config import Config
 from baton_gateway.http.errors import invalid, path, translate
 
 DEPTH = 64
-"""Deepest nesting of free-form values such as tool schemas."""
+"""Maximum nesting of free-form values such as tool schemas."""
 _DIGITS = 300
-"""Longer integers are cut: still out of every range, but quick to parse and finite as floats."""
+"""Longer integers are truncated to this: still out of every range, but fast to parse and finite as
+floats."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 M = TypeVar("M", bound=BaseModel)
 
 
 async def read(request: Request, model: type[M]) -> M:
-    """The body as a `model`. Raises `InvalidRequest` with the code and path of what is wrong."""
+    """Read and validate the body as `model`. Raises `InvalidRequest` with a code and a field
+    path."""
     config: Config = request.app.state.config
     check_type(request)
     request.state.body = await collect(request, config.max_body_bytes)
@@ -33,7 +35,7 @@ async def read(request: Request, model: type[M]) -> M:
 
 
 def check_type(request: Request) -> None:
-    """Raise 415 for anything but plain JSON. No Content-Type at all is taken for JSON."""
+    """Raise 415 for any media type but JSON. A missing Content-Type counts as JSON."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     is_json = kind == "application/json" or (
@@ -48,7 +50,7 @@ def check_type(request: Request) -> None:
 
 
 async def collect(request: Request, limit: int) -> bytes:
-    """The whole body. Raises 413 as soon as it is known to be too large."""
+    """Read the whole body. Raises 413 as soon as it exceeds `limit` bytes."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > limit:
         raise _too_large(limit)
@@ -70,7 +72,7 @@ def _too_large(limit: int) -> InvalidRequest:
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """JSON object of RFC 8259 in UTF-8 without a byte order mark, keys unique, no NaN."""
+    """Parse a JSON object (RFC 8259): UTF-8 without byte order mark, unique keys, no NaN."""
     try:
         value = json.loads(
             data.decode("utf-8"),
@@ -90,7 +92,7 @@ def parse(data: bytes) -> dict[str, Any]:
 
 
 def build(value: dict[str, Any], model: type[M], *, strict: bool = False) -> M:
-    """Validate a parsed body. With `strict`, a field that the model does not have is an error."""
+    """Validate a parsed body. With `strict`, unknown fields raise `InvalidRequest`."""
     known = model.model_fields
     if strict:
         for field in value:
@@ -103,12 +105,12 @@ def build(value: dict[str, Any], model: type[M], *, strict: bool = False) -> M:
 
 
 def unknown(field: str) -> InvalidRequest:
-    """A field that does not exist."""
+    """Error for an unknown field."""
     return invalid(field[:64], f"Unknown parameter: '{field[:64]}'.", "unknown_parameter")
 
 
 def check_depth(value: object, param: str) -> None:
-    """Raise `InvalidRequest` for a free-form value that is nested too deeply."""
+    """Raise `InvalidRequest` for a free-form value nested deeper than `DEPTH`."""
     level: list[object] = [value]
     for _ in range(DEPTH):
         level = [child for item in level for child in _children(item)]
@@ -118,7 +120,7 @@ def check_depth(value: object, param: str) -> None:
 
 
 def wrong_depth(param: str) -> InvalidRequest:
-    """A value that is nested too deeply."""
+    """Error for a value that is nested too deeply."""
     return invalid(param, f"Invalid '{param}': nested more than {DEPTH} levels deep.")
 
 
@@ -137,7 +139,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(literal: str) -> float:
-    """Infinity fails at the bounds of its field, which says more; NaN is in no range at all."""
+    """Accept infinities, whose range check gives a clearer error; reject NaN, which passes none."""
     if literal == "NaN":
         raise ValueError("NaN is not JSON")
     return float(literal)
@@ -148,7 +150,7 @@ def _integer(digits: str) -> int:
 
 
 def _check_unicode(value: object) -> None:
-    """Raise for half a surrogate pair, which no UTF-8 can carry, with the path of its string."""
+    """Raise for a lone surrogate, which UTF-8 cannot encode, with the path of its string."""
     todo: list[tuple[tuple[str | int, ...], object]] = [((), value)]
     while todo:
         where, item = todo.pop()

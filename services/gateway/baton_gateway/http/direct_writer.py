@@ -1,4 +1,4 @@
-"""A streamed body past ASGI: what need not wait is written without a task that waits for it."""
+"""Writes chunks of a streamed body straight to the transport, without ASGI and a waiting task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _KEY = "baton.direct"
 
 
 class DirectWriter:
-    """The body of one response. To be used only while nobody is inside of its `send`."""
+    """The body of one response. Must not be used while a call of its `send` is pending."""
 
     __slots__ = ("_cycle",)
 
@@ -19,26 +19,26 @@ class DirectWriter:
 
     @classmethod
     def of(cls, scope: Any) -> DirectWriter | None:
-        """That of a request's scope; None where the server offers none."""
+        """Return the writer of a request's scope; None if the server provides none."""
         direct: DirectWriter | None = scope.get("extensions", {}).get(_KEY)
         return direct
 
     def offer(self, scope: Any) -> None:
-        """Make it known to the application."""
+        """Add the writer to the request's scope."""
         scope.setdefault("extensions", {})[_KEY] = self
 
     @property
     def open(self) -> bool:
-        """A chunk can be written now: the body has begun, and the client takes what it is sent."""
+        """True if a chunk can be written: the body has begun and the transport is not paused."""
         cycle = self._cycle
         return bool(cycle.chunked_encoding) and not (
             cycle.flow.write_paused or cycle.disconnected or cycle.response_complete
         )
 
     def write(self, data: bytes) -> None:
-        """Write one chunk, as `send` would. Only while it is `open`."""
+        """Write one chunk, as `send` would. Call only while `open`."""
         self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def cut(self) -> None:
-        """Close the connection at once, without an end of the body."""
+        """Close the connection at once, leaving the body incomplete."""
         self._cycle.transport.abort()

@@ -1,4 +1,4 @@
-"""Whether the client is still there. Work for a client that has gone is stopped at once."""
+"""Detects client disconnects and cancels the work for them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ T = TypeVar("T")
 
 
 class ClientDisconnected(Exception):
-    """The client has closed the connection: there is nobody to answer."""
+    """The client has closed the connection."""
 
 
 async def wait_disconnect(receive: Receive) -> None:
-    """Return when the client has gone. The body must have been read."""
+    """Return when the client disconnects. The body must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def cancel_on_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work`; cancel it and raise `ClientDisconnected` as soon as the client goes."""
+    """Await `work`; on a disconnect, cancel it and raise `ClientDisconnected`."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(wait_disconnect(receive))
     try:
@@ -35,7 +35,7 @@ async def cancel_on_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -
 
 
 async def cancel_tasks(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have cleaned up. Results and errors were read before."""
+    """Cancel tasks and wait until they have cleaned up, ignoring their results and errors."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

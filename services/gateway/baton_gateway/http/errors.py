@@ -1,4 +1,4 @@
-"""Errors to HTTP, once: OpenAI's body with all four keys, and the headers that clients obey."""
+"""Converts errors to HTTP: OpenAI's error body and the headers that clients act on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from starlette.responses import Response
 from baton.errors import BatonError, InvalidRequest, Unavailable
 
 _FINAL = frozenset({"request_quarantined", "insufficient_quota", "request_timeout"})
-"""Codes that OpenAI's clients would retry by status, and must not."""
+"""Error codes with a status that OpenAI's clients would retry, although a retry cannot succeed."""
 FAULT = "The server had an error while processing your request. Sorry about that!"
-"""All that a client is told of an error that we did not foresee."""
+"""Message for unexpected errors; reveals no details."""
 _LONGEST_WAIT = 120
-"""Seconds. OpenAI's client does not retry at all when it is told to wait longer."""
+"""Maximum Retry-After in seconds. OpenAI's client does not retry after longer ones."""
 _EXPECTED = {
     "int": "an integer",
     "float": "a decimal",
@@ -34,8 +34,10 @@ _BOUNDS = {
 
 
 class GatewayPartitioned(Unavailable):
-    """The scheduler cannot be reached from here, but perhaps from another gateway of this port: the
-    connection is closed, and the client's next one may end there."""
+    """The scheduler is unreachable from this gateway.
+
+    The connection is closed, so the client's next one may reach another gateway on this port.
+    """
 
     code = "cut_off"
 
@@ -48,7 +50,7 @@ class GatewayPartitioned(Unavailable):
 
 
 def body(error: BatonError) -> dict[str, Any]:
-    """The JSON object that describes an error."""
+    """Return the JSON object that describes an error."""
     return {
         "error": {
             "message": error.message,
@@ -60,7 +62,7 @@ def body(error: BatonError) -> dict[str, Any]:
 
 
 def encode(error: BatonError) -> bytes:
-    """The same as JSON. Text that cannot be UTF-8 came from a client and is written escaped."""
+    """Encode the error body as JSON. Text that is not valid Unicode is escaped."""
     safe = error.message.encode("utf-8", "backslashreplace").decode()
     content = body(error)
     content["error"]["message"] = safe
@@ -68,7 +70,7 @@ def encode(error: BatonError) -> bytes:
 
 
 def respond(error: BatonError) -> Response:
-    """The HTTP response of an error."""
+    """Return the HTTP response for an error."""
     headers = {}
     after = 1 if error.status == 503 and error.retry_after is None else error.retry_after
     if after is not None:
@@ -81,13 +83,13 @@ def respond(error: BatonError) -> Response:
 
 
 def path(location: tuple[str | int, ...]) -> str:
-    """("messages", 0, "role") as `messages[0].role`."""
+    """Format a field path: ("messages", 0, "role") gives `messages[0].role`."""
     parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
     return "".join(parts).removeprefix(".")
 
 
 def name(value: object) -> str:
-    """The JSON type of a value, with its article."""
+    """Return the JSON type of a value with its article."""
     if value is None:
         return "null"
     kinds = {bool: "a boolean", int: "an integer", float: "a decimal", str: "a string"}
@@ -95,7 +97,7 @@ def name(value: object) -> str:
 
 
 def wrong_type(param: str, expected: str, value: object) -> InvalidRequest:
-    """A field of another JSON type than expected."""
+    """Error for a field of the wrong JSON type."""
     return InvalidRequest(
         f"Invalid type for '{param}': expected {expected}, but got {name(value)} instead.",
         code="invalid_type",
@@ -104,19 +106,19 @@ def wrong_type(param: str, expected: str, value: object) -> InvalidRequest:
 
 
 def missing(param: str) -> InvalidRequest:
-    """A required field that is absent."""
+    """Error for a missing required field."""
     return InvalidRequest(
         f"Missing required parameter: '{param}'.", code="missing_required_parameter", param=param
     )
 
 
 def invalid(param: str, message: str, code: str = "invalid_value") -> InvalidRequest:
-    """A field whose value cannot be used."""
+    """Error for a field with an invalid value."""
     return InvalidRequest(message, code=code, param=param)
 
 
 def translate(error: ValidationError) -> InvalidRequest:
-    """The first problem that pydantic found, in OpenAI's words and codes."""
+    """Convert the first pydantic error to OpenAI's wording and codes."""
     problem = error.errors(include_url=False)[0]
     kind, param = problem["type"], path(problem["loc"])
     context: dict[str, Any] = problem.get("ctx", {})
@@ -139,7 +141,7 @@ def translate(error: ValidationError) -> InvalidRequest:
 
 
 def shorten(value: object) -> str:
-    """A client's value as it may appear in a message."""
+    """Format a client's value for an error message."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -157,7 +159,7 @@ def _out_of_bounds(kind: str, param: str, context: dict[str, Any], value: object
 
 
 def _digits(value: object) -> str:
-    """A number, unless it is so long that Python refuses to print it."""
+    """Format a number, unless it exceeds Python's limit on integer digits."""
     if isinstance(value, int) and abs(value) >= 10**30:
         return "a larger number" if value > 0 else "a smaller number"
     return str(value)

@@ -1,4 +1,4 @@
-"""What happens around every request: an id, the key and its limits, the last resort, a metric."""
+"""Middleware around every request: request id, API key, rate limits, error fallback, metrics."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from baton_gateway.observability.latency import RequestTimeline, TimelineStore
 from baton_gateway.observability.metrics import Metrics
 
 _GONE = "499"
-"""nginx's status for a client that left before its answer."""
+"""nginx's status for a request that the client closed."""
 _LONGEST_PATH = 100
 
 log = logger(__name__)
 
 
 class RequestMiddleware:
-    """Pure ASGI: streams pass through unbuffered and disconnects are seen at once."""
+    """ASGI middleware. Passes streams through unbuffered."""
 
     def __init__(
         self,
@@ -76,18 +76,18 @@ class RequestMiddleware:
 
 
 class ResponseTracker:
-    """One request on its way out: stamps the id on it and remembers the status."""
+    """Adds headers to one response and records its status."""
 
     def __init__(self, send: Send, path: str) -> None:
         self.id = f"req_{uuid.uuid4().hex}"
         self.account = RequestTimeline(self.id, path[:_LONGEST_PATH])
         self.status = "0"
         self.headers: dict[str, str] = {}
-        """More headers for the response."""
+        """Additional response headers."""
         self._send = send
 
     async def send(self, message: Message) -> None:
-        """Pass a message on to the server."""
+        """Forward a message to the server."""
         if message["type"] == "http.response.start":
             self.status = str(message["status"])
             MutableHeaders(scope=message).update({"x-request-id": self.id, **self.headers})
@@ -96,28 +96,28 @@ class ResponseTracker:
         self.account.sent(began)
 
     async def refuse(self, scope: Scope, receive: Receive, error: BatonError) -> None:
-        """Answer with an error, unless an answer has begun."""
+        """Respond with an error, unless the response has begun."""
         if self.status == "0":
             await respond(error)(scope, receive, self.send)
 
 
 def id_of(request: Request) -> str:
-    """Our id of a request."""
+    """Return the request id."""
     return str(request.scope["state"]["request_id"])
 
 
 def quota_of(request: Request) -> RequestQuota:
-    """What the request's key may use."""
+    """Return the quota of the request's API key."""
     budget: RequestQuota = request.scope["state"]["budget"]
     return budget
 
 
 def timeline_of(request: Request) -> RequestTimeline:
-    """Where the time of the request is written down."""
+    """Return the timeline of the request."""
     account: RequestTimeline = request.scope["state"]["account"]
     return account
 
 
 def tenant_of(request: Request) -> str:
-    """Whose key the request carries; empty when none is needed."""
+    """Return the tenant of the request's API key; empty when no key is needed."""
     return quota_of(request).key.tenant

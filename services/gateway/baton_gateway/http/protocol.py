@@ -1,9 +1,10 @@
-"""HTTP/1.1 on a socket: uvicorn's parser protocol, with every quantity and every wait bounded.
+"""HTTP/1.1 protocol based on uvicorn's, with limits on every size and every wait.
 
-llhttp (under httptools) already refuses smuggling: both lengths, folded headers, bare line feeds,
-NUL. What is added here: limits on the head and on the shape of a body, deadlines for a client that
-stops sending, and OpenAI's error body for all of it. A refused connection is half-closed and read
-on for a moment, because closing a socket with unread bytes makes the kernel throw the answer away.
+llhttp (used by httptools) already rejects request smuggling: conflicting lengths, folded headers,
+bare line feeds, NUL. This module adds limits on the head and the body's chunking, time-outs for
+slow clients, and OpenAI's error body. After an error response the connection is half-closed and
+drained briefly, because the kernel would discard the response if the socket were closed with unread
+bytes.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from baton_gateway.http.errors import respond
 
 METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS")
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]+")
-"""RFC 3986 host and port: no slash, question mark or at-sign that a URL parser could trip over."""
+"""RFC 3986 host and port: no slash, question mark or at-sign, which confuse URL parsers."""
 _SMALL = 64
-"""Bytes below which a piece of a body costs more than it carries."""
+"""Size in bytes below which a body chunk counts as small."""
 
 log = logger(__name__)
 
 
 class Stage(Enum):
-    """Where the parser is."""
+    """State of the parser."""
 
     IDLE = auto()
     HEAD = auto()
@@ -45,23 +46,24 @@ class Stage(Enum):
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. The class attributes are the limits; a subclass may change them."""
+    """One connection. Subclasses may override the limits."""
 
     max_url_bytes: ClassVar[int] = 8 * 1024
     max_head_bytes: ClassVar[int] = 32 * 1024
     max_headers: ClassVar[int] = 100
     max_small_pieces: ClassVar[int] = 4096
-    """Pieces of a body under 64 bytes: a million one-byte chunks cost a second of this process."""
+    """Most body chunks under 64 bytes; a million one-byte chunks would cost a second of CPU
+    time."""
     max_pipelined: ClassVar[int] = 8
-    """Requests that one connection may queue behind a running one."""
+    """Most pipelined requests that wait behind a running one."""
     max_connections: ClassVar[int] = 4096
     head_seconds: ClassVar[float] = 10.0
-    """A request must have shown its whole head this long after its first byte."""
+    """Time limit for the complete head of a request, from its first byte."""
     body_seconds: ClassVar[float] = 10.0
     body_bytes: ClassVar[int] = 1024
-    """A body must bring at least this many bytes in every `body_seconds`."""
+    """Minimum number of body bytes per `body_seconds`."""
     linger_seconds: ClassVar[float] = 2.0
-    """How long a refused connection is read on, so that its client can see the answer."""
+    """How long to drain a rejected connection, so that the client can read the response."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -88,7 +90,8 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         if self._running is not None:
-            # uvicorn tells only the newest request, which with pipelining is not the running one.
+            # uvicorn notifies only the newest request, which with pipelining is not the running
+            # one.
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
@@ -110,11 +113,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._check_quiet()
 
     def _check_quiet(self) -> None:
-        """Bound what the parser gathers in silence: one endless header, trailer or extension."""
+        """Limit the bytes of a header, trailer or chunk extension that the parser buffers."""
         if self._stage is not Stage.IDLE and self._quiet_bytes > self.max_head_bytes:
             self._refuse(_head_too_large())
 
-    # What the parser reports
+    # Parser callbacks
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -131,7 +134,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._quiet_bytes = 0
         self._head_bytes += len(name) + len(value) + 4
-        if self._stage is Stage.HEAD:  # a trailer must not become a header after the fact
+        if self._stage is Stage.HEAD:  # a trailer must not become a header
             super().on_header(name, value)
         if self._head_bytes > self.max_head_bytes or len(self.headers) > self.max_headers:
             raise _head_too_large()
@@ -164,7 +167,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def _check_head(self) -> None:
-        """Refuse what no route of ours could answer. Raises `InvalidRequest`."""
+        """Reject heads that no route accepts. Raises `InvalidRequest`."""
         if self.parser.get_method() not in METHODS:
             raise _unknown_method()
         if self.parser.get_http_version() not in {"1.0", "1.1"}:
@@ -178,10 +181,11 @@ class HttpProtocol(HttpToolsProtocol):
             raise InvalidRequest("There is no WebSocket on this server.")
 
     def _replay_without_upgrade(self, rest: bytes) -> None:
-        """Ignore an offer of HTTP/2 (RFC 9110 7.8), which Java's client makes with every request.
+        """Ignore an offer to upgrade to HTTP/2 (RFC 9110 7.8), which Java's client sends by
+        default.
 
         llhttp stops at an upgrade and would lose the body, so a new parser reads the same head
-        without the offer, and then `rest`.
+        without the offer, then `rest`.
         """
         version = self.parser.get_http_version().encode()
         head = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
@@ -190,7 +194,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(b"\r\n".join([*head, b"", b""]) + rest)
 
-    # Requests and answers
+    # Requests and responses
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
@@ -200,10 +204,10 @@ class HttpProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._stage is Stage.BODY and self.cycle.response_complete:
-            self._linger()  # answered before the body was read: what follows is of no use
+            self._linger()  # responded before the body was read: discard the rest
 
     def _check_pace(self) -> None:
-        """Called every `body_seconds` of a body. A body that we do not read is not late."""
+        """Check the rate of a body, every `body_seconds`. A paused body is not late."""
         waiting = self.flow.read_paused or self.cycle.waiting_for_100_continue
         if self._body_bytes >= self.body_bytes or waiting:
             self._body_bytes = 0
@@ -212,10 +216,10 @@ class HttpProtocol(HttpToolsProtocol):
             message = "The body of the request did not arrive in time."
             self._refuse(InvalidRequest(message, code="request_timeout", status=408))
 
-    # How a connection ends
+    # End of a connection
 
     def _refuse(self, error: BatonError) -> None:
-        """Answer with an error and end the connection; an answer under way is not cut into."""
+        """Respond with an error and end the connection, unless a response is in progress."""
         log.info("refused a connection: %s", error.message)
         running = self._running
         if running is None or running.response_complete:
@@ -230,7 +234,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._answer(error)
 
     def _finish_running(self, running: RequestResponseCycle) -> None:
-        """Bad bytes came after a good request: answer that one, and nothing after it."""
+        """Invalid bytes followed a valid request: complete its response, then close."""
         self._ended = True
         self._disarm()
         self.pipeline.clear()
@@ -251,7 +255,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._arm(self.linger_seconds, self._end)
 
     def _end(self) -> None:
-        """Close; while an earlier request is still being answered, close after that."""
+        """Close the connection, after any earlier response is complete."""
         running = self._running
         if running is not None and not (running.response_complete or running.more_body):
             return self._finish_running(running)
@@ -277,7 +281,7 @@ def _unknown_method() -> InvalidRequest:
 
 
 def _explain(error: httptools.HttpParserError) -> InvalidRequest:
-    """What a parser error means to a client: ours as raised, any other is a malformed request."""
+    """Convert a parser error: ours are raised unchanged, others become a malformed request."""
     if isinstance(error.__context__, InvalidRequest):
         return error.__context__
     if isinstance(error, httptools.HttpParserInvalidMethodError):
@@ -286,7 +290,7 @@ def _explain(error: httptools.HttpParserError) -> InvalidRequest:
 
 
 def _response(error: BatonError, default_headers: list[tuple[bytes, bytes]]) -> bytes:
-    """A whole HTTP response, for a request that never became one."""
+    """Return a complete HTTP response for a request that did not reach the application."""
     response = respond(error)
     headers = [
         *default_headers,

@@ -1,8 +1,8 @@
-"""Chunks for many streams that leave one after the other, once all of them are made.
+"""Coalesces socket writes of many streams into one pass, after all chunks are made.
 
-To write one is a system call, after which the processor's caches and its guesses of branches are
-the kernel's. Where making and writing take turns, each pays for that with every chunk. Clients that
-read together are also woken less often.
+Every write is a system call that evicts CPU caches and branch predictions. Writing after all chunks
+are made, instead of alternating, pays this cost once per batch, and clients that read several
+streams wake less often.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ log = logger(__name__)
 
 
 class Body(Protocol):
-    """Where chunks go; `baton_gateway.http.direct_writer.DirectWriter` is one."""
+    """Target of chunks, such as `baton_gateway.http.direct_writer.DirectWriter`."""
 
     def write(self, data: bytes) -> None:
         """Write one chunk."""
 
     def cut(self) -> None:
-        """Close the connection at once, for good."""
+        """Close the connection at once."""
 
 
 class WriteBatch:
-    """Gathers chunks inside of `with`, and writes them at its end; outside, each at once.
+    """Collects chunks inside a `with` block and writes them on exit; outside, writes at once.
 
-    Nothing else runs between: what is inside of `with` must not wait.
+    The block must not await.
     """
 
     __slots__ = ("_chunks", "_gathers")
@@ -37,7 +37,7 @@ class WriteBatch:
         self._gathers = False
 
     def add(self, body: Body, data: bytes) -> None:
-        """Write a chunk, now or with the others."""
+        """Write a chunk, at once or on exit."""
         if self._gathers:
             self._chunks.append((body, data))
         else:
@@ -53,6 +53,6 @@ class WriteBatch:
             try:
                 body.write(data)
             except Exception:
-                # The rest of this stream would have a gap; the others have nothing to do with it.
+                # Skipping a chunk would leave a gap, so this stream is closed; the others go on.
                 log.exception("a stream broke off")
                 body.cut()

@@ -1,7 +1,7 @@
-"""Numbers for Prometheus that change with every token of every stream.
+"""Prometheus instruments without locks, for values that change with every token.
 
-The library's own take a lock, or several, each time; these belong to one thread, and are put into
-its shape when somebody asks.
+The library's own instruments lock on every update. These are updated by one thread and converted to
+the library's format on scrape.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class FastCounter(Collector):
     def __init__(self, name: str, text: str, registry: CollectorRegistry) -> None:
         self._name, self._text = name, text
         self.value = 0
-        """It only ever grows."""
+        """Monotonic value."""
         registry.register(self)
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """Its value now."""
+        """Return the current value."""
         yield CounterMetricFamily(self._name, self._text, self.value)
 
 
@@ -36,18 +36,18 @@ class FastHistogram(Collector):
     def __init__(
         self, name: str, text: str, bounds: tuple[float, ...], registry: CollectorRegistry
     ) -> None:
-        """`bounds`: the largest value of each bucket, ascending; one more holds all the rest."""
+        """`bounds`: ascending upper bounds of the buckets; one more bucket holds larger values."""
         self._name, self._text, self._bounds = name, text, bounds
         self._counts, self._sum = [0] * (len(bounds) + 1), 0.0
         registry.register(self)
 
     def observe(self, value: float) -> None:
-        """Count a value."""
+        """Record a value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Its buckets now, each with those below it."""
+        """Return the cumulative buckets."""
         names = map(floatToGoString, (*self._bounds, float("inf")))
         buckets = list(zip(names, map(float, accumulate(self._counts)), strict=True))
         yield HistogramMetricFamily(self._name, self._text, buckets, self._sum)

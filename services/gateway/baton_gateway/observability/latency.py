@@ -1,14 +1,13 @@
-"""Where the time of requests went, for the latest of them: service by service, cause by cause.
+"""Latency breakdown of recent requests by service and cause.
 
     receive -> admission -> encode -> engine ----------------------> detokenise -> respond, client
                                         |
-                                        transport, queue, prefill, decode, ... as the scheduler says
+                                        transport, queue, prefill, decode, ... (from the scheduler)
 
-The gateway stops the time of each request: every moment since its first byte belongs to one cause.
-Of the time that a request is with the scheduler, the scheduler tells at the end what it was, for
-every choice; the choice that ended last is the one that the answer waited for, and its account is
-that of the request. So the causes add up to the wall time. What nobody can account for, as the
-first part of a run whose scheduler was lost, is reported as such.
+Every moment since the first byte of a request belongs to exactly one cause. The scheduler reports
+the phase times of each choice when it ends; the phases of the choice that ended last split the time
+under "engine". So the causes add up to the wall time. Time without a known cause, such as a run
+lost with its scheduler, is reported as unattributed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Cause: TypeAlias = Literal[
     "detokenise",
     "respond",
 ]
-"""What the gateway itself can tell apart:
+"""Causes that the gateway measures:
 
 receive       the body was read and checked
 admission     it waited for a worker, a tokenizer or the limits of its key
@@ -41,9 +40,9 @@ grammar       its grammar was compiled
 encode        a tokenizer rendered and encoded the prompts
 beam_search   all steps of a beam search
 engine        it was with the scheduler
-no_scheduler  it waited for a scheduler, or for the next one
-detokenise    all tokens were there, and a tokenizer made text of the last
-respond       all text was there, and the answer was written
+no_scheduler  it waited for a scheduler to become available
+detokenise    all tokens had arrived, and a tokenizer decoded the last of them
+respond       all text had arrived, and the response was written
 """
 
 _SERVICES = {
@@ -65,7 +64,7 @@ _SERVICES = {
     "respond": "gateway",
     "client": "client",
 }
-"""Who a cause lies with, in the order in which causes are told."""
+"""Service responsible for each cause, in display order."""
 
 _PHASES = {
     "queue": "queued",
@@ -75,23 +74,23 @@ _PHASES = {
     "preempted": "preempted",
     "worker_loss": "worker_loss",
 }
-"""Causes that the scheduler tells apart, by their fields of `PhaseTimes`."""
+"""Causes that the scheduler reports, with their fields of `PhaseTimes`."""
 _TRIMMED = ("decode", "preempted", "worker_loss", "handover", "prefill", "queue")
-"""From which of them it is taken what a scheduler did after the answer was complete."""
+"""Phases that are shortened, in this order, by scheduler time after the response was complete."""
 
 
 class TimelinePart(msgspec.Struct, frozen=True):
-    """One cause."""
+    """One cause and its time."""
 
     cause: str
     service: str
     ms: float
     share: float
-    """Of the wall time."""
+    """Fraction of the wall time."""
 
 
 class ChoiceTimeline(msgspec.Struct, frozen=True):
-    """One choice at the scheduler, in milliseconds from its arrival there to its end."""
+    """Scheduler times of one choice, in milliseconds from its arrival to its end."""
 
     choice: int
     queue_ms: float
@@ -106,11 +105,11 @@ class ChoiceTimeline(msgspec.Struct, frozen=True):
     shared_with: float
     """Mean number of other rows in the steps of its workers."""
     worker: str
-    """The one that it ran on, the last of them if there were several; empty when none had it."""
+    """Last worker that ran the choice; empty if none did."""
 
 
 class LatencyExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of GET /v1/requests/{id}/explain."""
+    """Response of GET /v1/requests/{id}/explain."""
 
     id: str
     object: str = "request.explanation"
@@ -119,21 +118,21 @@ class LatencyExplanation(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """running | ended"""
     status: str
-    """HTTP status of the answer; 499 when the client left, empty while there is none."""
+    """HTTP status of the response; 499 after a client disconnect, empty while there is none."""
     error: str | None
-    """Code of the error that ended its run."""
+    """Code of the error that ended the request."""
     wall_ms: float
     causes: list[TimelinePart]
     unattributed_ms: float
-    """Of the wall time: nobody can say what it was."""
+    """Wall time without a known cause."""
     choice: int | None
-    """The choice that ended last: its times are in `causes`."""
+    """The choice that ended last; `causes` contains its times."""
     choices: list[ChoiceTimeline]
     summary: str
 
 
 class RequestTimeline:
-    """The stopwatch of one request. It begins with it, under the cause "receive"."""
+    """Stopwatch of one request, started under the cause "receive"."""
 
     __slots__ = (
         "_cause",
@@ -170,17 +169,17 @@ class RequestTimeline:
         self._seconds: dict[str, float] = {}
         self._client = 0.0
         self._choices: dict[int, int] = {}
-        """Handle to choice."""
+        """Choice by handle."""
         self._running: set[int] = set()
-        """Handles whose tokens are not all there."""
+        """Handles with tokens outstanding."""
         self._waiting: set[int] = set()
-        """Handles whose text is not all there."""
+        """Handles with text outstanding."""
         self._times: dict[int, PhaseTimes] = {}
         self._last: int | None = None
-        """Handle of the choice that was the last to have all its tokens."""
+        """Handle of the choice that received its last token last."""
 
     def enter(self, cause: Cause) -> None:
-        """From now on its time goes there. What comes after its end changes nothing."""
+        """Charge the time from now on to `cause`. Has no effect after `close`."""
         if self.ended is None and cause != self._cause:
             now = self._clock()
             self._add(now)
@@ -190,26 +189,26 @@ class RequestTimeline:
         self._seconds[self._cause] = self._seconds.get(self._cause, 0.0) + now - self._since
 
     def submitted(self, choices: dict[int, int], cause: Cause = "engine") -> None:
-        """The choices that are to run, by handle, are on their way."""
+        """Record that the choices, by handle, are being submitted."""
         self._choices = choices
         self._running, self._waiting = set(choices), set(choices)
         if choices:
             self.enter(cause)
 
     def held(self) -> None:
-        """No scheduler has it. Of what the last one did with it, nothing will be known."""
+        """Record that the scheduler was lost; its share so far becomes unattributed."""
         if self._cause == "engine":
             self.enter("no_scheduler")
             lost = self._seconds.pop("engine", 0.0)
             self._seconds["unattributed"] = self._seconds.get("unattributed", 0.0) + lost
 
     def resumed(self) -> None:
-        """A scheduler has it again."""
+        """Record that a scheduler has accepted the request again."""
         if self._cause == "no_scheduler":
             self.enter("engine")
 
     def sampled(self, handle: int) -> None:
-        """All tokens of a choice are there."""
+        """Record that all tokens of a choice have arrived."""
         if handle in self._running:
             self._running.discard(handle)
             self._last = handle
@@ -217,44 +216,45 @@ class RequestTimeline:
                 self.enter("detokenise")
 
     def delivered(self, handle: int) -> None:
-        """All text of a choice is there, though perhaps not all its tokens: of a stop string."""
+        """Record that all text of a choice has arrived; after a stop string, possibly before its
+        last tokens."""
         self.sampled(handle)
         self._waiting.discard(handle)
         if not self._waiting:
             self.enter("respond")
 
     def estimated(self, handle: int, times: PhaseTimes) -> None:
-        """The scheduler's account of a choice has come, perhaps after the end."""
+        """Record the scheduler's phase times of a choice, possibly after the end."""
         self._times[handle] = times
 
     def sent(self, began: float) -> None:
-        """A piece of the answer that was sent at `began` has been taken by the client. Only when
-        nothing else is left to do has the answer waited for it."""
+        """Record that the client accepted a chunk sent at `began`. Counts as client time only while
+        nothing but the response is left to do."""
         if self._cause == "respond" and self.ended is None:
             self._client += self._clock() - max(began, self._since)
 
     def failed(self, code: str | None) -> None:
-        """Its run has ended in an error of this code."""
+        """Record the error code that ended the request."""
         if self.ended is None:
             self.error = code
 
     def now(self) -> float:
-        """The time on its clock."""
+        """Return the time of this clock, in seconds."""
         return self._clock()
 
     @property
     def handles(self) -> Iterable[int]:
-        """Its choices as the scheduler knows them."""
+        """Return the scheduler handles of the choices."""
         return self._choices
 
     def close(self, status: str) -> None:
-        """The answer is over."""
+        """Record the end of the response."""
         if self.ended is None:
             self.ended, self.status = self._clock(), status
             self._add(self.ended)
 
     def explain(self) -> LatencyExplanation:
-        """Its account, as far as it has come."""
+        """Return the breakdown so far."""
         now = self._clock() if self.ended is None else self.ended
         critical = self._critical()
         times = None if critical is None else self._times[critical]
@@ -276,7 +276,8 @@ class RequestTimeline:
         )
 
     def _causes(self, now: float, times: PhaseTimes | None) -> dict[str, float]:
-        """Seconds of each cause, until now; `times` are those of the choice that counts."""
+        """Return the seconds of each cause until now; `times` are the phase times of the last
+        choice."""
         seconds = dict(self._seconds)
         if self.ended is None:
             seconds[self._cause] = seconds.get(self._cause, 0.0) + now - self._since
@@ -291,7 +292,7 @@ class RequestTimeline:
         return seconds
 
     def _critical(self) -> int | None:
-        """Handle of the choice that the answer waited for, once its times are known."""
+        """Return the handle of the choice that determined the latency, once its times are known."""
         if self.ended is None and self._cause in ("engine", "no_scheduler"):
             return None
         if self._last in self._times:
@@ -300,24 +301,24 @@ class RequestTimeline:
 
 
 class TimelineStore:
-    """The accounts of the latest requests, at most `size` of them."""
+    """Timelines of the latest requests, at most `size`."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._accounts: OrderedDict[str, RequestTimeline] = OrderedDict()
         self._owed: dict[int, RequestTimeline] = {}
-        """By handle, those that a scheduler is still to tell something of."""
+        """Timelines by handle whose phase times are outstanding."""
 
     def __len__(self) -> int:
         return len(self._accounts)
 
     @property
     def owed(self) -> int:
-        """Choices of which a scheduler is still to tell something."""
+        """Number of choices whose phase times are outstanding."""
         return len(self._owed)
 
     def keep(self, account: RequestTimeline, owner: str) -> None:
-        """Remember a request of this owner; the oldest makes room."""
+        """Store the timeline of a request; evicts the oldest when full."""
         account.owner = owner
         self._accounts[_number(account.id)] = account
         while len(self._accounts) > self._size:
@@ -325,20 +326,20 @@ class TimelineStore:
             self._forget(old)
 
     def submitted(self, account: RequestTimeline, choices: dict[int, int]) -> None:
-        """Choices of a request, by handle, go to the scheduler."""
+        """Record that choices of a request, by handle, were submitted."""
         account.submitted(choices)
         if _number(account.id) in self._accounts:
             self._owed |= dict.fromkeys(choices, account)
 
     def told(self, times: Iterable[tuple[int, PhaseTimes]]) -> None:
-        """A scheduler says where the time of choices went."""
+        """Record phase times reported by a scheduler."""
         for handle, spent in times:
             account = self._owed.pop(handle, None)
             if account is not None:
                 account.estimated(handle, spent)
 
     def find(self, name: str, owner: str) -> RequestTimeline | None:
-        """The account of a request of this owner, by any of its ids."""
+        """Return the timeline of a request of `owner`, by any of its ids."""
         account = self._accounts.get(_number(name))
         return account if account is not None and account.owner == owner else None
 
@@ -348,12 +349,12 @@ class TimelineStore:
 
 
 def _number(name: str) -> str:
-    """What the ids of one request share: req_0f..., chatcmpl-0f..., cmpl-0f..."""
+    """Return the part that all ids of a request share: req_0f..., chatcmpl-0f..., cmpl-0f..."""
     return name.replace("-", "_").rpartition("_")[2]
 
 
 def _split(times: PhaseTimes, engine: float) -> dict[str, float]:
-    """What became of the time with the scheduler."""
+    """Split the time under "engine" into the scheduler's phases and transport."""
     found = {cause: getattr(times, field) for cause, field in _PHASES.items()}
     rest = engine - sum(found.values())
     for cause in _TRIMMED:
@@ -390,7 +391,7 @@ def _run(choice: int, times: PhaseTimes) -> ChoiceTimeline:
 
 
 def _summary(parts: list[TimelinePart], times: PhaseTimes | None) -> str:
-    """The greatest causes in one line."""
+    """Return the largest causes in one line."""
     greatest = sorted(parts, key=lambda part: -part.ms)[:3]
     words = [f"{part.cause} {100 * part.share:.0f} %" for part in greatest if part.ms]
     if times is not None and times.batch_neighbours:

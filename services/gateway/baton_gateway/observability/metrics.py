@@ -1,4 +1,4 @@
-"""Prometheus metrics of one gateway, and of the system as its scheduler reports it."""
+"""Prometheus metrics of one gateway, and of the system as reported by its scheduler."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _SCALE = (
 )
 
 
-# A second series per metric that says when its process began: nobody reads them.
+# Disable the `_created` series, which double the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """One registry per application: two gateways in one process do not mix."""
+    """Metrics with a registry of their own, so that two gateways can share a process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
@@ -88,12 +88,12 @@ class Metrics:
         return Histogram(f"baton_{name}", text, buckets=buckets, registry=self.registry)
 
     def text(self) -> bytes:
-        """Everything in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 class Timing:
-    """Times one generation."""
+    """Records latency metrics of one generation."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -104,12 +104,12 @@ class Timing:
         metrics.running.inc()
 
     def started(self, prompt_tokens: int) -> None:
-        """The prompts are encoded and valid."""
+        """Record that the prompts are encoded and valid."""
         self._metrics.prompt.inc(prompt_tokens)
         self._metrics.prompt_length.observe(prompt_tokens)
 
     def tokens(self, choice: int, count: int) -> None:
-        """Some tokens of a choice are delivered."""
+        """Record `count` delivered tokens of a choice."""
         now = time.monotonic()
         before = self._last.get(choice)
         if before is not None and count:
@@ -121,7 +121,7 @@ class Timing:
         self._generated.value += count
 
     def ended(self, complete: bool) -> None:
-        """The generation is over, one way or another."""
+        """Record the end of the generation."""
         self._metrics.running.dec()
         if complete:
             self._metrics.latency.observe(time.monotonic() - self._began)
@@ -131,14 +131,14 @@ class Timing:
 
 
 class SystemCollector(Collector):
-    """The scheduler's last report, turned into metrics whenever someone asks."""
+    """Converts the scheduler's last report to metrics on scrape."""
 
     def __init__(self, metrics: Metrics, stats: Callable[[], Stats | None]) -> None:
         self._stats = stats
         metrics.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Nothing before the first report: an absent number is better than a wrong zero."""
+        """Yields nothing before the first report: no value is better than a wrong zero."""
         stats = self._stats()
         if stats is None:
             return
@@ -166,7 +166,7 @@ class SystemCollector(Collector):
 
 
 def _transfers(stats: Stats) -> Iterator[Metric]:
-    """What each transport has carried between workers."""
+    """Traffic of each transport between workers."""
     ended = CounterMetricFamily(
         "baton_transfers", "Pulls of keys that ended.", labels=("transport", "outcome")
     )
@@ -185,7 +185,7 @@ def _transfers(stats: Stats) -> Iterator[Metric]:
 
 
 def _pressure(stats: Stats) -> Iterator[Metric]:
-    """What an autoscaler follows: how far each role is from having too little."""
+    """Load of each role, for autoscalers."""
     used = GaugeMetricFamily("baton_kv_used_ratio", "Share of KV pages held.", labels=("role",))
     rows = GaugeMetricFamily("baton_role_running", "Sequences that run.", labels=("role",))
     for role in sorted({w.role for w in stats.workers}):
@@ -199,7 +199,7 @@ def _pressure(stats: Stats) -> Iterator[Metric]:
 
 
 def _scale(stats: Stats) -> Iterator[Metric]:
-    """How many workers each role should have, and why."""
+    """Recommended number of workers per role, and the reason."""
     for name, field, text in _SCALE:
         family = GaugeMetricFamily(f"baton_scale_{name}", text, labels=("role",))
         for role in stats.roles:

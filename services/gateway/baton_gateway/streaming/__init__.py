@@ -1,1 +1,1 @@
-"""Server-sent events: templates of chunks, and the head that they share."""
+"""Server-sent events and chunk templates."""

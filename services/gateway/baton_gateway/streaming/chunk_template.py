@@ -1,4 +1,4 @@
-"""A JSON object that is written again and again with another text: encoded once, filled in."""
+"""JSON chunk that is encoded once and filled with new text for each event."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ _IDS = b'"token_ids":['
 
 
 class ChunkTemplate:
-    """An object in which nothing varies but one string and, where it has them, `token_ids`.
+    """Encoded object in which only one string field and, if present, `token_ids` vary.
 
-    A field's name cannot stand inside of an encoded string: its quotation marks would be escaped.
+    The field is found by its quoted name, which cannot occur inside an encoded string: quotation
+    marks are escaped there.
     """
 
     __slots__ = ("_head", "_ids", "_tail")
 
     def __init__(self, payload: bytes, field: str) -> None:
-        """Made from an object as msgspec writes it, in which `field` and the ids are empty."""
+        """Split `payload`, msgspec's encoding of the object with `field` and `token_ids` empty."""
         head, name, tail = payload.partition(b'"%b":""' % field.encode())
         assert name, f"there is no empty {field} in {payload!r}"
         self._head = head + name[:-2]
@@ -28,7 +29,7 @@ class ChunkTemplate:
         self._tail = rest if mark else tail
 
     def fill(self, text: str, tokens: array[int]) -> bytes:
-        """The object with this text and these ids, as if it were encoded anew."""
+        """Return the encoded object with this text and these ids."""
         if not self._ids:
             return self._head + _encode(text) + self._tail
         ids = b"%d" % tokens[0] if len(tokens) == 1 else ",".join(map(str, tokens)).encode()

@@ -1,4 +1,4 @@
-"""Server-sent events: numbered, kept alive, cut off when nobody reads, stopped when nobody listens.
+"""Server-sent events: numbered, with keep-alives, stopped on disconnect or when the client stalls.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -27,19 +27,19 @@ _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
 class DirectPath(NamedTuple):
-    """How a delta becomes an event past the payload source, as it would in it."""
+    """Converts deltas to payloads outside the payload generator, with the same result."""
 
     sink: DirectSink
     payload: Callable[[OutputDelta], bytes | None]
-    """None for a delta that is not worth an event."""
+    """Returns the payload; None for a delta that needs no event."""
 
 
 class EventStream(Response):
     """A response whose body is a sequence of JSON payloads.
 
-    Every event carries `id: <name>:<n>`, n counting from `first`. A payload source that raises ends
-    the stream with one `{"error": ...}` event and without `[DONE]`; that event is no part of the
-    answer and has no id, so that a client resumes after the last one that is.
+    Every event has `id: <name>:<n>`, n counting from `first`. If the payload generator raises, the
+    stream ends with one `{"error": ...}` event and no `[DONE]`. The error event has no id, so
+    clients resume after the last regular event.
     """
 
     media_type = "text/event-stream"
@@ -61,7 +61,7 @@ class EventStream(Response):
         self._keep_alive, self._stall, self._done = keep_alive, stall, done
         self._count, self._shortcut = first, shortcut
         self._waiting, self._since = False, time.monotonic()
-        """Whether the client has yet to take what was sent, and since when that is so."""
+        """Whether the client has unread data, and since when (monotonic seconds)."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writing = asyncio.ensure_future(self._write(send))
@@ -82,7 +82,7 @@ class EventStream(Response):
             await self._payloads.aclose()
 
     def _open(self, direct: DirectWriter | None) -> None:
-        """Let deltas be written at once, where the server can do that."""
+        """Let deltas be written directly, if the server supports it."""
         if self._shortcut is None or direct is None:
             return
         outlet, payload = self._shortcut
@@ -105,7 +105,7 @@ class EventStream(Response):
             if self._done:
                 await self._event(send, b"[DONE]")
         except GatewayPartitioned:
-            return  # The connection ends here, the stream does not: its client takes it up again.
+            return  # The client can resume a durable stream after its connection has ended.
         except BatonError as error:
             await self._put(send, b"data: %b\n\n" % encode(error))
         except OSError:
@@ -129,10 +129,9 @@ class EventStream(Response):
         self._since, self._waiting = time.monotonic(), False
 
     async def _watch(self, send: Send) -> None:
-        """Return when the client takes nothing for too long.
+        """Return when the client has read nothing for too long.
 
-        Sends a comment whenever the stream has said nothing for a while. One task that looks now
-        and then costs less than a deadline for each event.
+        Sends a comment when the stream is idle. One polling task is cheaper than a timer per event.
         """
         while True:
             for_long = time.monotonic() - self._since

@@ -1,1 +1,1 @@
-"""`response_format` and `guided_*`: what clients may ask, and its validation in a child."""
+"""Structured output: `response_format`, `guided_*`, and their validation in a child process."""

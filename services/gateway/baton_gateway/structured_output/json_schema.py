@@ -1,7 +1,8 @@
-"""Which JSON schemas can be honoured: a keyword that would be ignored is refused instead.
+"""Checks that a JSON schema uses only keywords that are enforced; others are rejected.
 
-Draft 2020-12, https://json-schema.org/draft/2020-12/json-schema-validation. What the engine itself
-finds impossible, `oneOf` with branches that overlap for one, it says when it compiles.
+Follows draft 2020-12, https://json-schema.org/draft/2020-12/json-schema-validation. Problems that
+only the grammar engine can detect, such as overlapping `oneOf` branches, are reported when it
+compiles.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from baton_gateway.http.errors import shorten
 
 MAX_DEPTH = 32
 _MAX_NESTING = 2 * MAX_DEPTH + 8
-"""The same in JSON: a schema, its properties, a schema."""
+"""Nesting limit in JSON levels: each schema level has a `properties` object of its own."""
 MAX_PROPERTIES = 5000
 MAX_OPTIONAL = 256
-"""Properties of one object that are not required: any of them may come next."""
+"""Most optional properties of one object; the grammar may continue with any of them."""
 MAX_ENUM = 1000
 MAX_COUNT = 10_000
-"""Largest bound on lengths and numbers of items or properties."""
+"""Largest bound for lengths and numbers of items or properties."""
 MAX_PATTERN = 1024
 MAX_REPEAT = 512
 """Largest bound of a counted repetition in a regular expression."""
@@ -44,12 +45,12 @@ ANNOTATIONS = frozenset(
         "title", "writeOnly",
     }
 )  # fmt: skip
-"""Keywords that say something about a value and constrain nothing."""
+"""Annotation keywords, which do not constrain the output."""
 _REPEAT = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 
 
 def invalid_schema(param: str, problem: str, name: str = "") -> InvalidRequest:
-    """A schema that is wrong, in OpenAI's words."""
+    """Error for an invalid schema, worded like OpenAI's."""
     called = f" '{name}'" if name else ""
     return InvalidRequest(
         f"Invalid schema for {param.partition('.')[0]}{called}: {problem}.", param=param
@@ -57,12 +58,12 @@ def invalid_schema(param: str, problem: str, name: str = "") -> InvalidRequest:
 
 
 def complex_grammar(param: str, limit: str) -> InvalidRequest:
-    """A constraint beyond a limit."""
+    """Error for a constraint that exceeds a limit."""
     return InvalidRequest(f"Invalid '{param}': {limit}.", code="grammar_too_complex", param=param)
 
 
 def check_schema(schema: dict[str, Any], param: str, name: str) -> None:
-    """Raise `InvalidRequest` for a schema that is beyond a limit or asks for what is ignored."""
+    """Raise `InvalidRequest` for a schema that exceeds a limit or uses unsupported keywords."""
     _check_nesting(schema, param)
     level: list[Any] = [schema]
     properties = values = 0
@@ -84,7 +85,7 @@ def check_schema(schema: dict[str, Any], param: str, name: str) -> None:
 
 
 def _check_nesting(value: object, param: str) -> None:
-    """Values of `enum` and `default` are walked too, before anything recurses into them."""
+    """Check the depth of all values, `enum` and `default` included, before any recursion."""
     level = [value]
     for _ in range(_MAX_NESTING):
         level = [child for item in level for child in _items(item)]
@@ -106,7 +107,7 @@ def _map(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
 
 def _check_keywords(schema: dict[str, Any], param: str, name: str, *, root: bool) -> None:
     for keyword in schema:
-        # The name of the whole changes nothing: a reference beyond it is refused.
+        # `$id` of the root has no effect, since references outside the schema are rejected.
         if (
             keyword not in HONOURED
             and keyword not in ANNOTATIONS
@@ -137,7 +138,7 @@ def _check_counts(schema: dict[str, Any], param: str) -> None:
 
 
 def repeats_too_often(pattern: str) -> bool:
-    """A counted repetition, or the product of all of them, is beyond what can be compiled."""
+    """Return whether the product of all counted repetitions is too large to compile."""
     product = 1
     for found in _REPEAT.finditer(pattern):
         most = max((int(n[:9]) for n in found.groups() if n), default=1)

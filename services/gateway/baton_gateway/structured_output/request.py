@@ -1,7 +1,7 @@
-"""Structured output: which grammar a request asks for, and the limits that every grammar keeps.
+"""Parses the constraint of a request and checks the limits that need no compiler.
 
-`response_format` is OpenAI's, `structured_outputs` and the older `guided_*` are vLLM's. What is
-checked here needs no compiler; `baton_gateway.structured_output.validator` does the rest.
+`response_format` is OpenAI's, `structured_outputs` and the older `guided_*` are vLLM's.
+`baton_gateway.structured_output.validator` compiles the grammar.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ CONSTRAINTS = (
 )
 """Request fields that `constraint` reads."""
 _COMPACT = "disable_any_whitespace"
-"""vLLM's name for it."""
+"""vLLM's name for compact JSON."""
 _JSON_KINDS = ("json_schema", "json_object", "structural_tag")
 _FORMATS = ("text", "json_object", "json_schema", "structural_tag")
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A grammar, and where in the request it stands."""
+    """A grammar and the request field that contains it."""
 
     grammar: Grammar
     param: str
     name: str = ""
-    """What the client calls its schema."""
+    """Name of the schema given by the client."""
 
 
 def constraint(fields: dict[str, Any]) -> Constraint | None:
-    """The one constraint of a request, or None. Raises `InvalidRequest`."""
+    """Return the constraint of a request, or None. Raises `InvalidRequest` for more than one."""
     found = [
         *_of_format(fields.get("response_format")),
         *_of_object(fields.get("structured_outputs")),
@@ -153,7 +153,7 @@ def _of_object(value: object) -> list[Constraint]:
 
 
 def _compacted(one: Constraint) -> Constraint:
-    """JSON with no white space but one space between items and behind keys."""
+    """Restrict JSON white space to one space after commas and colons."""
     if one.grammar.kind not in _JSON_KINDS:
         raise invalid(
             f"structured_outputs.{_COMPACT}",
@@ -168,7 +168,7 @@ def _of_kind(kind: str, value: Any, param: str) -> list[Constraint]:
 
 
 def _json(value: Any, param: str) -> list[Constraint]:
-    """A JSON schema as an object, or as the text of one."""
+    """Parse a JSON schema given as an object or as JSON text."""
     return [_schema(_decoded(value, param) if isinstance(value, str) else value, param)]
 
 
@@ -212,7 +212,7 @@ def _choice(value: Any, param: str) -> list[Constraint]:
 
 
 def _grammar(value: Any, param: str) -> list[Constraint]:
-    """GBNF (`root ::= ...`) or llguidance's Lark (`start: ...`)."""
+    """Parse GBNF (`root ::= ...`) or llguidance's Lark (`start: ...`)."""
     source = _text(value, param, _MAX_GRAMMAR)
     depth = deepest = 0
     for character in source:
@@ -230,7 +230,8 @@ def _grammar(value: Any, param: str) -> list[Constraint]:
 
 
 def _structural_tag(value: Any, param: str) -> list[Constraint]:
-    """Free text in which a trigger begins a tag whose content follows a schema."""
+    """Parse a structural tag: in free text, a trigger starts a tag whose content follows a
+    schema."""
     value = _decoded(value, param) if isinstance(value, str) else value
     if not isinstance(value, dict):
         raise wrong_type(param, "an object", value)
@@ -302,7 +303,8 @@ _KINDS: dict[str, Callable[[Any, str], list[Constraint]]] = {
 
 
 def check_regex(pattern: str, param: str) -> None:
-    """Raise `InvalidRequest` for what is too long, repeats too often or looks around."""
+    """Raise `InvalidRequest` for a pattern that is too long, repeats too often or uses
+    lookaround."""
     if len(pattern) > MAX_PATTERN:
         raise complex_grammar(param, f"the expression has more than {MAX_PATTERN} characters")
     if repeats_too_often(pattern):

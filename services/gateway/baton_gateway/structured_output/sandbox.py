@@ -1,8 +1,8 @@
-"""The child process that compiles grammars of strangers: it may be killed at any moment.
+"""Child process that compiles untrusted grammars; the parent may kill it at any time.
 
-Reads grammars from its input and writes a verdict for each, every message as its length and its
-MessagePack. Its memory is limited, and its parent, `baton_gateway.structured_output.validator`,
-limits its time.
+Reads grammars from standard input and writes one verdict each. A message is its length followed by
+MessagePack. This process limits its memory; its parent,
+`baton_gateway.structured_output.validator`, limits its time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from baton.structured_output.engines import TRIALS
 from baton.structured_output.llguidance import Problem
 
 MEMORY = 1024**3
-"""Bytes of address space, beside what the engine's libraries take."""
+"""Address space in bytes, on top of the engine's libraries."""
 LENGTH = struct.Struct("<I")
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 def read(stream: BinaryIO) -> bytes | None:
-    """The next message, or None at the end of the stream."""
+    """Return the next message, or None at the end of the stream."""
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None
@@ -36,20 +36,20 @@ def read(stream: BinaryIO) -> bytes | None:
 
 
 def frame(message: Grammar | Problem | None) -> bytes:
-    """A message as it is written to a pipe."""
+    """Return a message with its length prefix."""
     data = _encoder.encode(message)
     return LENGTH.pack(len(data)) + data
 
 
 def limit() -> None:
-    """`MEMORY` more than now, and no core file of what a stranger has sent."""
+    """Limit the address space to `MEMORY` more than now, and disable core dumps of client data."""
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def serve(source: BinaryIO, target: BinaryIO, problem: Callable[[Grammar], Problem | None]) -> None:
-    """Try one grammar after the other until the parent closes the pipe."""
+    """Compile grammars one by one until the parent closes the pipe."""
     while (data := read(source)) is not None:
         verdict = problem(msgspec.msgpack.decode(data, type=Grammar))
         target.write(frame(verdict))

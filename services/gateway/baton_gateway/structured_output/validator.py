@@ -1,10 +1,9 @@
-"""Whether a grammar can be honoured, found out before any worker sees it.
+"""Compiles grammars in child processes before they reach a worker.
 
-A grammar is a program of a stranger. It is compiled here first, in a child process that is killed
-when it takes too long, so that what reaches a worker is known to compile in a moment: there it
-happens again, between two steps of everybody's batch. The child is the gateway's because
-llguidance needs neither torch nor the model: no service that owns tensors or vocabularies waits
-for a stranger's grammar, and a verdict is an HTTP status instead of a failed sequence.
+Grammars are untrusted programs. A child that takes too long is killed, so a grammar that passes
+compiles quickly in the worker too, where it would otherwise delay the whole batch. llguidance needs
+neither torch nor the model, so the check runs beside the gateway: no other service waits for it,
+and a failure becomes an HTTP status instead of a failed sequence.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ from baton_gateway.structured_output.request import Constraint
 from baton_gateway.structured_output.sandbox import LENGTH, frame
 
 SECONDS = 2.0
-"""Wall time of one compilation."""
+"""Time limit of one compilation, in seconds of wall time."""
 _STARTUP_SECONDS = 40.0
-"""A child imports its libraries before its first verdict."""
+"""Time limit for a child to import its libraries."""
 CHILDREN = 2
-"""Compilations at one time; more wait."""
+"""Most concurrent compilations; further ones wait."""
 _REMEMBERED = 1024
-"""Verdicts kept."""
+"""Most cached verdicts."""
 _REFUSAL_SECONDS = 60.0
-"""A refusal may have been the machine's fault: it is not believed for ever."""
+"""Lifetime of a cached failure, in seconds: an overloaded machine may have caused it."""
 
 log = logger(__name__)
 _verdict: msgspec.msgpack.Decoder[Problem | None] = msgspec.msgpack.Decoder(Problem | None)
 
 
 class GrammarValidator:
-    """At most `CHILDREN` child processes, started when they are needed, and kept."""
+    """Pool of at most `CHILDREN` child processes, started on demand and reused."""
 
     def __init__(self, engine: str = "llguidance", seconds: float = SECONDS) -> None:
-        """Raises `SettingsError` for an engine that is not installed."""
+        """Raises `SettingsError` when the engine is not installed."""
         require(engine)
         self._engine, self._seconds = engine, seconds
         self._free = asyncio.Semaphore(CHILDREN)
@@ -54,13 +53,13 @@ class GrammarValidator:
         self._known: OrderedDict[Grammar, tuple[Problem | None, float]] = OrderedDict()
 
     async def check(self, constraint: Constraint) -> None:
-        """Raise `InvalidRequest` for a grammar that cannot be honoured."""
+        """Raise `InvalidRequest` for a grammar that does not compile."""
         found = await self._ask(constraint.grammar)
         if found is not None:
             raise grammar_error(found, constraint)
 
     async def close(self) -> None:
-        """End the children."""
+        """Stop the children."""
         while self._children:
             await _kill(self._children.pop())
 
@@ -88,7 +87,7 @@ class GrammarValidator:
         except (asyncio.IncompleteReadError, ConnectionError):
             return Problem("grammar_too_complex", "it takes more memory than is allowed")
         finally:
-            # Whatever else ends this, a cancellation for one, leaves a child in mid-sentence.
+            # Any other exit, such as a cancellation, leaves the child in the middle of a message.
             if done:
                 self._children.append(child)
             else:
@@ -96,7 +95,7 @@ class GrammarValidator:
         return verdict
 
     async def _child(self) -> Process:
-        """One that lives, if there is one; else a new one."""
+        """Return an idle living child, or start a new one."""
         while self._children:
             child = self._children.pop()
             if child.returncode is None:
@@ -105,7 +104,7 @@ class GrammarValidator:
 
 
 async def _start(engine: str) -> Process:
-    """A child that has answered once. Raises `Unavailable` when none can be had."""
+    """Start a child and wait for its first reply. Raises `Unavailable` when that fails."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "baton_gateway.structured_output.sandbox", engine,
         stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
@@ -143,7 +142,7 @@ async def _kill(child: Process) -> None:
 
 
 def grammar_error(found: Problem, constraint: Constraint) -> InvalidRequest:
-    """The error of a grammar: for a JSON schema with OpenAI's words and without a code."""
+    """Error for a grammar; JSON schema errors are worded like OpenAI's and have no code."""
     param = constraint.param
     if constraint.grammar.kind == "json_schema" and found.code != "grammar_too_complex":
         return invalid_schema(param, found.message, constraint.name)
