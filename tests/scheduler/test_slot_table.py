@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from baton.protocol import Sampling, Submit
 from baton.protocol.token_columns import pack
-from baton_scheduler.kv.block_table import BlockTable
+from baton_scheduler.block_table import BlockTable
 from baton_scheduler.queueing.queue import fcfs
 from baton_scheduler.sequence import Sequence, sequence
 from baton_scheduler.slot_table import SlotTable

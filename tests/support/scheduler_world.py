@@ -32,6 +32,7 @@ from baton.protocol import (
 )
 from baton.protocol.token_columns import pack, unpack
 from baton.protocol.vector_columns import split
+from baton_scheduler.block_table import NONE
 from baton_scheduler.events import (
     Aborted,
     Arrived,
@@ -48,7 +49,6 @@ from baton_scheduler.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from baton_scheduler.kv.block_table import NONE
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.replay.recorder import Recorder
 from baton_scheduler.state import State

@@ -11,7 +11,7 @@ from baton.errors import InvalidRequest, ModelError
 from baton.protocol import EncodeChat
 from baton_tokenizer import chat_template as module
 from baton_tokenizer.chat_template import ChatTemplates, CompiledTemplate, Rendered
-from baton_tokenizer.special_tokens import SpecialTokens
+from baton_tokenizer.vocabulary.special_tokens import SpecialTokens
 from tests.fakes.vocabularies import CHATML, SPECIALS, byte_spec
 
 LITERAL = SpecialTokens(byte_spec(), SPECIALS)

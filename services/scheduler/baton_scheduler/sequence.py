@@ -17,7 +17,7 @@ import msgspec
 
 from baton.protocol import NewSequence, Pooling, QueueEstimate, Sampling, Submit
 from baton.protocol.token_columns import pack, unpack
-from baton_scheduler.kv.prefix_cache import BlockHashes
+from baton_scheduler.block_hashes import BlockHashes
 from baton_scheduler.phase_times import PhaseTimer
 
 Key: TypeAlias = tuple[int, int]

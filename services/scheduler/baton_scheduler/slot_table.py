@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baton.protocol import QueueEstimate
-from baton_scheduler.kv.block_table import BlockTable, Tables, flat
+from baton_scheduler.block_table import BlockTable, Tables, flat
 from baton_scheduler.sequence import Sequence
 
 Ints = NDArray[np.int64]

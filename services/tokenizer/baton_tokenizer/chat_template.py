@@ -22,7 +22,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from baton.errors import InvalidRequest, ModelError
 from baton.protocol import EncodeChat
-from baton_tokenizer.special_tokens import SpecialTokens, nonce
+from baton_tokenizer.vocabulary.special_tokens import SpecialTokens, nonce
 
 MAX_RENDERED = 64 * 1024 * 1024
 """Output limit in characters; a template that exceeds it is stopped."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from baton_scheduler.block_hashes import group_key
 from baton_scheduler.kv.allocator import Allocator
 from baton_scheduler.kv.host_cache import HostCache
 from baton_scheduler.kv.kv_manager import KVManager
-from baton_scheduler.kv.prefix_cache import group_key
 from tests.scheduler.kv.test_kv_manager import hold, learn, made
 from tests.scheduler.workers.test_worker import arrive
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from baton.kv.page_groups import PageGroups
 from baton.protocol import Sampling, Submit
 from baton.protocol.token_columns import pack, unpack
+from baton_scheduler.block_hashes import BlockHashes
 from baton_scheduler.kv.host_cache import HostCache
-from baton_scheduler.kv.prefix_cache import BlockHashes
 from baton_scheduler.options import SchedulerOptions
 from tests.fakes.hash_worker import expected_tokens, worker_info
 from tests.support.scheduler_world import Request, World

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from baton.kv.page_groups import PageGroups
-from baton_scheduler.kv.block_table import BlockTable
+from baton_scheduler.block_table import BlockTable
 from baton_scheduler.kv.kv_manager import KVManager
 from baton_scheduler.kv.page_pool import PagePool
 from baton_scheduler.sequence import Sequence

@@ -7,67 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.kv.page_groups import PageGroups
-from baton.protocol import Plan, Result, Sampling, Submit, WorkerInfo
-from baton.protocol.token_columns import block_hashes, pack, unpack
+from baton.protocol import Plan, Result, Sampling, WorkerInfo
+from baton.protocol.token_columns import pack, unpack
+from baton_scheduler.block_hashes import group_key
+from baton_scheduler.block_table import BlockTable
 from baton_scheduler.events import Settled
-from baton_scheduler.kv.block_table import BlockTable
-from baton_scheduler.kv.prefix_cache import (
-    BlockHashes,
-    PrefixCache,
-    group_key,
-    longest_usable_prefix,
-    salt,
-)
+from baton_scheduler.kv.prefix_cache import PrefixCache, longest_usable_prefix
 from baton_scheduler.options import SchedulerOptions
 from tests.fakes.hash_worker import worker_info
+from tests.support.block_hashes import chain
 from tests.support.scheduler_world import World
-
-
-def chain(tokens: list[int], size: int = 2, tenant: str = "", salt: bytes = b"") -> BlockHashes:
-    submit = Submit(1, "r", pack(tokens), Sampling(9), tenant=tenant, salt=salt)
-    return BlockHashes(submit, unpack(b""), size)
-
-
-@pytest.mark.row("F12.02")
-@pytest.mark.parametrize("size", [1, 3, 4, 16])
-def test_a_chain_that_grows_equals_the_hashes_of_the_whole(size: int) -> None:
-    prompt, log = list(range(7)), unpack(b"")
-    submit = Submit(1, "r", pack(prompt), Sampling(99), tenant="a", salt=b"s")
-    growing = BlockHashes(submit, log, size)
-    for token in range(50, 75):
-        log.append(token)
-        wanted = block_hashes([*prompt, *log], size, salt(submit))
-        assert [growing.at(block) for block in range(len(wanted))] == wanted
-
-
-def test_a_block_without_its_last_token_has_no_name() -> None:
-    with pytest.raises(AssertionError, match="last token"):
-        chain([1, 2, 3]).at(1)
-
-
-def test_tenant_and_salt_cannot_be_mistaken_for_each_other() -> None:
-    pairs = [
-        ("", b""),
-        ("a", b""),
-        ("", b"a"),
-        ("ab", b""),
-        ("a", b"b"),
-        ("1:a", b""),
-        ("", b"1:a"),
-    ]
-    assert len({chain([1, 2], tenant=t, salt=s).at(0) for t, s in pairs}) == len(pairs)
-
-
-def test_a_link_is_the_same_whether_its_block_is_the_next_or_was_asked_for_before() -> None:
-    one, other = chain([1, 2, 3, 4, 5, 6]), chain([1, 2, 3, 4, 5, 6])
-    other.at(2)
-    for block in range(3):
-        hash, prefix, tokens = one.link(block)
-        assert other.link(block) == (hash, prefix, tokens)
-        assert (hash, prefix) == (other.at(block), other.at(block - 1))
-        assert tokens == one.content(2 * block, 2 * block + 2)
-    with pytest.raises(AssertionError, match="no name"):
-        one.link(3)
 
 
 def test_a_match_ends_at_the_first_unknown_block() -> None:

@@ -22,6 +22,7 @@ from baton.protocol import (
     WorkerInfo,
 )
 from baton.protocol.token_columns import pack, unpack
+from baton_scheduler.block_table import flat
 from baton_scheduler.events import (
     Aborted,
     Arrived,
@@ -32,7 +33,6 @@ from baton_scheduler.events import (
     Tick,
     WorkerJoined,
 )
-from baton_scheduler.kv.block_table import flat
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from baton_worker.checkpoint.load import LoadedModel, load_model

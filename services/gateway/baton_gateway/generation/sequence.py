@@ -5,16 +5,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from baton.errors import ServerFault
 from baton.protocol import Blob, DecodeOpen, Pooling, Sampling, Submit
 from baton.protocol.token_columns import pack
-from baton_gateway.clients.connection import Connection
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.generation.output_queue import OutputQueue
 from baton_gateway.generation.request import PriorOutput
 from baton_gateway.http.admission_headers import AdmissionHeaders
 from baton_gateway.observability.latency import RequestTimeline
+
+if TYPE_CHECKING:
+    from baton_gateway.clients.connection import Connection
 
 _TAIL = 8
 """Prompt ids sent to the tokenizer before the first token, to decide its leading space."""

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 from baton.protocol import Grant, Pull, Pulled, Revoke
 from baton.protocol.token_columns import pack
+from baton_scheduler.block_table import Tables, column, flat
 from baton_scheduler.disaggregation.transfer_stats import TransferTotals
 from baton_scheduler.events import Decision, Tell
-from baton_scheduler.kv.block_table import Tables, column, flat
 from baton_scheduler.placement.placement import Placement, decode_candidates, kv_compatible
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.workers.fleet import Fleet

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from baton_scheduler.kv.block_table import BlockTable, Tables, flat
+from baton_scheduler.block_hashes import group_key
+from baton_scheduler.block_table import BlockTable, Tables, flat
 from baton_scheduler.kv.kv_manager import KVManager
-from baton_scheduler.kv.prefix_cache import group_key
 from baton_scheduler.sequence import Sequence
 
 

@@ -13,8 +13,9 @@ from array import array
 from collections.abc import Iterable
 
 from baton.kv.page_groups import PageGroups
-from baton_scheduler.kv.block_table import BlockTable, Tables
-from baton_scheduler.kv.prefix_cache import BlockHashes, group_key, longest_usable_prefix
+from baton_scheduler.block_hashes import BlockHashes, group_key
+from baton_scheduler.block_table import BlockTable, Tables
+from baton_scheduler.kv.prefix_cache import longest_usable_prefix
 
 
 class HostCache:

@@ -13,9 +13,9 @@ from itertools import islice
 import numpy as np
 
 from baton.kv.page_groups import PageGroups
-from baton_scheduler.kv.block_table import BlockTable, Tables
+from baton_scheduler.block_hashes import group_key
+from baton_scheduler.block_table import BlockTable, Tables
 from baton_scheduler.kv.page_pool import PagePool
-from baton_scheduler.kv.prefix_cache import group_key
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.slot_table import Ints, SlotTable
 

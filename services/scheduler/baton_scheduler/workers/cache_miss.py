@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from baton.protocol import MissReason
-from baton_scheduler.kv.prefix_cache import BlockHashes, group_key
+from baton_scheduler.block_hashes import BlockHashes, group_key
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.workers.worker import Worker
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from baton.kv.page_groups import PageGroups
 from baton.protocol import PageHashes, Result, Role, WorkerInfo
+from baton_scheduler.block_table import flat
 from baton_scheduler.kv.allocator import Allocator
-from baton_scheduler.kv.block_table import flat
 from baton_scheduler.kv.hash_sync import PageHashSync
 from baton_scheduler.kv.host_cache import HostCache
 from baton_scheduler.kv.kv_manager import KVManager

@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from baton.protocol import TokenizerInfo
-from baton_tokenizer.special_tokens import SpecialTokens
+from baton_tokenizer.vocabulary.special_tokens import SpecialTokens
 from baton_tokenizer.vocabulary.token_bytes import Spelling, spelling
 from baton_tokenizer.vocabulary.tokenizer_json import compile_spec
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias
 
 from baton.errors import ModelError, SettingsError
-from baton_worker.models.families.encoders import num_labels
+from baton_worker.pooling.labels import num_labels
 from baton_worker.pooling.prm_step_token import read_step_id
 from baton_worker.pooling.recipe import Finish, PoolingRecipe, Take
 from baton_worker.pooling.sentence import SentenceFiles

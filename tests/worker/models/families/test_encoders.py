@@ -12,9 +12,9 @@ from baton_worker.models.families.encoders import (
     gte,
     modernbert,
     nomic,
-    num_labels,
     roberta,
 )
+from baton_worker.pooling.labels import num_labels
 from baton_worker.spec import (
     Attention,
     Glu,

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from baton_worker.models.families.common import Config, rope
+from baton_worker.pooling.labels import num_labels
 from baton_worker.spec import (
     Attention,
     Dense,
@@ -91,12 +92,6 @@ _PLAIN = {
 }
 _UNUSED = ("cls.", "lm_head.", "classifier.", "pooler.", "head.", "decoder.")
 """Heads not used for embedding; the layers of a head in use match first."""
-
-
-def num_labels(c: Config) -> int:
-    """Number of labels in the config; two by default, as in transformers."""
-    named = getattr(c, "id2label", None)
-    return len(vars(named)) if named else getattr(c, "num_labels", 2)
 
 
 def _attention(c: Config, *, bias: bool, rope: Rope | None = None) -> Attention:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baton.protocol.token_columns import unpack
-from baton_scheduler.kv.block_table import (
+from baton_scheduler.block_table import (
     NONE,
     BlockTable,
     column,

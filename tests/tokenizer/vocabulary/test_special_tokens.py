@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton_tokenizer.special_tokens import SpecialTokens, nonce
+from baton_tokenizer.vocabulary.special_tokens import SpecialTokens, nonce
 from baton_tokenizer.vocabulary.tokenizer_json import compile_spec
 from tests.fakes.vocabularies import (
     SPECIALS,

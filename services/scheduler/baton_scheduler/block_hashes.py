@@ -1,0 +1,58 @@
+"""Block hashes: chained over the tokens of a sequence, rooted in its tenant and salt."""
+
+from __future__ import annotations
+
+from array import array
+
+from baton.protocol import Submit
+from baton.protocol.token_columns import block_hash, pack
+
+
+def salt(submit: Submit) -> bytes:
+    """Root of a sequence's hash chain: different tenants and salts never share a page."""
+    tenant = submit.tenant.encode()
+    # KV of bidirectional attention cannot serve causal attention.
+    whole = submit.pooling is not None and submit.pooling.reach == "whole"
+    return b"%b%d:%b%b" % (b"whole:" if whole else b"", len(tenant), tenant, submit.salt)
+
+
+def group_key(hash: bytes, group: int) -> bytes:
+    """Page hash of a block in one page group."""
+    return hash + bytes((group,)) if group else hash
+
+
+class BlockHashes:
+    """Block hashes of a sequence, each computed once, on first use.
+
+    Equal to `baton.protocol.token_columns.block_hashes(prompt + log, size, salt(submit))`, but
+    extended incrementally as the log grows.
+    """
+
+    def __init__(self, submit: Submit, log: array[int], size: int) -> None:
+        self.size = size
+        self._prompt, self._log = submit.tokens, log
+        self._num_prompt = len(submit.tokens) // 4
+        self._hashes = [block_hash(b"", salt(submit))]
+
+    def at(self, block: int) -> bytes:
+        """Hash of a full block; the root for block -1."""
+        while len(self._hashes) < block + 2:
+            self.link(len(self._hashes) - 1)
+        return self._hashes[block + 1]
+
+    def content(self, start: int, end: int) -> bytes:
+        """Tokens at these positions, as far as they exist, as an int32 column."""
+        num_prompt = self._num_prompt
+        if start >= num_prompt:
+            return pack(self._log[start - num_prompt : end - num_prompt])
+        tokens = self._prompt[4 * start : 4 * end]
+        return tokens + pack(self._log[: end - num_prompt]) if end > num_prompt else tokens
+
+    def link(self, block: int) -> tuple[bytes, bytes, bytes]:
+        """(hash of a full block, hash of the block before it, its tokens)"""
+        hashes = self._hashes
+        tokens = self.content(block * self.size, (block + 1) * self.size)
+        if len(hashes) == block + 1:
+            assert len(tokens) == 4 * self.size, "a block has no name before its last token exists"
+            hashes.append(block_hash(hashes[block], tokens))
+        return self.at(block), hashes[block], tokens

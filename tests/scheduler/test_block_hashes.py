@@ -1,0 +1,52 @@
+"""Block hashes of growing sequences."""
+
+from __future__ import annotations
+
+import pytest
+
+from baton.protocol import Sampling, Submit
+from baton.protocol.token_columns import block_hashes, pack, unpack
+from baton_scheduler.block_hashes import BlockHashes, salt
+from tests.support.block_hashes import chain
+
+
+@pytest.mark.row("F12.02")
+@pytest.mark.parametrize("size", [1, 3, 4, 16])
+def test_a_chain_that_grows_equals_the_hashes_of_the_whole(size: int) -> None:
+    prompt, log = list(range(7)), unpack(b"")
+    submit = Submit(1, "r", pack(prompt), Sampling(99), tenant="a", salt=b"s")
+    growing = BlockHashes(submit, log, size)
+    for token in range(50, 75):
+        log.append(token)
+        wanted = block_hashes([*prompt, *log], size, salt(submit))
+        assert [growing.at(block) for block in range(len(wanted))] == wanted
+
+
+def test_a_block_without_its_last_token_has_no_name() -> None:
+    with pytest.raises(AssertionError, match="last token"):
+        chain([1, 2, 3]).at(1)
+
+
+def test_tenant_and_salt_cannot_be_mistaken_for_each_other() -> None:
+    pairs = [
+        ("", b""),
+        ("a", b""),
+        ("", b"a"),
+        ("ab", b""),
+        ("a", b"b"),
+        ("1:a", b""),
+        ("", b"1:a"),
+    ]
+    assert len({chain([1, 2], tenant=t, salt=s).at(0) for t, s in pairs}) == len(pairs)
+
+
+def test_a_link_is_the_same_whether_its_block_is_the_next_or_was_asked_for_before() -> None:
+    one, other = chain([1, 2, 3, 4, 5, 6]), chain([1, 2, 3, 4, 5, 6])
+    other.at(2)
+    for block in range(3):
+        hash, prefix, tokens = one.link(block)
+        assert other.link(block) == (hash, prefix, tokens)
+        assert (hash, prefix) == (other.at(block), other.at(block - 1))
+        assert tokens == one.content(2 * block, 2 * block + 2)
+    with pytest.raises(AssertionError, match="no name"):
+        one.link(3)
