@@ -91,6 +91,31 @@ def test_every_package_is_typed_and_explains_itself(folder: str) -> None:
         assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
 
 
+MOST_MODULES = 20
+ONE_FILE_A_MEMBER = {PACKAGES["worker"] / "models/families"}
+"""Folders that are tables: one file for each family of architectures."""
+
+
+def test_folders_stay_small() -> None:
+    sizes: dict[Path, int] = {}
+    for _, path in importables():
+        if path.name != "__init__.py":
+            sizes[path.parent] = sizes.get(path.parent, 0) + 1
+    crowded = {f: n for f, n in sizes.items() if n > MOST_MODULES and f not in ONE_FILE_A_MEMBER}
+    assert not crowded
+
+
+def test_no_test_imports_another() -> None:
+    """Helpers that tests share live in `tests/support` and `tests/fakes`."""
+    found = [
+        f"{path.relative_to(ROOT)}: {node.module}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and "test_" in f".{node.module}".rpartition(".")[2]
+    ]
+    assert not found
+
+
 # ---------------------------------------------------------------- registries
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from baton.settings import SERVICES, Settings, config_classes, variables
-from tests.ops.test_observability import exported
+from tests.support.system.exported_metrics import exported
 
 FOLDER = Path(__file__).parents[2] / "ops" / "k8s"
 FILES = sorted(p for p in FOLDER.glob("*.yaml") if p.name != "kustomization.yaml")

@@ -9,24 +9,14 @@ from typing import Any
 
 import yaml
 
-from baton.protocol import RoleStats, Stats, WorkerStats
-from baton_gateway.observability.metrics import Metrics, SystemCollector
+from tests.support.system.exported_metrics import (
+    exported,
+)
 
 FOLDER = Path(__file__).parents[2] / "ops" / "observability"
 DASHBOARD: dict[str, Any] = json.loads(
     (FOLDER / "grafana" / "dashboards" / "baton.json").read_text()
 )
-
-
-def exported() -> set[str]:
-    """Every sample name that a gateway exports once a worker has joined."""
-    metrics = Metrics()
-    worker = WorkerStats("w", "both", "ready", "cpu", "float32", 0, 8, 8, 0, 0.0, 0.0, 0, 0)
-    role = RoleStats("both", 1, 1, 0.0, 0.0, 0.0, {"kv": 0.0})
-    stats = Stats(1, "m", 64, 10, 0, 0, 0, 0, 0, 0, 0.0, 0.0, workers=(worker,), roles=(role,))
-    SystemCollector(metrics, lambda: stats)
-    metrics.requests.labels("/v1/models", "200").inc()
-    return set(re.findall(r"^(baton_\w+)", metrics.text().decode(), re.MULTILINE))
 
 
 def test_every_panel_shows_metrics_that_exist() -> None:

@@ -11,7 +11,7 @@ from baton.protocol import PhaseTimes, Sampling
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.phase_times import Phase, PhaseTimer
 from tests.fakes.hash_worker import worker_info
-from tests.scheduler.disaggregation.test_handoff import split
+from tests.support.scheduler.disaggregated_world import split
 from tests.support.scheduler_world import Request, World
 
 STEP = 0.5

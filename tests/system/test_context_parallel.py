@@ -14,8 +14,8 @@ import pytest
 
 from tests.support import tiny_models
 from tests.support.served_system import Served, until
-from tests.system.test_relay import stream, text_of
-from tests.system.test_tensor_parallel import Served2
+from tests.support.system.streams import stream, text_of
+from tests.support.system.two_rank_system import Served2
 
 pytestmark = [
     pytest.mark.slow,

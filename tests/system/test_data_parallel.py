@@ -12,8 +12,8 @@ import pytest
 
 from tests.support import tiny_models
 from tests.support.served_system import PATIENCE, Served, until
-from tests.system.test_supervision import alive, works
-from tests.system.test_tensor_parallel import Story
+from tests.support.system.running_system import alive, works
+from tests.support.system.two_rank_system import Story
 
 pytestmark = [
     pytest.mark.slow,

@@ -142,7 +142,7 @@ class Line:
     """One real worker's plans and results, on a line that keeps, repeats and swaps them."""
 
     def __init__(self) -> None:
-        self.scheduler = Scheduler(max_steps=1, max_losses=1000)
+        self.scheduler = Scheduler(max_steps_per_plan=1, max_worker_losses=1000)
         self.engine = FakeEngine(INFO)
         self.told: list[Result] = []
         self.wrong = 0

@@ -18,7 +18,11 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.support.served_system import PATIENCE, Served, until
-from tests.system.test_supervision import works
+from tests.support.system.running_system import works
+from tests.support.system.streams import (
+    stream,
+    text_of,
+)
 
 pytestmark = pytest.mark.slow
 EXACT = ("--worker.dtype", "float32", "--worker.threads", "1")
@@ -76,21 +80,6 @@ def served(
         yield system.ready()
     finally:
         system.close()
-
-
-def stream(url: str, **fields: Any) -> Iterator[dict[str, Any]]:
-    """The events of a streamed completion."""
-    body = {"model": "hf", "stream": True, "temperature": 0, "ignore_eos": True} | fields
-    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=PATIENCE) as answer:
-        assert answer.status_code == 200, answer.read()
-        for line in answer.iter_lines():
-            if line.startswith("data: ") and line != "data: [DONE]":
-                yield json.loads(line.removeprefix("data: "))
-
-
-def text_of(events: list[dict[str, Any]]) -> str:
-    assert all("error" not in event for event in events), events[-1]
-    return "".join(c["text"] for event in events for c in event["choices"])
 
 
 @pytest.mark.row("T01", "F09.01", "F09.10", "F13.01")

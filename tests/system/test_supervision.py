@@ -10,13 +10,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from baton.settings import SERVICES
 from tests.support.served_system import PATIENCE, Served, until
+from tests.support.system.running_system import (
+    alive,
+    works,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,28 +34,6 @@ def serve(folder: Path, model: Path, *flags: str) -> Served:
     template.write_text(TEMPLATE)
     more = ("--tokenizer.chat-template", str(template), "--worker.threads", "1", "--spares", *flags)
     return Served(folder, model, *more)
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def complete(url: str, **extra: Any) -> httpx.Response:
-    body = {"model": "hf", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
-    return httpx.post(f"{url}/v1/completions", json=body | extra, timeout=PATIENCE)
-
-
-def works(url: str) -> bool:
-    """A request succeeds now."""
-    try:
-        return complete(url).status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 class Stream(threading.Thread):

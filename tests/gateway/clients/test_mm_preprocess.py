@@ -14,7 +14,7 @@ from baton_gateway.clients.connection import Connection, Pool
 from baton_gateway.clients.mm_preprocess import PLACEHOLDER, MediaClient
 from baton_gateway.generation.request import EncodedPrompt
 from tests.fakes.gateway_engine import FakeChannel, FakeServer
-from tests.gateway.clients.test_rpc import ME
+from tests.support.gateway.rpc_peers import ME
 
 ITEM = MediaItem("image", "data:image/png;base64,aGk=", "messages[0].content[0].image_url")
 PIXELS = Blob("float32", (1, 1, 1), bytes(4))

@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
-from baton.net.handshake import incarnation
 from baton.net.topology import MEDIA
-from baton.protocol import Envelope, Hello, Message, Prepare, Prepared, RequestError
+from baton.protocol import Envelope, Message, Prepare, Prepared, RequestError
 from baton_gateway.clients.connection import Connection, Pool
 from baton_gateway.clients.rpc import RpcClient
 from tests.fakes.gateway_engine import FakeChannel, FakeServer
-
-ME = Hello("gateway", "g", incarnation(), "0")
+from tests.support.gateway.rpc_peers import (
+    ME,
+)
 
 
 class Server(FakeServer):

@@ -10,20 +10,12 @@ from baton_scheduler.disaggregation.handoff import Handoff
 from baton_scheduler.events import Transferred, WorkerAssigned, WorkerDraining
 from baton_scheduler.options import SchedulerOptions
 from tests.fakes.hash_worker import expected_tokens, worker_info
+from tests.support.scheduler.disaggregated_world import (
+    split,
+)
 from tests.support.scheduler_world import Request, World
 
 LONG = list(range(100, 190))
-
-
-def split(decode: int = 1, *, decode_page_size: int = 8, **limits: object) -> World:
-    """One prefill worker and some decode workers; nothing but transfers crosses between them."""
-    world = World(SchedulerOptions(local_prefill_max_tokens=0, **limits))  # type: ignore[arg-type]
-    world.join("p", worker_info(page_size=8, role="prefill", pages_address="p"))
-    for number in range(decode):
-        name = f"d{number}"
-        info = worker_info(page_size=decode_page_size, role="decode", pages_address=name)
-        world.join(name, info)
-    return world
 
 
 def assert_whole(requests: list[Request]) -> None:

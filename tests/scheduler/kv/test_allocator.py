@@ -8,8 +8,8 @@ from baton_scheduler.block_hashes import group_key
 from baton_scheduler.kv.allocator import Allocator
 from baton_scheduler.kv.host_cache import HostCache
 from baton_scheduler.kv.kv_manager import KVManager
-from tests.scheduler.kv.test_kv_manager import hold, learn, made
-from tests.scheduler.workers.test_worker import arrive
+from tests.support.scheduler.arrivals import arrive
+from tests.support.scheduler.kv_managers import hold, learn, made
 
 
 def starts(keys: KVManager, *, worth: bool = True) -> Allocator:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from baton_scheduler.kv.transfer_pages import TransferPages
-from tests.scheduler.kv.test_kv_manager import hold, learn, made
-from tests.scheduler.workers.test_worker import arrive
+from tests.support.scheduler.arrivals import arrive
+from tests.support.scheduler.kv_managers import hold, learn, made
 
 
 def test_what_is_lent_stays_when_its_owner_lets_go() -> None:

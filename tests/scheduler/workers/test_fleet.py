@@ -6,7 +6,7 @@ import pytest
 
 from baton_scheduler.workers.fleet import Fleet
 from tests.fakes.hash_worker import worker_info
-from tests.scheduler.workers.test_worker import arrive
+from tests.support.scheduler.arrivals import arrive
 
 
 def fleet(**sizes: int) -> Fleet:

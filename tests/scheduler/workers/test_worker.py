@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from baton.protocol import Result, Sampling, Submit
-from baton.protocol.token_columns import pack
+from baton.protocol import Result
 from baton_scheduler.planner import plan
-from baton_scheduler.queueing.queue import fcfs
-from baton_scheduler.sequence import Sequence, sequence
 from baton_scheduler.workers.worker import Worker
 from tests.fakes.hash_worker import worker_info
-
-
-def arrive(length: int = 4, number: int = 1, max_tokens: int = 4) -> Sequence:
-    """A sequence whose prompt no other one shares."""
-    prompt = pack(range(1000 * number, 1000 * number + length))
-    submit = Submit(number, "r", prompt, Sampling(max_tokens))
-    return sequence("g", submit, "", number, 0.0, fcfs)
+from tests.support.scheduler.arrivals import (
+    arrive,
+)
 
 
 def worker(

@@ -166,7 +166,7 @@ def over_branches(backend: Any, problem: Any, **features: Any) -> None:
         else None
         for count, _ in rows
     ]
-    batch = replace(given.batch, trees=TreeMask.build(given.batch.counts, parents, CPU))
+    batch = replace(given.batch, trees=TreeMask.build(given.batch.query_lens, parents, CPU))
     sinks, pages = sinks_for(given, call), kept(given, call)
     ours = backend.forward(backend.plan(batch, call), given.query, pages, sinks)
     first = 0

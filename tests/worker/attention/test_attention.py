@@ -105,7 +105,7 @@ def test_pages_before_the_window_may_be_replaced_by_the_first_within(
         first = max(0, start - 13) // size
         pages[table[row, :first].long()] = torch.nan
         table[row, :first] = table[row, first]
-    batch = replace(task.batch, page_table=table)
+    batch = replace(task.batch, block_table=table)
     left = backend.forward(backend.plan(batch, task.call), task.query, pages)
     assert pages.isnan().any() and whole.isfinite().all()
     assert torch.equal(left, whole)

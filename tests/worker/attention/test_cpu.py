@@ -244,7 +244,7 @@ def test_what_is_in_a_page_beyond_the_sequence_does_not_matter(
     given = problem([(1, 100), (30, 11)], page_size=16)
     clean = attend(CpuBackend(kernels), given, given.call)
     written = torch.zeros(len(given.pages) * 16, dtype=torch.bool)
-    for row, length in enumerate(given.batch.lengths.tolist()):
+    for row, length in enumerate(given.batch.seq_lens.tolist()):
         for position in range(length):
             page = int(given.batch.block_table[row, position // 16])
             written[page * 16 + position % 16] = True

@@ -84,7 +84,7 @@ def test_layers_share_a_plan_and_steps_share_wrappers(problem: Any, package: Non
 def test_two_groups_of_layers_plan_beside_each_other(problem: Any, package: None) -> None:
     """Their keys are in other pages: the second plan must not overwrite the first."""
     given = problem(ROWS["decode"], heads=(6, 2), head_dim=64, dtype=torch.bfloat16)
-    other = replace(given.batch, page_table=given.batch.block_table.flip(0))
+    other = replace(given.batch, block_table=given.batch.block_table.flip(0))
     backend = FlashInferBackend()
     first = backend.plan(given.batch, given.call)
     expected = backend.forward(first, given.query, given.pages)

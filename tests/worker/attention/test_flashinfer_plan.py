@@ -24,7 +24,7 @@ def test_a_wrapper_is_lent_to_one_plan_at_a_time() -> None:
 def test_the_last_page_of_a_row_is_as_full_as_its_keys_say(problem: Any) -> None:
     rows = Rows.of(problem([(1, 3), (5, 0), (1, 8)], page_size=4).batch, np.asarray([0, 2]))
     assert rows.lengths.tolist() == [4, 9] and rows.last(4).tolist() == [4, 1]
-    assert rows.page_starts.tolist() == [0, 1, 4] and rows.query_start_loc.tolist() == [0, 1, 2]
+    assert rows.page_starts.tolist() == [0, 1, 4] and rows.query_starts.tolist() == [0, 1, 2]
 
 
 def test_all_wrappers_of_a_device_share_a_workspace() -> None:

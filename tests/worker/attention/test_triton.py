@@ -183,7 +183,7 @@ def test_each_branch_is_attended_as_if_it_were_the_text(
 def test_a_chain_is_ordinary_attention_to_the_last_bit(problem: Any) -> None:
     given = problem([(5, 600), (40, 3), (64, 0)], heads=(6, 2), page_size=16)
     plain = attend(TritonBackend(), given, given.call)
-    counts = given.batch.counts
+    counts = given.batch.query_lens
     trees = TreeMask.build(counts, [list(range(-1, n - 1)) for n in counts], given.call.device)
     call, batch = replace(given.call, tree=True), replace(given.batch, trees=trees)
     assert torch.equal(attend(TritonBackend(), replace(given, batch=batch), call), plain)
@@ -213,7 +213,7 @@ def test_pages_before_the_window_may_be_replaced_by_the_first_within(problem: An
         first = max(0, start - 13) // 4
         pages[table[row, :first].long()] = torch.nan
         table[row, :first] = table[row, first]
-    batch = replace(given.batch, page_table=table)
+    batch = replace(given.batch, block_table=table)
     left = attend(TritonBackend(), replace(given, batch=batch), given.call, pages)
     assert pages.isnan().any() and whole.isfinite().all()
     assert torch.equal(left, whole)

@@ -21,7 +21,7 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.moe.moe import Experts
 from tests.fakes.threaded_ranks import Threaded, together
 from tests.support import tiny_models
-from tests.worker.checkpoint.gguf.test_file import PLAIN, SIZES, write
+from tests.support.worker.gguf_files import PLAIN, SIZES, write
 
 CPU = torch.device("cpu")
 TOKENS = list(range(2, 40))

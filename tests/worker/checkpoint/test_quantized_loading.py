@@ -38,11 +38,11 @@ def finished(*layers: nn.Module, **stored: BlockQuantized | torch.Tensor) -> Non
     """What the loader does with `stored` tensors, named without their suffix."""
     taking = QuantizedLoader(layers)  # type: ignore[arg-type]
     named = {f"{name}.weight": tensor for name, tensor in stored.items()}
-    wanted = dict(pair for layer in layers for pair in layer.destinations())  # type: ignore[operator]
+    wanted = dict(pair for layer in layers for pair in layer.weight_targets())  # type: ignore[operator]
     for name, tensor in taking(named.items()):
         wanted[name].copy_(tensor)
     for layer in layers:
-        layer.finish()  # type: ignore[operator]
+        layer.process_weights_after_loading()  # type: ignore[operator]
 
 
 @needs_kernels

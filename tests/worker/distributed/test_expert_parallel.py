@@ -21,7 +21,7 @@ from baton_worker.layers.moe.moe import Experts, Moe
 from baton_worker.models.decoder import Model
 from tests.fakes.threaded_ranks import Threaded, together
 from tests.support import tiny_models
-from tests.worker.models.conftest import Driver
+from tests.support.worker.page_driver import Driver
 
 CPU = torch.device("cpu")
 PROMPTS = [[list(range(2, 30)), [7, 8, 9]], [[40] * 17], [[5, 6], [300, 1, 2], [9] * 5]]

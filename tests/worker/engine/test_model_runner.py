@@ -37,10 +37,15 @@ from tests.fakes.scheduler_planner import (
     entries,
     run_all,
 )
-
-DEVICE = torch.device("cpu")
-NUM_PAGES, PAGE_SIZE = 256, 16
-STORY = [1, 403, 407, 261, 378, 432, 383, 286, 261, 376]
+from tests.support.worker.runner_cases import (
+    DEVICE,
+    NUM_PAGES,
+    PAGE_SIZE,
+    STORY,
+    VARIED,
+    planner_of,
+    varied,
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,21 +56,6 @@ def loaded(stories: Path) -> LoadedModel:
 @pytest.fixture
 def planner(loaded: LoadedModel) -> Planner:
     return planner_of(loaded)
-
-
-def planner_of(
-    loaded: LoadedModel, model: CausalModel | None = None, chunk: int = 10_000
-) -> Planner:
-    cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=torch.float32, device=DEVICE, spare=1)
-    batch = InputBatch(
-        max_num_seqs=16,
-        max_model_len=loaded.max_length,
-        page_size=PAGE_SIZE,
-        num_pages=NUM_PAGES,
-        vocab_size=loaded.vocab_size,
-    )
-    runner = ModelRunner(model or loaded.model, cache, batch, DEVICE)
-    return Planner(runner, num_pages=NUM_PAGES, page_size=PAGE_SIZE, chunk=chunk)
 
 
 def golden(assets: Path) -> list[dict[str, list[float]]]:
@@ -90,30 +80,6 @@ def test_golden_greedy(assets: Path, planner: Planner, together: bool) -> None:
         assert sequence.log == case["output_ids"]
         assert sequence.chosen == pytest.approx(case["logprobs"], abs=2e-4)
         assert set(sequence.ranks) == {1}
-
-
-VARIED = [
-    Sampling(40, seed=1),
-    Sampling(30, seed=2, temperature=0.7, top_p=0.9),
-    Sampling(35, seed=3, top_k=20),
-    Sampling(40, seed=4, min_p=0.1, temperature=1.5),
-    Sampling(25, seed=5, repetition_penalty=1.3, frequency_penalty=0.2),
-    Sampling(40, seed=6, presence_penalty=0.8, logprobs=3),
-    Sampling(40, temperature=0.0),
-    Sampling(40, seed=7, logit_bias={261: 3.0, 432: -100.0}),
-    Sampling(40, seed=8, typical_p=0.7),
-    Sampling(40, seed=9, allowed_ids=tuple(range(260, 300)), typical_p=0.9, logprobs=1),
-    Sampling(
-        40,
-        seed=10,
-        bad_words=((261,), (3, 432)),
-        processors={"no_repeat_ngram": '{"size":2}'},
-    ),
-]
-
-
-def varied() -> list[Sequence]:
-    return [Sequence(STORY[: 2 + i], sampling) for i, sampling in enumerate(VARIED)]
 
 
 @pytest.fixture(scope="module")

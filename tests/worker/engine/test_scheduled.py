@@ -2,177 +2,42 @@
 
 from __future__ import annotations
 
-from collections import deque
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
 
 from baton.protocol import (
-    PageHashes,
     Plan,
-    Result,
     Sampling,
-    Submit,
-    Tokens,
-    TruncatePlan,
-    WorkerInfo,
 )
 from baton.protocol.token_columns import pack, unpack
 from baton_scheduler.block_table import flat
-from baton_scheduler.events import (
-    Aborted,
-    Arrived,
-    Decision,
-    Dispatch,
-    Settled,
-    Tell,
-    Tick,
-    WorkerJoined,
-)
 from baton_scheduler.options import SchedulerOptions
-from baton_scheduler.state import State
 from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.engine.input_batch import InputBatch, PlanError
-from baton_worker.engine.model_runner import ModelRunner
-from baton_worker.engine.plan_queue import PlanQueue
+from baton_worker.engine.input_batch import PlanError
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import (
-    KVCache,
     LayerGroups,
     group_bytes,
     one_group,
     page_groups,
 )
-from baton_worker.kv_cache.host_pages import HostPages
 from tests.support import tiny_models
-
-DEVICE = torch.device("cpu")
-STORY = [1, 403, 407, 261, 378, 432, 383, 286, 261, 376]
+from tests.support.worker.scheduled_engine import (
+    DEVICE,
+    STORY,
+    House,
+    busy,
+    varied,
+)
 
 
 @pytest.fixture(scope="module")
 def loaded(stories: Path) -> LoadedModel:
     return load_model(stories, device=DEVICE, dtype=torch.float32)
-
-
-class House:
-    """One scheduler and one worker. A turn: a step of the worker, its result, what follows."""
-
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        limits: SchedulerOptions | None = None,
-        *,
-        num_pages: int = 64,
-        host_pages: int = 0,
-        layout: Layout = Layout.NHD,
-        groups: LayerGroups | None = None,
-    ) -> None:
-        groups = page_groups(loaded.spec, 4, torch.float32) if groups is None else groups
-        cache = KVCache(
-            loaded.spec,
-            num_pages,
-            4,
-            dtype=torch.float32,
-            device=DEVICE,
-            layout=layout,
-            groups=groups,
-            spare=1,
-        )
-        batch = InputBatch(
-            max_num_seqs=8,
-            max_model_len=256,
-            page_size=4,
-            num_pages=num_pages,
-            vocab_size=loaded.vocab_size,
-            windows=groups.windows,
-        )
-        self.runner = ModelRunner(loaded.model, cache, batch, DEVICE)
-        self.runner.host = HostPages(cache, host_pages) if host_pages else None
-        self.state = State(limits or SchedulerOptions())
-        self.inbox: deque[Plan | TruncatePlan] = deque()
-        self.plans = PlanQueue()
-        self.sent: list[Plan] = []
-        self.results: list[Result] = []
-        self.logs: dict[int, list[int]] = {}
-        self.cached: dict[int, int] = {}
-        sizes = (num_pages, 4, 8, 2048, 256, loaded.vocab_size)
-        info = WorkerInfo("m", *sizes, host_pages=host_pages, windows=groups.windows)
-        self.state.apply(WorkerJoined("w", 1, info))
-
-    def submit(
-        self, prompt: list[int], sampling: Sampling, request: str = "", log: list[int] | None = None
-    ) -> int:
-        handle = len(self.logs)
-        self.logs[handle] = list(log or [])
-        name = request or f"r{handle}"
-        submit = Submit(handle, name, pack(prompt), sampling, log=pack(log or []))
-        self._take(self.state.apply(Arrived("g", submit)))
-        return handle
-
-    def abort(self, handle: int) -> None:
-        self._take(self.state.apply(Aborted("g", pack([handle], "I"))))
-
-    def turn(self) -> None:
-        self._take(self.state.apply(Tick(0.0)))
-        if not self.plans:
-            self._arrive()
-        if self.plans:
-            result = self.runner.step(*self.plans.first)
-            self.plans.advance()
-            self._arrive()  # What came while the step ran.
-            # Whether to swap is not to depend on the speed of this machine.
-            result = msgspec.structs.replace(result, swap_us=0)
-            self.results.append(self.plans.tell(result))
-            self._take(self.state.apply(Settled("w", self.results[-1])))
-        self.state.check()
-
-    def finish(self) -> dict[int, list[int]]:
-        for _ in range(2000):
-            if self.state.idle:
-                return self.logs
-            self.turn()
-        raise AssertionError("it does not come to an end")
-
-    def _arrive(self) -> None:
-        while self.inbox:
-            message = self.inbox.popleft()
-            if isinstance(message, Plan):
-                self.plans.add(message)
-            else:
-                self.plans.cut(message.step)
-
-    def _take(self, decisions: list[Decision]) -> None:
-        for decision in decisions:
-            if isinstance(decision, Dispatch):
-                self.inbox.append(decision.message)
-                self.sent.append(decision.message)
-            elif isinstance(decision, Tell):
-                if not isinstance(decision.message, PageHashes):
-                    assert isinstance(decision.message, TruncatePlan)
-                    self.inbox.append(decision.message)
-            else:
-                assert isinstance(decision.message, Tokens)
-                self._hear(decision.message)
-
-    def _hear(self, message: Tokens) -> None:
-        self.cached |= message.cached
-        rows = zip(unpack(message.handles, "I"), unpack(message.tokens), strict=True)
-        for handle, token in rows:
-            self.logs[handle].append(token)
-
-
-def varied(length: int = 24) -> list[Sampling]:
-    return [
-        Sampling(length, temperature=0.0),
-        Sampling(length - 5, seed=2, temperature=0.7, top_p=0.9),
-        Sampling(length, seed=3, top_k=20, stop_ids=(261,), min_tokens=4),
-        Sampling(length - 9, seed=4, repetition_penalty=1.3),
-    ]
 
 
 def alone(loaded: LoadedModel, prompt: list[int], samplings: list[Sampling]) -> list[list[int]]:
@@ -228,21 +93,6 @@ def test_beams_that_part_share_pages_and_copy_tails(loaded: LoadedModel) -> None
         sum(sum(unpack(plan.num_scheduled, "I")) for plan in h.sent) for h in (house, plain)
     ]
     assert computed[0] < computed[1] / 3
-
-
-def busy(house: House) -> list[list[int]]:
-    """A run with arrivals and an abort at fixed points of the logs."""
-    samplings = varied(28)
-    first = [house.submit(STORY[: 3 + i], s) for i, s in enumerate(samplings)]
-    doomed = house.submit(STORY, Sampling(99, seed=50))
-    while len(house.logs[first[0]]) < 7:
-        house.turn()
-    late = [house.submit(STORY[i:], s) for i, s in enumerate(samplings)]
-    while len(house.logs[doomed]) < 12:
-        house.turn()
-    house.abort(doomed)
-    house.finish()
-    return [house.logs[handle] for handle in (*first, *late)]
 
 
 @pytest.fixture(scope="module")

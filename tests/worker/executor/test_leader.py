@@ -26,7 +26,7 @@ from baton_worker.kv_cache import KVCache
 from tests.fakes.page_caches import spec
 from tests.fakes.two_ranks import Led, TwoRanks
 from tests.support import tiny_models
-from tests.worker.engine.test_scheduled import STORY, House, busy
+from tests.support.worker.scheduled_engine import STORY, House, busy
 
 CPU = torch.device("cpu")
 GREEDY = Sampling(24, temperature=0.0)

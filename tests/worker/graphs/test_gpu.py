@@ -11,7 +11,7 @@ from baton.protocol import Grammar, Sampling
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
 from tests.fakes.scheduler_planner import Planner, Sequence
-from tests.worker.engine.test_model_runner import STORY, VARIED
+from tests.support.worker.runner_cases import STORY, VARIED
 
 pytestmark = [
     pytest.mark.gpu,

@@ -6,16 +6,14 @@ capture itself, for which see `test_gpu.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from baton.protocol import Sampling
 from baton_worker.attention import AttentionBatch, AttentionSpec, prefer
@@ -23,24 +21,28 @@ from baton_worker.attention.triton import TritonBackend
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.graphs import GraphedModel, Sizes
 from baton_worker.graphs.inputs import DecodeInputs
-from baton_worker.kernels.cpu.linear import CpuLinear
-from baton_worker.kv_cache import KVCache, page_groups
+from baton_worker.kv_cache import KVCache
 from baton_worker.layers.attention.whole_texts import by_length
 from baton_worker.models.decoder import Model
 from tests.fakes.replayed_steps import Counting, replaying
+from tests.fakes.scheduler_planner import Planner
+from tests.fakes.scheduler_planner import Sequence as Row
 from tests.fakes.triton_interpreter import interpreter
 from tests.support import tiny_models
-from tests.worker.engine.test_model_runner import (
-    VARIED,
-    Planner,
-    planner_of,
-    varied,
+from tests.support.worker.graphed_steps import (
+    BLOCKS,
+    CPU,
+    PAGE,
+    SIZES,
+    WHO,
+    Texts,
+    bits,
+    check,
+    graphed,
 )
-from tests.worker.engine.test_model_runner import Sequence as Row
-from tests.worker.engine.test_scheduled import House, busy
+from tests.support.worker.runner_cases import VARIED, planner_of, varied
+from tests.support.worker.scheduled_engine import House, busy
 
-CPU, PAGE, BLOCKS = torch.device("cpu"), 4, 24
-SIZES = Sizes((1, 2, 4, 8, 16), PAGE * BLOCKS)
 ARCHITECTURES = {
     "LlamaForCausalLM": "grouped heads",
     "BloomForCausalLM": "ALiBi",
@@ -50,47 +52,6 @@ ARCHITECTURES = {
     "MiMoV2FlashForCausalLM": "page groups of several shapes",
     "Llama4ForCausalLM": "chunks",
 }
-
-
-@dataclass
-class Texts:
-    """Rows that decode tokens which are the same for all who look at this class."""
-
-    loaded: LoadedModel
-    num_rows: int
-    lengths: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        dtype = self.loaded.model.dtype
-        groups = page_groups(self.loaded.spec, PAGE, dtype)
-        number = len(groups.windows) * self.num_rows * BLOCKS
-        kind: dict[str, Any] = {"dtype": dtype, "device": CPU, "groups": groups}
-        self.cache = KVCache(self.loaded.spec, number, PAGE, **kind, spare=1)
-        order = np.random.default_rng(0).permutation(number).astype(np.int32)
-        self.tables = order.reshape(len(groups.windows), self.num_rows, BLOCKS)
-        self.lengths = [0] * self.num_rows
-
-    def step(self, model: Any, rows: Sequence[int], counts: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Hidden states and logits of so many new tokens of these rows."""
-        starts = [self.lengths[row] for row in rows]
-        batch = AttentionBatch.build_all(
-            counts, starts, self.tables, PAGE, CPU, slots=np.array(rows)
-        )
-        row, positions = batch.flat()
-        tokens = torch.from_numpy((np.array(rows)[row] * 31 + positions * 7) % 200 + 5)
-        for number, count in zip(rows, counts, strict=True):
-            self.lengths[number] += count
-        hidden = model.forward(tokens, torch.from_numpy(positions), batch, self.cache)
-        return hidden, model.logits(hidden)
-
-
-def graphed(texts: Texts, sizes: Sizes = SIZES) -> tuple[GraphedModel, Counting]:
-    counts, model = Counting(), texts.loaded.model
-    assert isinstance(model, Model)
-    made = GraphedModel(model, texts.cache, sizes, counts, CPU)
-    made.capture()
-    assert counts.captured == len(sizes.rows)
-    return made, counts
 
 
 @pytest.fixture(scope="module")
@@ -105,42 +66,6 @@ def some_model(request: pytest.FixtureRequest, tmp_path_factory: Any) -> LoadedM
         torch.manual_seed(0)
         tiny_models.save_checkpoint(folder, request.param)
     return load_model(folder, device=CPU, dtype=torch.float32)
-
-
-Steps: TypeAlias = Sequence[tuple[Sequence[int], Sequence[int]]]
-"""Rows of each step, and how many new tokens each has."""
-PROMPTS = range(11), [3 + 2 * row for row in range(11)]
-WHO = [range(11), range(11), [3], range(11), [0, 10], [7, 2, 5], range(9), [4], [4, 3], range(11)]
-"""Rows of each step: others join and leave, and what was a row is padding in the next."""
-
-DECODED = (PROMPTS, *((rows, [1] * len(rows)) for rows in WHO * 2))
-
-
-def check(
-    loaded: LoadedModel,
-    close: Any,
-    make: Callable[[Texts], tuple[GraphedModel, Counting]] = graphed,
-    steps: Steps = DECODED,
-) -> tuple[Texts, int]:
-    """By default prompts, then decode steps over several pages, beside an eager twin; every step
-    compared. Returns the texts that were replayed, and how many steps of them."""
-    eager, replayed = Texts(loaded, 11), Texts(loaded, 11)
-    model, counts = make(replayed)
-    for rows, new in steps:
-        wanted, found = eager.step(loaded.model, rows, new), replayed.step(model, rows, new)
-        for ours, theirs in zip(found, wanted, strict=True):
-            close(ours, theirs)
-        assert torch.equal(found[1].argmax(1), wanted[1].argmax(1))
-    for ours, theirs in zip(replayed.cache.layers, eager.cache.layers, strict=True):
-        close(ours[: replayed.cache.num_pages], theirs[: eager.cache.num_pages])
-    return replayed, counts.replays
-
-
-def bits(ours: Tensor, theirs: Tensor) -> None:
-    if CpuLinear.refuses(torch.zeros(1, 1)) is None:
-        assert torch.equal(ours, theirs)
-    else:  # oneDNN's products depend on the number of rows.
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
 @pytest.mark.row("F13.06")

@@ -14,12 +14,7 @@ from baton_worker.graphs import TapeRecorder
 from baton_worker.graphs.ragged_steps import RaggedSteps
 from baton_worker.kernels.cpu.call_recorder import CallRecording, Extent
 from baton_worker.models.decoder import Model
-from tests.worker.graphs.test_graphed_model import (
-    BLOCKS,
-    CPU,
-    PAGE,
-    Texts,
-)
+from tests.support.worker.graphed_steps import BLOCKS, CPU, PAGE, Texts
 
 pytestmark = pytest.mark.skipif(
     CallRecording.refuses() is not None, reason=str(CallRecording.refuses())

@@ -22,7 +22,7 @@ from baton_worker.layers.norm import RmsNorm
 from baton_worker.models.decoder import Model
 from tests.fakes.replayed_steps import Counting
 from tests.support import tiny_models
-from tests.worker.graphs.test_graphed_model import (
+from tests.support.worker.graphed_steps import (
     BLOCKS,
     CPU,
     DECODED,

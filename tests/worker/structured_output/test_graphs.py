@@ -14,14 +14,8 @@ from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
 from tests.fakes.replayed_steps import replaying
 from tests.fakes.worker_pairs import Team
-from tests.worker.engine.test_scheduled import STORY
-from tests.worker.structured_output.test_jump_ahead import (
-    PLAIN,
-    Jumping,
-    constraints,
-    logs,
-    samplings,
-)
+from tests.support.worker.constrained_rows import PLAIN, Jumping, constraints, logs, samplings
+from tests.support.worker.scheduled_engine import STORY
 
 
 @pytest.fixture(scope="module")

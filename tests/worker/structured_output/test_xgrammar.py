@@ -19,14 +19,8 @@ from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
 from baton_worker.structured_output.xgrammar import XGrammar
 from tests.support.tiny_models import save_tokenizer
-from tests.worker.structured_output.test_jump_ahead import GRAMMARS as ASKED
-from tests.worker.structured_output.test_jump_ahead import (
-    PLAIN,
-    Jumping,
-    logs,
-    samplings,
-    text,
-)
+from tests.support.worker.constrained_rows import GRAMMARS as ASKED
+from tests.support.worker.constrained_rows import PLAIN, Jumping, logs, samplings, text
 
 SCHEMA, REGEX, CHOICE, _ = ASKED
 

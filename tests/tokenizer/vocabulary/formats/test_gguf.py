@@ -17,7 +17,7 @@ from baton_tokenizer.vocabulary.tokenizer_json import compile_spec
 from baton_tokenizer.vocabulary.vocabulary import build
 from tests.fakes.vocabularies import byte_spec, sentence_spec
 from tests.support.nasty_texts import corpus
-from tests.tokenizer.vocabulary.formats.test_sentencepiece import plain, trained
+from tests.support.tokenizer.sentencepiece_files import plain, trained
 
 
 def write(path: Path, **fields: Any) -> Path:

@@ -22,7 +22,7 @@ from baton_tokenizer.encode import Encoder
 from baton_tokenizer.vocabulary.formats.tekken import Tekken
 from baton_tokenizer.vocabulary.load import load
 from tests.support.nasty_texts import corpus
-from tests.tokenizer.vocabulary.formats.test_tiktoken import trained
+from tests.support.tokenizer.tiktoken_files import trained
 
 PATTERN = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"

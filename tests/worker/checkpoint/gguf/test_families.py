@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import gguf
@@ -12,25 +11,9 @@ from baton.errors import ModelError
 from baton_worker.checkpoint.gguf.families import FAMILIES, REFUSED
 from baton_worker.checkpoint.task import ENCODERS
 from baton_worker.models.resolve import ARCHITECTURES
-
-
-class Fake:
-    """Metadata from a dictionary."""
-
-    def __init__(self, **fields: Any) -> None:
-        self._fields = {name.replace("__", "."): value for name, value in fields.items()}
-
-    def own(self, key: str, *default: Any) -> Any:
-        return self._fields.get(key, *default) if default else self._fields[key]
-
-    def has(self, tensor: str) -> bool:
-        return tensor in self._fields.get("tensors", ())
-
-    def rows(self, part: str) -> int:
-        return int(self._fields.get(f"rows {part}", 0))
-
-    def rope(self) -> SimpleNamespace:
-        return SimpleNamespace(rope_type="default", rope_theta=1e6)
+from tests.support.worker.gguf_metadata import (
+    Fake,
+)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

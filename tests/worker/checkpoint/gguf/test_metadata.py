@@ -9,7 +9,7 @@ from baton_worker.checkpoint.gguf.metadata import (
     layer_norm,
     partial,
 )
-from tests.worker.checkpoint.gguf.test_families import Fake
+from tests.support.worker.gguf_metadata import Fake
 
 
 def test_the_size_of_a_head_is_said_or_follows() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.gguf.moe_families import MIXTURES
-from tests.worker.checkpoint.gguf.test_families import Fake
+from tests.support.worker.gguf_metadata import Fake
 
 COMMON = {"expert_count": 8, "expert_used_count": 2, "feed_forward_length": 64}
 

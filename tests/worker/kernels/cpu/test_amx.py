@@ -20,8 +20,8 @@ from baton_worker.kernels.cpu.isa import LEVELS, IsaLevel
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.quantized_weights import KINDS
 from baton_worker.platform.machine import instructions
+from tests.support.worker.random_products import some, some_blocks
 from tests.worker.kernels.cpu.conftest import IN_SOFTWARE
-from tests.worker.kernels.cpu.test_linear import some, some_blocks
 
 AMX = LEVELS[0]
 needs_compiler = pytest.mark.skipif(library("linear") is None, reason="no C++ compiler here")

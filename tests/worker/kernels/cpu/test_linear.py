@@ -16,6 +16,10 @@ from baton_worker.kernels.cpu.isa import IsaLevel
 from baton_worker.kernels.cpu.linear import CpuLinear, join
 from baton_worker.kernels.linear import PlainLinear
 from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized
+from tests.support.worker.random_products import (
+    some,
+    some_blocks,
+)
 
 pytestmark = pytest.mark.skipif(library("linear") is None, reason="no C++ compiler here")
 
@@ -32,37 +36,6 @@ def threads() -> Iterator[Callable[[int], None]]:
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
-
-
-def some(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator).to(dtype)
-
-
-def some_blocks(kind: str, columns: int, depth: int) -> BlockQuantized:
-    """Random codes and scales of a kind."""
-    form, generator = KINDS[kind], torch.Generator().manual_seed(columns)
-
-    def integers(low: int, high: int, width: int) -> Tensor:
-        return torch.randint(low, high, (columns, width), generator=generator, dtype=torch.int8)
-
-    def halves() -> Tensor:
-        width = depth // (256 if form.is_super else form.group)
-        return (torch.rand(columns, width, generator=generator) / 16).half()
-
-    steps: list[Tensor | None] = [None, None]
-    if form.is_super:
-        steps = [integers(1, 64, depth // form.group) for _ in range(2)]
-    if form.has_offset:
-        steps = [None, integers(-16, 1, depth // form.group)]
-    return BlockQuantized(
-        kind,
-        integers(form.lowest, form.highest + 1, depth),
-        halves(),
-        -halves() if form.has_minimum else None,
-        steps[0],
-        steps[1] if form.has_minimum or form.has_offset else None,
-    )
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton_worker import spec
 from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.attention.reference import ReferenceBackend
 from baton_worker.checkpoint.quantized_loading import choose_precision
@@ -17,24 +16,12 @@ from baton_worker.layers.attention.indexer import Exact, Indexer, scores
 from baton_worker.layers.attention.sparse_plan import BLOCK, Chosen, Late
 from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.rope.rope import Angles, Rotary, rotate_
+from tests.support.worker.indexer_settings import (
+    ROPE,
+    SETTINGS,
+)
 
 CPU = torch.device("cpu")
-ROPE = spec.Rope(4, 100.0, 256, interleaved=True)
-SETTINGS = spec.SparseLatentAttention(
-    num_heads=3,
-    kv_rank=6,
-    nope_dim=6,
-    rope_dim=4,
-    value_dim=5,
-    scale=0.4,
-    rope=ROPE,
-    norm=spec.Norm(1e-6),
-    query_rank=7,
-    top_k=11,
-    index_heads=8,
-    index_dim=9,
-    index_norm=spec.Norm(1e-6, kind="layer", bias=True),
-)
 LENGTH = 150
 
 

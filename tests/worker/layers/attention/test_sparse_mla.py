@@ -19,7 +19,7 @@ from baton_worker.layers.attention.sparse_mla import SparseLatentAttention
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.layer import BuildContext, Layer
 from baton_worker.layers.rope.rope import Rotary
-from tests.worker.layers.attention.test_indexer import ROPE, SETTINGS
+from tests.support.worker.indexer_settings import ROPE, SETTINGS
 
 CPU = torch.device("cpu")
 PLAIN = spec.LatentAttention(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import pytest
 import torch
 
 from baton_worker.attention import AttentionBatch
@@ -85,8 +84,3 @@ class Driver:
             if len(outputs[row]) == num_tokens:
                 return list(outputs.values())
             logits = self.step({row: tokens[-1:] for row, tokens in outputs.items()})
-
-
-@pytest.fixture(scope="session")
-def driver() -> type[Driver]:
-    return Driver

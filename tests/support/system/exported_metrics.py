@@ -1,0 +1,19 @@
+"""Names of the metrics that the gateway exports."""
+
+from __future__ import annotations
+
+import re
+
+from baton.protocol import RoleStats, Stats, WorkerStats
+from baton_gateway.observability.metrics import Metrics, SystemCollector
+
+
+def exported() -> set[str]:
+    """Every sample name that a gateway exports once a worker has joined."""
+    metrics = Metrics()
+    worker = WorkerStats("w", "both", "ready", "cpu", "float32", 0, 8, 8, 0, 0.0, 0.0, 0, 0)
+    role = RoleStats("both", 1, 1, 0.0, 0.0, 0.0, {"kv": 0.0})
+    stats = Stats(1, "m", 64, 10, 0, 0, 0, 0, 0, 0, 0.0, 0.0, workers=(worker,), roles=(role,))
+    SystemCollector(metrics, lambda: stats)
+    metrics.requests.labels("/v1/models", "200").inc()
+    return set(re.findall(r"^(baton_\w+)", metrics.text().decode(), re.MULTILINE))

@@ -1,0 +1,32 @@
+"""Whether a running system answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.served_system import PATIENCE
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def complete(url: str, **extra: Any) -> httpx.Response:
+    body = {"model": "hf", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+    return httpx.post(f"{url}/v1/completions", json=body | extra, timeout=PATIENCE)
+
+
+def works(url: str) -> bool:
+    """A request succeeds now."""
+    try:
+        return complete(url).status_code == 200
+    except httpx.TransportError:
+        return False

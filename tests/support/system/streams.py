@@ -1,0 +1,26 @@
+"""Streams of a running system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from tests.support.served_system import PATIENCE
+
+
+def stream(url: str, **fields: Any) -> Iterator[dict[str, Any]]:
+    """The events of a streamed completion."""
+    body = {"model": "hf", "stream": True, "temperature": 0, "ignore_eos": True} | fields
+    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=PATIENCE) as answer:
+        assert answer.status_code == 200, answer.read()
+        for line in answer.iter_lines():
+            if line.startswith("data: ") and line != "data: [DONE]":
+                yield json.loads(line.removeprefix("data: "))
+
+
+def text_of(events: list[dict[str, Any]]) -> str:
+    assert all("error" not in event for event in events), events[-1]
+    return "".join(c["text"] for event in events for c in event["choices"])
