@@ -1,4 +1,4 @@
-"""Flags of `baton serve`: arguments of the services, and settings it rejects."""
+"""Flags of `baton serve`, what it hands to the services, and what it refuses before starting."""
 
 from __future__ import annotations
 
