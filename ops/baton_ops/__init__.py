@@ -1,1 +1,1 @@
-"""What operators run: local supervision, chat, benchmarks, replay, the support matrix."""
+"""Operator tools: local supervision, chat, benchmarks, replay, support matrix."""

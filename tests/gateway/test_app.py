@@ -1,4 +1,4 @@
-"""The application: its engine's life, and what is mounted."""
+"""The application: engine life cycle and mounted routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beam search through the engine: one token per beam and step, from its log, whatever happens."""
+"""Beam search through the engine, with failures."""
 
 from __future__ import annotations
 

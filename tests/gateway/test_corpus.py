@@ -1,4 +1,4 @@
-"""Bad input, row by row: status, code and field of the error, and a good request right after it."""
+"""Corpus of bad input: each row checks status, code and field, then sends a valid request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of events for one request, and what happens to it when a service goes away."""
+"""The life cycle of requests, and the loss of services."""
 
 from __future__ import annotations
 

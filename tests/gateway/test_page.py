@@ -1,4 +1,4 @@
-"""The page in a real browser, against a small server that speaks the gateway's two streams."""
+"""The page in a real browser, against a small server that provides the gateway's two streams."""
 
 from __future__ import annotations
 

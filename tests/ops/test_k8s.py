@@ -1,4 +1,4 @@
-"""The Kubernetes manifests fit the schemas, and what they set and ask for exists."""
+"""The Kubernetes manifests match their schemas, and the settings and files they name exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard asks for metrics that exist, of data sources that are provisioned."""
+"""The dashboard uses existing metrics and provisioned data sources."""
 
 from __future__ import annotations
 

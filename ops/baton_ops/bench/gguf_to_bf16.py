@@ -1,8 +1,8 @@
-"""Widen a GGUF checkpoint into a bfloat16 folder, so that every system can read the same weights.
+"""Converts a GGUF checkpoint to a bfloat16 folder, so that all systems can load the same weights.
 
-Run by a Python that has transformers and accelerate:
+Requires transformers and accelerate:
 
-    python widen.py MODEL.gguf FOLDER
+    python gguf_to_bf16.py MODEL.gguf FOLDER
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def main(source: Path, target: Path) -> None:
-    """Dequantise, round to bfloat16, save with the tokenizer."""
+    """Dequantise, round to bfloat16 and save with the tokenizer."""
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     model = AutoModelForCausalLM.from_pretrained(

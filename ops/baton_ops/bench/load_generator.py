@@ -1,4 +1,4 @@
-"""The load generator: streams completions over HTTP in a closed loop or with Poisson arrivals."""
+"""HTTP load generator: streams completions in a closed loop or with Poisson arrivals."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import httpx
 from baton.errors import Unavailable
 
 GRACE_SECONDS = 60.0
-"""How long requests may go on after a run has stopped to send new ones."""
+"""Seconds that requests may continue after the last one was sent."""
 Endpoint = Literal["completions", "chat"]
 
 
 @dataclass(frozen=True)
 class Request:
-    """One completion to ask for: exactly `output_tokens` tokens, end-of-sequence ignored."""
+    """One completion request for exactly `output_tokens` tokens; end-of-sequence is ignored."""
 
     prompt: str | list[int]
     output_tokens: int
@@ -28,12 +28,12 @@ class Request:
 
 @dataclass
 class Outcome:
-    """What became of a request. Times are seconds of the event loop's clock."""
+    """Result of one request. Times are in seconds of the event loop's clock."""
 
     begun: float
-    """When the request was due: waiting for a free connection counts."""
+    """Scheduled start; includes waiting for a free connection."""
     arrivals: list[float] = field(default_factory=list)
-    """When each piece of the answer came."""
+    """Arrival time of each chunk."""
     input_tokens: int = 0
     output_tokens: int = 0
     ended: float = 0.0
@@ -41,7 +41,7 @@ class Outcome:
 
 
 class Target:
-    """An OpenAI-compatible server and one of its models."""
+    """A model on an OpenAI-compatible server."""
 
     def __init__(self, client: httpx.AsyncClient, model: str, endpoint: Endpoint) -> None:
         self.client = client
@@ -49,7 +49,7 @@ class Target:
         self.endpoint: Endpoint = endpoint
 
     def _ask(self, request: Request) -> tuple[str, dict[str, Any]]:
-        """Path and body."""
+        """Return the path and the body."""
         body: dict[str, Any] = {
             "model": self.model,
             "max_tokens": request.output_tokens,
@@ -64,7 +64,7 @@ class Target:
         return "/v1/chat/completions", {**body, "messages": messages}
 
     async def send(self, request: Request, begun: float, deadline: float) -> Outcome:
-        """Stream one answer to its end. What goes wrong is in `error`, nothing is raised."""
+        """Stream one completion to its end. Errors are stored in `error`, not raised."""
         outcome = Outcome(begun)
         path, body = self._ask(request)
         try:
@@ -139,7 +139,7 @@ async def closed_loop(
     outcomes: list[Outcome] = []
 
     async def slot() -> None:
-        for request in waiting:  # shared by all slots: each takes the next one
+        for request in waiting:  # the iterator is shared by all slots
             if clock() >= end:
                 return
             outcomes.append(await target.send(request, clock(), end + GRACE_SECONDS))
@@ -152,7 +152,8 @@ async def closed_loop(
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
-    """Seconds from the start at which a Poisson process of `rate` per second fires."""
+    """Return the arrival times of a Poisson process of `rate` per second, in seconds from the
+    start."""
     chance = random.Random(seed)
     times: list[float] = []
     at = chance.expovariate(rate)
@@ -169,10 +170,10 @@ async def open_loop(
     seconds: float,
     done: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    """Send each request at its time, however many are in flight.
+    """Send each request at its time, regardless of the number in flight.
 
-    Latencies count from the time at which a request was due, so a slow server cannot slow the
-    clock that measures it.
+    Latencies count from the scheduled time, so a slow server cannot delay the measurement
+    (coordinated omission).
     """
     clock = asyncio.get_running_loop().time
     start = clock()
@@ -190,7 +191,7 @@ async def open_loop(
 
 
 async def first_model(client: httpx.AsyncClient) -> str:
-    """Name of the first model that the server lists. Raises `Unavailable` when it has none."""
+    """Return the first model that the server lists. Raises `Unavailable` when there is none."""
     try:
         answer = await client.get("/v1/models")
         models = answer.raise_for_status().json()["data"]

@@ -1,4 +1,4 @@
-"""What a measurement was taken on."""
+"""Describes the machine that a measurement ran on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from baton.settings import environment
 
 
 def cpu_model(cpuinfo: str) -> str:
-    """The processor's name out of /proc/cpuinfo's text; empty when it does not say."""
+    """Return the processor's name from the text of /proc/cpuinfo; empty when it is missing."""
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")
         if name.strip() in {"model name", "Model"}:
@@ -21,7 +21,7 @@ def cpu_model(cpuinfo: str) -> str:
 
 
 def facts() -> dict[str, Any]:
-    """Processor, cores that this process may use, memory in bytes, versions."""
+    """Return processor, available cores, memory in bytes, and versions."""
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text() if cpuinfo.exists() else ""
     flags = next((line for line in text.splitlines() if line.startswith("flags")), "").split()

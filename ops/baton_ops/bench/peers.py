@@ -1,7 +1,7 @@
-"""`baton peers`: Baton, vLLM and llama.cpp under the same load, on the same weights, in turn.
+"""`baton peers`: benchmarks Baton, vLLM and llama.cpp under the same load on the same weights.
 
-Each round starts every system once, A B C A B C, so that what else the machine does hits all of
-them. What counts is the ratio within this run; the spread over the rounds stands beside it.
+Each round starts every system once, A B C A B C, so that disturbances of the machine affect all of
+them. Compare the ratios within one run; the spread over the rounds is shown beside them.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from baton_ops.bench.summary import Summary, summarise
 
 
 class Peers(Settings, prefix="peers"):
-    """Measure Baton against other systems, in turn."""
+    """Benchmark Baton against other systems, in alternating rounds."""
 
     against: tuple[Literal["vllm", "llama.cpp"], ...] = ("vllm", "llama.cpp")
     """The other systems."""
     concurrency: tuple[int, ...] = Field(default=(1, 8, 32), min_length=1)
-    """Requests in flight of the closed loops."""
+    """Numbers of requests in flight of the closed loops."""
     input_len: int = Field(default=128, ge=1)
     """Tokens of a prompt."""
     output_len: int = Field(default=128, ge=1)
     """Tokens of an answer."""
     rounds: int = Field(default=2, ge=1)
-    """Times that every system is started and measured."""
+    """How often every system is started and measured."""
     requests_per_place: int = Field(default=2, ge=1)
-    """Requests that each place of a closed loop sends; a loop sends eight at least."""
+    """Requests per slot of a closed loop; a loop sends at least eight."""
     folder: Path = Path(".baton/peers")
-    """Where the other systems are installed and the weights widened, once."""
+    """Folder of the installed systems and the converted weights, created once."""
     out: Path = Path("bench")
     """Folder for the JSON, the plot and the servers' output."""
     start_seconds: float = Field(default=600.0, gt=0)
@@ -63,7 +63,7 @@ class Peers(Settings, prefix="peers"):
 
 
 _LEAST = 8
-"""Requests of a cell: fewer say little about a median."""
+"""Fewest requests per measurement; a median needs several."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Run:
 
 
 async def measure(options: Peers, name: str, url: str, round: int) -> list[Run]:
-    """The closed loops against one server, the smallest first."""
+    """Run the closed loops against one server in ascending order."""
     timeout = httpx.Timeout(None, connect=10.0)
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits) as client:
@@ -95,11 +95,11 @@ async def measure(options: Peers, name: str, url: str, round: int) -> list[Run]:
 
 
 def _ignore(outcome: Outcome) -> None:
-    """Progress is shown per server."""
+    """Progress is reported per server."""
 
 
 def all_runs(options: Peers, contestants: list[PeerSystem], console: Console) -> Iterator[Run]:
-    """Every round of every system."""
+    """Yield every round of every system."""
     with Progress(console=console) as progress:
         task = progress.add_task("", total=options.rounds * len(contestants))
         for round in range(1, options.rounds + 1):
@@ -115,7 +115,7 @@ def all_runs(options: Peers, contestants: list[PeerSystem], console: Console) ->
 
 
 def ratios(runs: list[Run]) -> Table:
-    """Output tokens per second of every system, and how many times the peer's Baton's are."""
+    """Return output tokens per second of every system, and Baton's as a multiple of the peer's."""
     found: dict[str, dict[int, list[Summary]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         found[run.name][run.concurrency].append(run.summary)
@@ -153,7 +153,7 @@ def _spread(summaries: list[Summary]) -> str:
 
 
 def report(options: Peers, runs: list[Run]) -> dict[str, Any]:
-    """Everything that is needed to read the numbers later."""
+    """Return the results with everything needed to interpret them."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine.facts(),
@@ -163,8 +163,8 @@ def report(options: Peers, runs: list[Run]) -> dict[str, Any]:
 
 
 def run(options: Peers, console: Console) -> None:
-    """Set up, measure, show and write."""
-    from baton_ops.bench.plot import (  # matplotlib takes a second: not before it is needed
+    """Set up, measure, print and write."""
+    from baton_ops.bench.plot import (  # deferred: importing matplotlib takes a second
         Point,
         compare,
     )
@@ -185,7 +185,7 @@ def run(options: Peers, console: Console) -> None:
 
 
 def main() -> None:
-    """Measure, or say why not."""
+    """Measure, or print an error."""
     try:
         run(Peers.load(sys.argv[1:]), Console())
     except BatonError as error:

@@ -1,4 +1,4 @@
-"""The pictures of benchmarks: throughput and latency against concurrency, costs and their knees."""
+"""Benchmark plots: throughput and latency over concurrency, cost curves and their knees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from baton_ops.bench.summary import Summary
 
 _ACCENT, _SECOND, _SOFT = "#b9430f", "#2c6e7a", "#6d675c"
 _ROOM = 3.0
-"""By how much a panel of costs is higher than they are, for the legend."""
+"""Headroom factor of a cost panel, for the legend."""
 
 
 def draw(points: Sequence[tuple[int, Summary]], title: str, path: Path) -> None:
@@ -54,9 +54,8 @@ class Point(NamedTuple):
 
 
 def compare(points: Sequence[Point], title: str, path: Path) -> None:
-    """Write a PNG of several systems: median milliseconds per token against tokens per second, a
-    line through the means over all rounds; lower and further right is better.
-    """
+    """Write a PNG that compares systems: median milliseconds per token over tokens per second, with
+    a line through the means of all rounds. Lower and further right is better."""
     figure = Figure(figsize=(8, 4.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -75,7 +74,7 @@ def compare(points: Sequence[Point], title: str, path: Path) -> None:
 
 
 def system(axes: Axes, points: Sequence[Point], marker: str) -> None:
-    """Draw one system: its means by requests in flight, and the single runs behind."""
+    """Draw one system: means by requests in flight, single runs in the background."""
     name = points[0].system
     colour = _ACCENT if name.startswith("baton") else _SECOND
     style = "--" if "4-bit" in name else "-"
@@ -94,7 +93,7 @@ def system(axes: Axes, points: Sequence[Point], marker: str) -> None:
 
 
 def bends(curves: Sequence[Curve], title: str, path: Path) -> None:
-    """Write a PNG of costs per token, one panel per curve: its knee marked, its sentence below."""
+    """Write a PNG of costs per token: one panel per curve, its knee marked, its summary below."""
     figure = Figure(figsize=(5.2 * len(curves), 5), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, curve in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves, strict=True):
@@ -105,7 +104,7 @@ def bends(curves: Sequence[Curve], title: str, path: Path) -> None:
 
 
 def panel(axes: Axes, curve: Curve) -> None:
-    """Draw one curve: all of its costs, its knee, its sentence."""
+    """Draw one curve with its knee and summary."""
     levels = list(curve.levels)
     for (name, costs), colour in zip(curve.costs.items(), (_ACCENT, _SECOND, _SOFT), strict=False):
         _curve(axes, levels, list(costs), name, colour)
@@ -137,7 +136,7 @@ def _frame(axes: Axes, levels: list[int], title: str, unit: str) -> None:
 
 
 def _log(axes: Axes, values: list[float]) -> None:
-    """First tokens and later ones are orders of magnitude apart."""
+    """Use a log scale: times to the first and to later tokens differ by orders of magnitude."""
     measured = [value for value in values if value > 0]
     if not measured:
         return

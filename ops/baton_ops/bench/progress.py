@@ -1,4 +1,4 @@
-"""Progress bars of runs, one below the other, each with the requests of it that failed."""
+"""Progress bars of runs with their failed requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from baton_ops.bench.load_generator import Outcome
 
 
 class ProgressBars:
-    """Shown from `with` on, until its end."""
+    """Progress bars, shown within a `with` block."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
@@ -34,7 +34,7 @@ class ProgressBars:
 
     @contextmanager
     def bar(self, name: str, count: int) -> Iterator[Callable[[Outcome], None]]:
-        """A bar of `count` requests; yields what to call with each outcome."""
+        """Add a bar of `count` requests; yields the callback for each outcome."""
         task = self._progress.add_task(name, total=count, errors="")
         failed = 0
 

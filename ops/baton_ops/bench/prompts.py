@@ -1,6 +1,6 @@
-"""Prompts of a wanted length, and the lengths of a run.
+"""Prompts of a given length, and the request lengths of a run.
 
-Every prompt is different, so a prefix cache has nothing to find.
+Every prompt is unique, so the prefix cache has no hits.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _PROBE_SECONDS = 120.0
 
 
 class Prompts(Protocol):
-    """Makes a new prompt of about `tokens` tokens at each call."""
+    """Creates a new prompt of about `tokens` tokens per call."""
 
     kind: str
-    """What the prompts are, in two words."""
+    """Description of the prompts, in two words."""
 
     def make(self, tokens: int) -> str | list[int]:
-        """The prompt, as text or as token ids."""
+        """Return a prompt as text or token ids."""
 
 
 class IdPrompts:
-    """Random ids out of those that a text is made of: exactly as long as wanted."""
+    """Random token ids of ordinary text; the length is exact."""
 
     kind = "token ids"
 
@@ -54,14 +54,14 @@ class IdPrompts:
 
 
 class TextPrompts:
-    """Random words, as many as come to the wanted number of tokens on average."""
+    """Random words; the length is right on average."""
 
     kind = "random words"
 
     def __init__(self, tokens_per_word: float, overhead: float, seed: int) -> None:
         self._tokens_per_word = tokens_per_word
         self._overhead = overhead
-        """Tokens that the server adds to every prompt: a chat template, a start token."""
+        """Tokens that the server adds to every prompt, such as a chat template or a start token."""
         self._words = TEXT.split()
         self._chance = random.Random(seed)
 
@@ -72,17 +72,17 @@ class TextPrompts:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Input and output tokens of the requests of a run."""
+    """Input and output lengths of the requests of a run, in tokens."""
 
     shape: Shape
     input_tokens: int
     output_tokens: int
 
     def pairs(self, seed: int) -> Iterator[tuple[int, int]]:
-        """Endless (input, output) lengths.
+        """Yield (input, output) lengths without end.
 
-        "mixed" draws each from a log-normal distribution with the given median, cut at an eighth
-        and at four times of it.
+        "mixed" draws each from a log-normal distribution with the given median, clipped to between
+        an eighth and four times the median.
         """
         chance = random.Random(seed)
         while True:
@@ -96,14 +96,15 @@ class Lengths:
 
 
 def requests(prompts: Prompts, lengths: Lengths, count: int, seed: int) -> list[Request]:
-    """`count` requests of a run."""
+    """Return `count` requests."""
     pairs = lengths.pairs(seed)
     drawn = [next(pairs) for _ in range(count)]
     return [Request(prompts.make(tokens), output) for tokens, output in drawn]
 
 
 async def prompts_for(target: Target, seed: int) -> Prompts:
-    """The most exact kind of prompt that the server takes: token ids, else measured text."""
+    """Return the most exact kind of prompt that the server supports: token ids, else measured
+    text."""
     if target.endpoint == "completions":
         pool = await _tokenize(target)
         if pool and (await _probe(target, pool[:8])) is not None:
@@ -112,7 +113,7 @@ async def prompts_for(target: Target, seed: int) -> Prompts:
 
 
 async def _tokenize(target: Target) -> list[int]:
-    """The ids of `TEXT`; empty when the server has no /tokenize."""
+    """Return the ids of `TEXT`; empty when the server has no /tokenize."""
     body = {"model": target.model, "prompt": TEXT, "add_special_tokens": False}
     try:
         answer = await target.client.post("/tokenize", json=body)
@@ -124,14 +125,14 @@ async def _tokenize(target: Target) -> list[int]:
 
 
 async def _probe(target: Target, prompt: str | list[int]) -> int | None:
-    """Input tokens that the server counts for a prompt; None when it refuses it."""
+    """Return the server's token count for a prompt; None when it rejects the prompt."""
     now = asyncio.get_running_loop().time()
     outcome = await target.send(Request(prompt, 1), now, now + _PROBE_SECONDS)
     return None if outcome.error else outcome.input_tokens
 
 
 async def _measured(target: Target, seed: int) -> TextPrompts:
-    """Count the tokens of a short and a long text to learn what a word costs."""
+    """Measure the tokens per word and the overhead with a short and a long text."""
     words = TEXT.split()
     short = await _probe(target, " ".join(words[:16]))
     long = await _probe(target, " ".join(words[:112]))

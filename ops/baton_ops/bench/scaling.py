@@ -1,8 +1,8 @@
-"""`baton bench scaling [MODEL]`: what a token costs against load, context and workers.
+"""`baton bench scaling [MODEL]`: measures the cost per token over load, context and workers.
 
-Starts a server for each number of workers, or measures one that runs (`--url`; without the curve of
-workers then). All loops are closed. Prints a table per curve and the sentence that goes with it,
-writes JSON and a plot in which the knees are marked, by the rule of `baton_ops.bench.knee`.
+Starts a server for each number of workers, or measures a running one (`--url`; without the curve of
+workers). All loops are closed. Prints a table and a summary per curve, writes JSON and a plot with
+the knees as defined by `baton_ops.bench.knee`.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _MAX_CONNECTIONS = 1024
 
 @dataclass(frozen=True)
 class Size:
-    """What is measured where nothing else is said."""
+    """Default levels and lengths of a benchmark size."""
 
     concurrency: tuple[int, ...]
     contexts: tuple[int, ...]
@@ -63,33 +63,34 @@ SIZES = {
 
 
 class Scaling(Settings, prefix="scaling"):
-    """Measure what a token costs against load, context and workers, and where each curve bends."""
+    """Measure the cost per token over load, context and workers, and find the knee of each
+    curve."""
 
     model: CliPositionalArg[str] = DEFAULT_MODEL
     """Model to serve: a directory, .gguf file, org/name[@revision], or pypi://package/file."""
     url: str = ""
-    """Measure the OpenAI-compatible server that listens here; empty starts one and ends it."""
+    """URL of a running OpenAI-compatible server; empty starts one."""
     key: str = ""
     """API key, if the server wants one."""
     size: Literal["quick", "full"] = "full"
-    """Quick looks whether all is well; full is for figures that others will read."""
+    """quick is a sanity check; full is for published figures."""
     curves: tuple[Name, ...] = Field(default=("concurrency", "context", "workers"), min_length=1)
-    """What to let grow."""
+    """Curves to measure."""
     concurrency: tuple[Level, ...] = ()
-    """Requests in flight, ascending; empty takes those of `size`."""
+    """Numbers of requests in flight, ascending; empty takes those of `size`."""
     contexts: tuple[Level, ...] = ()
-    """Tokens of a prompt, ascending, asked one at a time; what the model cannot take is lowered to
-    the longest that it can. Empty takes those of `size`."""
+    """Prompt lengths in tokens, ascending, one request at a time; clipped to the model's longest.
+    Empty takes those of `size`."""
     workers: tuple[Level, ...] = ()
     """Numbers of workers on this machine, ascending; empty takes those of `size`."""
     input_len: int = Field(default=128, ge=1)
-    """Tokens of a prompt where the context does not grow."""
+    """Prompt length in tokens, except for the curve of contexts."""
     output_len: int = Field(default=0, ge=0)
-    """Tokens of an answer, two at least; 0 takes that of `size`."""
+    """Output length in tokens, at least 2; 0 takes that of `size`."""
     rounds: int = Field(default=0, ge=0)
-    """Requests that each place of a closed loop sends; 0 takes that of `size`."""
+    """Requests per slot of a closed loop; 0 takes that of `size`."""
     in_flight: int = Field(default=16, ge=1, le=1024)
-    """Requests in flight for each worker, where workers grow."""
+    """Requests in flight per worker, for the curve of workers."""
     start_seconds: float = Field(default=900.0, gt=0)
     """How long the server may take to load its model."""
     seed: int = 0
@@ -100,7 +101,7 @@ class Scaling(Settings, prefix="scaling"):
     """Further flags for the server that is started, separated by spaces."""
 
     def levels(self, name: Name) -> tuple[int, ...]:
-        """Those of one curve. Raises `SettingsError` where they make none."""
+        """Return the levels of one curve. Raises `SettingsError` when they are invalid."""
         size = SIZES[self.size]
         field: dict[Name, tuple[tuple[int, ...], tuple[int, ...]]] = {
             "concurrency": (self.concurrency, size.concurrency),
@@ -112,7 +113,8 @@ class Scaling(Settings, prefix="scaling"):
 
     @property
     def usual(self) -> Usual:
-        """What requests have in common. The time between two tokens is measured: there are two."""
+        """Return the common request parameters. Two output tokens are the fewest with a time
+        between."""
         size = SIZES[self.size]
         answer = max(2, self.output_len or size.output_len)
         return Usual(self.input_len, answer, self.rounds or size.rounds, self.seed)
@@ -120,7 +122,7 @@ class Scaling(Settings, prefix="scaling"):
 
 @dataclass(frozen=True)
 class Found:
-    """Against one server."""
+    """Results of one server."""
 
     model: str
     points: dict[Name, list[Point]]
@@ -129,7 +131,7 @@ class Found:
 async def measure(
     options: Scaling, url: str, wanted: Sequence[Name], workers: int, console: Console
 ) -> Found:
-    """The wanted curves, of that of workers the point of this server."""
+    """Measure the given curves; for workers, only the point of this server."""
     headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
     limits, timeout = httpx.Limits(max_connections=_MAX_CONNECTIONS), httpx.Timeout(None, connect=9)
     async with httpx.AsyncClient(
@@ -154,13 +156,13 @@ async def measure(
 
 
 async def _longest(client: httpx.AsyncClient) -> int | None:
-    """Tokens that a sequence may have, where the server tells."""
+    """Return the longest sequence in tokens, if the server reports it."""
     told = (await client.get("/v1/models")).json()["data"][0].get("max_model_len")
     return int(told) if told else None
 
 
 def all_points(options: Scaling, stem: Path, console: Console) -> Found:
-    """Every curve, each number of workers with a server of its own."""
+    """Measure every curve, with a new server for each number of workers."""
     points: dict[Name, list[Point]] = defaultdict(list)
     model = ""
     for turn, workers in enumerate(_fleets(options)):
@@ -174,7 +176,7 @@ def all_points(options: Scaling, stem: Path, console: Console) -> Found:
 
 
 def _fleets(options: Scaling) -> tuple[int, ...]:
-    """Numbers of workers, in turn. The curves that need only one server take the first."""
+    """Return the numbers of workers in turn. Curves that need only one server use the first."""
     if "workers" not in options.curves:
         return (1,)
     if options.url:
@@ -200,8 +202,11 @@ SERVER, STREAM, PROMPT = "ms of the server", "ms between two tokens", "ms per to
 
 
 def curves(options: Scaling, points: dict[Name, list[Point]]) -> list[Curve]:
-    """The points as costs. With n in flight a server gives n tokens in the time of one, so what one
-    costs it falls, while what a stream waits for it rises."""
+    """Convert the points to costs.
+
+    With n requests in flight, a server produces n tokens in the time of one: the server's cost per
+    token falls with n, while the stream's latency rises.
+    """
     cores = machine.facts()["cores"]
     described: dict[Name, tuple[str, str, str]] = {
         "concurrency": ("Load", "requests in flight", "a step takes longer with every row"),
@@ -232,7 +237,7 @@ def _costs(name: Name, points: list[Point]) -> dict[str, tuple[float, ...]]:
 
 
 def table(curve: Curve) -> Table:
-    """One curve for people: a row per level, the knee marked."""
+    """Return a table of one curve with a row per level and the knee marked."""
     grid = Table(title=f"{curve.name}: {curve.axis}", title_justify="left")
     for name in ("", *curve.costs, "tokens/s"):
         grid.add_column(name, justify="right")
@@ -245,7 +250,7 @@ def table(curve: Curve) -> Table:
 
 
 def report(options: Scaling, found: Found, drawn: list[Curve]) -> dict[str, Any]:
-    """Everything that is needed to read the numbers later, for the JSON."""
+    """Return the results with everything needed to interpret them, for the JSON."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine.facts(),
@@ -260,8 +265,8 @@ def report(options: Scaling, found: Found, drawn: list[Curve]) -> dict[str, Any]
 
 
 def run(options: Scaling, console: Console) -> list[Path]:
-    """Measure, show and write. Returns the paths of the files."""
-    from baton_ops.bench.plot import bends  # matplotlib takes a second: not before it is needed
+    """Measure, print and write. Returns the paths of the files."""
+    from baton_ops.bench.plot import bends  # deferred: importing matplotlib takes a second
 
     for name in options.curves:
         options.levels(name)
@@ -280,7 +285,7 @@ def run(options: Scaling, console: Console) -> list[Path]:
 
 
 def main() -> None:
-    """Measure, or say why not."""
+    """Measure, or print an error."""
     try:
         run(Scaling.load(sys.argv[1:]), Console())
     except BatonError as error:

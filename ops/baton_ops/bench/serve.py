@@ -1,8 +1,7 @@
-"""`baton bench [MODEL]`: measure a server, one that runs (`--url`) or one that it starts.
+"""`baton bench [MODEL]`: benchmarks a running server (`--url`) or one that it starts.
 
-Closed loops keep a number of requests in flight; open loops let them arrive as a Poisson process,
-at given rates or at fractions of what the closed loop reached. Prints one table, writes JSON and
-a plot.
+Closed loops keep a number of requests in flight; open loops send requests as a Poisson process, at
+given rates or at fractions of the closed loop's best rate. Prints a table, writes JSON and a plot.
 """
 
 import asyncio
@@ -47,16 +46,16 @@ _MAX_REQUESTS = 10_000
 
 
 class Bench(Settings, prefix="bench"):
-    """Measure a server: closed and open loop, fixed and mixed lengths."""
+    """Benchmark a server with closed and open loops, fixed and mixed lengths."""
 
     model: CliPositionalArg[str] = DEFAULT_MODEL
     """Model to serve: a directory, .gguf file, org/name[@revision], or pypi://package/file."""
     url: str = ""
-    """Measure the OpenAI-compatible server that listens here; empty starts one and ends it."""
+    """URL of a running OpenAI-compatible server; empty starts one."""
     key: str = ""
     """API key, if the server wants one."""
     endpoint: Endpoint = "completions"
-    """Which endpoint to ask: completions takes token ids, chat goes through the template."""
+    """Endpoint to use: completions sends token ids, chat applies the chat template."""
     shapes: tuple[Shape, ...] = Field(default=("fixed", "mixed"), min_length=1)
     """Lengths: fixed ones, or drawn from a log-normal distribution around them."""
     input_len: int = Field(default=128, ge=1)
@@ -66,15 +65,15 @@ class Bench(Settings, prefix="bench"):
     concurrency: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = Field(
         default=(1, 8, 32), min_length=1
     )
-    """Requests in flight of the closed loops; mixed lengths run at the last of them."""
+    """Numbers of requests in flight of the closed loops; mixed lengths use the last."""
     rounds: int = Field(default=3, ge=1)
-    """Requests that each place of a closed loop sends."""
+    """Requests per slot of a closed loop."""
     rates: tuple[Annotated[float, Field(gt=0, le=10_000)], ...] = ()
     """Arrivals per second of the open loops; empty derives them from `loads`."""
     loads: tuple[Annotated[float, Field(gt=0, le=10)], ...] = (0.5, 0.8)
     """Open loops at these fractions of the most requests per second that a closed loop reached."""
     run_seconds: float = Field(default=30.0, gt=0, le=3600)
-    """Longest time in which one run sends requests."""
+    """Seconds after which a run sends no more requests."""
     start_seconds: float = Field(default=900.0, gt=0)
     """How long the server may take to load its model."""
     seed: int = 0
@@ -94,8 +93,8 @@ class Run:
     concurrency: int | None = None
     rate: float | None = None
     gap_ms: float | None = None
-    """How long the worker that waited longest had stood idle between two steps, on average over
-    the last steps of the run; None where the server does not tell."""
+    """Mean idle time between steps, of the worker with the longest, over the last steps of the run;
+    None when the server does not report it."""
 
     @property
     def name(self) -> str:
@@ -108,7 +107,7 @@ def _title(shape: Shape, concurrency: int | None, rate: float | None) -> str:
 
 
 class Session:
-    """Runs against one server, with the settings and the progress bars that they share."""
+    """Runs against one server with common settings and progress bars."""
 
     def __init__(
         self, options: Bench, target: Target, prompts: Prompts, bars: ProgressBars
@@ -120,7 +119,7 @@ class Session:
         self._made = 0
 
     async def all(self) -> list[Run]:
-        """Every run, one after the other."""
+        """Perform every run in sequence."""
         runs: list[Run] = []
         await self._warm_up()
         for shape in self._options.shapes:
@@ -140,7 +139,7 @@ class Session:
         return Lengths(shape, self._options.input_len, self._options.output_len)
 
     async def _warm_up(self) -> None:
-        """The first requests pay for lazy work of any server: they are not measured."""
+        """Send unmeasured requests, so that lazy initialisation is not measured."""
         ready = requests(self._prompts, self._lengths("fixed"), 2, self._seed())
         outcomes = await closed_loop(
             self._target, ready, 2, self._options.run_seconds, lambda outcome: None
@@ -149,7 +148,7 @@ class Session:
             raise Unavailable(f"The server answers no request: {outcomes[0].error}")
 
     def _seed(self) -> int:
-        """A new seed for each run, the same in each session."""
+        """Return a new seed per run; the sequence is the same in every session."""
         self._made += 1
         return self._options.seed * 1000 + self._made
 
@@ -177,7 +176,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Measured:
-    """What `measure` found."""
+    """Results of `measure`."""
 
     model: str
     workers: list[dict[str, Any]]
@@ -185,7 +184,7 @@ class Measured:
 
 
 async def measure(options: Bench, url: str, console: Console) -> Measured:
-    """Run everything against the server at `url`."""
+    """Perform all runs against the server at `url`."""
     headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
     limits = httpx.Limits(max_connections=_MAX_CONNECTIONS)
     timeout = httpx.Timeout(None, connect=10.0)  # every request has a deadline of its own
@@ -201,13 +200,13 @@ async def measure(options: Bench, url: str, console: Console) -> Measured:
 
 
 async def _workers(client: httpx.AsyncClient) -> list[dict[str, Any]]:
-    """Device and number format of the workers, where the server tells; nothing otherwise."""
+    """Return device and number format of the workers; empty if the server does not report them."""
     wanted = ("name", "device", "dtype", "pages_total", "weight_bytes", "kv_bytes")
     return [{key: w.get(key) for key in wanted} for w in await _fleet(client)]
 
 
 async def _fleet(client: httpx.AsyncClient) -> list[dict[str, Any]]:
-    """What the server tells of its workers; nothing where it is another one."""
+    """Return the server's worker statistics; empty for servers other than Baton."""
     answer = await client.get("/fleet")
     if answer.status_code != 200:
         return []
@@ -216,7 +215,7 @@ async def _fleet(client: httpx.AsyncClient) -> list[dict[str, Any]]:
 
 
 def show(runs: list[Run], console: Console) -> None:
-    """Print the table, at its full width even where the terminal's is unknown, and the errors."""
+    """Print the table at full width and the errors, even without a terminal."""
     grid = table([(run.name, run.summary) for run in runs])
     gaps = [run.gap_ms for run in runs]
     if any(gap is not None for gap in gaps):
@@ -230,7 +229,7 @@ def show(runs: list[Run], console: Console) -> None:
 
 
 def report(options: Bench, measured: Measured) -> dict[str, Any]:
-    """Everything that is needed to read the numbers later, for the JSON."""
+    """Return the results with everything needed to interpret them, for the JSON."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine.facts(),
@@ -243,7 +242,7 @@ def report(options: Bench, measured: Measured) -> dict[str, Any]:
 
 def write(options: Bench, measured: Measured, stem: Path) -> list[Path]:
     """Write the JSON and the plot of the closed loops of the first shape. Returns the paths."""
-    from baton_ops.bench.plot import draw  # matplotlib takes a second: not before it is needed
+    from baton_ops.bench.plot import draw  # deferred: importing matplotlib takes a second
 
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_suffix(".json"), stem.with_suffix(".png")]
@@ -268,7 +267,7 @@ def _server(options: Bench, stem: Path) -> Iterator[str]:
 
 
 def run(options: Bench, console: Console) -> list[Path]:
-    """Measure, show and write. Returns the paths of the files."""
+    """Measure, print and write. Returns the paths of the files."""
     stem = options.out / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
     with _server(options, stem) as url:
         measured = asyncio.run(measure(options, url, console))
@@ -279,7 +278,7 @@ def run(options: Bench, console: Console) -> list[Path]:
 
 
 def main() -> None:
-    """Measure, or say why not."""
+    """Measure, or print an error."""
     try:
         options = Bench.load(sys.argv[1:])
         run(options, Console())

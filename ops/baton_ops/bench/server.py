@@ -1,4 +1,4 @@
-"""A server for the length of a measurement: started, awaited, ended again."""
+"""Runs a server for the duration of a benchmark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TAIL_LINES = 15
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody uses now."""
+    """Return a free port of the loopback interface."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
@@ -30,7 +30,7 @@ def free_port() -> int:
 def served(model: str, arguments: Sequence[str], log: Path, start_seconds: float) -> Iterator[str]:
     """Run `baton serve MODEL` and yield its URL once it is ready. Its output goes to `log`.
 
-    Raises `Unavailable` with the end of that output when it stops or is not ready in time.
+    Raises `Unavailable` with the end of the output when it exits or is not ready in time.
     """
 
     def command(port: int) -> list[str]:
@@ -48,9 +48,9 @@ def running(
     log: Path,
     start_seconds: float,
 ) -> Iterator[str]:
-    """Run any server on a free port and yield its URL once the path `ready` answers 200.
+    """Run a server on a free port and yield its URL once the path `ready` returns 200.
 
-    Raises `Unavailable` with the end of its output when it stops or is not ready in time.
+    Raises `Unavailable` with the end of the output when it exits or is not ready in time.
     """
     port = free_port()
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a run measured, with the names that `vllm bench serve` prints."""
+"""Summary of a run, with the metric names of `vllm bench serve`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from baton_ops.bench.load_generator import Outcome
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds; zero when nothing was measured."""
+    """Latency statistics in milliseconds; zero without samples."""
 
     mean: float
     median: float
@@ -22,7 +22,7 @@ class Latency:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Latency:
-        """From samples in seconds."""
+        """Create from samples in seconds."""
         if not seconds:
             return cls(0.0, 0.0, 0.0)
         values = np.asarray(seconds) * 1000
@@ -32,7 +32,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Summary:
-    """One run. Throughputs are per second of `duration`, tokens of failed requests not counted."""
+    """Summary of one run. Throughputs are per second of `duration` and exclude failed requests."""
 
     successful: int
     failed: int
@@ -49,17 +49,17 @@ class Summary:
     ttft: Latency
     """Time to the first token."""
     tpot: Latency
-    """Time per output token of a request, the first excluded."""
+    """Time per output token of a request, excluding the first."""
     itl: Latency
-    """Time between two pieces of an answer."""
+    """Time between two chunks."""
     e2el: Latency
     """Time to the last token."""
     errors: dict[str, int]
-    """What went wrong, and how often."""
+    """Number of failures by error."""
 
 
 def summarise(outcomes: Sequence[Outcome]) -> Summary:
-    """Condense a run."""
+    """Summarise the outcomes of a run."""
     good = [outcome for outcome in outcomes if outcome.error is None]
     begun = min((o.begun for o in outcomes), default=0.0)
     duration = max((o.ended for o in outcomes), default=0.0) - begun
@@ -90,7 +90,7 @@ def _per_token(outcome: Outcome) -> float:
 
 
 def _peak_rate(good: Iterable[Outcome], begun: float) -> float:
-    """A piece may carry several tokens: each counts as its request's average."""
+    """Return the peak token rate. Each chunk counts as its request's average number of tokens."""
     seconds: Counter[int] = Counter()
     for outcome in good:
         share = outcome.output_tokens / len(outcome.arrivals)
@@ -100,7 +100,7 @@ def _peak_rate(good: Iterable[Outcome], begun: float) -> float:
 
 
 def _peak_concurrent(outcomes: Iterable[Outcome]) -> int:
-    """An end counts before a begin at the same instant."""
+    """Return the peak concurrency. At the same instant, ends count before starts."""
     changes = sorted(
         change for o in outcomes for change in ((o.begun, 1), (max(o.ended, o.begun), -1))
     )
@@ -132,7 +132,7 @@ _COUNTS = (
 
 
 def table(runs: Sequence[tuple[str, Summary]]) -> Table:
-    """All runs side by side, one column each."""
+    """Return a table of all runs with a column each."""
     grid = Table(title="Serving Benchmark Result", title_justify="left")
     grid.add_column("", no_wrap=True)
     for name, _ in runs:

@@ -1,4 +1,4 @@
-"""Closed loops against one server, one after the other, in which one thing grows."""
+"""Sweeps: consecutive closed loops against one server with one varying parameter."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from baton_ops.bench.prompts import Lengths, Prompts, requests
 from baton_ops.bench.summary import Summary, summarise
 
 _RUN_SECONDS = 600.0
-"""Longest time in which one run sends requests."""
+"""Seconds after which a run sends no more requests."""
 
 
 def ascending(levels: Sequence[int], name: str) -> tuple[int, ...]:
-    """The levels, if they make a curve: at least two of them, each above the one before."""
+    """Return the levels. Raises `SettingsError` unless there are at least two in ascending
+    order."""
     if len(levels) < 2 or any(b <= a for a, b in pairwise(levels)):
         told = ", ".join(map(str, levels)) or "none"
         raise SettingsError(f"The curve '{name}' needs two or more ascending levels, not {told}.")
@@ -26,7 +27,7 @@ def ascending(levels: Sequence[int], name: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Point:
-    """One run."""
+    """One level of a sweep."""
 
     level: int
     summary: Summary
@@ -34,43 +35,45 @@ class Point:
 
 @dataclass(frozen=True)
 class Usual:
-    """What every request has in which nothing grows."""
+    """Request parameters that stay constant."""
 
     input_len: int
     output_len: int
     rounds: int
-    """Requests that each place of a loop sends."""
+    """Requests per slot of a loop."""
     seed: int = 0
 
 
 class Sweep:
-    """Runs that share a server, their prompts and progress bars."""
+    """Runs that share a server, prompts and progress bars."""
 
     def __init__(self, target: Target, prompts: Prompts, bars: ProgressBars, usual: Usual) -> None:
         self._target, self._prompts, self._bars, self._usual = target, prompts, bars, usual
         self._made = 0
 
     async def warm_up(self) -> None:
-        """The first requests pay for lazy work of any server: they count for nothing."""
+        """Send unmeasured requests, so that lazy initialisation is not measured."""
         await self._run("warm-up", 2, self._usual.input_len)
 
     async def loads(self, levels: Sequence[int]) -> list[Point]:
-        """More and more requests in flight."""
+        """Run with increasing numbers of requests in flight."""
         return [await self.load(n, f"{n} in flight", n) for n in levels]
 
     async def load(self, level: int, name: str, concurrency: int) -> Point:
-        """So many requests in flight, under any name."""
+        """Run with `concurrency` requests in flight, under the given name."""
         return Point(level, await self._run(name, concurrency, self._usual.input_len))
 
     async def contexts(self, levels: Sequence[int], longest: int | None) -> list[Point]:
-        """Longer and longer prompts, one at a time; with its answer, none is above `longest`."""
+        """Run with increasing prompt lengths, one request at a time; prompt and output fit in
+        `longest`."""
         if longest is not None:
             room = longest - self._usual.output_len
             levels = ascending(sorted({min(level, room) for level in levels}), "context")
         return [Point(n, await self._run(f"context {n}", 1, n)) for n in levels]
 
     async def _run(self, name: str, concurrency: int, input_len: int) -> Summary:
-        """One closed loop. Raises `Unavailable` when a request fails: a token has no cost then."""
+        """Run one closed loop. Raises `Unavailable` when a request fails, since a cost is undefined
+        then."""
         self._made += 1
         count, seed = concurrency * self._usual.rounds, self._usual.seed * 1000 + self._made
         lengths = Lengths("fixed", input_len, self._usual.output_len)

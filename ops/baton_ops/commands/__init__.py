@@ -1,1 +1,1 @@
-"""The verbs of `baton`, one file each."""
+"""Commands of `baton`, one file each."""

@@ -1,4 +1,4 @@
-"""`baton chat`: a small chat in the terminal, against any OpenAI-compatible server.
+"""`baton chat`: a terminal chat with any OpenAI-compatible server.
 
 Type a message; an empty line is ignored, Ctrl-C stops an answer, Ctrl-D ends.
 """
@@ -17,7 +17,7 @@ from baton.settings import Settings
 
 
 class Chat(Settings, prefix="chat"):
-    """Talk to a server in the terminal."""
+    """Chat with a server in the terminal."""
 
     url: str = "http://127.0.0.1:8000"
     """Where the server listens."""
@@ -32,7 +32,7 @@ class Chat(Settings, prefix="chat"):
 
 
 class Conversation:
-    """The messages so far, and the server that continues them."""
+    """Message history and the server connection."""
 
     def __init__(self, options: Chat, client: httpx.Client) -> None:
         self._client = client
@@ -55,7 +55,7 @@ class Conversation:
         return models[0]["id"]
 
     def ask(self, text: str) -> Iterator[str]:
-        """Yield the answer to `text` as it arrives. Both are kept, unless no answer has begun."""
+        """Yield the answer to `text` as it arrives. Both are stored, unless no answer has begun."""
         self.messages.append({"role": "user", "content": text})
         body = {"model": self.model, "messages": self.messages, "stream": True, **self._sampling}
         said: list[str] = []
@@ -75,7 +75,7 @@ class Conversation:
 
 
 def _pieces(lines: Iterator[str]) -> Iterator[str]:
-    """The text of each server-sent event. Raises `BatonError` for an error event."""
+    """Yield the text of each server-sent event. Raises `BatonError` for an error event."""
     for line in lines:
         data = line.removeprefix("data: ")
         if data == line or data == "[DONE]":
@@ -109,7 +109,7 @@ def _turn(conversation: Conversation, text: str, console: Console) -> None:
 
 
 def talk(options: Chat, console: Console) -> None:
-    """Read, ask, print, until the input ends."""
+    """Read, send and print messages until the input ends."""
     headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
     timeout = httpx.Timeout(600.0, connect=5.0)
     with httpx.Client(base_url=options.url, headers=headers, timeout=timeout) as client:
@@ -126,7 +126,7 @@ def talk(options: Chat, console: Console) -> None:
 
 
 def main() -> None:
-    """Talk until the user has had enough."""
+    """Run the command."""
     try:
         talk(Chat.load(sys.argv[1:]), Console())
     except (BatonError, SettingsError) as error:

@@ -1,7 +1,8 @@
-"""`baton drain WORKER`: it takes nothing new, passes on what it runs, and ends.
+"""`baton drain WORKER`: the worker accepts no new sequences, hands over the running ones, and
+exits.
 
-Under a supervisor it starts again afterwards, so that draining one worker after the other restarts
-a fleet without losing a token.
+A supervisor then restarts it, so draining the workers one by one restarts a fleet without losing a
+token.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from baton_ops.commands.fleet import ask
 
 
 class Drain(Settings, prefix="drain"):
-    """Let a worker pass on what it runs and end."""
+    """Drain a worker: its sequences move to other workers, and it exits."""
 
     worker: CliPositionalArg[str]
     """Its name, as `baton fleet` shows it."""
@@ -27,7 +28,7 @@ class Drain(Settings, prefix="drain"):
 
 
 def drain(options: Drain) -> None:
-    """Raises `NotFound` for a name that no worker has, `Unavailable` when it takes too long."""
+    """Drain the worker. Raises `NotFound` for an unknown name, `Unavailable` on a time-out."""
     known = [w.name for w in ask(options, lambda stats: True).workers]
     if options.worker not in known:
         raise NotFound(f"There is no worker {options.worker}. Known: {', '.join(known) or 'none'}.")
@@ -36,12 +37,12 @@ def drain(options: Drain) -> None:
 
 
 def _done(stats: Stats, name: str) -> bool:
-    """It is gone, or is there with nothing to do: a supervisor may have started it again."""
+    """Return whether the worker is gone, or idle because a supervisor has restarted it."""
     return all(w.name != name or not w.running for w in stats.workers)
 
 
 def main() -> None:
-    """Drain, or say why not."""
+    """Drain, or print an error."""
     try:
         options = Drain.load(sys.argv[1:])
         drain(options)

@@ -1,4 +1,4 @@
-"""Fetch the model into the cache and print its path; for services that start offline later.
+"""Downloads the model into the cache and prints its path, for services that start offline.
 
 python -m baton_ops.commands.fetch --model org/name --cache-dir /models
 """
@@ -13,11 +13,11 @@ from baton.settings import Settings
 
 
 class Fetch(Settings, prefix="fetch"):
-    """Fetch the model into the cache directory and print where it is."""
+    """Download the model into the cache directory and print its path."""
 
 
 def main() -> None:
-    """Fetch, print the path, exit with a telling code."""
+    """Run the command; the exit code tells the kind of error."""
     try:
         settings = Fetch.load(sys.argv[1:])
         setup("fetch", settings.log_level)

@@ -1,11 +1,11 @@
-"""`baton fleet`: the workers as the scheduler sees them, asked over the workers' own link.
+"""`baton fleet`: shows the workers as reported by the scheduler over the workers' link.
 
     baton fleet                          workers and roles
-    baton fleet role WORKER decode       other legs for a running worker
-    baton fleet scale decode=3           more or fewer of them, under `baton serve`
+    baton fleet role WORKER decode       change the role of a running worker
+    baton fleet scale decode=3           change the number of workers, under `baton serve`
 
-Works wherever a worker could run: on the host with the sockets (`--run-dir`), or with the address
-of the scheduler and, where links are encrypted, the keys.
+Runs on any host that a worker could run on: with the sockets (`--run-dir`), or with the scheduler's
+address and, for encrypted links, the CURVE keys.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from baton.protocol import Hello, Message, Stats
 from baton.settings import Settings
 
 _SECONDS = 5.0
-"""How long the scheduler may take to answer."""
+"""Time limit for the scheduler's reply."""
 
 
 class Show(Settings, prefix="fleet"):
-    """Show the workers as the scheduler sees them."""
+    """Show the workers as reported by the scheduler."""
 
 
 def ask(
     settings: Settings, until: Callable[[Stats], bool], *also: Message, seconds: float = _SECONDS
 ) -> Stats:
-    """Send messages once, then ask until the scheduler's view is as wanted, and return it.
+    """Send messages once, then poll the scheduler's stats until `until` holds, and return them.
 
-    Raises `Unavailable` when it does not become so.
+    Raises `Unavailable` on a time-out.
     """
     keys = (
         None
@@ -74,7 +74,7 @@ def ask(
 
 
 def workers(stats: Stats) -> Table:
-    """One line per worker."""
+    """Return a table with one line per worker."""
     made = Table(title=f"{stats.model or 'no model yet'}: {stats.running} running, "
                        f"{stats.waiting} waiting")  # fmt: skip
     ranked = any(w.rank >= 0 for w in stats.workers)
@@ -95,7 +95,7 @@ def workers(stats: Stats) -> Table:
 
 
 def roles(stats: Stats) -> Table:
-    """One line per role: how many there are, how many there should be, and why."""
+    """Return a table with one line per role: current and recommended number, and the reason."""
     made = Table(title=f"{stats.handoffs} passed on, {stats.transferred_tokens} tokens moved")
     made.add_column("role")
     for name in ("ready", "wanted", "queue", "first token", "next token"):
@@ -111,7 +111,7 @@ def roles(stats: Stats) -> Table:
 
 
 def main() -> None:
-    """Print both tables, or say why not."""
+    """Print both tables, or an error."""
     try:
         stats = ask(Show.load(sys.argv[1:]), lambda stats: True)
     except BatonError as error:

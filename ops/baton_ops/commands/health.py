@@ -1,10 +1,10 @@
-"""Ask one service whether it makes progress: the health check of the containers.
+"""Health check of one service, for containers.
 
     python -m baton_ops.commands.health worker        exit code 0 or 1, and a sentence
 
-Run it with the settings of the service. A server is healthy when its main loop answers: it gets a
-heartbeat from a stranger and must say Who. A worker is healthy when the scheduler, which watches
-its progress, lists it as ready. The gateway is asked for /health/ready.
+Run it with the settings of the service. A server is healthy when its main loop replies to the
+heartbeat of an unknown peer with `HelloRequest`. A worker is healthy when the scheduler, which
+monitors its progress, lists it as ready. The gateway is checked through /health/ready.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from baton.protocol import Beat, Hello, HelloRequest, Message, Stats, WorkerStat
 from baton.settings import SERVICES, Settings, config_classes
 
 SECONDS = 3.0
-"""How long a healthy service may take to answer."""
+"""Time limit for a reply of a healthy service."""
 
 
 def own_address(settings: Settings, link: Link) -> str:
-    """Where a process on this host reaches the socket that its service binds for `link`."""
+    """Return the local address of the socket that a service binds for `link`."""
     given = str(getattr(settings, "bind", ""))
     return bind_address(settings, link, given).replace("tcp://*:", "tcp://127.0.0.1:")
 
@@ -38,7 +38,7 @@ def own_address(settings: Settings, link: Link) -> str:
 def answers(
     link: Link, address: str, seconds: float = SECONDS, keys: CurveKeys | None = None
 ) -> None:
-    """Send a heartbeat as a stranger. Raises `Unavailable` when the server's loop stays silent."""
+    """Send a heartbeat without a handshake. Raises `Unavailable` when the server does not reply."""
     number = incarnation()
     with Client(link, address, f"health-{number}".encode(), keys) as client:
         beat = Beat(f"health-{number}", number)
@@ -50,9 +50,10 @@ def answers(
 def listed(
     address: str, prefix: str, seconds: float = SECONDS, keys: CurveKeys | None = None
 ) -> WorkerStats:
-    """The worker whose name starts with `prefix`, as the scheduler sees it.
+    """Return the worker whose name starts with `prefix`, as reported by the scheduler.
 
-    Raises `Unavailable` when the scheduler stays silent, does not know it, or calls it hung.
+    Raises `Unavailable` when the scheduler does not reply, does not list the worker, or reports it
+    as hung.
     """
     number = incarnation()
     hello = Hello("health", f"health-{number}", number, __version__)
@@ -69,7 +70,7 @@ def listed(
 
 
 def _exchange(client: Client, message: Message, seconds: float) -> Iterator[Message]:
-    """Send it every interval and yield what comes back, until the time is over."""
+    """Send the message at intervals and yield the replies until the time limit."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         client.send(message)
@@ -78,7 +79,7 @@ def _exchange(client: Client, message: Message, seconds: float) -> Iterator[Mess
 
 
 def page_says_ready(port: int) -> None:
-    """Ask the gateway on this host. Raises `Unavailable` with its reason."""
+    """Query the gateway on this host. Raises `Unavailable` with its reason."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
     try:
         connection.request("GET", "/health/ready")

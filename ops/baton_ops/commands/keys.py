@@ -1,6 +1,6 @@
-"""`baton keys`: make the CURVE keys with which services of different hosts know each other.
+"""`baton keys`: creates CURVE key pairs, which authenticate services on different hosts.
 
-baton keys                     a pair for every service that has none yet, in .baton/keys
+baton keys                           a pair for every service without one, in .baton/keys
 baton keys --folder /etc/baton/keys
 """
 
@@ -17,14 +17,14 @@ from baton.settings import SERVICES, Settings
 
 
 class Options(Settings, prefix="keys"):
-    """Make a pair of keys for every service that has none yet."""
+    """Create a CURVE key pair for every service without one."""
 
     folder: Path = Path(".baton/keys")
     """Where the keys are written. Give each host all `.key` files and its own `.key_secret`."""
 
 
 def make(folder: Path) -> list[str]:
-    """Write the missing pairs and return whose they are. Never replaces half of a pair."""
+    """Write the missing pairs and return their services. Never replaces half of a pair."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     missing = [s for s in SERVICES if not (folder / f"{s}.key").exists()]
     for service in missing:
@@ -43,7 +43,7 @@ def _pair(folder: Path, service: str) -> None:
 
 
 def main() -> None:
-    """Make the keys and say how to use them."""
+    """Create the keys and print instructions."""
     try:
         options = Options.load(sys.argv[1:])
         made = make(options.folder)

@@ -1,4 +1,4 @@
-"""`baton replay FILE`: reproduce a recorded scheduler run, or rerun it in another way."""
+"""`baton replay FILE`: replays a recorded scheduler run, optionally with other policies."""
 
 import sys
 from importlib import import_module
@@ -14,25 +14,26 @@ from rich.table import Table
 from baton.errors import BatonError, SettingsError
 
 _RECORDER, _WHATIF = "baton_scheduler.replay.recorder", "baton_scheduler.replay.simulator"
-"""Found by name: operators' tools import no service."""
+"""Imported by name: operator tools do not depend on services."""
 
 
 class Replay(BaseModel, use_attribute_docstrings=True):
     """Apply a recording's events to a new scheduler and compare every decision.
 
-    With `--scheduling-policy` or `--placement-policy`, simulate the recorded load as it was and in
-    the other way, and show what that changes: times to first tokens, prefix hits, keys moved.
+    With `--scheduling-policy` or `--placement-policy`, simulate the recorded load under the
+    recorded and the new policy, and show the differences: times to first token, prefix hits, KV
+    transferred.
     """
 
     file: CliPositionalArg[Path]
-    """What `baton scheduler --record FILE` wrote."""
+    """Recording written by `baton scheduler --record FILE`."""
     scheduling_policy: str = ""
-    """fcfs, priority or fair: rerun under this order instead of comparing decisions."""
+    """fcfs, priority or fair: simulate with this policy instead of comparing decisions."""
     placement_policy: str = ""
-    """cost, round-robin, least-loaded or modulo: the same with workers chosen in this way."""
+    """cost, round-robin, least-loaded or modulo: simulate with this placement policy."""
 
     def cli_cmd(self) -> None:
-        """Print the verdict. Exits with 1 at the first difference, 2 when there is no recording."""
+        """Print the result. Exits with 1 on a difference, 2 when there is no recording."""
         try:
             other = {"order": self.scheduling_policy, "placement": self.placement_policy}
             sys.exit(rerun(self.file, **other) if any(other.values()) else report(self.file))
@@ -48,7 +49,7 @@ def _scheduler(module: str) -> Any:
 
 
 def rerun(path: Path, order: str = "", placement: str = "") -> int:
-    """Simulate one file in two ways and print what changes. Returns 0."""
+    """Simulate a recording under both policies and print the differences. Returns 0."""
     found = _scheduler(_WHATIF).compare(path, scheduling_policy=order, placement_policy=placement)
     table = Table(title="mean time to first token, simulated, in seconds")
     for name in ("tenant", "requests", *found.names, "change"):
@@ -76,7 +77,7 @@ def _figures(found: Any) -> Table:
 
 
 def report(path: Path) -> int:
-    """Replay one file and print what was found. Returns the exit code."""
+    """Replay a recording and print the result. Returns the exit code."""
     verdict = _scheduler(_RECORDER).replay(path)
     same = verdict.difference is None
     table = Table(show_header=False)

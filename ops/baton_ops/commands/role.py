@@ -1,8 +1,8 @@
-"""`baton fleet role WORKER prefill|decode|both`: other legs for a worker that runs.
+"""`baton fleet role WORKER prefill|decode|both`: changes the role of a running worker.
 
-Nothing is restarted and nothing is lost: what no longer fits goes on elsewhere, keys and all, and
-what is cached there stays. The worker says its role whenever it joins a scheduler again. A
-supervisor on this host is told too, so that a restarted process keeps it.
+Nothing is restarted or lost: sequences that the new role excludes move to other workers with their
+KV, and cached KV stays. The worker reports its role whenever it rejoins a scheduler. A supervisor
+on this host is notified too, so that a restarted process keeps the role.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Options(Settings, prefix="fleet"):
 
 
 def assign(options: Options) -> str:
-    """Returns what a restart of the worker's process would forget; empty when nothing.
+    """Change the role. Returns why a restart of the worker would revert it; empty if it would not.
 
-    Raises `NotFound` for a name that no worker has, `Unavailable` when it takes too long.
+    Raises `NotFound` for an unknown worker, `Unavailable` on a time-out.
     """
     known = [w.name for w in ask(options, lambda stats: True).workers]
     if options.worker not in known:
@@ -54,7 +54,7 @@ def _shown(stats: Stats, order: SetRole) -> bool:
 
 
 def main() -> None:
-    """Change it, or say why not."""
+    """Change the role, or print an error."""
     try:
         options = Options.load(sys.argv[1:])
         warning = assign(options)

@@ -1,7 +1,7 @@
-"""`baton fleet scale decode=3 prefill=1`: so many workers of each role, under `baton serve`.
+"""`baton fleet scale decode=3 prefill=1`: sets the number of workers per role under `baton serve`.
 
-New ones are started; those that are too many drain first, so nothing is lost. Elsewhere the
-platform does this: `docker compose up --scale decode=3`, `kubectl scale deployment/decode`.
+New workers are started; surplus workers drain first, so nothing is lost. Other platforms have their
+own commands: `docker compose up --scale decode=3`, `kubectl scale deployment/decode`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Options(Settings, prefix="fleet"):
 
 
 def parse(words: list[str]) -> dict[str, int]:
-    """Numbers by roles. Raises `SettingsError`."""
+    """Parse the numbers by role. Raises `SettingsError`."""
     counts = {}
     for word in words:
         role, _, number = word.partition("=")
@@ -39,10 +39,10 @@ def parse(words: list[str]) -> dict[str, int]:
 
 
 def scale(options: Options) -> dict[str, str]:
-    """Returns the roles of all workers by their names, once they are there.
+    """Scale and return the roles of all workers by name, once they are ready.
 
-    Raises `SettingsError` when there is no supervisor or it will not, `Unavailable` when it takes
-    too long.
+    Raises `SettingsError` when there is no supervisor or it rejects the request, `Unavailable` on a
+    time-out.
     """
     counts = parse(options.counts)
     if not supervised(options.run_dir):
@@ -59,13 +59,13 @@ def scale(options: Options) -> dict[str, str]:
 
 
 def _there(stats: Stats, workers: dict[str, str]) -> bool:
-    """Of every role as many as wanted are ready, and nobody is leaving."""
+    """Return whether the wanted number of each role is ready and no worker is draining."""
     wanted, found = sorted(workers.values()), sorted(w.role for w in stats.workers)
     return wanted == found and all(w.state == "ready" for w in stats.workers)
 
 
 def main() -> None:
-    """Scale, or say why not."""
+    """Scale, or print an error."""
     try:
         workers = scale(Options.load(sys.argv[1:]))
     except BatonError as error:

@@ -1,8 +1,8 @@
-"""`baton smoke URL`: is what a server streams an answer at all?
+"""`baton smoke URL`: checks that a server's answers are plausible.
 
-Asks some questions over the OpenAI API and judges each stream: its events, its language, marks of
-gibberish, its speed. Meant for the minute after a deployment, against Baton or any other server;
-the exit code is 1 when an answer fails. It does not judge whether an answer is right.
+Asks questions over the OpenAI API and checks each stream: events, language, signs of gibberish,
+speed. Use it after a deployment, against Baton or any other server; the exit code is 1 when an
+answer fails. It does not check that an answer is correct.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ QUESTIONS: dict[Language, tuple[str, ...]] = {
 }
 _SCRIPTS: dict[Language, str] = {"en": "LATIN", "ko": "HANGUL"}
 _LEAST_SHARE = 0.6
-"""Of the letters of an answer, in the script of its question."""
+"""Fraction of an answer's letters that must be in the script of its question."""
 _RUN = 8
-"""The same word, or short phrase, so often in a row is a loop and no text."""
+"""Repetitions of a word or short phrase in a row that count as a loop."""
 
 
 class Smoke(Settings, prefix="smoke"):
@@ -66,31 +66,31 @@ class Smoke(Settings, prefix="smoke"):
 
 @dataclass
 class Answer:
-    """One stream as it came."""
+    """One received stream."""
 
     text: str = ""
     pieces: int = 0
     tokens: int = 0
     finish: list[str] = field(default_factory=list)
     closed: bool = False
-    """`[DONE]` was its last event."""
+    """True if `[DONE]` was its last event."""
     first: float = 0.0
-    """Clock reading of the first piece of text."""
+    """Time of the first piece of text."""
     last: float = 0.0
 
     @property
     def speed(self) -> float:
-        """Tokens per second after the first; 0 where there is no second."""
+        """Tokens per second after the first token; 0 with fewer than two."""
         taken = self.last - self.first
         return (self.tokens - 1) / taken if self.tokens > 1 and taken > 0 else 0.0
 
 
 class BadStream(Exception):
-    """The stream is none, in one sentence."""
+    """The stream is malformed; the message is one sentence."""
 
 
 def events(lines: Iterable[str]) -> Iterator[dict[str, Any] | None]:
-    """The events of a stream; None for `[DONE]`. Raises `BadStream`."""
+    """Yield the events of a stream; None for `[DONE]`. Raises `BadStream`."""
     for line in lines:
         if not line or line.startswith((":", "id:", "event:", "retry:")):
             continue
@@ -133,7 +133,7 @@ def _take(event: dict[str, Any], now: float, answer: Answer) -> None:
 
 
 def faults(answer: Answer, language: Language, least_speed: float) -> list[str]:
-    """What is wrong with an answer, a sentence each."""
+    """Return the faults of an answer, one sentence each."""
     found = [*_of_stream(answer), *gibberish(answer.text)]
     if (share := script_share(answer.text, language)) < _LEAST_SHARE:
         found.append(f"{share:.0%} of its letters are {_SCRIPTS[language].title()}")
@@ -154,14 +154,14 @@ def _of_stream(answer: Answer) -> Iterator[str]:
 
 
 def script_share(text: str, language: Language) -> float:
-    """Share of the letters of a text that belong to the script of a language; 0 without any."""
+    """Return the fraction of letters in the script of a language; 0 without letters."""
     letters = [character for character in text if character.isalpha()]
     own = sum(unicodedata.name(letter, "").startswith(_SCRIPTS[language]) for letter in letters)
     return own / len(letters) if letters else 0.0
 
 
 def gibberish(text: str) -> list[str]:
-    """Marks of a model that is loaded wrong: broken bytes, leaked tokens, loops, no words."""
+    """Return signs of a wrongly loaded model: broken bytes, leaked tokens, loops, no words."""
     found = []
     if "\N{REPLACEMENT CHARACTER}" in text:
         found.append("it has bytes that are no text")
@@ -177,7 +177,7 @@ def gibberish(text: str) -> list[str]:
 
 
 def _loops(words: list[str]) -> bool:
-    """Whether one, two or three words stand `_RUN` times in a row."""
+    """Return whether one, two or three words repeat `_RUN` times in a row."""
     for size in (1, 2, 3):
         repeated = 0
         for at in range(size, len(words)):
@@ -189,7 +189,7 @@ def _loops(words: list[str]) -> bool:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A question, what was answered, and what is wrong with it."""
+    """A question, its answer, and the faults found."""
 
     question: str
     answer: Answer
@@ -219,7 +219,7 @@ def ask(client: httpx.Client, model: str, question: str, options: Smoke) -> Answ
 
 
 def judge(client: httpx.Client, options: Smoke) -> Iterator[Verdict]:
-    """Every question of every language, one after the other."""
+    """Yield a verdict for every question of every language."""
     model = _first_model(client)
     for language in options.languages:
         for question in QUESTIONS[language]:
@@ -253,7 +253,7 @@ def table(verdicts: Iterable[Verdict]) -> Table:
 
 
 def run(options: Smoke, console: Console) -> bool:
-    """Ask, show, and tell whether every answer is good."""
+    """Ask the questions, print the verdicts, return whether all answers passed."""
     headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
     with httpx.Client(base_url=options.url, headers=headers, timeout=options.seconds) as client:
         verdicts = list(judge(client, options))
@@ -262,7 +262,7 @@ def run(options: Smoke, console: Console) -> bool:
 
 
 def main() -> None:
-    """Ask, and exit with 1 when an answer is none."""
+    """Run the command; exits with 1 when an answer fails."""
     try:
         good = run(Smoke.load(sys.argv[1:]), Console())
     except BatonError as error:

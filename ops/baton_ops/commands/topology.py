@@ -1,4 +1,4 @@
-"""`baton topology`: the links between the services, as a Mermaid diagram."""
+"""`baton topology`: prints the links between the services as a Mermaid diagram."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from baton.net.topology import mermaid
 
 
 def main() -> None:
-    """Print the diagram; ARCHITECTURE.md holds a copy that a test compares."""
+    """Print the diagram; a test compares it with the copy in ARCHITECTURE.md."""
     print(mermaid(), end="")
 
 

@@ -1,1 +1,1 @@
-"""`baton serve`: processes on this machine, started, watched and replaced."""
+"""`baton serve`: starts, monitors and restarts the processes on this machine."""

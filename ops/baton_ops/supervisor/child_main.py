@@ -1,9 +1,9 @@
-"""Run one service on a leash: it ends with its supervisor, however that ends.
+"""Entry point of child processes: runs one service and exits with the supervisor.
 
-The supervisor holds the other end of this process's standard input. The kernel closes it when the
-supervisor is gone, `kill -9` included, and the read below returns. What the supervisor writes is
-the call that a spare waits for (`baton.process.standby`). Where the leash is a socket, the service
-tells by it that its loop turns (`baton.process.watchdog`).
+The supervisor holds the other end of standard input. The kernel closes it when the supervisor ends,
+even after `kill -9`, and the read below returns. A byte from the supervisor activates a spare
+(`baton.process.standby`). If standard input is a socket, the service reports through it that its
+main loop is alive (`baton.process.watchdog`).
 
     python -m baton_ops.supervisor.child_main worker
     python -m baton_ops.supervisor.child_main --spare gateway
@@ -28,7 +28,7 @@ _SPARE = "--spare"
 
 
 def _follow(service: str) -> None:
-    with contextlib.suppress(ConnectionResetError):  # It had not read our last sign.
+    with contextlib.suppress(ConnectionResetError):  # the supervisor left our last report unread
         while os.read(sys.stdin.fileno(), 1):
             _rename(service)
             standby.call()
@@ -36,20 +36,20 @@ def _follow(service: str) -> None:
 
 
 def _tell() -> None:
-    """Let the service tell by the leash that it turns, if the leash has two ways."""
+    """Let the service report liveness through standard input, if it is a socket."""
     line = sys.stdin.fileno()
     if stat.S_ISSOCK(os.fstat(line).st_mode):
         pulse.attach(socket.socket(fileno=os.dup(line)))
 
 
 def _rename(service: str) -> None:
-    """Tell `ps` and `top` what this process is, where the system lets it."""
+    """Set the process name shown by `ps` and `top`, where supported."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(f"baton-{service}")
 
 
 def main() -> None:
-    """Start to watch, then be `baton <service>`."""
+    """Watch the supervisor, then run `baton <service>`."""
     spare = _SPARE in sys.argv[1:2]
     if spare:
         del sys.argv[1]

@@ -1,8 +1,8 @@
-"""A service process as its supervisor holds it: by a leash, on which both sides can say one thing.
+"""A child process and the socket that connects it to its supervisor.
 
-supervisor -- a byte ----------> the spare: it is your turn    (`baton.process.standby`)
-           <- a byte now and then, the service: I turn         (`baton.process.watchdog`)
-           -- end of file -----> the supervisor is gone: end   (`baton_ops.supervisor.child_main`)
+supervisor -- a byte ------> child: a spare starts to serve      (`baton.process.standby`)
+           <- bytes -------- child: the main loop is alive       (`baton.process.watchdog`)
+           -- end of file -> child: the supervisor is gone: exit (`baton_ops.supervisor.child_main`)
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 
 
 class ChildProcess(subprocess.Popen[bytes]):
-    """Life cycle: it runs from the beginning; `close` once it is dead or dying."""
+    """Life cycle: running once created; `close` once it is dead or dying."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """In a group of its own, so that Ctrl-C reaches the supervisor only."""
+        """Starts the process in its own process group, so that Ctrl-C reaches the supervisor
+        only."""
         self._leash, theirs = socket.socketpair()
         self._leash.setblocking(False)
         with theirs:
@@ -25,18 +26,18 @@ class ChildProcess(subprocess.Popen[bytes]):
             super().__init__(list(command), env=environment, stdin=stdin, process_group=0)
 
     def call(self) -> bool:
-        """Let a spare begin. False when it is dead."""
+        """Activate a spare. False when it is dead."""
         with contextlib.suppress(OSError):
             return self.poll() is None and self._leash.send(b"\n") == 1
         return False
 
     def told(self) -> bool:
-        """Whether its loop has turned since the last call."""
-        with contextlib.suppress(OSError):  # Nothing has come, or it has died.
+        """Return whether the child's main loop has reported since the last call."""
+        with contextlib.suppress(OSError):  # no report yet, or the child is dead
             return bool(self._leash.recv(4096))
         return False
 
     def close(self) -> None:
-        """Take note of its end, and let go of the leash."""
+        """Reap the process and close the socket."""
         self.wait()
         self._leash.close()

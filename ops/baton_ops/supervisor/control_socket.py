@@ -1,7 +1,7 @@
-"""The supervisor's socket: an operator of this host changes the crew through it.
+"""The supervisor's control socket, through which operators on this host change the workers.
 
-It lies in the run directory, which only its owner can enter (mode 0700, or it is not bound), and
-nowhere else: there is no address and no key for it.
+It is in the run directory, which only its owner may enter (mode 0700, otherwise the socket is not
+bound). It has no network address, so it needs no key.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from baton.protocol import Message, Resize, ResizeDone, SetRole
 from baton_ops.supervisor.worker_pool import WorkerPool
 
 _SECONDS = 5.0
-"""How long a supervisor may take to answer."""
+"""Time limit for the supervisor's reply."""
 
 
 class ControlSocket(AbstractContextManager["ControlSocket"]):
-    """The supervisor's side. Life cycle: `turn` often, within its context."""
+    """Server side. Life cycle: `turn` often, within its context."""
 
     def __init__(self, crew: WorkerPool, run_dir: Path) -> None:
         self._crew = crew
@@ -40,7 +40,7 @@ class ControlSocket(AbstractContextManager["ControlSocket"]):
         self._server.close()
 
     def turn(self) -> None:
-        """Do what was asked for since the last turn."""
+        """Handle the requests that arrived since the last call."""
         for received in self._server.drain():
             self._server.send(received.peer, self._done(received.message))
 
@@ -57,14 +57,14 @@ class ControlSocket(AbstractContextManager["ControlSocket"]):
 
 
 def supervised(run_dir: Path) -> bool:
-    """Whether a supervisor has its socket there."""
+    """Return whether a supervisor has a socket in `run_dir`."""
     return Path(socket_path(run_dir, CONTROL).removeprefix("ipc://")).exists()
 
 
 def order(run_dir: Path, message: Resize | SetRole, seconds: float = _SECONDS) -> dict[str, str]:
-    """Have a supervisor do something. Returns the roles of its workers by their names.
+    """Send a request to the supervisor. Returns the roles of its workers by name.
 
-    Raises `SettingsError` with its reason when it will not, `Unavailable` when none answers.
+    Raises `SettingsError` when it rejects the request, `Unavailable` when it does not reply.
     """
     deadline, sent = time.monotonic() + seconds, False
     identity = f"operator-{incarnation()}".encode()

@@ -1,8 +1,7 @@
-"""A process that was stopped, as by SIGSTOP, and not continued: as good as dead, for its clients.
+"""Detects processes stopped by a signal (SIGSTOP) and not continued.
 
-A missed heartbeat is a guess, that on a busy machine is often wrong. The system knows: a stopped
-process has the state T, one that is slow, starved or asleep has not, and neither has one that a
-debugger has attached to (t). See proc(5).
+A missed heartbeat is ambiguous on a busy machine; the process state is not. A stopped process has
+state T, unlike one that is slow, starved, asleep or attached to a debugger (t). See proc(5).
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 STOPPED_SECONDS = 0.4
-"""How long a process may be stopped before it is given up, by default: it was no accident."""
+"""Default time in seconds that a process may be stopped before it is killed."""
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped now; False where it is gone, or the system does not tell."""
+    """Return whether a process is stopped; False if it is gone or /proc is unavailable."""
     try:
         found = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -23,14 +22,14 @@ def is_stopped(pid: int) -> bool:
 
 
 class StopDetector:
-    """For how long a process has been stopped, whenever it was looked at."""
+    """Measures how long a process has been stopped, by polling."""
 
     def __init__(self, patience: float) -> None:
-        """`patience`: seconds; infinite for one that is never given up."""
+        """`patience`: seconds; infinite disables the check."""
         self._patience, self._since = patience, float("inf")
 
     def over(self, pid: int, now: float) -> bool:
-        """Whether it has been stopped for so long that nobody should wait for it."""
+        """Return whether the process has been stopped for longer than the patience."""
         if self._patience == float("inf") or not is_stopped(pid):
             self._since = float("inf")
             return False
@@ -38,5 +37,5 @@ class StopDetector:
         return now - self._since >= self._patience
 
     def forget(self) -> None:
-        """The next one that is looked at is another process."""
+        """Reset, for a new process."""
         self._since = float("inf")

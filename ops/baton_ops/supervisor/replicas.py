@@ -1,7 +1,6 @@
-"""Services of which `baton serve` may run several: gateways behind one port, tokenizers in a row.
+"""Service replicas under `baton serve`: gateways behind one port, several tokenizers.
 
-Where one of them dies, stops or is cut off, its streams go on at another one, which is there
-already: each is the spare of the others.
+When a replica dies, stops or is cut off, the others take over its streams.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from baton.net.topology import TOKENIZE, Link
 
 
 def names(service: str, count: int) -> list[str]:
-    """What so many copies of a service are called: the service's own name when it is alone."""
+    """Return the process names of `count` replicas; a single one has the service's own name."""
     return [service] if count == 1 else [f"{service}-{n}" for n in range(1, count + 1)]
 
 
 def tokenizer_addresses(run_dir: Path, count: int) -> dict[str, str]:
-    """Where each of several tokenizers listens, by its name."""
+    """Return the address of each tokenizer replica by name."""
     return {name: socket_path(run_dir, _link(name)) for name in names("tokenizer", count)}
 
 
@@ -28,8 +27,7 @@ def _link(name: str) -> Link:
 
 
 def flags(run_dir: Path, counts: Mapping[str, int]) -> dict[str, list[str]]:
-    """What each process is started with, by its name: its service, and where it listens if there
-    are others."""
+    """Return the arguments of each process by name: its service and, for replicas, its address."""
     started = {name: [s] for s, count in counts.items() for name in names(s, count)}
     if counts.get("tokenizer", 1) > 1:
         for name, address in tokenizer_addresses(run_dir, counts["tokenizer"]).items():
@@ -38,7 +36,7 @@ def flags(run_dir: Path, counts: Mapping[str, int]) -> dict[str, list[str]]:
 
 
 def variables(run_dir: Path, counts: Mapping[str, int]) -> dict[str, str]:
-    """What all services must know of this."""
+    """Return the environment variables that announce the replicas to all services."""
     given = {}
     if counts.get("gateway", 1) > 1:
         given["BATON_GATEWAY_SHARED_PORT"] = "true"

@@ -1,20 +1,19 @@
-"""Supervise the services of one machine: start, notice a death, restart, drain.
+"""Supervises the services of one machine: start, monitoring, restart, drain.
 
 A child is in one of three states:
 
-    running --died--> waiting (not at all, or a back-off) --due--> running
+    running --died--> waiting (no delay, or a back-off) --due--> running
        |
-       +--told to leave--> gone
+       +--retired--> gone
 
 A child may have a spare: a second process that has loaded everything and waits
-(`baton.process.standby`). A restart is then a byte to the spare, instead of a second of imports.
-The next spare is started once the new process has settled.
+(`baton.process.standby`). A restart is then a byte to the spare instead of a second of imports. The
+next spare is started once the new process has been up for a while.
 
-A child that is stopped (SIGSTOP) and not continued soon is killed, and so restarted, and so is one
-whose main loop stands still: whoever waits for it cannot know that. It is dead before its successor
-begins, so nobody comes back.
+A child that stays stopped (SIGSTOP) or whose main loop hangs is killed and restarted, since its
+peers cannot tell. It is dead before its successor starts, so the two never overlap.
 
-Nothing here knows what a service does; an exit code says whether a restart can help.
+The supervisor knows nothing about the services; an exit code says whether a restart can help.
 """
 
 from __future__ import annotations
@@ -33,33 +32,34 @@ from baton_ops.supervisor.liveness import HangDetector, probe
 from baton_ops.supervisor.process_state import StopDetector
 
 TICK_SECONDS = 0.05
-"""How often the children are looked at: a death is noticed within this time."""
+"""Interval in seconds of checks, and the longest delay until a death is noticed."""
 FIRST_DELAY = 0.2
-"""Seconds before a child that has just been restarted is restarted again; doubles every time."""
+"""First delay in seconds before a child that just restarted is restarted again; doubles each
+time."""
 LONGEST_DELAY = 5.0
 HEALTHY_SECONDS = 2.0
-"""A child that has lived this long is restarted at once."""
+"""Uptime in seconds after which a child is restarted without delay."""
 SPARE_SECONDS = 1.0
-"""After so long without a death a child gets its spare: what has just started goes first, but until
-the spare is there another death costs a start from nothing."""
+"""Uptime in seconds before a child gets a spare, so that the spare does not slow its start. A death
+before that costs a cold start."""
 FIRST_SPARE_SECONDS = 3.0
-"""The same when all children start at once: what the first answer waits for goes first."""
+"""The same at the first start, when all children start at once."""
 LEAVE_SECONDS = 5.0
-"""How long a service with nothing left to do may take to end."""
+"""Seconds that an idle service may take to exit."""
 HOPELESS = (EXIT_SETTINGS, EXIT_MODEL)
-"""Exit codes that mean: a restart cannot help."""
+"""Exit codes that rule out a restart."""
 
 log = logger(__name__)
 
 
 @dataclass
 class Backoff:
-    """The pause before each restart: none after the first death, or after good health."""
+    """Delay before each restart: none after the first death or after good health."""
 
     delay: float = 0.0
 
     def after(self, lived: float) -> float:
-        """The pause after a child that has lived for `lived` seconds."""
+        """Return the delay after a child that has been up for `lived` seconds."""
         if lived >= HEALTHY_SECONDS:
             self.delay = 0.0
         pause = self.delay
@@ -68,14 +68,14 @@ class Backoff:
 
 
 def describe(code: int) -> str:
-    """How a process ended, in words: `code` as `subprocess` reports it."""
+    """Describe the exit code of a process, as reported by `subprocess`."""
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"ended with exit code {code}"
 
 
 class Spare:
-    """A process that waits to be called. Life cycle: `prepare` often, `call` or `dismiss` once."""
+    """A standby process. Life cycle: `prepare` often, `call` or `dismiss` once."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
         self._command, self._environment = list(command), dict(environment)
@@ -83,7 +83,7 @@ class Spare:
         self._due = 0.0
 
     def prepare(self, now: float) -> None:
-        """Start it, unless it is there. One that has ended is not tried again at once."""
+        """Start the process if there is none. After an early exit, the next attempt is delayed."""
         if self._process is not None and self._process.poll() is not None:
             self._process.close()
             self._process, self._due = None, now + LONGEST_DELAY
@@ -91,15 +91,15 @@ class Spare:
             self._process = ChildProcess(self._command, self._environment)
 
     def call(self) -> ChildProcess | None:
-        """Let it begin, and hand it over. None when it is not there."""
+        """Activate the process and return it. None when there is none."""
         process, self._process = self._process, None
         if process is None or process.call():
             return process
-        process.close()  # It has died since it was looked at.
+        process.close()  # it has died since the last check
         return None
 
     def dismiss(self) -> None:
-        """It will not be needed."""
+        """Stop the process."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -108,16 +108,16 @@ class Spare:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a child may do nothing before it is killed, in seconds."""
+    """Time in seconds that a child may be inactive before it is killed."""
 
     stopped: float = math.inf
     """Stopped by a signal."""
     hung: float = math.inf
-    """Running, but with a main loop that does not turn."""
+    """Running, but with a hung main loop."""
 
 
 class Child:
-    """One service process, its restarts, and the spare that makes them short, if it has one."""
+    """One service process with its restarts and optional spare."""
 
     def __init__(
         self,
@@ -127,13 +127,13 @@ class Child:
         spare: Spare | None = None,
         patience: Patience | None = None,
     ):
-        """Without `patience` it may do nothing for ever."""
+        """Without `patience`, inactivity is never checked."""
         self.service = service
         self.restarts = 0
         self.process: ChildProcess | None = None
         """The running process; None while it waits for its restart."""
         self.command, self._environment = list(command), dict(environment)
-        """What the next start runs."""
+        """Command of the next start."""
         self._spare = spare
         patience = patience or Patience()
         self._stillness = StopDetector(patience.stopped)
@@ -143,13 +143,14 @@ class Child:
         self._due = 0.0
 
     def start(self, now: float) -> None:
-        """Let the spare take its place, or start a process from nothing."""
+        """Activate the spare or, without one, start a process."""
         called = self._spare.call() if self._spare is not None else None
         self.process = called or ChildProcess(self.command, self._environment)
         self._started = now
 
     def tick(self, now: float) -> int | None:
-        """Notice a death or carry out a restart that is due. The exit code when it has died."""
+        """Check for a death, or perform a restart that is due. Returns the exit code after a
+        death."""
         self._put_down(now)
         code = self._look(now)
         if self.process is None and now >= self._due:
@@ -161,7 +162,7 @@ class Child:
         return code
 
     def _put_down(self, now: float) -> None:
-        """Kill it when it has done nothing for too long."""
+        """Kill the process when it has been inactive for too long."""
         if self.process is None:
             return
         pid, why = self.process.pid, ""
@@ -175,7 +176,7 @@ class Child:
             self._forget()
 
     def _forget(self) -> None:
-        """The next process is another one."""
+        """Reset the detectors for the next process."""
         self._stillness.forget()
         self._standstill.forget()
 
@@ -195,22 +196,22 @@ class Child:
         return code
 
     def settle(self) -> None:
-        """It will not be restarted any more: no spare is needed."""
+        """Rule out restarts; the spare is dismissed."""
         if self._spare is not None:
             self._spare.dismiss()
             self._spare = None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if it runs."""
+        """Send a signal, if the process runs."""
         if self.process is not None:
             self.process.send_signal(number)
 
     def gone(self) -> bool:
-        """True when no process is left. For a child that has been told to leave."""
+        """True when no process is left. For a retired child."""
         return self.process is None or self.process.poll() is not None
 
     def let_go(self) -> None:
-        """Forget the dead process and close the leash."""
+        """Close and drop the dead process."""
         process, self.process = self.process, None
         self._forget()
         if process is not None:
@@ -218,7 +219,7 @@ class Child:
 
 
 class Supervisor:
-    """All children. Life cycle: `start` once, `tick` often, `drain` or not, `kill` always."""
+    """All children. Life cycle: `start` once, `tick` often, `drain` optionally, `kill` always."""
 
     def __init__(
         self,
@@ -228,9 +229,9 @@ class Supervisor:
         spares: Mapping[str, Sequence[str]] | None = None,
         patience: Mapping[str, Patience] | None = None,
     ) -> None:
-        """`spares`: for some of `commands`, how a process is started that waits to be called.
+        """`spares`: command of the standby process, per service that has one.
 
-        `patience`: for some, how long they may do nothing before they are killed.
+        `patience`: inactivity limits, per service that is checked.
         """
         kept = {service: Spare(c, environment) for service, c in (spares or {}).items()}
         patient = patience or {}
@@ -238,13 +239,13 @@ class Supervisor:
             s: Child(s, c, environment, kept.get(s), patient.get(s)) for s, c in commands.items()
         }
         self.verdict: tuple[str, int] | None = None
-        """Service and exit code of the child whose restart cannot help."""
+        """Service and exit code of a child that a restart cannot help; ends the supervisor."""
         self._drain_seconds = drain_seconds
         self._environment = environment
         self._hired: set[str] = set()
-        """Children that came later: a restart that cannot help one ends nobody else."""
+        """Children added later; their failure does not end the supervisor."""
         self._retired: dict[str, float] = {}
-        """Children that have been told to leave, and when they are killed."""
+        """Retired children, and when they are killed."""
 
     def start(self) -> None:
         """Start all children at once."""
@@ -252,7 +253,7 @@ class Supervisor:
             child.start(time.monotonic())
 
     def tick(self, leaving: Collection[str] = ()) -> None:
-        """Look after every child but those that have been told to leave."""
+        """Check every child except those in `leaving`."""
         for service in self._retired.keys() - set(leaving):
             self._part(service)
         for service, child in list(self.children.items()):
@@ -262,7 +263,7 @@ class Supervisor:
                     self._despair(service, code)
 
     def _despair(self, service: str, code: int) -> None:
-        """A restart cannot help this child."""
+        """Handle a child that a restart cannot help."""
         if service not in self._hired:
             self.verdict = (service, code)
         else:
@@ -270,13 +271,13 @@ class Supervisor:
             del self.children[service]
 
     def hire(self, service: str, command: Sequence[str]) -> None:
-        """Start one more child, which is looked after like the others."""
+        """Add a child, which is supervised like the others."""
         self.children[service] = child = Child(service, command, self._environment)
         self._hired.add(service)
         child.start(time.monotonic())
 
     def retire(self, service: str) -> None:
-        """Tell a child to leave: it is not restarted, and forgotten once it is gone."""
+        """Stop a child. It is not restarted, and removed once it is gone."""
         child = self.children[service]
         child.settle()
         child.signal(signal.SIGTERM)
@@ -292,11 +293,12 @@ class Supervisor:
             del self.children[service], self._retired[service]
 
     def restarts(self) -> int:
-        """Restarts so far, all services together."""
+        """Total number of restarts so far."""
         return sum(child.restarts for child in self.children.values())
 
     def drain(self, first: str = "gateway") -> None:
-        """End in order: the one that takes new work first, so that the others can finish it."""
+        """Stop in order: first the service that accepts new work, so that the others can finish
+        it."""
         for child in self.children.values():
             child.settle()
         firsts = {name for name in self.children if re.fullmatch(rf"{first}(-\d+)?", name)}
@@ -322,7 +324,7 @@ class Supervisor:
         return all(self.children[service].gone() for service in services)
 
     def kill(self) -> None:
-        """End whatever still runs, now."""
+        """Kill all remaining processes."""
         for child in self.children.values():
             child.settle()
             child.signal(signal.SIGKILL)

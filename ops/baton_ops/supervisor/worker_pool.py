@@ -1,6 +1,6 @@
-"""The workers of one supervisor, by role: more of them, fewer, or with other roles.
+"""Workers of one supervisor by role: adds, removes and reassigns them.
 
-One that is to go drains, as it does on SIGTERM: what it runs goes on elsewhere.
+A removed worker drains as on SIGTERM: its sequences continue on other workers.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from baton.logs import logger
 from baton_ops.supervisor.supervisor import Supervisor
 
 NAMES = {"both": "worker", "prefill": "prefill", "decode": "decode"}
-"""What workers of a role are called, with a number behind it."""
+"""Name prefixes of workers by role; a number follows."""
 MOST = 64
-"""Workers of one supervisor."""
+"""Most workers of one supervisor."""
 
 log = logger(__name__)
 
 
 class WorkerPool:
-    """Which workers there are, and what each was asked to be."""
+    """The workers and their assigned roles."""
 
     def __init__(
         self,
@@ -30,18 +30,20 @@ class WorkerPool:
         command: Callable[[str, str, int], list[str]],
         fixed: bool = False,
     ) -> None:
-        """`command(name, role, count)`: how one of `count` workers is started. `fixed`: they share
-        one model's experts, so none can be left out."""
+        """`command(name, role, count)`: command line of one of `count` workers.
+
+        `fixed`: the workers share one model's experts, so their number cannot change.
+        """
         self.workers = dict(workers)
-        """Roles by names."""
+        """Role by worker name."""
         self._fixed = fixed
         self._supervisor, self._command = supervisor, command
 
     def resize(self, counts: Mapping[str, int]) -> None:
-        """Have so many workers of each role that is named.
+        """Set the number of workers of each given role.
 
-        Raises `SettingsError`, before anything is changed, for a role that there is not, a number
-        that is out of range, when no worker would be left, or when their number is fixed.
+        Raises `SettingsError`, before any change, for an unknown role, a number out of range, a
+        pool without workers, or a fixed pool.
         """
         if self._fixed:
             raise SettingsError(
@@ -54,14 +56,16 @@ class WorkerPool:
         whole = {role: len(self._of(role)) for role in NAMES} | dict(counts)
         if min(whole.values()) < 0 or not 1 <= sum(whole.values()) <= MOST:
             raise SettingsError(f"A crew has 1 to {MOST} workers.")
-        for role in counts:  # More first: who leaves passes on what it runs.
+        for role in counts:  # start new workers first: removed ones hand their sequences over
             self._hire(role, whole[role] - len(self._of(role)), sum(whole.values()))
         for role in counts:
             self._retire(role, len(self._of(role)) - whole[role])
 
     def assign(self, name: str, role: str) -> None:
-        """A worker has another role now: a restart keeps it. Raises `SettingsError` for a name that
-        no worker here was started with."""
+        """Record the new role of a worker, so that a restart keeps it.
+
+        Raises `SettingsError` when no worker of this pool has that name.
+        """
         child = self._supervisor.children.get(name)
         if name not in self.workers or child is None or "--role" not in child.command:
             raise SettingsError(f"{name} was not started by name here: a restart forgets its role.")

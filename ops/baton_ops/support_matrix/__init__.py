@@ -1,1 +1,1 @@
-"""SUPPORT.md, written from test results."""
+"""Generates SUPPORT.md from test results."""

@@ -1,4 +1,4 @@
-"""The feature rows, and what the last full test run says about them."""
+"""Feature rows and their results in the last full test run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STATUSES: tuple[Status, ...] = ("works", "refuses", "absent")
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Rows that belong together: title by id."""
+    """A group of rows: title by id."""
 
     title: str
     rows: dict[str, str]
@@ -33,19 +33,19 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class RowLedger(msgspec.Struct, frozen=True):
-    """What a test run says about the rows. Unknown keys are of no interest here."""
+    """Results of a test run by row. Unknown fields are ignored."""
 
     rows: dict[str, list[Result]]
     selected: str
     failed: int
     registered: frozenset[str]
-    """Architectures that the worker's tables name."""
+    """Architectures registered in the worker's tables."""
     preprocessors: frozenset[str] = frozenset()
-    """Architectures whose media mm-preprocess prepares."""
+    """Architectures whose media mm-preprocess supports."""
 
 
 def status(results: Sequence[Result]) -> Status:
-    """What the tests of one row prove."""
+    """Return the status that the tests of one row prove."""
     if not results or any(result.outcome != "passed" for result in results):
         return "absent"
     return "works" if any(result.kind == "works" for result in results) else "refuses"

@@ -1,10 +1,10 @@
-"""How far the support of each architecture reaches, in four levels.
+"""Support level of each architecture.
 
 registered       its name is in a table of the worker
-preprocessor     what a request carries can be made into its input: nothing but a tokenizer is
-                 needed, or mm-preprocess has one for its media
-key mapping      a test that loads one of its checkpoints passed: there, a tensor that is missing or
-                 left over is an error
+preprocessor     its requests can be converted to model input: it needs only a tokenizer, or
+                 mm-preprocess handles its media
+key mapping      a test passed that loads one of its checkpoints, where a missing or unused tensor
+                 is an error
 runtime          every test of its row passed: logits and tokens equal those of the reference
 """
 
@@ -23,12 +23,12 @@ from baton_ops.support_matrix.feature_rows import (
 )
 
 _MEDIA = ("V", "A")
-"""First letters of the rows of architectures that see or hear."""
+"""First letters of the rows of architectures with image or audio input."""
 NAMES = ("registered", "preprocessor", "key mapping", "runtime")
 
 
 class Levels(NamedTuple):
-    """One architecture."""
+    """Levels of one architecture."""
 
     row: str
     architecture: str
@@ -39,12 +39,12 @@ class Levels(NamedTuple):
 
     @property
     def reached(self) -> tuple[bool, ...]:
-        """In the order of `NAMES`."""
+        """Return whether each level is reached, in the order of `NAMES`."""
         return self[2:]
 
 
 def levels(features: Features, ledger: RowLedger) -> Iterator[Levels]:
-    """Every architecture that has a row, in the order of the rows."""
+    """Yield the levels of every architecture that has a row, in row order."""
     rows = {row: title for group in features.groups for row, title in group.rows.items()}
     for row, title in rows.items():
         if "." not in row:
@@ -65,7 +65,7 @@ def _levels(row: str, title: str, ledger: RowLedger, results: Sequence[Result]) 
 
 
 def markdown(found: Sequence[Levels]) -> list[str]:
-    """The lines of a table, a count first."""
+    """Return the lines of a Markdown table, preceded by a count."""
     lines = ["| level | architectures |", "|---|---:|"]
     lines += [f"| {name} | {count} of {len(found)} |" for name, count in totals(found).items()]
     lines += ["", f"| id | architecture | {' | '.join(NAMES)} |", "|---|---|:-:|:-:|:-:|:-:|"]
@@ -76,12 +76,12 @@ def markdown(found: Sequence[Levels]) -> list[str]:
 
 
 def totals(found: Sequence[Levels]) -> Mapping[str, int]:
-    """How many architectures reach each level."""
+    """Return the number of architectures per level."""
     return {name: sum(one.reached[i] for one in found) for i, name in enumerate(NAMES)}
 
 
 def table(found: Sequence[Levels]) -> Table:
-    """What a terminal shows."""
+    """Return the table for the terminal."""
     made = Table("id", "architecture", *NAMES)
     for one in found:
         made.add_row(one.row, one.architecture, *("yes" if r else "-" for r in one.reached))

@@ -1,9 +1,9 @@
-"""`baton matrix`: write SUPPORT.md from the results of the last full test run, and nothing else.
-It also prints how far the support of each architecture reaches.
+"""`baton matrix`: writes SUPPORT.md from the results of the last full test run and prints the
+support levels of the architectures.
 
-A row works when tests marked with its id exist and all of them passed; it is refused when those
-tests prove a clear refusal (`@pytest.mark.row("V01", refuses=True)`); else it is absent. A skipped
-test proves nothing, and neither does one that failed: the page says when the run had such.
+A row works when tests marked with its id exist and all passed; it is refused when those tests prove
+a clear refusal (`@pytest.mark.row("V01", refuses=True)`); else it is absent. Skipped and failed
+tests prove nothing; the page states if the run had any.
 """
 
 import sys
@@ -57,7 +57,7 @@ class Matrix(Settings, prefix="matrix"):
     features: Path = Path("docs/features.json")
     """Every feature row: id and title, in groups."""
     rows: Path = Path(".baton/rows.json")
-    """What the last full test run left."""
+    """Results of the last full test run."""
     out: Path = Path("SUPPORT.md")
     """Page to write."""
 
@@ -70,7 +70,7 @@ def _read(path: Path, kind: type[T], advice: str) -> T:
 
 
 def check(ledger: RowLedger, features: Features) -> None:
-    """Refuse results that prove less than they seem to. Raises `BatonError`."""
+    """Reject incomplete or inconsistent results. Raises `BatonError`."""
     if ledger.selected != "full":
         raise BatonError("The last test run was only a part of the tests. Run: make test")
     known = {row for group in features.groups for row in group.rows}
@@ -99,7 +99,7 @@ def _counted(title: str, counts: Counter[Status]) -> str:
 
 
 def page(features: Features, ledger: RowLedger) -> str:
-    """SUPPORT.md: counts first, then one table per group. The same for the same results."""
+    """Return the text of SUPPORT.md: counts, then a table per group. Deterministic."""
     results = {row: ledger.rows.get(row, []) for group in features.groups for row in group.rows}
     statuses = {row: status(found) for row, found in results.items()}
     failed = [_FAILED.format(failed=ledger.failed)] if ledger.failed else []
@@ -115,7 +115,7 @@ def page(features: Features, ledger: RowLedger) -> str:
 
 
 def run(options: Matrix, console: Console) -> None:
-    """Read, check, write."""
+    """Read, check and write."""
     features = _read(options.features, Features, "Run this in the root of the repository.")
     ledger = _read(options.rows, RowLedger, "Make it with: make test")
     check(ledger, features)
@@ -127,7 +127,7 @@ def run(options: Matrix, console: Console) -> None:
 
 
 def main() -> None:
-    """Write the page, or say what is missing."""
+    """Write the page, or print an error."""
     try:
         run(Matrix.load(sys.argv[1:]), Console())
     except BatonError as error:

@@ -1,1 +1,1 @@
-"""The HTTP face of Baton: OpenAI's API in, typed messages out."""
+"""HTTP server of Baton: OpenAI-compatible API on top of typed messages."""

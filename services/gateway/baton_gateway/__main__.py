@@ -1,4 +1,4 @@
-"""`baton gateway`: HTTP on uvicorn, until a signal drains it."""
+"""`baton gateway`: HTTP on uvicorn; drains on SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ log = logger(__name__)
 
 
 class Server(uvicorn.Server):
-    """uvicorn under our own signal handlers, which drain."""
+    """uvicorn with our own signal handlers, which drain."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Signals are `baton.process.lifecycle.Lifecycle`'s business."""
+        """Leaves signals to `baton.process.lifecycle.Lifecycle`."""
         yield
 
 
 def server(config: Config, engine: Engine) -> Server:
-    """The HTTP server of an engine, not yet started."""
+    """Create the HTTP server of an engine, without starting it."""
     return Server(
         uvicorn.Config(
             create_app(config, engine),
@@ -57,10 +57,10 @@ def server(config: Config, engine: Engine) -> Server:
 
 
 def listen(config: Config) -> socket.socket:
-    """The bound socket. Raises `SettingsError` when the address cannot be had.
+    """Bind the socket. Raises `SettingsError` when the address is unavailable.
 
-    A gateway that is alone lets clients wait in its queue while it starts. One that shares its port
-    takes none before it serves: others do.
+    A single gateway lets clients queue in the backlog while it starts. With a shared port it
+    accepts no connections before it serves, since other gateways do.
     """
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     address = (config.host, config.port)
@@ -88,12 +88,12 @@ def _bound(family: socket.AddressFamily, address: tuple[str, int]) -> socket.soc
 
 
 async def run(config: Config, life: Lifecycle) -> int:
-    """Serve until `life` ends. Requests in flight get `drain_seconds` to finish."""
+    """Serve until `life` ends. In-flight requests get `drain_seconds` to finish."""
     known = directory(config)
     engine = Engine(config, known, partial(AsyncClient, keys=own_keys(config)))
     http = server(config, engine)
     gc_tuning.settle()
-    standby.wait()  # Nothing runs on this loop yet.
+    standby.wait()  # The event loop is still idle here, so blocking is safe.
     listening = listen(config)
     serving = asyncio.create_task(http.serve([listening]))
     log.info("listening on http://%s:%d", config.host, listening.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The application: routes, the gate around them, errors, and the engine's life."""
+"""The ASGI application: routes, middleware, error handlers, engine life cycle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logger(__name__)
 
 
 def create_app(config: Config, engine: Engine) -> FastAPI:
-    """The ASGI application. Its lifespan starts and closes the engine."""
+    """Create the ASGI application. Its lifespan starts and closes the engine."""
     keys, hosts = ApiKeys(config), AllowedHosts(config.allowed_hosts, config.host)
     streams = DurableStreams(
         open_journal(config), config.unread_stream_seconds, lambda: engine.partitioned
@@ -89,7 +89,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
-    """What the router itself refuses: an unknown path, or a method that a path does not have."""
+    """Convert the router's errors: unknown paths, and methods that a path does not have."""
     assert isinstance(error, HTTPException)
     method, path = request.method[:16], request.url.path[:200]
     if error.status_code == 405:

@@ -1,11 +1,11 @@
-"""The order of events for one request: encode, admit, submit, collect, clean up.
+"""Runs generations: encode, admit, submit, collect, clean up.
 
     generate --EncodeChat--> tokenizer --Encoded--> admission --Submit--> scheduler
     generate --Prepare--> mm-preprocess --Prepared--> admission
     scheduler --Tokens--> token log --Decode--> tokenizer --Text--> stream --> generate's caller
 
-One task per connection receives; all state belongs to the event loop and needs no lock. A caller
-that stops iterating, for whatever reason, has its sequences aborted at once.
+One task per connection receives; all state belongs to the event loop and needs no lock. When a
+caller stops iterating, its sequences are aborted at once.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ from baton_gateway.observability.metrics import Metrics, SystemCollector, Timing
 from baton_gateway.structured_output.validator import GrammarValidator
 
 _ENCODED_AT_ONCE = 16
-"""Prompts of one request that wait for tokenizers together, so that none is idle meanwhile."""
+"""Most prompts of one request that are encoded concurrently, to keep all tokenizers busy."""
 _SETTLE_SECONDS = 5.0
 _REFRESH_SECONDS = 1.0
-"""How often the directory is asked who is there."""
+"""Interval in seconds of directory lookups."""
 
 log = logger(__name__)
 
@@ -97,7 +97,7 @@ class Engine:
         self.config = config
         self.metrics = Metrics()
         self.draining = False
-        """Set when this process has been asked to stop: new work is refused."""
+        """True once this process was asked to stop; new requests are then rejected."""
         self.timelines = TimelineStore(config.explained_requests)
         hello = Hello("gateway", default_name("gateway"), incarnation(), __version__)
         self._name = hello.name
@@ -126,20 +126,19 @@ class Engine:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Connect to whoever the directory lists, and go on following it."""
+        """Connect to the services in the directory and follow its changes."""
         await self._follow()
         self._tasks = [asyncio.create_task(self._refresh())]
         if self.config.shared_port:
             self._tasks.append(asyncio.create_task(self._guard()))
 
     async def settle(self) -> None:
-        """Where others serve on the same port, wait until this gateway can, too, or it is time to
-        say why it cannot."""
+        """With a shared port, wait until this gateway is healthy, at most `_SETTLE_SECONDS`."""
         if self.config.shared_port:
             await wait_until(lambda: not self.unhealthy_reasons(), _SETTLE_SECONDS)
 
     async def close(self) -> None:
-        """Abort what runs and close every connection."""
+        """Abort running sequences and close every connection."""
         await cancel_tasks(*self._tasks)
         await self._scheduler.abort(list(self._scheduler.live.values()))
         await self._compiler.close()
@@ -147,9 +146,9 @@ class Engine:
             await pool.close()
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
-        """Yield `Started`, then the deltas of all choices as they come.
+        """Yield `Started`, then the deltas of all choices as they arrive.
 
-        Raises `BatonError`; before `Started` it concerns the request, after it the run.
+        Raises `BatonError`: before `Started` for an invalid request, afterwards for a failed run.
         """
         account = request.timeline
         account.enter("admission")
@@ -205,8 +204,10 @@ class Engine:
             span.end()
 
     async def check_admission(self, patience: float | None = None) -> ModelInfo:
-        """The served model, once somebody can run it. Raises `Unavailable` when nobody can within
-        `patience` seconds, by default those of the settings."""
+        """Return the served model once a worker is available.
+
+        Raises `Unavailable` after `patience` seconds, by default `service_wait_seconds`.
+        """
         patience = self.config.service_wait_seconds if patience is None else patience
         if self.draining:
             raise Unavailable(
@@ -230,7 +231,7 @@ class Engine:
         return await self.model_info(patience)
 
     async def model_info(self, patience: float | None = None) -> ModelInfo:
-        """The served model. Waits a moment for a tokenizer that is away; `Unavailable` then."""
+        """Return the served model; waits briefly for a tokenizer, then raises `Unavailable`."""
         patience = self.config.service_wait_seconds if patience is None else patience
         await wait_until(lambda: self.tokenizers.info is not None, patience)
         info, stats = self.tokenizers.info, self._fleet.stats
@@ -248,20 +249,22 @@ class Engine:
         )
 
     async def vocabulary(self) -> Vocabulary:
-        """Names of tokens, for log-probabilities."""
+        """Return the vocabulary, for log-probabilities."""
         return Vocabulary(await self.tokenizers.pieces())
 
     async def reset_cache(self) -> int:
-        """Empty the prefix cache. Returns how many pages it held. Raises `Unavailable`."""
+        """Empty the prefix cache. Returns the number of pages that it held. Raises
+        `Unavailable`."""
         return await self._scheduler.reset_cache(max(1.0, self.config.service_wait_seconds))
 
     @property
     def partitioned(self) -> bool:
-        """The scheduler says nothing to this gateway, and perhaps to others that share its port."""
+        """True if the scheduler is silent here but may be reachable from gateways on the same
+        port."""
         return self.config.shared_port and self._scheduler.pool.silent()
 
     def unhealthy_reasons(self) -> list[str]:
-        """Why this gateway cannot serve; empty when it can."""
+        """Return the reasons why this gateway cannot serve; empty when it can."""
         if not self._scheduler.pool.ready() or self.partitioned:
             reasons = ["the scheduler does not answer"]
         else:
@@ -273,7 +276,7 @@ class Engine:
         return reasons
 
     def snapshot(self) -> dict[str, Any]:
-        """The system as one JSON object; see `baton_gateway.clients.fleet_view.snapshot`."""
+        """Return the system as a JSON object; see `baton_gateway.clients.fleet_view.snapshot`."""
         info, stats = self.tokenizers.info, self._fleet.stats
         me = {
             "service": "gateway",
@@ -296,8 +299,9 @@ class Engine:
     async def _prepare(
         self, request: GenerationRequest, stream: OutputQueue, began: float
     ) -> list[Sequence]:
-        """Everything that precedes the scheduler. Raises `BatonError` for what may not run."""
-        # A stream that goes on waits as long as one that had not been interrupted here.
+        """Prepare the sequences of a request for the scheduler. Raises `BatonError` for invalid
+        requests."""
+        # A resumed stream waits as long as an uninterrupted one would.
         patience = (
             self.config.failover_wait_seconds
             if request.prior_outputs
@@ -319,8 +323,7 @@ class Engine:
     async def _encode(
         self, request: GenerationRequest, facts: ModelInfo, trace: str
     ) -> list[EncodedPrompt]:
-        """Every prompt as the scheduler is given it. The time for it is part of the time for the
-        request."""
+        """Encode every prompt. Counts towards the deadline."""
         try:
             async with asyncio.timeout(self.config.request_timeout_seconds):
                 found: list[EncodedPrompt] = []
@@ -350,7 +353,7 @@ class Engine:
         return EncodedPrompt(ids, second)
 
     async def _try_grammar(self, request: GenerationRequest) -> None:
-        """The time for it is part of the time for the request, as that for its prompts."""
+        """Compile the grammar. Counts towards the deadline."""
         if request.constraint is None:
             return
         request.timeline.enter("grammar")
@@ -374,7 +377,7 @@ class Engine:
         stream: OutputQueue,
         began: float,
     ) -> list[Sequence]:
-        # The longest text says nothing of images, which are all of one size.
+        # Images all have one length, so the limit for text does not apply.
         rooms = [0 if one.media else clamp_max_tokens(request, one.ids, facts) for one in prompts]
         limit = request.deadline_ms / 1000
         sequences = [
@@ -413,7 +416,7 @@ class Engine:
         sequences: list[Sequence],
         began: float,
     ) -> None:
-        """Write the logs of all choices by beam search, and have them decoded."""
+        """Fill the logs of all choices by beam search, then decode them."""
         firsts = sequences[:: request.n]
         request.timeline.submitted({s.handle: s.choice for s in sequences}, "beam_search")
         searches = [
@@ -440,7 +443,7 @@ class Engine:
         return handle
 
     async def _release(self, sequences: list[Sequence]) -> None:
-        """Nobody reads these any more: stop what still runs, forget everything."""
+        """Stop sequences that still run and drop the state of all."""
         self._scheduler.forget(sequences)
         running = [s for s in sequences if not s.ended]
         await self._scheduler.abort(running)
@@ -503,7 +506,7 @@ class _MediaListener:
 
 
 def _check_deadline(request: GenerationRequest, began: float) -> None:
-    """Raise `Unavailable` when the deadline has passed before there is anything to run."""
+    """Raise `Unavailable` when the deadline has passed before the submission."""
     if request.deadline_ms and (time.monotonic() - began) * 1000 >= request.deadline_ms:
         raise Unavailable(
             "The request's deadline passed before it could be queued. Allow it more time.",

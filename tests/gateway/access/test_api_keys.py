@@ -1,4 +1,4 @@
-"""Keys: who may enter where."""
+"""Authentication with API keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a key may use, by the minute, by the month and at once; in memory and in Redis."""
+"""Limits per minute, per month and on concurrency, in memory and in Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole systems over tiny checkpoints, for the endpoints that give vectors and scores."""
+"""Complete systems with tiny checkpoints, for the pooling endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: whole and streamed, with everything that can be asked for."""
+"""POST /v1/chat/completions: whole and streamed, with all options."""
 
 from __future__ import annotations
 

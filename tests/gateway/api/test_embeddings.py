@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: what it takes, what it gives, what it refuses."""
+"""POST /v1/embeddings: inputs, responses, rejections."""
 
 from __future__ import annotations
 

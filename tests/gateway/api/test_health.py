@@ -1,4 +1,4 @@
-"""Probes: alive is not healthy, healthy means progress."""
+"""Health probes: liveness differs from readiness, which requires progress."""
 
 from __future__ import annotations
 

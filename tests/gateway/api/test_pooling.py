@@ -1,4 +1,4 @@
-"""POST /pooling: whatever the model gives."""
+"""POST /pooling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the endpoints of vectors share."""
+"""Code common to the pooling endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What chat and completions share."""
+"""Code common to chat and completions."""
 
 from __future__ import annotations
 

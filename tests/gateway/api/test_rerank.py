@@ -1,4 +1,4 @@
-"""POST /rerank in Jina's and in Cohere's shape."""
+"""POST /rerank in Jina's and in Cohere's format."""
 
 from __future__ import annotations
 

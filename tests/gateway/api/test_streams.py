@@ -1,4 +1,4 @@
-"""GET /v1/streams/{id}: no gap and no repeat, here, elsewhere and later, and for nobody else."""
+"""GET /v1/streams/{id}: resumption without gaps or repeats, on any gateway, for its owner only."""
 
 from __future__ import annotations
 

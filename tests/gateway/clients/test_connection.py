@@ -1,4 +1,4 @@
-"""One greeted connection, and pools of them."""
+"""Connections and pools."""
 
 from __future__ import annotations
 

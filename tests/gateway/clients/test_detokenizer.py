@@ -1,4 +1,4 @@
-"""Logs to text against a tokenizer that answers late, twice over, forgets or is replaced."""
+"""Detokenisation with a tokenizer that is late, repeats, loses state or is replaced."""
 
 from __future__ import annotations
 

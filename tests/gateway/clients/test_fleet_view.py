@@ -1,4 +1,4 @@
-"""Health is progress."""
+"""Health requires progress."""
 
 from __future__ import annotations
 

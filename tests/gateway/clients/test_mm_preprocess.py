@@ -1,4 +1,4 @@
-"""Media parts to sequences."""
+"""Encoding of media parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions to services that keep no state; more of it with tokenizers in test_tokenizers."""
+"""RPC to stateless services; see also test_tokenizer."""
 
 from __future__ import annotations
 

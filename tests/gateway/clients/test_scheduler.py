@@ -1,4 +1,4 @@
-"""The scheduler as the gateway sees it: tokens, failures, silence, restarts."""
+"""The scheduler client: tokens, failures, silence, restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions to tokenizers that answer, refuse, die or are not there."""
+"""Tokenizers that reply, reject, die or are absent."""
 
 from __future__ import annotations
 

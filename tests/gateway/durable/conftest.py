@@ -1,4 +1,4 @@
-"""What every journal promises is tested on each of them."""
+"""Fixtures that run a test on every journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The promises of `baton_gateway.durable.journal.Journal`, kept by each journal."""
+"""Every journal satisfies `baton_gateway.durable.journal.Journal`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deltas as parts, and which journal the settings mean."""
+"""Encoding of parts, and the choice of the journal."""
 
 from __future__ import annotations
 

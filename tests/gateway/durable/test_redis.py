@@ -1,4 +1,4 @@
-"""Redis: what expires together, what is beside the directory's keys, and its absence."""
+"""The Redis journal: expiry, coexistence with the directory's keys, outages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file: private, bounded, and what happens when it cannot be written."""
+"""The SQLite journal: file mode, size limit, write errors."""
 
 from __future__ import annotations
 

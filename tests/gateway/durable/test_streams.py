@@ -1,4 +1,4 @@
-"""Recordings: written before they are read, paused when nobody reads, continued once."""
+"""Durable streams: written before they are read, paused without readers, resumed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a generation must satisfy before any worker sees it."""
+"""Admission checks before a request reaches a worker."""
 
 from __future__ import annotations
 

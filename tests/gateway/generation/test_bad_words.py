@@ -1,4 +1,4 @@
-"""Bad words become token sequences in both spellings, bounded."""
+"""Bad words are encoded in both spellings, up to a length limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beam search on fixed logits, against a search of everything."""
+"""Beam search on fixed logits, compared with exhaustive search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only what the operator has enabled, with an argument that its processor understands."""
+"""Only enabled processors with valid arguments are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log-probabilities in three shapes."""
+"""Log-probabilities in the chat, completions and vLLM formats."""
 
 from __future__ import annotations
 

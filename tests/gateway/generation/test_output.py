@@ -1,4 +1,4 @@
-"""Deltas add up."""
+"""Merging of output deltas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request's deltas: bounded, in order, complete."""
+"""The output queue is bounded, ordered and complete."""
 
 from __future__ import annotations
 

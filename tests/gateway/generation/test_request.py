@@ -1,4 +1,4 @@
-"""What a choice has produced is where it goes on."""
+"""Prior output of a continued choice."""
 
 from __future__ import annotations
 

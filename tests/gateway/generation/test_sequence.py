@@ -1,4 +1,4 @@
-"""One choice's token log, and its text."""
+"""Token log and text delivery of one choice."""
 
 from __future__ import annotations
 

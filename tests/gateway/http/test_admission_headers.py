@@ -1,4 +1,4 @@
-"""Words of the scheduler in response headers, and the salt on its way there."""
+"""Queue estimates in response headers, and the cache salt in submissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that nobody thought of: whatever the bytes, either an object or one clean refusal."""
+"""Arbitrary bytes as a body give either an object or one clean error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written past the tasks is what they would write, byte for byte."""
+"""Direct writes produce the same bytes as writes through ASGI."""
 
 from __future__ import annotations
 

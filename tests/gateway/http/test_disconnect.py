@@ -1,4 +1,4 @@
-"""Work for a client that may leave."""
+"""Cancellation of work on client disconnect."""
 
 from __future__ import annotations
 

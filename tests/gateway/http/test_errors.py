@@ -1,4 +1,4 @@
-"""Errors as HTTP: four keys, the right words, the headers that clients obey."""
+"""HTTP errors: body, wording and headers."""
 
 from __future__ import annotations
 

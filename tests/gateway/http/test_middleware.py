@@ -1,4 +1,4 @@
-"""Around every request: clients that leave, errors nobody foresaw, the shapes of late errors."""
+"""Request middleware: disconnects, unexpected errors, errors after the response has begun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole gateway on a real socket: clients that do not read, that pipeline, that probe."""
+"""The whole gateway on a real socket: slow readers, pipelining, probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks leave in the order in which they were made, and one that breaks harms no other."""
+"""Chunks are written in order, and a failed stream does not affect the others."""
 
 from __future__ import annotations
 

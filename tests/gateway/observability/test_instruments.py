@@ -1,4 +1,4 @@
-"""What is counted without a lock reads like the library's own."""
+"""Lock-free instruments produce the same output as the library's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts of requests: every moment in one cause, the scheduler's part split, a bounded memory."""
+"""Timelines: causes add up, scheduler phases are split, memory is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus."""
+"""Prometheus metrics."""
 
 from __future__ import annotations
 

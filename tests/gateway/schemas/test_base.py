@@ -1,4 +1,4 @@
-"""Requests: defaults, null, and the shapes that a prompt may have."""
+"""Requests: defaults, null, and prompt formats."""
 
 from __future__ import annotations
 

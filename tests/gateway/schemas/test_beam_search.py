@@ -1,4 +1,4 @@
-"""Beam search as clients ask for it."""
+"""Beam search fields of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that are to become vectors."""
+"""Messages as input of the pooling endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages: what a template gets to see."""
+"""Validation of messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests for vectors and scores; their refusals are in tests/gateway/api."""
+"""Pooling requests; their rejections are tested in tests/gateway/api."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers with vectors and scores, field by field."""
+"""Responses with vectors and scores, field by field."""
 
 from __future__ import annotations
 

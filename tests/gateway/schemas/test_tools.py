@@ -1,4 +1,4 @@
-"""Tools and formats: malformed ones are named, good ones are said not to be available."""
+"""Malformed tools are reported by field; valid ones as unsupported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields that are refused by name."""
+"""Fields that are rejected by name."""
 
 from __future__ import annotations
 

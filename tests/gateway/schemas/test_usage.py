@@ -1,4 +1,4 @@
-"""Responses as OpenAI's own types read them."""
+"""Responses parse as OpenAI's own types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A payload that is filled in equals one that is encoded anew."""
+"""A filled template equals a newly encoded chunk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event streams against a client that listens, leaves, or stops reading."""
+"""Event streams with clients that read, disconnect or stall."""
 
 from __future__ import annotations
 

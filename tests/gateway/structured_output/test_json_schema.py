@@ -1,4 +1,4 @@
-"""Schemas that can be honoured, and the limits that they keep."""
+"""Supported JSON schemas and their limits."""
 
 from __future__ import annotations
 

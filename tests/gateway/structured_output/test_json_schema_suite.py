@@ -1,7 +1,7 @@
-"""The official test suite of JSON Schema: what is admitted is followed exactly, the rest refused.
+"""The official JSON Schema test suite: accepted schemas are enforced exactly, others rejected.
 
-An invalid instance that a grammar accepts is a lie to the client: there is none. A valid one is
-accepted in some spelling: members in the order of the schema, numbers without a needless fraction.
+The grammar accepts no invalid instance. It accepts every valid one in some spelling: members in the
+order of the schema, numbers without a redundant fraction.
 """
 
 from __future__ import annotations

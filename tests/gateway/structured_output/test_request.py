@@ -1,4 +1,4 @@
-"""Which grammar a request asks for. What is refused is in `tests/gateway/test_corpus.py`."""
+"""Constraints of requests. Rejections are tested in `tests/gateway/test_corpus.py`."""
 
 from __future__ import annotations
 

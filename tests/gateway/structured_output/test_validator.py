@@ -1,4 +1,4 @@
-"""Grammars of strangers: tried in a process that is killed when it takes too long or too much."""
+"""Untrusted grammars compile in a process with limits on time and memory."""
 
 from __future__ import annotations
 

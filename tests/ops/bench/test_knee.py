@@ -1,4 +1,4 @@
-"""Where a curve bends, by a rule that is checked on curves whose knee is known."""
+"""The knee rule on curves whose knee is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load generator against a server that counts."""
+"""The load generator against a mock server that counts requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the machine."""
+"""Description of the machine."""
 
 from __future__ import annotations
 

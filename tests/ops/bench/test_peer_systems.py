@@ -1,4 +1,4 @@
-"""What is installed for a comparison, and how each system is started."""
+"""Installation and start of the compared systems."""
 
 from __future__ import annotations
 

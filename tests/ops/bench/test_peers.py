@@ -1,4 +1,4 @@
-"""Measuring several systems in turn: every one in every round, and ratios that are ratios."""
+"""Benchmark rounds include every system, and their ratios are correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plot is a PNG that shows what it was given."""
+"""Plots are PNG files with the given data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress is shown per run, with what failed in it."""
+"""Progress bars show the failures of each run."""
 
 from __future__ import annotations
 

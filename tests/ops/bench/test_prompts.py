@@ -1,4 +1,4 @@
-"""Prompts come out as long as they were ordered, whatever the server can count."""
+"""Prompts have the requested length, whichever token counts the server supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`baton bench scaling` against servers that count: what is asked, found, drawn and written."""
+"""`baton bench scaling` against mock servers: requests, results, plots and files."""
 
 from __future__ import annotations
 

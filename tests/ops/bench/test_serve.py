@@ -1,4 +1,4 @@
-"""The whole of `baton bench` against a server that counts."""
+"""`baton bench` end to end against a mock server that counts requests."""
 
 from __future__ import annotations
 

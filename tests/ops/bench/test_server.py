@@ -1,4 +1,4 @@
-"""Starting a server for a measurement, and what is said when it does not come up."""
+"""Starting a server for a benchmark, and the errors when it does not start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of a run, from outcomes written by hand."""
+"""Summaries of handwritten outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops in which one thing grows, against a server that counts."""
+"""Sweeps against a mock server that counts requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terminal chat against a made server."""
+"""The terminal chat against a mock server."""
 
 from __future__ import annotations
 

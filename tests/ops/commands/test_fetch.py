@@ -1,4 +1,4 @@
-"""Fetching a model ahead of an offline start."""
+"""Download of a model before an offline start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Health checks against the real handshake: a loop that answers, and one that does not."""
+"""Health checks with the real handshake: a responsive loop, and a silent one."""
 
 from __future__ import annotations
 

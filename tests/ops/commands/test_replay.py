@@ -1,4 +1,4 @@
-"""`baton replay FILE` as an operator runs it."""
+"""`baton replay FILE` on the command line."""
 
 from __future__ import annotations
 

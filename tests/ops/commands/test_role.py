@@ -1,4 +1,4 @@
-"""A worker gets other legs while it runs, and keeps them."""
+"""A worker changes its role while it runs, and keeps it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""So many workers of each role, once the scheduler shows them."""
+"""Scaling waits until the scheduler reports the wanted workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream that is none, an answer that is none, and one that is good."""
+"""Malformed streams, bad answers, and a good one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`baton topology` prints the diagram that ARCHITECTURE.md holds."""
+"""`baton topology` prints the diagram in ARCHITECTURE.md."""
 
 from __future__ import annotations
 

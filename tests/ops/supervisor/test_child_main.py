@@ -1,4 +1,4 @@
-"""A service on a leash ends when the other end of its standard input does."""
+"""A child exits when its supervisor closes its standard input."""
 
 from __future__ import annotations
 

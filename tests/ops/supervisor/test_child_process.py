@@ -1,4 +1,4 @@
-"""What a supervisor and its process can tell each other."""
+"""Messages between a supervisor and its child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator and a supervisor talk through the run directory."""
+"""Control requests through the run directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Silence of a loop counts only where it could have turned."""
+"""A hang counts only time in which the loop could have run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stopped process is told from one that sleeps, is gone, or was continued."""
+"""Stopped processes are distinguished from sleeping, dead and continued ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and addresses of services of which there are several."""
+"""Names and addresses of replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Supervision of toy processes: death, restart, hopeless exits, drain in order."""
+"""Supervision of toy processes: death, restart, fatal exit codes, ordered drain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More workers, fewer, and other roles, with toy processes under a real supervisor."""
+"""Resizing and role changes, with toy processes under a real supervisor."""
 
 from __future__ import annotations
 

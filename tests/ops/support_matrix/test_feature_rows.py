@@ -1,4 +1,4 @@
-"""What the tests of a row prove."""
+"""Status of a row from its tests."""
 
 from __future__ import annotations
 

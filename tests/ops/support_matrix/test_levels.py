@@ -1,4 +1,4 @@
-"""Four levels of support, from the tables and the ledger."""
+"""Support levels, from the tables and the test results."""
 
 from __future__ import annotations
 

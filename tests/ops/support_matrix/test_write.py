@@ -1,4 +1,4 @@
-"""The support matrix says what the tests prove and refuses to say more."""
+"""The support matrix states what the tests prove, and no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every route of the gateway, one router per file."""
+"""Routes of the gateway, one router per file."""
 
 from __future__ import annotations
 

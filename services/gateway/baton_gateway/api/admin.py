@@ -18,13 +18,13 @@ router = APIRouter()
 
 @router.get("/version")
 async def version() -> Response:
-    """Version of this gateway."""
+    """Return the version of this gateway."""
     return json({"version": __version__})
 
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Prometheus' text format, unless the operator has switched it off."""
+    """Return the metrics in Prometheus' text format, unless disabled by the operator."""
     config: Config = request.app.state.config
     if not config.metrics:
         raise HTTPException(404)
@@ -34,6 +34,6 @@ async def metrics(request: Request) -> Response:
 
 @router.post("/reset_prefix_cache")
 async def reset_prefix_cache(request: Request) -> Response:
-    """Forget every cached prefix that no running request uses. Says how many pages it held."""
+    """Drop all cached prefixes not in use. Returns the number of pages dropped."""
     engine: Engine = request.app.state.engine
     return json({"pages": await engine.reset_cache()})

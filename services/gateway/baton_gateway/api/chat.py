@@ -46,7 +46,7 @@ router = APIRouter()
 
 @router.post("/v1/chat/completions")
 async def create(request: Request) -> Response:
-    """Answer a conversation, whole or streamed."""
+    """Complete a conversation, whole or streamed."""
     body = await read(request, ChatRequest)
     engine: Engine = request.app.state.engine
     check_choices(body, 1, engine.config)
@@ -57,13 +57,13 @@ async def create(request: Request) -> Response:
 
 
 async def writer(engine: Engine, body: ChatRequest, head: Head) -> Writer:
-    """What writes the answer."""
+    """Create the response writer."""
     asked = body.logprobs or body.prompt_logprobs is not None
     return Writer(body, head, await engine.vocabulary() if asked else Vocabulary(()))
 
 
 def generation(request: Request, body: ChatRequest, head: Head) -> GenerationRequest:
-    """What the engine is asked to do."""
+    """Convert the body to a generation request."""
     config: Config = request.app.state.config
     prompt = ChatPrompt(
         messages=msgspec.json.encode(body.messages),
@@ -81,13 +81,13 @@ def generation(request: Request, body: ChatRequest, head: Head) -> GenerationReq
 
 
 class Writer:
-    """Turns choices and deltas into OpenAI's objects."""
+    """Converts choices and deltas to OpenAI's objects."""
 
     def __init__(self, body: ChatRequest, head: Head, vocabulary: Vocabulary) -> None:
         self._body, self._head, self._vocabulary = body, head, vocabulary
 
     def whole(self, started: Started, choices: list[Choice]) -> ChatCompletion:
-        """The answer as one object."""
+        """Return the complete response."""
         asked, ids = self._body.prompt_logprobs, self._body.return_token_ids
         scored = choices[0].prompt_logprobs
         return ChatCompletion(
@@ -114,12 +114,12 @@ class Writer:
         )
 
     def transcript(self, started: Started) -> Transcript:
-        """The answer as chunks."""
+        """Return a transcript that produces chunks."""
         return Transcript(self._body, self._head, self._vocabulary, started)
 
 
 class Transcript:
-    """The answer as chunks: the role of each choice, its text, then perhaps the usage."""
+    """Produces the chunks of a response: role per choice, text, then the usage if requested."""
 
     def __init__(
         self, body: ChatRequest, head: Head, vocabulary: Vocabulary, started: Started
@@ -130,18 +130,18 @@ class Transcript:
         self._usage = options is not None and options.include_usage
         self._carries = body.logprobs or body.return_token_ids
         self._templates: dict[int, ChunkTemplate] = {}
-        """Per choice, a chunk that says nothing but text and ids."""
+        """Per choice, the template of a chunk that contains only text and ids."""
         self._completion = self._cached = 0
 
     def opening(self) -> Iterator[bytes]:
-        """The role of each choice."""
+        """Yield the role chunk of each choice."""
         for index in range(self._body.n):
             role = ChatChunkChoice(index, ChatDelta(role="assistant", content=""))
             yield self._chunk(role, first=index == 0)
 
     def add(self, delta: OutputDelta) -> bytes | None:
-        """A piece of a choice. A token whose text is held back is worth an event only for what
-        else it carries."""
+        """Return the chunk for a delta; None if its text is held back and it carries nothing
+        else."""
         self._completion += len(delta.tokens)
         if delta.choice == 0:
             self._cached = delta.cached
@@ -152,7 +152,7 @@ class Transcript:
         return self._template(delta.choice).fill(delta.text, delta.tokens)
 
     def closing(self) -> Iterator[bytes]:
-        """The usage, if it was asked for."""
+        """Yield the usage, if requested."""
         if self._usage:
             usage = Usage.of(len(self._prompt), self._completion, self._cached)
             yield msgspec.json.encode(ChatChunk(**self._head.fields(), choices=[], usage=usage))

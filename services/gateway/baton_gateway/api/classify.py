@@ -17,7 +17,7 @@ router = APIRouter()
 
 @router.post("/classify")
 async def create(request: Request) -> Response:
-    """The label of each text, with the probabilities of all labels."""
+    """Return the label of each text, with the probabilities of all labels."""
     body = await read(request, ClassifyRequest)
     job = await begin(request, body, "classify", "score")
     vectors, usage = await job.run(prompts_of(body.input), "input", job.pooling())

@@ -44,7 +44,7 @@ router = APIRouter()
 
 @router.post("/v1/completions")
 async def create(request: Request) -> Response:
-    """Continue one or several prompts, whole or streamed."""
+    """Complete one or several prompts, whole or streamed."""
     body = await read(request, CompletionRequest)
     engine: Engine = request.app.state.engine
     check_choices(body, len(body.prompt), engine.config)
@@ -55,14 +55,14 @@ async def create(request: Request) -> Response:
 
 
 async def writer(engine: Engine, body: CompletionRequest, head: Head) -> Writer:
-    """What writes the answer."""
+    """Create the response writer."""
     asked = body.logprobs is not None or body.prompt_logprobs is not None
     vocabulary = await engine.vocabulary() if asked else Vocabulary(())
     return Writer(body, head, vocabulary, await engine.model_info(), await _echoes(body, engine))
 
 
 async def _echoes(body: CompletionRequest, engine: Engine) -> list[str]:
-    """The text of every prompt, or nothing when it is not wanted back."""
+    """Return the text of every prompt if `echo` is set, else an empty list."""
     if not body.echo:
         return [""] * len(body.prompt)
     return [
@@ -78,7 +78,7 @@ async def _text(ids: tuple[int, ...], skip_special: bool, engine: Engine) -> str
 
 
 def generation(request: Request, body: CompletionRequest, head: Head) -> GenerationRequest:
-    """What the engine is asked to do."""
+    """Convert the body to a generation request."""
     config: Config = request.app.state.config
     prompts: list[Prompt] = [
         TextPrompt(p, body.add_special_tokens) if isinstance(p, str) else p for p in body.prompt
@@ -104,10 +104,10 @@ def generation(request: Request, body: CompletionRequest, head: Head) -> Generat
 
 
 class Writer:
-    """Turns choices and deltas into OpenAI's objects.
+    """Converts choices and deltas to OpenAI's objects.
 
-    With `echo` a choice begins with its prompt: text, tokens and log-probabilities. With
-    `max_tokens` 0 the one token that the model had to sample is dropped.
+    With `echo`, a choice begins with its prompt: text, tokens and log-probabilities. With
+    `max_tokens` 0, the single token that the model must sample is dropped.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Writer:
         self._silent = facts.special_ids if body.skip_special_tokens else frozenset()
 
     def whole(self, started: Started, choices: list[Choice]) -> Completion:
-        """The answer as one object."""
+        """Return the complete response."""
         shown = [self.shown(choice) for choice in self._best(choices)]
         spent = sum(len(self.shown(choice).tokens) for choice in choices)
         return Completion(
@@ -133,7 +133,8 @@ class Writer:
         )
 
     def _best(self, choices: list[Choice]) -> list[Choice]:
-        """The `n` most probable of each prompt's candidates, best first; in order without more."""
+        """Return the `n` most probable candidates per prompt, best first; unsorted when there are
+        only `n`."""
         n, candidates = self._body.n, self._body.candidates
         if n == candidates:
             return choices
@@ -141,11 +142,11 @@ class Writer:
         return [best for group in groups for best in sorted(group, key=_rank)[:n]]
 
     def transcript(self, started: Started) -> Transcript:
-        """The answer as chunks."""
+        """Return a transcript that produces chunks."""
         return Transcript(self, self._body, self._head, started)
 
     def shown(self, choice: Choice) -> Choice:
-        """What of a choice, or of a part of it, the client is to see."""
+        """Return the visible part of a choice or delta."""
         if self._body.max_tokens:
             return choice
         return Choice(prompt_logprobs=choice.prompt_logprobs, reason=choice.reason and "length")
@@ -153,7 +154,7 @@ class Writer:
     def choice(
         self, index: int, part: Choice, started: Started, *, first: bool = True
     ) -> CompletionChoice:
-        """A choice or a later part of it; what concerns the prompt stands in the first one."""
+        """Convert a choice or a part of it; prompt fields are in the first part only."""
         number = index // self._body.n
         prompt, echo = started.prompts[number], self._echoes[number]
         asked, ids = self._body.prompt_logprobs, self._body.return_token_ids
@@ -187,7 +188,7 @@ class Writer:
 
 
 class Transcript:
-    """The answer as chunks, each of one choice, then perhaps the usage."""
+    """Produces the chunks of a response, each for one choice, then the usage if requested."""
 
     def __init__(
         self, writer: Writer, body: CompletionRequest, head: Head, started: Started
@@ -197,20 +198,20 @@ class Transcript:
         self._usage = options is not None and options.include_usage
         self._carries = body.logprobs is not None or body.return_token_ids
         self._plain = body.logprobs is None and body.max_tokens != 0
-        """A later part of a choice that runs says nothing but text and ids."""
+        """True if later parts of a running choice contain only text and ids."""
         self._templates: dict[int, ChunkTemplate] = {}
         self._lengths: dict[int, int] = {}
-        """Characters of each choice so far."""
+        """Length of each choice so far, in characters."""
         self._cached = [0] * len(started.prompts) * body.candidates
         self._completion = 0
 
     def opening(self) -> Iterator[bytes]:
-        """Nothing."""
+        """Yields nothing."""
         return iter(())
 
     def add(self, delta: OutputDelta) -> bytes | None:
-        """A part of a choice. A token whose text is held back is worth an event only for what else
-        it carries."""
+        """Return the chunk for a delta; None if its text is held back and it carries nothing
+        else."""
         at = self._lengths.get(delta.choice)
         self._lengths[delta.choice] = (at or 0) + len(delta.text)
         self._cached[delta.choice] = delta.cached
@@ -222,14 +223,14 @@ class Transcript:
         return self._template(delta.choice).fill(delta.text, delta.tokens)
 
     def closing(self) -> Iterator[bytes]:
-        """The usage, if it was asked for."""
+        """Yield the usage, if requested."""
         if self._usage:
             total = _count(self._started, self._completion, self._cached)
             chunk = Completion(**self._head.fields(), choices=[], usage=total)
             yield msgspec.json.encode(chunk)
 
     def _part(self, delta: OutputDelta, at: int, *, first: bool) -> bytes | None:
-        """Any part, `at` characters into its choice."""
+        """Return the chunk of any part, `at` characters into its choice."""
         part = self._writer.shown(Choice.of(delta, at))
         self._completion += len(part.tokens)
         echoes = first and self._body.echo
@@ -250,11 +251,11 @@ class Transcript:
 
 
 def _rank(choice: Choice) -> float:
-    """Ascending from the most probable: by the summed log-probability of all its tokens."""
+    """Sort key: negative sum of the log-probabilities of all tokens."""
     return -math.fsum(scored.logprob for scored in choice.logprobs)
 
 
 def _count(started: Started, completion: int, cached: list[int]) -> Usage:
-    """A prompt counts once, however many choices continue it; its first one finds it cached."""
+    """Count a prompt once for all of its choices; its first choice has the cached tokens."""
     per_prompt = len(cached) // len(started.prompts)
     return Usage.of(sum(map(len, started.prompts)), completion, sum(cached[::per_prompt]))

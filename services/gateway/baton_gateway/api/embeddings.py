@@ -25,7 +25,7 @@ router = APIRouter()
 
 @router.post("/v1/embeddings")
 async def create(request: Request) -> Response:
-    """One vector per text, or of an image."""
+    """Return one vector per text, or the vector of an image."""
     body = await read(request, EmbeddingRequest)
     job = await begin(request, body, "embed")
     check_dimensions(body.dimensions, job.info)

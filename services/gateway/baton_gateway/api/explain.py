@@ -1,4 +1,4 @@
-"""GET /v1/requests/{id}/explain: where the time of a request went."""
+"""GET /v1/requests/{id}/explain: latency breakdown of a request."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ router = APIRouter()
 
 @router.get("/v1/requests/{name}/explain")
 async def explain(request: Request, name: str) -> Response:
-    """The account of one of the latest requests of the same owner, by its X-Request-Id or by the
-    id of its answer."""
+    """Return the breakdown of a recent request of the same tenant, by its X-Request-Id or response
+    id."""
     engine: Engine = request.app.state.engine
     account = engine.timelines.find(name, tenant_of(request))
     if account is None:

@@ -1,4 +1,4 @@
-"""GET /fleet and /fleet/stream: the system as its page shows it."""
+"""GET /fleet and /fleet/stream: state of the system, for the fleet page."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _INTERVAL_SECONDS = 1.0
 
 @router.get("/fleet")
 async def fleet(request: Request) -> Response:
-    """The system now."""
+    """Return the current state of the system."""
     engine: Engine = request.app.state.engine
     return json(engine.snapshot())
 
 
 @router.get("/fleet/stream")
 async def stream(request: Request) -> Response:
-    """The system every second, until the client leaves or this process drains."""
+    """Stream the state of the system every second until a disconnect or drain."""
     config: Config = request.app.state.config
     return EventStream(
         "fleet",

@@ -1,4 +1,4 @@
-"""Probes. Health means progress: a worker that hangs makes it false, though everything answers."""
+"""Health probes. Health requires progress: a hung worker makes it fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ router = APIRouter()
 @router.get("/health/live")
 @router.get("/livez")
 async def live() -> Response:
-    """This process answers; a restart would help nobody."""
+    """Return 200 while this process responds; other faults are not fixed by its restart."""
     return json({"status": "ok"})
 
 
@@ -23,7 +23,7 @@ async def live() -> Response:
 @router.get("/health/ready")
 @router.get("/readyz")
 async def ready(request: Request) -> Response:
-    """200 when requests are served, else 503 with the reasons."""
+    """Return 200 when requests are served, else 503 with the reasons."""
     engine: Engine = request.app.state.engine
     reasons = engine.unhealthy_reasons()
     response = json({"status": "unhealthy" if reasons else "ok", "reasons": reasons})

@@ -20,7 +20,7 @@ _SINCE = int(time.time())
 
 
 class Model(msgspec.Struct):
-    """One entry of the list; `max_model_len` is null until a worker has told it."""
+    """One entry of the list; `max_model_len` is null until a worker has reported it."""
 
     id: str
     max_model_len: int | None
@@ -30,7 +30,7 @@ class Model(msgspec.Struct):
 
 
 class Models(msgspec.Struct):
-    """The list."""
+    """Response of /v1/models."""
 
     data: list[Model]
     object: Literal["list"] = "list"
@@ -38,7 +38,7 @@ class Models(msgspec.Struct):
 
 @router.get("/v1/models")
 async def models(request: Request) -> Response:
-    """The one served model, if it is for this client."""
+    """List the served model, if it is permitted for the API key."""
     engine: Engine = request.app.state.engine
     facts = await engine.model_info()
     allowed = quota_of(request).key.permits(facts.model)
@@ -47,7 +47,7 @@ async def models(request: Request) -> Response:
 
 @router.get("/v1/models/{name:path}")
 async def model(request: Request, name: str) -> Response:
-    """The served model, by name."""
+    """Return the served model by name."""
     return json(_entry(await permitted(request, name)))
 
 

@@ -1,4 +1,4 @@
-"""POST /pooling, in vLLM's shape: whatever numbers the model gives, for each text."""
+"""POST /pooling, in vLLM's format: the model's output for each text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ router = APIRouter()
 
 @router.post("/pooling")
 async def create(request: Request) -> Response:
-    """A vector or the scores of each text; of a model that judges steps, one row per step."""
+    """Return a vector or the scores of each text; one row per step for process reward models."""
     body = await read(request, PoolingRequest)
     job = await begin(request, body)
     check_dimensions(body.dimensions, job.info)

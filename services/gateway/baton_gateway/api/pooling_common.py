@@ -1,4 +1,4 @@
-"""What the endpoints of vectors and scores share: who serves it, what runs, how numbers go out."""
+"""Code common to the pooling endpoints: admission, execution, encoding of outputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Vector = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One request, once it is known that the model can serve it."""
+    """One pooling request that the model can serve."""
 
     request: Request
     body: PooledRequest
@@ -49,14 +49,14 @@ class Job:
     info: PoolingInfo
 
     def head(self, prefix: str) -> dict[str, Any]:
-        """Keyword arguments of an answer: id, created, model."""
+        """Return the common fields of a response: id, created, model."""
         created, model = int(time.time()), self.body.model or self.facts.model
         return {"id": f"{prefix}-{id_of(self.request)[4:]}", "created": created, "model": model}
 
     async def run(
         self, prompts: Sequence[Prompt], param: str, pooling: Pooling
     ) -> tuple[list[Vector], PooledUsage]:
-        """The numbers of every prompt, in order."""
+        """Run the prompts and return their outputs in order."""
         config: Config = self.request.app.state.config
         if len(prompts) > config.max_pooling_inputs:
             raise too_many(param, config.max_pooling_inputs)
@@ -81,12 +81,13 @@ class Job:
         return vectors, PooledUsage(total, total)
 
     def pooling(self, dimensions: int | None = None) -> Pooling:
-        """What is asked of the model for this request."""
+        """Return the pooling parameters of this request."""
         return Pooling(reach=self.info.reach, dimensions=dimensions or 0, raw=self.body.raw)
 
 
 async def begin(request: Request, body: PooledRequest, *tasks: PooledTask) -> Job:
-    """The job of a request. Raises `InvalidRequest` when the model does none of the tasks."""
+    """Create the job of a request. Raises `InvalidRequest` when the model serves none of the
+    tasks."""
     facts = await permitted(request, body.model)
     if facts.pooling is None or (tasks and facts.pooling.task not in tasks):
         raise InvalidRequest(
@@ -98,7 +99,7 @@ async def begin(request: Request, body: PooledRequest, *tasks: PooledTask) -> Jo
 
 
 def asked_of(body: VectorRequest) -> list[Prompt]:
-    """What a body holds, texts, ids or messages, as the engine takes it."""
+    """Convert a body's texts, ids or messages to prompts."""
     if body.input is not None:
         return prompts_of(body.input)
     if isinstance(body.messages, MediaItem):
@@ -114,17 +115,17 @@ def asked_of(body: VectorRequest) -> list[Prompt]:
 
 
 def prompts_of(given: Input) -> list[Prompt]:
-    """Texts and ids as the engine takes them."""
+    """Convert texts and ids to prompts."""
     return [TextPrompt(text) if isinstance(text, str) else text for text in given]
 
 
 def pairs_of(pairs: Sequence[tuple[str, str]]) -> list[Prompt]:
-    """Pairs of texts, each run as one sequence."""
+    """Convert pairs of texts to prompts, one sequence per pair."""
     return [PairPrompt(first, second) for first, second in pairs]
 
 
 def check_dimensions(dimensions: int | None, info: PoolingInfo) -> None:
-    """Raise `InvalidRequest` unless vectors may be cut to this size."""
+    """Raise `InvalidRequest` unless the model supports vectors of this size."""
     if dimensions is None or dimensions == info.width:
         return
     if dimensions > info.width:
@@ -144,7 +145,7 @@ def check_dimensions(dimensions: int | None, info: PoolingInfo) -> None:
 
 
 def written(vector: Vector, encoding: str, columns: int = 0) -> Numbers:
-    """Numbers as they are asked for; with `columns`, row by row."""
+    """Encode an output as requested; with `columns`, as rows."""
     if encoding == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     numbers: Numbers = (vector.reshape(-1, columns) if columns else vector).tolist()

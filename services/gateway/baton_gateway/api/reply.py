@@ -1,4 +1,4 @@
-"""What chat and completions share: ids, sampling, and how an answer begins, streams or gathers."""
+"""Code common to chat and completions: sampling, request headers, whole and streamed responses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from baton_gateway.streaming.sse import DirectPath, EventStream
 
 FINGERPRINT = f"baton-{__version__}"
 _GREEDY = 1e-5
-"""A temperature below it would overflow the division by it; the limit is greedy anyway."""
+"""Temperatures below this would overflow the division by it; they are treated as greedy."""
 
 _LONGEST_MS = 86_400_000
 
@@ -54,7 +54,7 @@ _TRACE = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What every part of an answer repeats."""
+    """Fields that all parts of a response repeat."""
 
     id: str
     created: int
@@ -62,11 +62,11 @@ class Head:
 
     @classmethod
     def of(cls, request: Request, prefix: str, model: str) -> Head:
-        """A head whose id shares its number with the request's."""
+        """Create a head whose id shares its number with the request id."""
         return cls(f"{prefix}-{id_of(request)[4:]}", int(time.time()), model)
 
     def fields(self) -> dict[str, Any]:
-        """Keyword arguments of a response."""
+        """Return the common fields of a response."""
         return {
             "id": self.id,
             "created": self.created,
@@ -76,7 +76,7 @@ class Head:
 
 
 def sampling(body: Sampled, config: Config, logprobs: int, prompt_logprobs: int) -> Sampling:
-    """The client's sampling parameters; the engine fills in the rest, which needs the model."""
+    """Return the client's sampling parameters; the engine fills in those that need the model."""
     greedy = body.temperature < _GREEDY or body.top_p == 0.0
     return Sampling(
         max_tokens=0,
@@ -102,15 +102,15 @@ def sampling(body: Sampled, config: Config, logprobs: int, prompt_logprobs: int)
 
 
 def trace(request: Request) -> str:
-    """The client's W3C traceparent, or empty when what it sent is not one."""
+    """Return the client's W3C traceparent; empty when absent or invalid."""
     header = request.headers.get("traceparent", "")
     return header if _TRACE.fullmatch(header) else ""
 
 
 def deadline(request: Request) -> int:
-    """Milliseconds that the client allows in X-Deadline-Ms, else what the settings say.
+    """Return the deadline in milliseconds: X-Deadline-Ms, else the setting.
 
-    Raises `InvalidRequest` when the header is not a number of 1 ms to 24 h.
+    Raises `InvalidRequest` unless the header is a number from 1 ms to 24 h.
     """
     config: Config = request.app.state.config
     header = request.headers.get("x-deadline-ms")
@@ -125,12 +125,13 @@ def deadline(request: Request) -> int:
 
 
 def tenant(request: Request, body: Sampled) -> str:
-    """Who pays: the key that was sent; where none is needed, the user that the client names."""
+    """Return the billing tenant: the API key's or, without keys, the request's `user`."""
     return tenant_of(request) or body.user or ""
 
 
 async def permitted(request: Request, model: str | None) -> ModelInfo:
-    """The served model. Raises `NotFound` when it is another one, or not for the request's key."""
+    """Return the served model. Raises `NotFound` for another one, or if the key does not permit
+    it."""
     engine: Engine = request.app.state.engine
     facts = await engine.model_info()
     check_model(facts.model if model is None else model, facts)
@@ -140,7 +141,7 @@ async def permitted(request: Request, model: str | None) -> ModelInfo:
 
 
 def seed(body: Sampled) -> int:
-    """The client's seed as 64 unsigned bits, or fresh randomness."""
+    """Return the client's seed as unsigned 64 bits, or a random one."""
     return secrets.randbits(63) if body.seed is None else body.seed & (2**64 - 1)
 
 
@@ -155,7 +156,7 @@ def requested(
     max_tokens: int | None,
     n: int,
 ) -> GenerationRequest:
-    """What the engine is asked to do; `param` is the field that the prompts come from."""
+    """Create the generation request; `param` is the field that contains the prompts."""
     return GenerationRequest(
         id=head.id,
         prompts=prompts,
@@ -183,7 +184,7 @@ def requested(
 
 
 def check_choices(body: Sampled, prompts: int, config: Config) -> None:
-    """Raise `InvalidRequest` when prompts times n is more than one request may ask for."""
+    """Raise `InvalidRequest` when prompts times n exceeds the limit per request."""
     if prompts * body.at_once <= config.max_choices:
         return
     if prompts == 1:
@@ -203,7 +204,7 @@ def check_choices(body: Sampled, prompts: int, config: Config) -> None:
 
 @dataclass(slots=True)
 class Choice:
-    """A choice as it is gathered."""
+    """A choice, collected from its deltas."""
 
     text: str = ""
     tokens: array[int] = field(default_factory=lambda: array("i"))
@@ -212,15 +213,15 @@ class Choice:
     reason: str | None = None
     stop: str | int | None = None
     starts: list[int] = field(default_factory=list)
-    """Per token, where its text begins."""
+    """Per token, offset of its text."""
     cached: int = 0
     """Prompt tokens that came from the prefix cache."""
     vector: bytes | None = None
-    """float32, where a vector was wanted."""
+    """float32 vector, for pooling requests."""
 
     @classmethod
     def of(cls, delta: OutputDelta, length: int) -> Choice:
-        """A delta alone, `length` characters into its choice's text."""
+        """Convert one delta, `length` characters into its choice's text."""
         part = cls()
         part.add(delta)
         part.starts = [length, *delta.ends][: len(delta.tokens)]
@@ -242,7 +243,7 @@ Answer = tuple[Started, list[Choice]]
 
 
 async def begin(events: AsyncGenerator[Event, None]) -> tuple[Started, OutputDelta]:
-    """Wait for the first token. Whatever fails before it still has an HTTP status."""
+    """Wait for the first token. Errors before it still produce an HTTP status."""
     started = await anext(events)
     assert isinstance(started, Started)
     delta = await anext(events)
@@ -253,7 +254,7 @@ async def begin(events: AsyncGenerator[Event, None]) -> tuple[Started, OutputDel
 async def rest(
     first: OutputDelta, events: AsyncGenerator[Event, None]
 ) -> AsyncGenerator[OutputDelta, None]:
-    """The deltas from the first on. Closing it closes the events."""
+    """Yield `first`, then the remaining deltas. Closing it closes `events`."""
     try:
         yield first
         async for delta in events:
@@ -264,7 +265,7 @@ async def rest(
 
 
 async def gather(engine: Engine, generation: GenerationRequest) -> Answer:
-    """The whole answer at once."""
+    """Collect the complete output."""
     events = engine.generate(generation)
     try:
         started, first = await begin(events)
@@ -279,7 +280,7 @@ async def gather(engine: Engine, generation: GenerationRequest) -> Answer:
 async def respond(
     request: Request, body: Sampled, work: GenerationRequest, head: Head, route: Route, to: Streamer
 ) -> Response:
-    """The answer, whole or streamed, with what its headers say of the work."""
+    """Return the response, whole or streamed, with the admission headers."""
     if body.stream or durable(request, body):
         return work.admission_notes.apply(await streamed(request, body, work, head, route, to))
     started, choices = await whole(request, work)
@@ -287,7 +288,7 @@ async def respond(
 
 
 async def whole(request: Request, generation: GenerationRequest) -> Answer:
-    """`gather` for a client that may go away, which stops the work."""
+    """`gather` with cancellation on disconnect."""
     engine: Engine = request.app.state.engine
     return await cancel_on_disconnect(request.receive, gather(engine, generation))
 
@@ -295,7 +296,7 @@ async def whole(request: Request, generation: GenerationRequest) -> Answer:
 async def opened(
     request: Request, generation: GenerationRequest
 ) -> tuple[Started, AsyncGenerator[OutputDelta, None]]:
-    """A stream whose first token exists, for a client that may go away before that."""
+    """Return a stream once its first token has arrived, with cancellation on disconnect."""
     engine: Engine = request.app.state.engine
     events = engine.generate(generation)
     try:
@@ -307,35 +308,35 @@ async def opened(
 
 
 class Transcript(Protocol):
-    """The events of one stream, as payloads. The same deltas always give the same payloads.
+    """Converts deltas to the payloads of one stream, deterministically.
 
     Life cycle: `opening` once, `add` for each delta in turn, `closing` once.
     """
 
     def opening(self) -> Iterable[bytes]:
-        """What precedes the first delta."""
+        """Return the payloads before the first delta."""
 
     def add(self, delta: OutputDelta) -> bytes | None:
-        """The payload of a delta; None when it is not worth an event."""
+        """Return the payload of a delta; None when it needs no event."""
 
     def closing(self) -> Iterable[bytes]:
-        """What follows the last delta."""
+        """Return the payloads after the last delta."""
 
 
 class Streamer(Protocol):
-    """Turns choices into an answer, or deltas into events."""
+    """Converts choices to a response, or deltas to events."""
 
     def whole(self, started: Started, choices: list[Choice]) -> Any:
-        """The answer, to be encoded as JSON."""
+        """Return the complete response, to be encoded as JSON."""
 
     def transcript(self, started: Started) -> Transcript:
-        """The answer as events."""
+        """Return the transcript of the response."""
 
 
 async def payloads(
     transcript: Transcript, deltas: AsyncGenerator[OutputDelta, None]
 ) -> AsyncGenerator[bytes, None]:
-    """All events of a stream. Closing it closes the deltas."""
+    """Yield all payloads of a stream. Closing it closes `deltas`."""
     try:
         for payload in transcript.opening():
             yield payload
@@ -350,9 +351,9 @@ async def payloads(
 
 
 def durable(request: Request, body: Sampled) -> bool:
-    """Whether the client wants its stream to outlive the connection, by X-Stream-Durable: 1.
+    """Return whether the client requested a durable stream with X-Stream-Durable: 1.
 
-    Raises `InvalidRequest` when there is no stream, or none that can be continued.
+    Raises `InvalidRequest` for a request without a stream, or one that cannot be resumed.
     """
     header = request.headers.get("x-stream-durable", "0")
     if header not in {"0", "1"}:
@@ -379,7 +380,7 @@ async def streamed(
     route: Route,
     to: Streamer,
 ) -> Response:
-    """The answer as server-sent events, kept in the journal when the client asks for that."""
+    """Return the response as server-sent events, with a journal for durable streams."""
     lasting = durable(request, body)
     started, deltas = await opened(request, generation)
     transcript = to.transcript(started)
@@ -409,7 +410,7 @@ def event_stream(
     first: int = 0,
     shortcut: DirectPath | None = None,
 ) -> Response:
-    """Payloads as server-sent events, numbered under the answer's id."""
+    """Return payloads as server-sent events, numbered under the response id."""
     config: Config = request.app.state.config
     return EventStream(
         head.id,
@@ -422,5 +423,5 @@ def event_stream(
 
 
 def json(value: Any) -> Response:
-    """A response object as JSON."""
+    """Return a JSON response."""
     return Response(msgspec.json.encode(value), media_type="application/json")

@@ -1,4 +1,4 @@
-"""POST /rerank and /v1/rerank in Jina's shape, /v2/rerank in Cohere's.
+"""POST /rerank and /v1/rerank in Jina's format, /v2/rerank in Cohere's.
 
 https://api.jina.ai/redoc and https://docs.cohere.com/reference/rerank
 """
@@ -28,7 +28,7 @@ router = APIRouter()
 @router.post("/rerank")
 @router.post("/v1/rerank")
 async def jina(request: Request) -> Response:
-    """The documents, best first."""
+    """Return the documents in descending order of relevance."""
     body = await read(request, RerankRequest)
     job = await begin(request, body, "score", "embed")
     ranked, usage = await _ranked(job, body, documents=body.return_documents)
@@ -38,7 +38,7 @@ async def jina(request: Request) -> Response:
 
 @router.post("/v2/rerank")
 async def cohere(request: Request) -> Response:
-    """The places of the documents, best first."""
+    """Return the indices of the documents in descending order of relevance."""
     body = await read(request, RerankRequest)
     job = await begin(request, body, "score", "embed")
     ranked, _ = await _ranked(job, body, documents=False)

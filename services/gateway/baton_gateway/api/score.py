@@ -1,4 +1,4 @@
-"""POST /score and /v1/score, in vLLM's shape."""
+"""POST /score and /v1/score, in vLLM's format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter()
 @router.post("/score")
 @router.post("/v1/score")
 async def create(request: Request) -> Response:
-    """How well texts go together, pair by pair."""
+    """Return one score per pair of texts."""
     body = await read(request, ScoreRequest)
     job = await begin(request, body, "score", "embed")
     scores, usage = await compare(job, body.pairs, "text_2")
@@ -38,7 +38,7 @@ async def create(request: Request) -> Response:
 async def compare(
     job: Job, pairs: Sequence[tuple[str, str]], param: str
 ) -> tuple[list[float], PooledUsage]:
-    """One score per pair: what a cross-encoder says of it, or the cosine of two embeddings."""
+    """Return one score per pair: the cross-encoder's score, or the cosine of two embeddings."""
     if job.info.task == "score":
         vectors, usage = await job.run(pairs_of(pairs), param, job.pooling())
         return [float(vector[0]) for vector in vectors], usage
@@ -49,6 +49,6 @@ async def compare(
 
 
 def cosine(first: Vector, second: Vector) -> float:
-    """Between -1 and 1; 0 when one of them is zero."""
+    """Return the cosine of two vectors; 0 when one of them is zero."""
     lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
     return float(first @ second) / lengths if lengths else 0.0

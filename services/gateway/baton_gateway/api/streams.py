@@ -31,7 +31,7 @@ router = APIRouter()
 
 @router.get("/v1/streams/{name}")
 async def resume(request: Request, name: str) -> Response:
-    """The events that follow the last one that the client has; 204 when none do."""
+    """Return the events after the client's last one; 204 when there are none."""
     last = last_event(request, name)
     engine: Engine = request.app.state.engine
     streams: DurableStreams = request.app.state.streams
@@ -57,7 +57,7 @@ async def resume(request: Request, name: str) -> Response:
 
 
 def last_event(request: Request, name: str) -> int:
-    """Number of the last event that the client has; -1 when it has none.
+    """Return the number of the client's last event; -1 without one.
 
     Raises `InvalidRequest` when the header is no event id, `NotFound` when it is another stream's.
     """
@@ -75,16 +75,16 @@ def last_event(request: Request, name: str) -> int:
 
 
 async def _skip(payloads: AsyncGenerator[bytes, None], place: ReplayCursor, count: int) -> bool:
-    """Pass over what the client has. False when nothing is left, not even the end.
+    """Skip the first `count` payloads. False when nothing is left, not even the end.
 
-    Raises `InvalidRequest` when that is more than there is.
+    Raises `InvalidRequest` when the stream has fewer.
     """
     place.replaying = True
     for number in range(count):
         try:
             await anext(payloads)
         except StopAsyncIteration:
-            if number + 1 == count:  # The last one that the client has is `[DONE]`.
+            if number + 1 == count:  # the client has everything, `[DONE]` included
                 return False
             raise InvalidRequest(
                 "Invalid Last-Event-ID header: the stream is not so long.", code="invalid_value"

@@ -1,4 +1,4 @@
-"""One greeted connection to a server: says Hello, beats, notices a restart, hands on messages."""
+"""Connection to one server: handshake, heartbeats, restart detection, message dispatch."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from baton.net.topology import FRONTEND, Link
 from baton.protocol import Beat, Envelope, Hello, HelloRequest, Message
 
 _AWAY_SECONDS = 3.0
-"""How long a server may be away whose connection broke."""
+"""Seconds of silence after which a disconnected server counts as silent."""
 
 log = logger(__name__)
 
 
 class Channel(Protocol):
-    """What a connection needs of a socket; `baton.net.sockets.AsyncClient` is one."""
+    """The socket interface that a connection needs, such as `baton.net.sockets.AsyncClient`."""
 
     async def post(self, message: Message, envelope: Envelope | None = None) -> bool:
         """Send without waiting. False when the server is not connected."""
@@ -30,7 +30,7 @@ class Channel(Protocol):
         """Wait for the next message."""
 
     def broke(self) -> bool:
-        """Whether the connection has broken since the last call."""
+        """Return whether the connection has broken since the last call."""
 
     def close(self) -> None:
         """Close the socket."""
@@ -41,20 +41,20 @@ Connect = Callable[[Link, str, bytes], Channel]
 
 
 class Listener(Protocol):
-    """Whoever works with a connection. `joined` and `lost` alternate, beginning with `joined`."""
+    """Callbacks of a connection. `joined` and `lost` alternate, beginning with `joined`."""
 
     async def joined(self, connection: Connection) -> None:
-        """A server has answered. It remembers nothing of what was sent before."""
+        """A server has completed the handshake. It has no state from earlier connections."""
 
     async def lost(self, connection: Connection) -> None:
-        """The server is silent, the connection broke, or a new incarnation has taken over."""
+        """The server is silent, the connection broke, or the server has restarted."""
 
     async def received(self, connection: Connection, message: Message) -> None:
-        """A message that is not part of the handshake."""
+        """A message outside the handshake has arrived."""
 
 
 class Connection:
-    """Life cycle: `start` once, `post` while `server` is known, `close` at the end."""
+    """Life cycle: `start` once, `post` while `server` is set, `close` at the end."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class Connection:
         *,
         alone: bool = False,
     ) -> None:
-        """`alone`: no other server could take the place of this one."""
+        """`alone`: no other server can take over from this one."""
         self.address = address
         self.known = False
-        """Somebody has answered at least once."""
+        """True once a server has completed the handshake."""
         self._channel = channel
         self._listener = listener
         self._greeting = Greeting(hello, alone)
@@ -77,28 +77,29 @@ class Connection:
 
     @property
     def server(self) -> Hello | None:
-        """Who answers at the other end; None while nobody does."""
+        """The connected server; None while disconnected."""
         return self._greeting.server
 
     @property
     def silent(self) -> bool:
-        """Who has answered at this end has said nothing for a while, and may not hear us either.
+        """True if the server has been silent for a while.
 
-        A connection that broke is mostly a server that died, and the next one answers soon.
+        A broken connection mostly means that the server died; its replacement connects soon, so the
+        time limit is longer then.
         """
         patience = LOST_SECONDS if self.server is not None else _AWAY_SECONDS
         return self._greeting.silence(time.monotonic()) >= patience
 
     def start(self) -> None:
-        """Begin to greet and to receive."""
+        """Start the heartbeat and receive tasks."""
         self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._receive())]
 
     async def post(self, message: Message, envelope: Envelope | None = None) -> bool:
-        """Send without waiting. False when nobody is there."""
+        """Send without waiting. False when no server is connected."""
         return self.server is not None and await self._channel.post(message, envelope)
 
     async def close(self) -> None:
-        """Stop both tasks and close the socket. The listener is told if a server was there."""
+        """Stop both tasks and close the socket. Calls `lost` if a server was connected."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -118,7 +119,7 @@ class Connection:
             await asyncio.sleep(BEAT_SECONDS / 2)
 
     async def _look(self) -> None:
-        """What was on its way when the connection broke may be gone: begin anew."""
+        """Reconnect after a break, since messages in flight may be lost."""
         if self._channel.broke() and self.server is not None:
             log.warning("the connection to the server at %s broke", self.address)
             self._greeting.renew()
@@ -133,13 +134,13 @@ class Connection:
             except WireError as error:
                 log.error("cannot work with the server at %s: %s", self.address, error.message)
             except Exception:
-                # Tokens that this message brought are missing from here on; the next message
-                # of each of its sequences shows the gap, and those tokens are made again.
+                # The tokens of this message are lost; the next message of each sequence reveals the
+                # gap, and they are generated again.
                 log.exception("could not apply %s from %s", type(message).__name__, self.address)
 
     async def _heard(self, message: Message) -> None:
         if isinstance(message, HelloRequest) and self.server is not None:
-            # Either a new incarnation, or the same one has given us up for lost.
+            # The server has restarted, or considered this gateway lost.
             self._greeting.server = None
             await self._leave()
         fresh = self._greeting.heard(message, time.monotonic())
@@ -157,7 +158,7 @@ class Connection:
 
 
 class Pool:
-    """Connections to every server of one link, as the directory lists them."""
+    """Connections to all servers of one link, as listed by the directory."""
 
     def __init__(self, link: Link, hello: Hello, connect: Connect, listener: Listener) -> None:
         self._link, self._hello = link, hello
@@ -166,7 +167,7 @@ class Pool:
         self._turn = 0
 
     async def follow(self, addresses: tuple[str, ...]) -> None:
-        """Connect to new addresses, let go of those that are gone."""
+        """Connect to new addresses and close connections to removed ones."""
         for address in addresses:
             if address not in self._connections:
                 channel = self._connect(self._link, address, self._hello.name.encode())
@@ -178,21 +179,21 @@ class Pool:
             await self._connections.pop(address).close()
 
     def ready(self) -> list[Connection]:
-        """Connections whose server answers."""
+        """Return the connections to servers that are available."""
         return [c for c in self._connections.values() if c.server is not None]
 
     def silent(self) -> bool:
-        """There are servers, and none of them says anything."""
+        """True if there are servers and all are silent."""
         return bool(self._connections) and all(c.silent for c in self._connections.values())
 
     def pick(self) -> Connection | None:
-        """One of the ready connections, each in its turn."""
+        """Return a ready connection, round-robin."""
         ready = self.ready()
         self._turn += 1
         return ready[self._turn % len(ready)] if ready else None
 
     def servers(self) -> list[tuple[bool, Hello | None]]:
-        """(whether anybody ever answered, who answers now) of every connection."""
+        """Return (ever connected, current server) of each connection."""
         return [(c.known, c.server) for c in self._connections.values()]
 
     async def close(self) -> None:
@@ -201,7 +202,7 @@ class Pool:
 
 
 async def wait_until(ready: Callable[[], bool], seconds: float) -> bool:
-    """Wait until a condition holds, at most `seconds`. False when it still does not."""
+    """Wait until `ready()` holds, at most `seconds`. False on time-out."""
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() >= deadline:

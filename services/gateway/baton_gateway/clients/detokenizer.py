@@ -1,8 +1,8 @@
-"""Token logs to text: one columnar Decode per step and tokenizer, whatever tokenizers do meanwhile.
+"""Detokenisation of token logs: one columnar Decode message per step and tokenizer.
 
-A decode state is a pure function of (its opening, tokens), and the log is kept here. So when a
-tokenizer is lost, restarts or forgets a sequence, the state is opened again from the log, there
-or elsewhere, and the text goes on at the very character where it stopped.
+A decode state is a pure function of its opening and the tokens, and the log is kept here. When a
+tokenizer is lost, restarts or drops a sequence, the state is reopened from the log on any
+tokenizer, and the text continues at the next character.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from baton_gateway.generation.sequence import Sequence
 from baton_gateway.http.write_batch import WriteBatch
 
 _ROW = 255
-"""Most tokens in one row: counts are uint8."""
+"""Most tokens per row, since counts are uint8."""
 _ROWS = 64
-"""Most rows in one message: the text of some is written while the next are decoded."""
+"""Most rows per message, so that writing the text overlaps with decoding the next message."""
 
 
 class _Batch:
-    """The Decode message for one tokenizer, while it is being filled."""
+    """A Decode message for one tokenizer, under construction."""
 
     def __init__(self) -> None:
         self.handles = array("I")
@@ -38,8 +38,7 @@ class _Batch:
         return len(self.sequences)
 
     def add(self, sequence: Sequence, visible: int) -> bool:
-        """Add what is not sent yet of the visible tokens, or its first part. True when another
-        part is left."""
+        """Add the unsent visible tokens, up to the row limit. True when more are left."""
         if not sequence.opened:
             self.open.append(sequence.opening())
         sent = sequence.sent
@@ -57,7 +56,7 @@ class _Batch:
         return left
 
     def message(self) -> Decode:
-        """The filled message."""
+        """Return the completed message."""
         return Decode(
             handles=pack(self.handles, "I"),
             first=pack(self.first, "I"),
@@ -69,10 +68,10 @@ class _Batch:
 
 
 class DetokenizerClient:
-    """Sends logs to tokenizers, puts the text that comes back on the streams.
+    """Sends logs to tokenizers and puts the returned text on the streams.
 
-    `live` maps handles to the engine's sequences; `abort` ends sequences at the scheduler whose
-    stop string was found; the text of one message leaves in one `burst`.
+    `live` maps handles to the engine's sequences; `abort` stops sequences at the scheduler after a
+    stop string; `burst` coalesces the socket writes of one message.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class DetokenizerClient:
         self._live, self._pick, self._abort, self._burst = live, pick, abort, burst
 
     async def add(self, sequences: Iterable[Sequence]) -> None:
-        """Send the tokens, and the ends, that the tokenizers have not seen."""
+        """Send unsent tokens and end markers to the tokenizers."""
         waiting = [s for s in sequences if not (s.ended or s.mute)]
         while waiting:
             batches: dict[Connection, _Batch] = {}
@@ -106,7 +105,8 @@ class DetokenizerClient:
             waiting = left
 
     async def receive(self, text: DecodedText, source: Connection) -> None:
-        """Put the text of one answer on the streams; open again what the tokenizer forgot."""
+        """Put the text of one reply on the streams; reopen states that the tokenizer has
+        dropped."""
         unknown = set(unpack(text.unknown, "I"))
         forgotten = [s for s in map(self._live.get, unknown) if s and _answers(s, source)]
         for sequence in forgotten:
@@ -132,18 +132,18 @@ class DetokenizerClient:
         return stopped
 
     async def lost(self, connection: Connection) -> None:
-        """Move the sequences of a lost tokenizer to another one, if there is one now."""
+        """Move the sequences of a lost tokenizer to another one, if available."""
         for sequence in self._live.values():
             if sequence.home is connection:
                 sequence.reopen(None)
         await self.place()
 
     async def place(self) -> None:
-        """Find a tokenizer for the sequences that have none."""
+        """Assign a tokenizer to the sequences without one."""
         await self.add([s for s in self._live.values() if s.home is None])
 
     async def close(self, sequences: Iterable[Sequence]) -> None:
-        """Drop the decode states of sequences that nobody reads any more."""
+        """Close the decode states of released sequences."""
         handles: dict[Connection, list[int]] = {}
         for sequence in sequences:
             if sequence.home is not None and not sequence.ended:
@@ -159,12 +159,12 @@ async def _post(home: Connection, batch: _Batch) -> None:
 
 
 def _due(sequence: Sequence, visible: int) -> bool:
-    """Something is unsent: visible tokens, or the news that there are no more."""
+    """Return whether visible tokens or the end marker are unsent."""
     return sequence.sent < visible or (sequence.reason is not None and not sequence.told)
 
 
 def _answers(sequence: Sequence, source: Connection) -> bool:
-    """Count an answer. False when it comes from a decode state that no longer exists."""
+    """Count a reply. False when it belongs to a discarded decode state."""
     if sequence.home is not source or sequence.ended:
         return False
     if sequence.stale:

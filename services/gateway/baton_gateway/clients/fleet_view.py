@@ -1,4 +1,4 @@
-"""What is known of the system: the scheduler's last report, who answers, what has stopped."""
+"""View of the fleet: the scheduler's last report, connected servers, stalled workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from baton.protocol import Stats
 from baton_gateway.clients.connection import Pool
 
 SILENT_SECONDS = 3.0
-"""Reports come a few times a second; after this long without one the scheduler is silent."""
+"""Seconds without a report after which the scheduler is silent; it reports several times a
+second."""
 
 
 @dataclass(slots=True)
@@ -21,7 +22,8 @@ class _Progress:
 
 @dataclass(slots=True)
 class FleetView:
-    """Health means progress: a worker with sequences but no steps is hung, whatever it says."""
+    """Health requires progress: a worker with sequences but no steps is hung, even if it
+    responds."""
 
     hang_seconds: float
     stats: Stats | None = None
@@ -29,7 +31,7 @@ class FleetView:
     _progress: dict[str, _Progress] = field(default_factory=dict)
 
     def report(self, stats: Stats, now: float) -> None:
-        """Take in a report of the scheduler."""
+        """Store a report of the scheduler."""
         seen = {}
         for worker in stats.workers:
             old = self._progress.get(worker.name)
@@ -40,16 +42,16 @@ class FleetView:
         self.stats, self.last_heard = stats, now
 
     def forget(self) -> None:
-        """The scheduler is gone: nothing that it reported can be relied on."""
+        """Discard the report of a lost scheduler."""
         self.stats = None
         self._progress = {}
 
     def silent(self, now: float) -> bool:
-        """The scheduler has not reported for too long."""
+        """Return whether the scheduler has not reported for `SILENT_SECONDS`."""
         return self.stats is None or now - self.last_heard > SILENT_SECONDS
 
     def hung(self, now: float) -> list[str]:
-        """Names of workers that are busy without progress."""
+        """Return the names of workers that are busy without progress."""
         workers = self.stats.workers if self.stats else ()
         return [
             w.name
@@ -59,13 +61,13 @@ class FleetView:
         ]
 
     def has_ready_worker(self, now: float) -> bool:
-        """Some worker takes new work."""
+        """Return whether a worker accepts new sequences."""
         hung = self.hung(now)
         workers = self.stats.workers if self.stats else ()
         return any(w.state == "ready" and w.name not in hung for w in workers)
 
     def unhealthy_reasons(self, now: float) -> list[str]:
-        """Why the system is not healthy; empty when it is."""
+        """Return the reasons why the system is unhealthy; empty when it is healthy."""
         if self.silent(now):
             return ["the scheduler is silent"]
         if self.stats is not None and not self.stats.workers:
@@ -76,7 +78,7 @@ class FleetView:
         return reasons
 
     def workers(self, now: float) -> list[dict[str, Any]]:
-        """Every worker with the field names of `WorkerStats`."""
+        """Return every worker with the field names of `WorkerStats`."""
         hung = self.hung(now)
         rows = []
         for worker in self.stats.workers if self.stats else ():
@@ -93,10 +95,10 @@ _NUMBERS = tuple(
 
 
 def snapshot(fleet: FleetView, pools: dict[str, Pool], me: dict[str, str]) -> dict[str, Any]:
-    """The whole system as one JSON object, for the fleet page.
+    """Return the state of the system as a JSON object, for the fleet page.
 
-    `services` lists every process with a state and one line of detail, `workers` the fields of
-    `WorkerStats`, and the numbers of `Stats` stand at the top level.
+    `services` lists every process with its state and a line of detail, `workers` the fields of
+    `WorkerStats`; the numbers of `Stats` are at the top level.
     """
     now = time.monotonic()
     workers = fleet.workers(now)

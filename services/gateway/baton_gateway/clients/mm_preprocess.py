@@ -1,4 +1,4 @@
-"""Media of requests to tensors, by whichever media preprocessor has time."""
+"""Client of the media preprocessors, which convert images to tensors."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from baton_gateway.clients.rpc import RpcClient
 from baton_gateway.generation.request import EncodedPrompt
 
 PLACEHOLDER = 0
-"""The id of tokens that stand for an image which is all of its sequence: no model reads it."""
+"""Placeholder id for a sequence that consists of one image; the model never reads it."""
 
 
 class MediaClient(RpcClient[Prepared]):
-    """Request and response by id."""
+    """Sends media to any available preprocessor."""
 
     def __init__(self, pool: Pool, patience: float) -> None:
         super().__init__(pool, patience, "media preprocessor")
 
     async def encode(self, item: MediaItem, trace: str = "") -> EncodedPrompt:
-        """A media part by itself as a sequence. Raises `BatonError`, for example for a file that
-        cannot be read."""
+        """Encode one media part as a sequence of its own. Raises `BatonError`, for example for an
+        unreadable file."""
         answer = await self.call(lambda number: Prepare(number, (item,)), trace)
         if not len(answer.placeholders) == len(answer.tensors) == 1:
             raise ServerFault("The media preprocessor has not answered what it was asked.")

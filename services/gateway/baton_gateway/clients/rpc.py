@@ -1,5 +1,4 @@
-"""Questions to services that keep no state: put once, answered by id, put again if who was asked
-has gone. Any of them may answer."""
+"""RPC to stateless services: matched by id, and retried on another server after a disconnect."""
 
 from __future__ import annotations
 
@@ -13,27 +12,30 @@ from baton.protocol import Envelope, Message, RequestError
 from baton_gateway.clients.connection import Connection, Pool, wait_until
 
 _TRIES = 2
-"""A service that dies takes its questions with it: they are put once more, to another."""
+"""Attempts per call: a call is retried once when its server is lost."""
 
 A = TypeVar("A", bound=Message)
 
 
 class _Lost(Exception):
-    """Who was asked has gone."""
+    """The server was lost before it replied."""
 
 
 class RpcClient(Generic[A]):
-    """The pool's listener passes `answer` and `lost` on to here."""
+    """RPC client over a pool. The pool's listener must call `receive` and `lost`."""
 
     def __init__(self, pool: Pool, patience: float, who: str) -> None:
-        """`who` answers, in the singular; a question waits `patience` seconds for one of them."""
+        """`who`: service name in error messages, in the singular. `patience`: seconds to wait for a
+        server."""
         self._pool, self._patience, self._who = pool, patience, who
         self._ids = count(1)
         self._pending: dict[int, tuple[Connection, asyncio.Future[A | RequestError]]] = {}
 
     async def call(self, build: Callable[[int], Message], trace: str = "") -> A:
-        """The answer to the question of a number. Raises the `BatonError` of a refusal, or
-        `Unavailable` when nobody answers."""
+        """Send the message that `build` makes from a call id, and return the reply.
+
+        Raises the `BatonError` of an error reply, or `Unavailable` when no server replies.
+        """
         for _ in range(_TRIES):
             try:
                 answer = await self._ask_once(build(next(self._ids) & 0xFFFFFFFF), trace)
@@ -45,14 +47,14 @@ class RpcClient(Generic[A]):
         raise Unavailable(f"The {self._who}s are restarting. Try again in a moment.", retry_after=1)
 
     def receive(self, message: A | RequestError) -> None:
-        """Hand an answer to whoever asked; nobody may wait for it any more."""
+        """Complete the call that this reply belongs to; ignored after a cancellation."""
         number: int = message.id  # type: ignore[union-attr]
         _, future = self._pending.get(number, (None, None))
         if future is not None and not future.done():
             future.set_result(message)
 
     def lost(self, connection: Connection) -> None:
-        """Let the questions that this connection was asked be asked again."""
+        """Retry the calls pending on this connection."""
         for home, future in self._pending.values():
             if home is connection and not future.done():
                 future.set_exception(_Lost())

@@ -1,4 +1,4 @@
-"""The gateway's side of the scheduler: what runs there, and what is heard from there."""
+"""Client of the scheduler: submits sequences and receives their tokens."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from baton_gateway.observability.latency import TimelineStore
 Feed = Callable[[Iterable[Sequence]], Awaitable[None]]
 
 _LEAVING, _FULL = "shutting_down", "server_is_overloaded"
-"""Codes of a scheduler that is to be replaced, and of one that has taken in all that it can."""
+"""Error codes of a scheduler that is shutting down, and of one whose queue is full."""
 _KINDS: dict[int, type[BatonError]] = {429: RateLimited, 503: Unavailable}
 
 log = logger(__name__)
 
 
 class SchedulerClient:
-    """Submits and aborts sequences, applies tokens to their logs.
+    """Submits and aborts sequences, appends tokens to their logs.
 
     `feed` is called once per message with the sequences that it advanced. `live` holds every
-    sequence by its handle from `submit` until `forget`; what is not in it is ignored.
+    sequence by handle from `submit` until `forget`; messages for other handles are ignored.
 
-    A scheduler that is lost takes nothing with it: the logs are here. Whatever it ran waits, at
-    most `patience` seconds, and is handed to the next one to be continued after its log.
+    Losing a scheduler loses no tokens, since the logs are kept here. Its sequences wait at most
+    `patience` seconds and are then resubmitted to the next scheduler, to continue after their logs.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class SchedulerClient:
         self.pool = Pool(FRONTEND, hello, connect, self)
         self._feed, self._patience = feed, patience
         self._waiting: dict[int, asyncio.TimerHandle] = {}
-        """By handle, the sequences that no scheduler has, and when they are given up."""
+        """Time-out handles of sequences that wait for a scheduler, by sequence handle."""
         self._owed: list[int] = []
-        """Handles that a scheduler is still to abort, should it be the same one as before."""
+        """Handles to abort if the same scheduler reconnects."""
         self._resets: dict[int, asyncio.Future[int]] = {}
         self._numbers = count(1)
 
     async def submit(self, sequences: Iterable[Sequence]) -> None:
-        """Hand sequences over, fresh or, when they have a log, to be continued after it.
+        """Submit sequences; those with a log continue after it.
 
-        Those that cannot be handed over at the moment wait for a scheduler that can take them.
+        Sequences that cannot be submitted now wait for a scheduler with capacity.
         """
         for sequence in sequences:
             self.live[sequence.handle] = sequence
@@ -86,7 +86,7 @@ class SchedulerClient:
         return connection is not None and await connection.post(sequence.submission(), envelope)
 
     def _hold(self, sequence: Sequence) -> None:
-        """Let a sequence wait for a scheduler, but not for ever."""
+        """Queue a sequence until a scheduler is available, with a time limit."""
         if sequence.handle not in self._waiting:
             loop = asyncio.get_running_loop()
             timer = loop.call_later(self._patience, sequence.stream.fail, _gone())
@@ -94,7 +94,7 @@ class SchedulerClient:
             sequence.account.held()
 
     async def _resume(self) -> None:
-        """Hand over what waits, in the order in which it began to."""
+        """Submit the waiting sequences in their order of arrival."""
         for handle in list(self._waiting):
             sequence = self.live.get(handle)
             if sequence is None or sequence.ended:
@@ -110,7 +110,7 @@ class SchedulerClient:
             timer.cancel()
 
     async def abort(self, sequences: Iterable[Sequence]) -> None:
-        """Stop those that still run; the scheduler frees their pages at once."""
+        """Abort the sequences that still run; the scheduler frees their pages at once."""
         handles = [s.handle for s in sequences if s.reason is None]
         if handles and not await self._abort(handles):
             self._owed += handles
@@ -120,9 +120,9 @@ class SchedulerClient:
         return connection is not None and await connection.post(Abort(pack(handles, "I")))
 
     async def reset_cache(self, seconds: float) -> int:
-        """Empty the prefix cache. Returns how many pages it held.
+        """Empty the prefix cache. Returns the number of pages that it held.
 
-        Raises `Unavailable` when the scheduler does not answer within `seconds`.
+        Raises `Unavailable` when the scheduler does not reply within `seconds`.
         """
         connection, number = self.pool.pick(), next(self._numbers)
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -138,13 +138,13 @@ class SchedulerClient:
             del self._resets[number]
 
     def leave(self) -> None:
-        """Refuse what has no token yet: its client can send it again, to another gateway."""
+        """Fail sequences without tokens, so that their clients can retry on another gateway."""
         for sequence in list(self.live.values()):
             if not sequence.log and not sequence.ended:
                 sequence.stream.fail(GatewayPartitioned())
 
     def forget(self, sequences: Iterable[Sequence]) -> None:
-        """Nobody reads these any more."""
+        """Drop sequences that have been released."""
         for sequence in sequences:
             self.live.pop(sequence.handle, None)
             self._let_go(sequence.handle)
@@ -159,7 +159,7 @@ class SchedulerClient:
         await self._resume()
 
     async def lost(self, connection: Connection) -> None:
-        """What it ran waits for the next one."""
+        """Hold the sequences that it ran for the next scheduler."""
         self.fleet.forget()
         for sequence in self.live.values():
             if sequence.reason is None and not sequence.ended:
@@ -181,7 +181,7 @@ class SchedulerClient:
     async def _on_tokens(self, message: Tokens) -> None:
         self._ledger.told(message.phase_times.items())
         for handle, cached in message.cached.items():
-            # What is continued elsewhere finds another cache; the client is told of the first.
+            # A resumed sequence meets another cache; report only the first estimate.
             if (sequence := self.live.get(handle)) is not None and not sequence.log:
                 sequence.cached = cached
         for handle, note in message.estimates.items():
@@ -203,7 +203,7 @@ class SchedulerClient:
         await self._again(torn)
 
     async def _again(self, sequences: list[Sequence]) -> None:
-        """Tokens are missing, which must not happen: have them run again, after their logs."""
+        """Resubmit sequences with missing tokens, to continue after their logs. Indicates a bug."""
         if sequences:
             await self.abort(sequences)
             for sequence in sequences:
@@ -213,8 +213,8 @@ class SchedulerClient:
             await self._resume()
 
     def _extend(self, message: Tokens) -> tuple[dict[int, Sequence], set[int], list[Sequence]]:
-        """Append every row to its log. Returns the sequences that it concerned, the handles of
-        rows that are not for the present run, and those of them before which others are missing."""
+        """Append every row to its log. Returns the sequences concerned, the handles of rows from
+        previous runs, and the sequences with a gap before their row."""
         tokens = unpack(message.tokens)
         logprobs = by_row(message.logprobs, tokens)
         fed: dict[int, Sequence] = {}
@@ -246,7 +246,7 @@ class SchedulerClient:
         if sequence is None:
             return
         if message.code == _LEAVING or (message.code == _FULL and sequence.log):
-            self._hold(sequence)  # It will be taken later, by this scheduler or by the next.
+            self._hold(sequence)  # a scheduler accepts it later
             return
         if message.phase_times is not None:
             self._ledger.told(((message.handle, message.phase_times),))

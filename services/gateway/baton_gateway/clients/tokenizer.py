@@ -1,4 +1,4 @@
-"""Questions to the tokenizers: text to ids, ids to text, the vocabulary. Any of them may answer."""
+"""Client of the tokenizers: encodes text, decodes ids, returns the vocabulary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Answer = Encoded | Detokenized | VocabularyBytes
 
 
 class TokenizerClient(RpcClient[Answer]):
-    """Request and response by id."""
+    """Sends requests to any available tokenizer."""
 
     def __init__(self, pool: Pool, patience: float) -> None:
         super().__init__(pool, patience, "tokenizer")
@@ -34,7 +34,7 @@ class TokenizerClient(RpcClient[Answer]):
 
     @property
     def info(self) -> TokenizerInfo | None:
-        """What the tokenizers can do; None while none answers."""
+        """Properties of the tokenizers; None while none is connected."""
         for connection in self._pool.ready():
             if connection.server is not None and connection.server.tokenizer is not None:
                 return connection.server.tokenizer
@@ -43,21 +43,23 @@ class TokenizerClient(RpcClient[Answer]):
     async def encode(
         self, prompt: ChatPrompt | TextPrompt, limit: int, trace: str = ""
     ) -> array[int]:
-        """Ids of a prompt, int32; more than `limit` of them mean that it is longer than that."""
+        """Return the ids of a prompt, int32; more than `limit` ids mean that the prompt is
+        longer."""
         ids, _ = await self.encode_pair(prompt, limit, trace)
         return ids
 
     async def encode_pair(
         self, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int, trace: str = ""
     ) -> tuple[array[int], int]:
-        """The same, and where the second text begins, if the model tells the two apart; else 0."""
+        """Like `encode`, with the offset of the second text if the model separates the two, else
+        0."""
         answer = await self.call(lambda id: _encode(id, prompt, limit), trace)
         if not isinstance(answer, Encoded):
             raise _unexpected(answer)
         return unpack(answer.tokens), answer.second
 
     async def detokenize(self, tokens: Sequence[int], skip_special: bool) -> str:
-        """Text of whole id lists."""
+        """Return the text of a complete list of ids."""
         column = pack(tokens)
         answer = await self.call(lambda id: Detokenize(id, column, skip_special))
         if not isinstance(answer, Detokenized):
@@ -65,7 +67,7 @@ class TokenizerClient(RpcClient[Answer]):
         return answer.text
 
     async def pieces(self) -> tuple[bytes, ...]:
-        """Raw bytes of every token. Asked once: a deployment has one vocabulary."""
+        """Return the raw bytes of every token. Cached, since a deployment has one vocabulary."""
         if not self._pieces:
             answer = await self.call(Vocabulary)
             if not isinstance(answer, VocabularyBytes):
@@ -76,7 +78,7 @@ class TokenizerClient(RpcClient[Answer]):
 
 def _encode(number: int, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int) -> Message:
     if isinstance(prompt, PairPrompt):
-        # What is judged may come from anywhere: its text never becomes a separator.
+        # Pooling inputs are untrusted text, so special tokens in it stay plain text.
         return EncodeText(number, prompt.text, allow_special=False, limit=limit, pair=prompt.pair)
     if isinstance(prompt, TextPrompt):
         return EncodeText(number, prompt.text, add_special=prompt.add_special, limit=limit)

@@ -1,1 +1,1 @@
-"""The public shapes of requests and responses, and nothing else."""
+"""Schemas of requests and responses."""

@@ -1,4 +1,4 @@
-"""Requests of OpenAI's API with the bounds of its published schema, and vLLM's extensions."""
+"""OpenAI request schemas, with the limits of the published specification and vLLM's extensions."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _bias(value: object) -> float:
 
 
 def _ids(value: object, param: str, most: int) -> tuple[int, ...]:
-    """A list of integers; whether they are token ids is known only with the model."""
+    """Validate a list of integers. Admission compares them with the vocabulary."""
     if not isinstance(value, list):
         raise wrong_type(param, "an array of integers", value)
     if len(value) > most:
@@ -167,7 +167,7 @@ def _processors(value: object) -> dict[str, Any]:
 
 
 def _prompt(value: object) -> tuple[str | tuple[int, ...], ...]:
-    """Always a tuple of prompts, each text or ids."""
+    """Return a tuple of prompts, each text or ids."""
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list):
@@ -176,7 +176,7 @@ def _prompt(value: object) -> tuple[str | tuple[int, ...], ...]:
         raise _empty("prompt")
     if isinstance(value[0], str | list):
         return _prompts(value)
-    # Checked here so that an endless list costs one pass; its length is checked with the model.
+    # Validate an oversized list in one pass; admission compares its length with the model's.
     return (_ids(value, "prompt", len(value)),)
 
 
@@ -207,7 +207,7 @@ def _detokenize_ids(value: object) -> tuple[int, ...]:
 
 
 def check_kwargs(value: object) -> dict[str, Any]:
-    """Variables for a chat template, and only such as may be set."""
+    """Validate the variables for a chat template. Rejects names reserved for the system."""
     if not isinstance(value, dict):
         raise wrong_type("chat_template_kwargs", "an object", value)
     refuse_template_names(value)
@@ -248,7 +248,7 @@ Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
 
 
 class Request(BaseModel):
-    """What all requests share: JSON types are exact, null means the default, names are checked."""
+    """Base of all requests: strict JSON types, null means the default, names are checked."""
 
     model_config = ConfigDict(
         strict=True, frozen=True, extra="ignore", protected_namespaces=(), hide_input_in_errors=True
@@ -275,7 +275,7 @@ class StreamOptions(BaseModel):
 
 
 class Sampled(Request):
-    """What chat and completions share."""
+    """Fields common to chat and completions."""
 
     model: Model
     stream: bool = False
@@ -291,7 +291,7 @@ class Sampled(Request):
     user: str | None = Field(default=None, max_length=1024)
     priority: int = Field(default=0, ge=-INT32 - 1, le=INT32)
     cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
-    """Only requests of the same salt share cached prefixes (vLLM's field)."""
+    """Only requests with the same salt share cached prefixes (vLLM)."""
     metadata: Annotated[dict[str, str], BeforeValidator(_metadata)] = {}
 
     top_k: int = Field(default=0, ge=-1, le=INT32)
@@ -324,12 +324,12 @@ class Sampled(Request):
 
     @cached_property
     def constraint(self) -> Constraint | None:
-        """What the output must match."""
+        """The constraint of the output, or None."""
         return constraint({name: getattr(self, name) for name in CONSTRAINTS})
 
     @cached_property
     def beams(self) -> BeamSearchOptions | None:
-        """The beam search that is wanted."""
+        """The beam search options, or None."""
         if self.model_fields_set.isdisjoint(FIELDS):
             return None
         fields = type(self).model_fields
@@ -338,7 +338,7 @@ class Sampled(Request):
 
     @property
     def at_once(self) -> int:
-        """Sequences that run at a time per prompt."""
+        """Number of sequences per prompt that run concurrently."""
         return max(self.candidates, self.beams.width if self.beams else 0)
 
     @classmethod
@@ -347,11 +347,11 @@ class Sampled(Request):
 
     @property
     def candidates(self) -> int:
-        """Choices to generate per prompt."""
+        """Number of choices to generate per prompt."""
         return self.n
 
     def _check_common(self, most: int | None) -> None:
-        _ = self.constraint, self.beams  # raises when one is wrong, and is kept
+        _ = self.constraint, self.beams  # raises when invalid; both are cached
         if self.stream_options is not None and not self.stream:
             raise invalid(
                 "stream_options", "The 'stream_options' parameter needs 'stream' to be true."
@@ -421,7 +421,7 @@ class ChatRequest(Sampled):
 
     @property
     def limit(self) -> int | None:
-        """Most tokens to generate, under either name."""
+        """Most tokens to generate, from `max_completion_tokens` or `max_tokens`."""
         return self.max_tokens if self.max_tokens is not None else self.max_completion_tokens
 
 
@@ -448,12 +448,12 @@ class CompletionRequest(Sampled):
 
     @property
     def candidates(self) -> int:
-        """Choices to generate per prompt; the best `n` of them are the answer."""
+        """Number of choices to generate per prompt; the best `n` are returned."""
         return max(self.n, self.best_of or 0)
 
 
 class TokenizeRequest(Request):
-    """POST /tokenize, in vLLM's shape: either a prompt or messages."""
+    """POST /tokenize (vLLM): a prompt or messages."""
 
     model: Model | None = None
     prompt: str | None = None

@@ -1,7 +1,7 @@
-"""Beam search as a client asks for it: vLLM's fields, and what cannot go with them.
+"""Beam search fields of vLLM, and the fields that are incompatible with them.
 
-A search follows what the model finds probable. Whatever would change that, or would look at text
-on the way, is refused rather than ignored.
+Fields that would change the probabilities or inspect text during the search are rejected, not
+ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from baton_gateway.http.errors import invalid, wrong_type
 
 MAX_WIDTH = 16
 _OPTIONS = ("beam_width", "length_penalty", "early_stopping")
-"""Fields that mean nothing without `use_beam_search`."""
+"""Fields that require `use_beam_search`."""
 FIELDS = frozenset({"use_beam_search", *_OPTIONS})
 _EXCLUDED = (
     "allowed_token_ids",
@@ -43,18 +43,18 @@ _EXCLUDED = (
 
 
 def early(value: object) -> bool | str:
-    """`true`, `false` or "never"."""
+    """Validate `early_stopping`: true, false or "never"."""
     if isinstance(value, bool) or value == "never":
         return value
     raise wrong_type("early_stopping", "a boolean or 'never'", value)
 
 
 def beams(fields: Mapping[str, Any], neutral: Mapping[str, Any]) -> BeamSearchOptions | None:
-    """The search that a request asks for, or None. Raises `InvalidRequest`.
+    """Return the beam search options of a request, or None. Raises `InvalidRequest`.
 
     Args:
         fields: the validated fields of the request.
-        neutral: the value of each field that changes nothing.
+        neutral: the value of each field that has no effect.
     """
     if not fields["use_beam_search"]:
         for name in _OPTIONS:
@@ -77,7 +77,7 @@ def beams(fields: Mapping[str, Any], neutral: Mapping[str, Any]) -> BeamSearchOp
 
 
 def _is_text(value: Any) -> bool:
-    """A `response_format` that asks for nothing."""
+    """Return whether a `response_format` has no constraint."""
     return bool(value == {"type": "text"})
 
 

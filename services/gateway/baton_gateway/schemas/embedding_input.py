@@ -1,4 +1,4 @@
-"""Messages of the endpoints that make vectors: a conversation, or one image by itself."""
+"""Messages of the pooling endpoints: a conversation, or a single image."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Embeddable = MediaItem | list[Message]
 
 
 def check_embeddable(value: object) -> Embeddable:
-    """The only image of some messages, or messages of text. Raises `InvalidRequest`."""
+    """Return the single image of the messages, or messages of text. Raises `InvalidRequest`."""
     parts = _parts(value)
     images = [(place, part) for place, part in parts if part.get("type") == "image_url"]
     if not images:
@@ -31,8 +31,8 @@ def check_embeddable(value: object) -> Embeddable:
 
 
 def _parts(value: object) -> list[tuple[str, dict[str, Any]]]:
-    """The content of all messages with its places; a text is a part. What is no content is left to
-    `check_messages`."""
+    """Return the content parts of all messages with their field paths, a string as a text part.
+    Invalid content is left to `check_messages`."""
     found: list[tuple[str, dict[str, Any]]] = []
     messages = value[:MAX_MESSAGES] if isinstance(value, list) else []
     for i, message in enumerate(messages):

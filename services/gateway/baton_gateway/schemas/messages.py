@@ -1,4 +1,4 @@
-"""The messages of a chat request: checked one by one, so that an error names the exact field."""
+"""Validates the messages of a chat request one by one, so that errors name the exact field."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Message = dict[str, Any]
 
 
 def check_messages(value: object) -> list[Message]:
-    """The messages with the fields that a chat template may read; a developer is a system."""
+    """Return the messages with the fields a template may read; "developer" becomes "system"."""
     messages = _array(value, "messages", MAX_MESSAGES)
     checked = [_message(item, f"messages[{i}]") for i, item in enumerate(messages)]
     _check_order(checked)
@@ -171,7 +171,7 @@ def _check_arguments(arguments: str, param: str) -> None:
 
 
 def _check_order(messages: list[Message]) -> None:
-    """Every tool call is answered right after it, and nothing else is."""
+    """Require that the results of tool calls directly follow the calls."""
     owed: set[str] = set()
     for i, message in enumerate(messages):
         if message["role"] == "tool":

@@ -1,4 +1,4 @@
-"""Requests of OpenAI's embeddings, and of vLLM's, Jina's and Cohere's scoring and reranking."""
+"""Requests of OpenAI's embeddings API and of the vLLM, Jina and Cohere scoring APIs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from baton_gateway.schemas.base import (
 from baton_gateway.schemas.embedding_input import Embeddable, check_embeddable
 
 Input = tuple[str | tuple[int, ...], ...]
-"""Always a tuple of texts, each text or ids."""
+"""A tuple of inputs, each text or token ids."""
 MAX_TEXTS = 65_536
-"""Texts that are looked at; the settings allow fewer."""
+"""Most texts that are parsed; the settings impose a lower limit."""
 MAX_DIMENSIONS = INT32
 
 
@@ -31,7 +31,7 @@ def _text(value: object, param: str) -> str:
 
 
 def _ids(value: object, param: str) -> tuple[int, ...]:
-    """Integers; whether they are token ids is known only with the model."""
+    """Validate a list of integers. Admission compares them with the vocabulary."""
     if not isinstance(value, list):
         raise wrong_type(param, "an array of integers", value)
     for i, token in enumerate(value):
@@ -41,7 +41,7 @@ def _ids(value: object, param: str) -> tuple[int, ...]:
 
 
 def _many(value: object, param: str) -> list[Any]:
-    """A list that is not empty and not too long."""
+    """Validate that a list is neither empty nor too long."""
     if not isinstance(value, list):
         raise wrong_type(param, "an array", value)
     if not value:
@@ -55,7 +55,7 @@ def _check_number(number: int, param: str) -> None:
 
 
 def too_many(param: str, most: int) -> Exception:
-    """The error of more texts than one request may have."""
+    """Error for more texts than one request may have."""
     return invalid(
         param,
         f"Invalid '{param}': array too long. Expected at most {most} elements.",
@@ -64,7 +64,7 @@ def too_many(param: str, most: int) -> Exception:
 
 
 def _input(value: object) -> Input:
-    """A text, texts, ids or lists of ids."""
+    """Validate a text, a list of texts, ids, or a list of id lists."""
     if isinstance(value, str):
         return (_text(value, "input"),)
     if not isinstance(value, list):
@@ -83,7 +83,7 @@ def _input(value: object) -> Input:
 
 
 def _texts(param: str, value: object) -> tuple[str, ...]:
-    """A text or texts."""
+    """Validate a text or a list of texts."""
     if isinstance(value, str):
         return (_text(value, param),)
     values = _many(value, param)
@@ -92,7 +92,7 @@ def _texts(param: str, value: object) -> tuple[str, ...]:
 
 
 def _documents(value: object) -> tuple[str, ...]:
-    """Texts, each a string or an object with a `text`."""
+    """Validate a list of documents, each a string or an object with a `text`."""
     values = _many(value, "documents")
     _check_number(len(values), "documents")
     return tuple(_document(item, f"documents[{i}]") for i, item in enumerate(values))
@@ -111,14 +111,14 @@ def _query(value: object) -> str:
 
 
 class PooledRequest(Request):
-    """What they share. Servers of one model are asked without its name as well."""
+    """Base of the pooling requests. `model` is optional."""
 
     model: Model | None = None
     user: str | None = Field(default=None, max_length=1024)
     priority: int = Field(default=0, ge=-INT32 - 1, le=INT32)
     use_activation: bool | None = None
     activation: bool | None = None
-    """An older name of the same: false leaves the last function out."""
+    """Older name of `use_activation`: false skips the final activation."""
 
     @classmethod
     def _not_null(cls) -> frozenset[str]:
@@ -126,12 +126,12 @@ class PooledRequest(Request):
 
     @property
     def raw(self) -> bool:
-        """The numbers as the model puts them out are wanted."""
+        """True if outputs are returned without the final activation."""
         return (self.activation if self.use_activation is None else self.use_activation) is False
 
 
 class VectorRequest(PooledRequest):
-    """What /v1/embeddings and /pooling share: texts, or in vLLM's way messages."""
+    """Fields common to /v1/embeddings and /pooling: texts or, in vLLM's format, messages."""
 
     input: Annotated[Input | None, BeforeValidator(_input)] = None
     messages: Annotated[Embeddable | None, PlainValidator(check_embeddable)] = None
@@ -150,7 +150,7 @@ class VectorRequest(PooledRequest):
 
     @property
     def param(self) -> str:
-        """The field that holds what is asked about."""
+        """Name of the field that contains the input."""
         return "input" if self.messages is None else "messages"
 
 
@@ -164,7 +164,7 @@ class EmbeddingRequest(VectorRequest):
 
     @property
     def raw(self) -> bool:
-        """Vectors of any length are wanted."""
+        """True if vectors are returned without normalisation."""
         return super().raw or not self.normalize
 
 
@@ -190,7 +190,7 @@ class ScoreRequest(PooledRequest):
     @model_validator(mode="before")
     @classmethod
     def _other_names(cls, value: Any) -> Any:
-        """vLLM's newer names of the two."""
+        """Accept vLLM's newer names of the two fields."""
         names = {"queries": "text_1", "documents": "text_2"}
         return {names.get(k, k) if names.get(k) not in value else k: v for k, v in value.items()}
 
@@ -207,7 +207,7 @@ class ScoreRequest(PooledRequest):
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """What is compared with what."""
+        """The pairs of texts to compare."""
         first = self.text_1 * (len(self.text_2) if len(self.text_1) == 1 else 1)
         return tuple(zip(first, self.text_2, strict=True))
 

@@ -1,4 +1,4 @@
-"""Answers of the endpoints that give vectors and scores, field by field as clients expect them."""
+"""Responses of the embedding, pooling, classification, scoring and reranking endpoints."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal
 import msgspec
 
 Numbers = list[float] | list[list[float]] | str
-"""A vector, one per step, or float32 little-endian in base64."""
+"""A vector, a list of vectors (one per step), or float32 little-endian in base64."""
 
 
 class PooledUsage(msgspec.Struct):
-    """Tokens in; none come out."""
+    """Token counts; nothing is generated."""
 
     prompt_tokens: int
     total_tokens: int
@@ -26,7 +26,7 @@ class Embedding(msgspec.Struct):
 
 
 class Embeddings(msgspec.Struct):
-    """Answer of /v1/embeddings."""
+    """Response of /v1/embeddings."""
 
     data: list[Embedding]
     model: str
@@ -35,7 +35,7 @@ class Embeddings(msgspec.Struct):
 
 
 class PooledData(msgspec.Struct):
-    """What one text came to."""
+    """Output for one text."""
 
     index: int
     data: Numbers
@@ -43,7 +43,7 @@ class PooledData(msgspec.Struct):
 
 
 class PooledList(msgspec.Struct):
-    """Answer of /pooling."""
+    """Response of /pooling."""
 
     id: str
     created: int
@@ -54,7 +54,7 @@ class PooledList(msgspec.Struct):
 
 
 class Classification(msgspec.Struct):
-    """The most probable label of one text, and the probabilities of all."""
+    """Most probable label of one text, with the probabilities of all labels."""
 
     index: int
     label: str
@@ -63,7 +63,7 @@ class Classification(msgspec.Struct):
 
 
 class Classifications(msgspec.Struct):
-    """Answer of /classify."""
+    """Response of /classify."""
 
     id: str
     created: int
@@ -74,7 +74,7 @@ class Classifications(msgspec.Struct):
 
 
 class Score(msgspec.Struct):
-    """How well two texts go together."""
+    """Similarity or relevance score of one pair."""
 
     index: int
     score: float
@@ -82,7 +82,7 @@ class Score(msgspec.Struct):
 
 
 class Scores(msgspec.Struct):
-    """Answer of /score."""
+    """Response of /score."""
 
     id: str
     created: int
@@ -93,13 +93,13 @@ class Scores(msgspec.Struct):
 
 
 class Document(msgspec.Struct):
-    """A document as it came."""
+    """A document as sent by the client."""
 
     text: str
 
 
 class Ranked(msgspec.Struct, omit_defaults=True):
-    """One document in its place."""
+    """One document of the ranking."""
 
     index: int
     relevance_score: float
@@ -107,7 +107,7 @@ class Ranked(msgspec.Struct, omit_defaults=True):
 
 
 class Ranking(msgspec.Struct):
-    """Answer of /rerank in Jina's shape."""
+    """Response of /rerank in Jina's format."""
 
     id: str
     model: str
@@ -116,19 +116,19 @@ class Ranking(msgspec.Struct):
 
 
 class ApiVersion(msgspec.Struct):
-    """Which of Cohere's it is."""
+    """Cohere's API version."""
 
     version: str = "2"
 
 
 class Meta(msgspec.Struct):
-    """What Cohere's clients read beside the results."""
+    """Metadata that Cohere's clients read."""
 
     api_version: ApiVersion = msgspec.field(default_factory=ApiVersion)
 
 
 class CohereRanking(msgspec.Struct):
-    """Answer of /v2/rerank in Cohere's shape."""
+    """Response of /v2/rerank in Cohere's format."""
 
     id: str
     results: list[Ranked]

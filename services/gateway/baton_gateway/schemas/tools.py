@@ -1,4 +1,4 @@
-"""Tools and response formats of a chat request: what is malformed, and what is not available."""
+"""Validates tools and the tool choice of a chat request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array",
 
 
 def check_tools(value: object) -> list[dict[str, Any]]:
-    """The tools, well formed: names valid and unique, parameters an object schema."""
+    """Validate the tools: valid, unique names; parameters are an object schema."""
     if not isinstance(value, list):
         raise wrong_type("tools", "an array", value)
     if len(value) > MAX_TOOLS:
@@ -69,7 +69,7 @@ def _check_parameters(function: dict[str, Any], name: str, param: str) -> None:
 
 
 def _problem(schema: dict[str, Any]) -> str:
-    """The first thing in a JSON schema that no schema may hold; empty when it is plausible."""
+    """Return the first problem of a JSON schema; empty when it is plausible."""
     kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [] if kind is None else [kind]
     for one in kinds:
@@ -88,7 +88,7 @@ def _problem(schema: dict[str, Any]) -> str:
 
 
 def check_choice(choice: object, tools: list[dict[str, Any]]) -> None:
-    """Raise `InvalidRequest` for a choice that names no tool, and for any call of tools at all."""
+    """Raise `InvalidRequest` for an unknown tool, and for any tool call, which is unsupported."""
     if choice is not None and choice not in ("none", "auto", "required"):
         _check_named(choice, tools)
     if choice == "required" and not tools:

@@ -1,4 +1,4 @@
-"""Fields that a client must not or cannot yet send, by name. Nothing here is silently ignored."""
+"""Request fields that are forbidden or unsupported. They are rejected by name, never ignored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORBIDDEN = frozenset(
         "vllm_xargs",
     }
 )
-"""Fields that reach into the system: code, files, tensors or another service's addresses."""
+"""Fields with access to the system: code, files, tensors or addresses of other services."""
 
 UNSUPPORTED = {
     "audio": "Only text is produced.",
@@ -40,7 +40,7 @@ UNSUPPORTED = {
     "truncate_prompt_tokens": "Shorten the prompt before you send it.",
     "web_search_options": "Leave it out.",
 }
-"""Fields whose effect a client would miss, with what to do instead."""
+"""Fields whose effect a client would miss, with advice on alternatives."""
 
 _TEMPLATE = frozenset(
     {
@@ -60,11 +60,11 @@ _TEMPLATE = frozenset(
         "truncation",
     }
 )
-"""Names in `chat_template_kwargs` that would override what the system itself passes."""
+"""Names in `chat_template_kwargs` that would override the system's own variables."""
 
 
 def refuse(fields: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` for the first field that is forbidden or not available."""
+    """Raise `InvalidRequest` for the first field that is forbidden or unsupported."""
     for name, value in fields.items():
         if name in FORBIDDEN or (name == "cache_salt" and not isinstance(value, str | None)):
             raise forbidden(name)
@@ -82,12 +82,12 @@ def refuse_template_names(kwargs: Mapping[str, Any]) -> None:
 
 
 def forbidden(name: str) -> InvalidRequest:
-    """A field that no client may set."""
+    """Error for a field that clients must not set."""
     return invalid(name, f"The parameter '{name}' is not allowed here.", "field_not_allowed")
 
 
 def unsupported(name: str, advice: str) -> InvalidRequest:
-    """A field that exists, but not here."""
+    """Error for a field that is unsupported here."""
     return invalid(
         name,
         f"Unsupported parameter: '{name}' is not supported with this model. {advice}",

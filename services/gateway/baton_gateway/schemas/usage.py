@@ -1,4 +1,7 @@
-"""Responses of OpenAI's API. Encoded for every token of every stream, hence msgspec."""
+"""Responses of OpenAI's chat and completions APIs.
+
+Encoded for every token of every stream, hence msgspec.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class Usage(msgspec.Struct):
 
     @classmethod
     def of(cls, prompt: int, completion: int, cached: int = 0) -> Usage:
-        """Counts, the sum of the first two, and how many of the prompt's were not computed."""
+        """Create the counts, their total, and the number of cached prompt tokens."""
         return cls(prompt, completion, prompt + completion, PromptDetails(cached))
 
 
@@ -54,7 +57,7 @@ class ChatChoice(msgspec.Struct):
 
 
 class ChatCompletion(msgspec.Struct, kw_only=True):
-    """Answer of POST /v1/chat/completions."""
+    """Response of POST /v1/chat/completions."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -112,7 +115,7 @@ class CompletionChoice(msgspec.Struct):
 
 
 class Completion(msgspec.Struct, kw_only=True):
-    """Answer of POST /v1/completions, and one event of its stream."""
+    """Response of POST /v1/completions, and one event of its stream."""
 
     id: str
     object: Literal["text_completion"] = "text_completion"
