@@ -71,7 +71,7 @@ def test_a_layer_finishes_once_it_is_complete() -> None:
 
 def test_what_waits_for_nothing_finishes_at_the_end() -> None:
     class Bare(Part):
-        def waits_for(self) -> Iterator[str]:
+        def awaited_weights(self) -> Iterator[str]:
             return iter(())
 
     finished: list[str] = []

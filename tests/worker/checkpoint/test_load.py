@@ -117,7 +117,7 @@ def test_a_weight_is_let_go_when_its_layer_replaces_it(
         if layer.weight is None:
             replaced.append(before() is None)
 
-    monkeypatch.setattr(Linear, "finish", watched)
+    monkeypatch.setattr(Linear, "process_weights_after_loading", watched)
     tiny_models.save_checkpoint(tmp_path, "LlamaForCausalLM")
     loaded = load(tmp_path)
     if all(layer.weight is not None for layer in linears(loaded)):
