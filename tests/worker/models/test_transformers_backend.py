@@ -74,7 +74,7 @@ def test_the_rest_of_the_worker_sees_a_model(tmp_path: Path) -> None:
         ({"architectures": ["NobodyForCausalLM"]}, "does not know it either"),
         ({"architectures": ["NobodyForCausalLM"], "auto_map": {"a": "b"}}, "brings its own code"),
         ({"architectures": ["ViTModel"]}, "not as a model that continues text"),
-        ({"architectures": ["GPTJForCausalLM"]}, "cannot be replaced"),
+        ({"architectures": ["GPTNeoForCausalLM"]}, "cannot be replaced"),
         ({"architectures": ["JambaForCausalLM"]}, "cannot be replaced"),
         (
             {"architectures": ["HeliumForCausalLM"], "quantization_config": SimpleNamespace()},
@@ -156,7 +156,7 @@ def test_tensors_must_fit(tmp_path: Path, change: str) -> None:
     assert f"{change}_keys" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("options", [{"task": "embed"}, {"quantization": "int8"}])
+@pytest.mark.parametrize("options", [{"task": "embed"}, {"quantize": "int8"}])
 def test_only_a_spec_can_be_embedded_or_quantised(tmp_path: Path, options: dict[str, Any]) -> None:
     tiny_models.save_checkpoint(tmp_path, "HeliumForCausalLM")
     assert "only a spec can be" in refusal(tmp_path, **options)
