@@ -27,7 +27,7 @@ class GraphedModel:
     not know whether they were replayed.
 
     Args:
-        model: nothing in it is `capture_blocker`.
+        model: it has no `capture_blocker`.
         cache: that of every step, with a spare page.
         sizes: what is captured.
         recorder: what captures it.

@@ -22,7 +22,7 @@ class RaggedSteps:
     Logits are no part of it: which rows need some changes from step to step.
 
     Args:
-        model: nothing in it is `capture_blocker`, and its plans do not depend on the shape of a
+        model: it has no `capture_blocker`, and its plans do not depend on the shape of a
         step. cache: that of every step, with a spare page. most: tokens and rows that are captured,
         at least one token of each row. length: most tokens of a row, the new ones included.
         recorder: whose replays run as much as they are told, and not all of it. device: of the
