@@ -1,14 +1,21 @@
-"""A second rank that is kept alive (a process costs more to start than any test with it), and a
-driver of models."""
+"""A second rank that is kept alive (a process costs more to start than any test with it), a driver
+of models, and one seed for the random tensors of every test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from tests.fakes.two_ranks import TwoRanks
 from tests.support.worker.page_driver import Driver
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    """Random tensors are the same in every run: a failure can be repeated."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from baton_ops.commands.role import Options, assign, main
 from baton_scheduler.config import Config
 from baton_scheduler.service import serve
 from tests.fakes.hash_worker import FakeWorker
+from tests.support.served_system import until
 
 
 def options(run_dir: Path, worker: str, role: str) -> Options:
@@ -54,6 +55,7 @@ def test_another_scheduler_hears_it_from_the_worker(run_dir: Path) -> None:
     with FakeWorker(config, name="one") as one:
         ask(show, lambda stats: len(stats.workers) == 1)
         assert assign(options(run_dir, "one", "decode")) == ""
+        until(lambda: one.info.role == "decode", "the worker hears its role")
         life.stop()
         thread.join(timeout=15)
         life, thread = run()
