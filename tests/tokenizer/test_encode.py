@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 
 from baton.errors import InvalidRequest
 from baton.protocol import EncodeChat
@@ -193,9 +193,14 @@ def test_padding_beyond_all_reason_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def oracle(smollm2: Path) -> Any:
-    """The tokenizer that transformers makes of the same file."""
+    """The tokenizer that transformers makes of the same file. Its conversion leaves out a step that
+    the published tokenizer.json of the model has: each digit is a piece of its own."""
     transformers = pytest.importorskip("transformers")
-    return transformers.AutoTokenizer.from_pretrained(smollm2.parent, gguf_file=smollm2.name)
+    made = transformers.AutoTokenizer.from_pretrained(smollm2.parent, gguf_file=smollm2.name)
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    by_bytes = made.backend_tokenizer.pre_tokenizer
+    made.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, by_bytes])
+    return made
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
@@ -211,6 +216,7 @@ def test_chats_equal_transformers(contents: list[str], oracle: Any, smollm2: Pat
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=TEXTS)
+@example(text=" ² ½ 12")
 def test_texts_equal_transformers_and_come_back(text: str, oracle: Any, smollm2: Path) -> None:
     vocab, _, encoder = tools(smollm2)
     ids = encoder.text(text, add_special=True, allow_special=True, limit=0).ids
