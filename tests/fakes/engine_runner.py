@@ -35,6 +35,13 @@ async def text_of(engine: Engine, request: GenerationRequest) -> dict[int, str]:
     return texts
 
 
+async def admitted(engine: FakeEngine, choices: int = 1) -> None:
+    """Return once the scheduler has that many sequences, however slow the machine is."""
+    async with asyncio.timeout(20):
+        while len(engine.scheduler.live) < choices:
+            await asyncio.sleep(0.005)
+
+
 def run(test: Callable[[FakeEngine], Awaitable[None]], **settings: Any) -> None:
     """Run a test inside an event loop."""
 

@@ -11,7 +11,7 @@ from baton.protocol import Abort, Decode, Grammar, Sampling, Submit
 from baton.protocol.token_columns import unpack
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.generation.request import BeamSearchOptions
-from tests.fakes.engine_runner import generation, run
+from tests.fakes.engine_runner import admitted, generation, run
 from tests.fakes.gateway_app import (
     Site,
     chat,
@@ -99,7 +99,7 @@ def test_leaving_aborts_the_probes() -> None:
     async def check(engine: FakeEngine) -> None:
         engine.scheduler.hold = True
         task = asyncio.create_task(outputs(engine))
-        await asyncio.sleep(0.05)
+        await admitted(engine)
         (probe,) = engine.scheduler.live
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -27,6 +27,7 @@ from baton_gateway.generation.output import OutputDelta, Started
 from baton_gateway.generation.request import ChatPrompt, TextPrompt
 from tests.fakes.engine_runner import (
     REPLY,
+    admitted,
     generation,
     run,
     text_of,
@@ -167,7 +168,7 @@ def test_long_silence_of_the_tokenizer_is_made_up_for(monkeypatch: pytest.Monkey
         engine.scheduler.reply = REPLY * 20
         engine.scheduler.hold = True
         texts = asyncio.create_task(text_of(engine, generation()))
-        await asyncio.sleep(0.05)
+        await admitted(engine)
         engine.tokenizer.silent = True
         await asyncio.sleep(0.4)
         engine.scheduler.hold = False
@@ -230,7 +231,7 @@ def test_too_many_requests_are_refused() -> None:
     async def check(engine: FakeEngine) -> None:
         engine.scheduler.hold = True
         first = asyncio.create_task(text_of(engine, generation()))
-        await asyncio.sleep(0.05)
+        await admitted(engine)
         with pytest.raises(Unavailable) as caught:
             await text_of(engine, generation())
         assert (caught.value.code, caught.value.retry_after) == ("server_is_overloaded", 1)

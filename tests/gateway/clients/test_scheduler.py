@@ -12,6 +12,7 @@ from baton.protocol import Envelope, Failed, Message, Submit, Tokens
 from baton.protocol.token_columns import pack
 from tests.fakes.engine_runner import (
     REPLY,
+    admitted,
     generation,
     run,
     text_of,
@@ -45,7 +46,7 @@ def test_what_has_ended_is_not_run_again() -> None:
     async def check(engine: FakeEngine) -> None:
         engine.scheduler.reply, engine.scheduler.hold = REPLY * 20, True
         texts = asyncio.create_task(text_of(engine, generation(n=2, stops=("from",))))
-        await asyncio.sleep(0.05)
+        await admitted(engine, 2)
         for _ in range(9):
             engine.scheduler.step()
         running = engine.scheduler.live.pop(2)  # Only the first one meets its stop string.
@@ -68,7 +69,7 @@ def test_scheduler_that_gave_us_up_is_given_the_work_again() -> None:
     async def check(engine: FakeEngine) -> None:
         engine.scheduler.hold = True
         texts = asyncio.create_task(text_of(engine, generation()))
-        await asyncio.sleep(0.05)
+        await admitted(engine)
         engine.scheduler.known = engine.scheduler.hold = False
         engine.scheduler.live.clear()
         assert await texts == {0: REPLY}
@@ -84,7 +85,7 @@ def test_a_scheduler_that_does_not_come_back_is_not_waited_for_for_ever(
     async def check(engine: FakeEngine) -> None:
         engine.scheduler.hold = True
         texts = asyncio.create_task(text_of(engine, generation()))
-        await asyncio.sleep(0.05)
+        await admitted(engine)
         engine.scheduler.silent = True
         with pytest.raises(Unavailable, match="Send it again") as caught:
             await texts
@@ -113,7 +114,7 @@ def test_a_scheduler_that_was_stopped_and_goes_on(
         scheduler = engine.scheduler
         scheduler.reply, scheduler.hold = REPLY * 2, True
         texts = asyncio.create_task(text_of(engine, generation()))
-        await asyncio.sleep(0.05)
+        await admitted(engine)
         for _ in range(5):
             scheduler.step()
         scheduler.silent = True
@@ -206,16 +207,18 @@ def test_a_gap_in_the_log_is_filled_and_repeats_are_dropped() -> None:
         scheduler = engine.scheduler
         scheduler.hold = True
         texts = asyncio.create_task(text_of(engine, generation()))
-        await asyncio.sleep(0.05)
+        await admitted(engine)
         for message in (tokens(1, 0, 97, 98), tokens(1, 1, 98, 99), tokens(1, 3, 100, last=True)):
             scheduler.push(message)
         assert await texts == {0: "abcd"}
         texts = asyncio.create_task(text_of(engine, generation()))
-        await asyncio.sleep(0.05)
+        await admitted(engine, 2)
         scheduler.seen.clear()
         scheduler.push(tokens(2, 0, 97))
         scheduler.push(tokens(2, 3, 100, last=True))
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(20):
+            while not any(isinstance(m, Submit) for m in scheduler.seen):
+                await asyncio.sleep(0.005)
         assert scheduler.aborted == [2]
         [again] = [m for m in scheduler.seen if isinstance(m, Submit)]
         assert again.handle == 2 and again.log == pack([97])
