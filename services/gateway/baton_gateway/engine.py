@@ -77,8 +77,8 @@ from baton_gateway.generation.sequence import Sequence
 from baton_gateway.http.disconnect import cancel_tasks
 from baton_gateway.http.errors import GatewayPartitioned
 from baton_gateway.http.write_batch import WriteBatch
-from baton_gateway.observability.latency import TimelineStore
 from baton_gateway.observability.metrics import Metrics, SystemCollector, Timing
+from baton_gateway.observability.timeline_store import TimelineStore
 from baton_gateway.structured_output.validator import GrammarValidator
 
 _ENCODED_AT_ONCE = 16

@@ -11,7 +11,7 @@ from baton.errors import InvalidRequest
 from baton_gateway.api.reply import Choice, check_choices, sampling, seed
 from baton_gateway.config import Config
 from baton_gateway.generation.output import OutputDelta
-from baton_gateway.schemas.base import CompletionRequest
+from baton_gateway.schemas.completions import CompletionRequest
 from tests.fakes.gateway_app import (
     Site,
     chat,

@@ -16,7 +16,8 @@ from baton_gateway.http.body import (
     check_depth,
     parse,
 )
-from baton_gateway.schemas.base import ChatRequest, CompletionRequest
+from baton_gateway.schemas.chat import ChatRequest
+from baton_gateway.schemas.completions import CompletionRequest
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -8,8 +8,8 @@ import pytest
 
 from baton.errors import InvalidRequest
 from baton_gateway.generation.request import BeamSearchOptions
-from baton_gateway.schemas.base import CompletionRequest
 from baton_gateway.schemas.beam_search import MAX_WIDTH
+from baton_gateway.schemas.completions import CompletionRequest
 
 pytestmark = pytest.mark.row("F09.11")
 

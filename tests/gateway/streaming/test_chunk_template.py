@@ -10,12 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from baton_gateway.schemas.usage import (
-    ChatChunkChoice,
-    ChatDelta,
-    Completion,
-    CompletionChoice,
-)
+from baton_gateway.schemas.chat_responses import ChatChunkChoice, ChatDelta
+from baton_gateway.schemas.completion_responses import Completion, CompletionChoice
 from baton_gateway.streaming.chunk_template import ChunkTemplate
 
 ODD = 'a "text":"" \\ "token_ids":[] \n\u2028 \x00 €😀'

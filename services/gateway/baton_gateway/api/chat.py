@@ -29,16 +29,16 @@ from baton_gateway.generation.logprobs import Vocabulary
 from baton_gateway.generation.output import OutputDelta, Started
 from baton_gateway.generation.request import ChatPrompt, GenerationRequest
 from baton_gateway.http.body import read
-from baton_gateway.schemas.base import ChatRequest
-from baton_gateway.schemas.usage import (
+from baton_gateway.schemas.chat import ChatRequest
+from baton_gateway.schemas.chat_responses import (
     ChatChoice,
     ChatChunk,
     ChatChunkChoice,
     ChatCompletion,
     ChatDelta,
     ChatMessage,
-    Usage,
 )
+from baton_gateway.schemas.usage import Usage
 from baton_gateway.streaming.chunk_template import ChunkTemplate
 
 router = APIRouter()

@@ -35,8 +35,9 @@ from baton_gateway.generation.logprobs import (
 from baton_gateway.generation.output import OutputDelta, Started
 from baton_gateway.generation.request import GenerationRequest, Prompt, TextPrompt
 from baton_gateway.http.body import read
-from baton_gateway.schemas.base import CompletionRequest
-from baton_gateway.schemas.usage import Completion, CompletionChoice, Usage
+from baton_gateway.schemas.completion_responses import Completion, CompletionChoice
+from baton_gateway.schemas.completions import CompletionRequest
+from baton_gateway.schemas.usage import Usage
 from baton_gateway.streaming.chunk_template import ChunkTemplate
 
 router = APIRouter()

@@ -40,7 +40,7 @@ from baton_gateway.http.middleware import (
     tenant_of,
     timeline_of,
 )
-from baton_gateway.schemas.base import Sampled
+from baton_gateway.schemas.sampled_request import SampledRequest
 from baton_gateway.streaming.sse import DirectPath, EventStream
 
 FINGERPRINT = f"baton-{__version__}"
@@ -75,7 +75,7 @@ class Head:
         }
 
 
-def sampling(body: Sampled, config: Config, logprobs: int, prompt_logprobs: int) -> Sampling:
+def sampling(body: SampledRequest, config: Config, logprobs: int, prompt_logprobs: int) -> Sampling:
     """Return the client's sampling parameters; the engine fills in those that need the model."""
     greedy = body.temperature < _GREEDY or body.top_p == 0.0
     return Sampling(
@@ -124,7 +124,7 @@ def deadline(request: Request) -> int:
     return int(header)
 
 
-def tenant(request: Request, body: Sampled) -> str:
+def tenant(request: Request, body: SampledRequest) -> str:
     """Return the billing tenant: the API key's or, without keys, the request's `user`."""
     return tenant_of(request) or body.user or ""
 
@@ -140,14 +140,14 @@ async def permitted(request: Request, model: str | None) -> ModelInfo:
     return facts
 
 
-def seed(body: Sampled) -> int:
+def seed(body: SampledRequest) -> int:
     """Return the client's seed as unsigned 64 bits, or a random one."""
     return secrets.randbits(63) if body.seed is None else body.seed & (2**64 - 1)
 
 
 def requested(
     request: Request,
-    body: Sampled,
+    body: SampledRequest,
     head: Head,
     prompts: tuple[Prompt, ...],
     how: Sampling,
@@ -183,7 +183,7 @@ def requested(
     )
 
 
-def check_choices(body: Sampled, prompts: int, config: Config) -> None:
+def check_choices(body: SampledRequest, prompts: int, config: Config) -> None:
     """Raise `InvalidRequest` when prompts times n exceeds the limit per request."""
     if prompts * body.at_once <= config.max_choices:
         return
@@ -278,7 +278,12 @@ async def gather(engine: Engine, generation: GenerationRequest) -> Answer:
 
 
 async def respond(
-    request: Request, body: Sampled, work: GenerationRequest, head: Head, route: Route, to: Streamer
+    request: Request,
+    body: SampledRequest,
+    work: GenerationRequest,
+    head: Head,
+    route: Route,
+    to: Streamer,
 ) -> Response:
     """Return the response, whole or streamed, with the admission headers."""
     if body.stream or durable(request, body):
@@ -350,7 +355,7 @@ async def payloads(
         await deltas.aclose()
 
 
-def durable(request: Request, body: Sampled) -> bool:
+def durable(request: Request, body: SampledRequest) -> bool:
     """Return whether the client requested a durable stream with X-Stream-Durable: 1.
 
     Raises `InvalidRequest` for a request without a stream, or one that cannot be resumed.
@@ -374,7 +379,7 @@ def durable(request: Request, body: Sampled) -> bool:
 
 async def streamed(
     request: Request,
-    body: Sampled,
+    body: SampledRequest,
     generation: GenerationRequest,
     head: Head,
     route: Route,

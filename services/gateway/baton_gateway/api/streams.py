@@ -24,7 +24,8 @@ from baton_gateway.generation.output import Event, Started
 from baton_gateway.generation.request import GenerationRequest, PriorOutput
 from baton_gateway.http.body import build, parse
 from baton_gateway.http.middleware import tenant_of
-from baton_gateway.schemas.base import ChatRequest, CompletionRequest
+from baton_gateway.schemas.chat import ChatRequest
+from baton_gateway.schemas.completions import CompletionRequest
 
 router = APIRouter()
 

@@ -14,26 +14,16 @@ from baton_gateway.generation.admission import check_prompt_ids
 from baton_gateway.generation.request import ChatPrompt, TextPrompt
 from baton_gateway.http.body import read
 from baton_gateway.http.disconnect import cancel_on_disconnect
-from baton_gateway.schemas.base import DetokenizeRequest, TokenizeRequest
+from baton_gateway.schemas.tokenize import (
+    DetokenizeRequest,
+    DetokenizeResponse,
+    TokenizeRequest,
+    TokenizeResponse,
+)
 
 router = APIRouter()
 _LONGEST = 32768
 """Tokens that are always counted; beyond it, text of up to four contexts."""
-
-
-class Tokenized(msgspec.Struct):
-    """Answer of /tokenize."""
-
-    count: int
-    max_model_len: int
-    tokens: list[int]
-    token_strs: list[str] | None = None
-
-
-class Detokenized(msgspec.Struct):
-    """Answer of /detokenize."""
-
-    prompt: str
 
 
 @router.post("/tokenize")
@@ -55,7 +45,7 @@ async def tokenize(request: Request) -> Response:
     if body.return_token_strs:
         vocabulary = await engine.vocabulary()
         names = [vocabulary.text(token) for token in ids]
-    return json(Tokenized(len(ids), facts.max_model_len, list(ids), names))
+    return json(TokenizeResponse(len(ids), facts.max_model_len, list(ids), names))
 
 
 def _prompt(body: TokenizeRequest) -> ChatPrompt | TextPrompt:
@@ -78,4 +68,4 @@ async def detokenize(request: Request) -> Response:
     facts = await permitted(request, body.model)
     check_prompt_ids(body.tokens, "tokens", facts)
     decode = engine.tokenizers.detokenize(body.tokens, body.skip_special_tokens)
-    return json(Detokenized(await cancel_on_disconnect(request.receive, decode)))
+    return json(DetokenizeResponse(await cancel_on_disconnect(request.receive, decode)))

@@ -28,7 +28,7 @@ from baton_gateway.clients.fleet_view import FleetView
 from baton_gateway.generation.logprobs import by_row, of_prompt
 from baton_gateway.generation.sequence import Sequence
 from baton_gateway.http.errors import GatewayPartitioned
-from baton_gateway.observability.latency import TimelineStore
+from baton_gateway.observability.timeline_store import TimelineStore
 
 Feed = Callable[[Iterable[Sequence]], Awaitable[None]]
 

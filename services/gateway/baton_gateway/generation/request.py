@@ -12,7 +12,7 @@ from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.generation.output_queue import DirectSink
 from baton_gateway.http.admission_headers import AdmissionHeaders
-from baton_gateway.observability.latency import RequestTimeline
+from baton_gateway.observability.request_timeline import RequestTimeline
 from baton_gateway.structured_output.request import Constraint
 
 

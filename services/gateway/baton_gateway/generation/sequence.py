@@ -14,7 +14,7 @@ from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.generation.output_queue import OutputQueue
 from baton_gateway.generation.request import PriorOutput
 from baton_gateway.http.admission_headers import AdmissionHeaders
-from baton_gateway.observability.latency import RequestTimeline
+from baton_gateway.observability.request_timeline import RequestTimeline
 
 if TYPE_CHECKING:
     from baton_gateway.clients.connection import Connection

@@ -15,8 +15,9 @@ from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
 from baton_gateway.http.allowed_hosts import AllowedHosts
 from baton_gateway.http.disconnect import ClientDisconnected
 from baton_gateway.http.errors import FAULT, respond
-from baton_gateway.observability.latency import RequestTimeline, TimelineStore
 from baton_gateway.observability.metrics import Metrics
+from baton_gateway.observability.request_timeline import RequestTimeline
+from baton_gateway.observability.timeline_store import TimelineStore
 
 _GONE = "499"
 """nginx's status for a request that the client closed."""

@@ -7,7 +7,7 @@ from typing import Any
 from baton.errors import InvalidRequest
 from baton.protocol import MediaItem
 from baton_gateway.http.errors import invalid, missing, wrong_type
-from baton_gateway.schemas.messages import MAX_MESSAGES, Message, check_messages
+from baton_gateway.schemas.chat_messages import MAX_MESSAGES, Message, check_messages
 
 Embeddable = MediaItem | list[Message]
 

@@ -7,13 +7,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
 from baton_gateway.http.errors import invalid, missing, wrong_type
-from baton_gateway.schemas.base import (
-    INT32,
-    Model,
-    Request,
-    check_kwargs,
-)
+from baton_gateway.schemas.base import Request
 from baton_gateway.schemas.embedding_input import Embeddable, check_embeddable
+from baton_gateway.schemas.fields import INT32, ModelName, TemplateKwargs
 
 Input = tuple[str | tuple[int, ...], ...]
 """A tuple of inputs, each text or token ids."""
@@ -113,7 +109,7 @@ def _query(value: object) -> str:
 class PooledRequest(Request):
     """Base of the pooling requests. `model` is optional."""
 
-    model: Model | None = None
+    model: ModelName | None = None
     user: str | None = Field(default=None, max_length=1024)
     priority: int = Field(default=0, ge=-INT32 - 1, le=INT32)
     use_activation: bool | None = None
@@ -136,9 +132,7 @@ class VectorRequest(PooledRequest):
     input: Annotated[Input | None, BeforeValidator(_input)] = None
     messages: Annotated[Embeddable | None, PlainValidator(check_embeddable)] = None
     add_generation_prompt: bool = False
-    chat_template_kwargs: Annotated[dict[str, Any], BeforeValidator(check_kwargs)] = Field(
-        default_factory=dict
-    )
+    chat_template_kwargs: TemplateKwargs = {}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -157,7 +151,7 @@ class VectorRequest(PooledRequest):
 class EmbeddingRequest(VectorRequest):
     """POST /v1/embeddings"""
 
-    model: Model
+    model: ModelName
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
     normalize: bool = True

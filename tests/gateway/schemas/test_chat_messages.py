@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.errors import InvalidRequest
-from baton_gateway.schemas.messages import MAX_MESSAGES, check_messages
+from baton_gateway.schemas.chat_messages import MAX_MESSAGES, check_messages
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
 

@@ -1,4 +1,4 @@
-"""Timelines: causes add up, scheduler phases are split, memory is bounded."""
+"""Timelines: causes add up, and scheduler phases are split."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.protocol import PhaseTimes
-from baton_gateway.observability.latency import LatencyExplanation, RequestTimeline, TimelineStore
+from baton_gateway.observability.explanation import LatencyExplanation
+from baton_gateway.observability.request_timeline import RequestTimeline
 
 HEX = "0f" * 16
 
@@ -212,25 +213,3 @@ def test_every_moment_is_in_one_cause(steps: list[tuple[float, str, int]]) -> No
         causes(one.explain())
     one.close("200")
     causes(one.explain())
-
-
-def test_only_the_latest_are_remembered_and_only_for_their_owner(clock: Clock) -> None:
-    ledger = TimelineStore(2)
-    accounts = [RequestTimeline(f"req_{n:032x}", "/", clock) for n in range(3)]
-    for number, one in enumerate(accounts):
-        ledger.keep(one, "me")
-        ledger.submitted(one, {number: 0})
-    assert (len(ledger), ledger.owed) == (2, 2)
-    assert ledger.find(accounts[0].id, "me") is None
-    assert ledger.find(f"chatcmpl-{1:032x}", "me") is accounts[1]
-    assert ledger.find(accounts[1].id, "you") is None
-    ledger.told([(0, PhaseTimes()), (1, PhaseTimes(queued=1.0)), (99, PhaseTimes())])
-    assert ledger.owed == 1 and accounts[1].explain().choices[0].queue_ms == 1000.0
-
-
-def test_a_ledger_of_nothing_remembers_nothing(clock: Clock) -> None:
-    ledger = TimelineStore(0)
-    one = account(clock)
-    ledger.keep(one, "")
-    ledger.submitted(one, {7: 0})
-    assert (len(ledger), ledger.owed) == (0, 0)

@@ -1,0 +1,75 @@
+"""Request of OpenAI's chat API, with vLLM's extensions.
+
+https://platform.openai.com/docs/api-reference/chat/create
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from baton_gateway.http.errors import invalid
+from baton_gateway.schemas.chat_messages import check_messages
+from baton_gateway.schemas.fields import INT32, TemplateKwargs
+from baton_gateway.schemas.sampled_request import SampledRequest
+from baton_gateway.schemas.tools import check_choice, check_tools
+
+_ONLY_COMPLETIONS = ("echo", "best_of", "suffix")
+
+
+class ChatRequest(SampledRequest):
+    """POST /v1/chat/completions"""
+
+    messages: Annotated[list[dict[str, Any]], BeforeValidator(check_messages)]
+    max_tokens: int | None = Field(default=None, ge=1, le=INT32)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=INT32)
+    logprobs: bool = False
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    tools: Annotated[list[dict[str, Any]], BeforeValidator(check_tools)] = []
+    tool_choice: Any = None
+    parallel_tool_calls: bool = True
+    modalities: list[Literal["text"]] = ["text"]
+    reasoning_effort: Any = None
+    verbosity: Any = None
+    store: bool = False
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+    safety_identifier: str | None = Field(default=None, max_length=64)
+    prompt_cache_key: str | None = Field(default=None, max_length=1024)
+
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    chat_template_kwargs: TemplateKwargs = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_completions(cls, value: Any) -> Any:
+        for name in _ONLY_COMPLETIONS:
+            if name in value:
+                raise invalid(name, f"Unknown parameter: '{name}'.", "unknown_parameter")
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        both = (self.max_tokens, self.max_completion_tokens)
+        if None not in both and both[0] != both[1]:
+            raise invalid("max_tokens", "'max_tokens' and 'max_completion_tokens' must not differ.")
+        self._check_common(self.limit)
+        if self.top_logprobs is not None and not self.logprobs:
+            raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs' to be true.")
+        check_choice(self.tool_choice, self.tools)
+        if self.add_generation_prompt and self.continue_final_message:
+            self._check_continue()
+        return self
+
+    def _check_continue(self) -> None:
+        if "add_generation_prompt" in self.model_fields_set:
+            raise invalid(
+                "continue_final_message",
+                "'continue_final_message' and 'add_generation_prompt' must not both be true.",
+            )
+
+    @property
+    def limit(self) -> int | None:
+        """Most tokens to generate, from `max_completion_tokens` or `max_tokens`."""
+        return self.max_tokens if self.max_tokens is not None else self.max_completion_tokens

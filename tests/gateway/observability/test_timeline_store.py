@@ -1,0 +1,29 @@
+"""Stored timelines: only the latest, and only for their owner."""
+
+from __future__ import annotations
+
+from baton.protocol import PhaseTimes
+from baton_gateway.observability.request_timeline import RequestTimeline
+from baton_gateway.observability.timeline_store import TimelineStore
+
+
+def test_only_the_latest_are_remembered_and_only_for_their_owner() -> None:
+    ledger = TimelineStore(2)
+    accounts = [RequestTimeline(f"req_{n:032x}", "/") for n in range(3)]
+    for number, one in enumerate(accounts):
+        ledger.keep(one, "me")
+        ledger.submitted(one, {number: 0})
+    assert (len(ledger), ledger.owed) == (2, 2)
+    assert ledger.find(accounts[0].id, "me") is None
+    assert ledger.find(f"chatcmpl-{1:032x}", "me") is accounts[1]
+    assert ledger.find(accounts[1].id, "you") is None
+    ledger.told([(0, PhaseTimes()), (1, PhaseTimes(queued=1.0)), (99, PhaseTimes())])
+    assert ledger.owed == 1 and accounts[1].explain().choices[0].queue_ms == 1000.0
+
+
+def test_a_ledger_of_nothing_remembers_nothing() -> None:
+    ledger = TimelineStore(0)
+    one = RequestTimeline(f"req_{1:032x}", "/")
+    ledger.keep(one, "")
+    ledger.submitted(one, {7: 0})
+    assert (len(ledger), ledger.owed) == (0, 0)
