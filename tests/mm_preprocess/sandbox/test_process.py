@@ -9,28 +9,20 @@ import msgspec
 import numpy as np
 import pytest
 
+from baton.net.frames import receive, send
 from baton.protocol import Blob
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.sandbox import process
-from baton_mm_preprocess.sandbox.process import (
-    LENGTH,
-    Outcome,
-    Problem,
-    Ready,
-    Setup,
-    read,
-    serve,
-    write,
-)
+from baton_mm_preprocess.sandbox.process import Outcome, Problem, Ready, Setup, serve
 from tests.support.tiny_dual_encoders import PROCESSORS, data_url, picture
 
 SETUP = Setup(read_processor(PROCESSORS["SiglipModel"], ""), 10_000, 10_000, 2**30)
 
 
-def frames(*messages: object) -> io.BytesIO:
+def stream_of(*messages: object) -> io.BytesIO:
     stream = io.BytesIO()
     for message in messages:
-        write(stream, message)
+        send(stream, msgspec.msgpack.encode(message))
     stream.seek(0)
     return stream
 
@@ -42,23 +34,18 @@ def outcome(data: bytes | None) -> Outcome:
 
 def test_an_outcome_for_each_file() -> None:
     image, target = picture(40, 30), io.BytesIO()
-    serve(frames(data_url(image), "data:image/png;base64,aGk="), target, SETUP)
+    serve(stream_of(data_url(image), "data:image/png;base64,aGk="), target, SETUP)
     target.seek(0)
-    ready, problem = outcome(read(target)), outcome(read(target))
+    ready, problem = outcome(receive(target)), outcome(receive(target))
     assert isinstance(ready, Ready) and ready.tensor.shape == (3, 30, 30)
     found = np.frombuffer(ready.tensor.data, "<f4").reshape(ready.tensor.shape)
     assert np.array_equal(found, SETUP.processor(image))
     assert isinstance(problem, Problem) and problem.code == "invalid_image_format"
-    assert read(target) is None
-
-
-def test_a_cut_stream_ends() -> None:
-    assert read(io.BytesIO(LENGTH.pack(5)[:3])) is None
-    assert read(io.BytesIO(LENGTH.pack(5) + b"1234")) is None
+    assert receive(target) is None
 
 
 def test_a_setup_survives_the_pipe() -> None:
-    data = read(frames(SETUP))
+    data = receive(stream_of(SETUP))
     assert data is not None and msgspec.msgpack.decode(data, type=Setup) == SETUP
 
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import torch
 
+from baton.net import frames
 from baton.protocol import Grant, Pull, Revoke
 from baton_worker.attention import AttentionBatch
 from baton_worker.executor.commands import (
@@ -94,8 +95,7 @@ def test_every_follower_gets_every_order() -> None:
 
 def test_what_is_no_order_is_refused(ends: tuple[BinaryIO, BinaryIO]) -> None:
     data = msgspec.msgpack.encode(["reboot"])
-    ends[1].write(len(data).to_bytes(8, "little") + data)
-    ends[1].flush()
+    frames.send(ends[1], data)
     with pytest.raises(msgspec.ValidationError):
         Reader(ends[0]).next()
     with pytest.raises(AssertionError, match="orders carry no"):

@@ -7,6 +7,7 @@ import os
 import msgspec
 import pytest
 
+from baton.net import frames
 from baton.protocol import Pulled
 from baton_worker.executor.reports import (
     Ended,
@@ -34,6 +35,6 @@ def test_anything_else_is_refused() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as read:
         with os.fdopen(writing, "wb") as write:
-            write.write(b"\x02" + bytes(7) + msgspec.msgpack.encode([1]))
+            frames.send(write, msgspec.msgpack.encode([1]))
         with pytest.raises(msgspec.ValidationError):
             Reports(read).next()

@@ -1,14 +1,12 @@
 """Child process that compiles untrusted grammars; the parent may kill it at any time.
 
-Reads grammars from standard input and writes one verdict each. A message is its length followed by
-MessagePack. This process limits its memory; its parent,
-`baton_gateway.structured_output.validator`, limits its time.
+Reads grammars from standard input and writes one verdict each, as frames of MessagePack. This
+process limits its memory; its parent, `baton_gateway.structured_output.validator`, limits its time.
 """
 
 from __future__ import annotations
 
 import resource
-import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,29 +14,13 @@ from typing import BinaryIO
 
 import msgspec
 
+from baton.net import frames
 from baton.protocol import Grammar
 from baton.structured_output.engines import TRIALS
 from baton.structured_output.llguidance import Problem
 
 MEMORY = 1024**3
 """Address space in bytes, on top of the engine's libraries."""
-LENGTH = struct.Struct("<I")
-
-_encoder = msgspec.msgpack.Encoder()
-
-
-def read(stream: BinaryIO) -> bytes | None:
-    """Return the next message, or None at the end of the stream."""
-    head = stream.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    return stream.read(*LENGTH.unpack(head))
-
-
-def frame(message: Grammar | Problem | None) -> bytes:
-    """Return a message with its length prefix."""
-    data = _encoder.encode(message)
-    return LENGTH.pack(len(data)) + data
 
 
 def limit() -> None:
@@ -50,10 +32,9 @@ def limit() -> None:
 
 def serve(source: BinaryIO, target: BinaryIO, problem: Callable[[Grammar], Problem | None]) -> None:
     """Compile grammars one by one until the parent closes the pipe."""
-    while (data := read(source)) is not None:
+    while (data := frames.receive(source)) is not None:
         verdict = problem(msgspec.msgpack.decode(data, type=Grammar))
-        target.write(frame(verdict))
-        target.flush()
+        frames.send(target, msgspec.msgpack.encode(verdict))
 
 
 if __name__ == "__main__":

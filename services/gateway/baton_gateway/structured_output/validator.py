@@ -18,13 +18,13 @@ import msgspec
 
 from baton.errors import InvalidRequest, Unavailable
 from baton.logs import logger
+from baton.net import frames
 from baton.protocol import Grammar
 from baton.structured_output.engines import require
 from baton.structured_output.llguidance import Problem
 from baton_gateway.http.errors import invalid
 from baton_gateway.structured_output.json_schema import invalid_schema
 from baton_gateway.structured_output.request import Constraint
-from baton_gateway.structured_output.sandbox import LENGTH, frame
 
 SECONDS = 2.0
 """Time limit of one compilation, in seconds of wall time."""
@@ -127,10 +127,9 @@ async def _start(engine: str) -> Process:
 
 async def _exchange(child: Process, grammar: Grammar) -> Problem | None:
     assert child.stdin is not None and child.stdout is not None
-    child.stdin.write(frame(grammar))
+    child.stdin.write(frames.pack(msgspec.msgpack.encode(grammar)))
     await child.stdin.drain()
-    (length,) = LENGTH.unpack(await child.stdout.readexactly(LENGTH.size))
-    return _verdict.decode(await child.stdout.readexactly(length))
+    return _verdict.decode(await frames.receive_async(child.stdout))
 
 
 async def _kill(child: Process) -> None:

@@ -17,12 +17,11 @@ import msgspec
 
 from baton.errors import Unavailable
 from baton.logs import logger
+from baton.net import frames
 from baton_mm_preprocess.sandbox.process import (
     Outcome,
     Problem,
     Setup,
-    read,
-    write,
 )
 
 _STARTUP_SECONDS = 40.0
@@ -75,8 +74,8 @@ class Child:
         timer = threading.Timer(seconds, end)
         timer.start()
         try:
-            write(target, message)
-            answer = read(source)
+            frames.send(target, msgspec.msgpack.encode(message))
+            answer = frames.receive(source)
         except BrokenPipeError:
             answer = None
         finally:

@@ -1,13 +1,12 @@
 """Sandboxed child process that decodes untrusted files; its parent may kill it at any time.
 
-Reads requests from stdin and writes results to stdout, each message as its length and MessagePack.
+Reads requests from stdin and writes results to stdout, as frames of MessagePack.
 Its memory is limited; its parent, `baton_mm_preprocess.sandbox.pool`, limits its time.
 """
 
 from __future__ import annotations
 
 import resource
-import struct
 import sys
 from hashlib import blake2b
 from pathlib import Path
@@ -16,12 +15,12 @@ from typing import IO
 import msgspec
 
 from baton.errors import InvalidRequest
+from baton.net import frames
 from baton.protocol import Blob
 from baton_mm_preprocess.fetch import fetch
 from baton_mm_preprocess.image.decode import decode
 from baton_mm_preprocess.image.processor import Processor
 
-LENGTH = struct.Struct("<I")
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -49,23 +48,6 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 Outcome = Ready | Problem
-
-
-def read(stream: IO[bytes]) -> bytes | None:
-    """The next message, or None at the end of the stream."""
-    head = stream.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    data = stream.read(*LENGTH.unpack(head))
-    return data if len(data) == LENGTH.unpack(head)[0] else None
-
-
-def write(stream: IO[bytes], message: object) -> None:
-    """A message after its length."""
-    data = _encoder.encode(message)
-    stream.write(LENGTH.pack(len(data)))
-    stream.write(data)
-    stream.flush()
 
 
 def prepare(url: str, setup: Setup) -> Outcome:
@@ -100,17 +82,18 @@ def limit(memory: int) -> None:
 
 def serve(source: IO[bytes], target: IO[bytes], setup: Setup) -> None:
     """Prepare one file after the other until the parent closes the pipe."""
-    while (data := read(source)) is not None:
-        write(target, prepare(msgspec.msgpack.decode(data, type=str), setup))
+    while (data := frames.receive(source)) is not None:
+        outcome = prepare(msgspec.msgpack.decode(data, type=str), setup)
+        frames.send(target, _encoder.encode(outcome))
 
 
 def main() -> None:
     """Read the setup, confirm it, and serve."""
-    first = read(sys.stdin.buffer)
+    first = frames.receive(sys.stdin.buffer)
     if first is not None:
         setup = msgspec.msgpack.decode(first, type=Setup)
         limit(setup.memory)
-        write(sys.stdout.buffer, None)
+        frames.send(sys.stdout.buffer, _encoder.encode(None))
         serve(sys.stdin.buffer, sys.stdout.buffer, setup)
 
 

@@ -1,13 +1,12 @@
 """Flight recorder: writes every event to a file, and replays the file to the same decisions.
 
-The file is a sequence of frames, each a little-endian uint32 length and that many bytes of
-MessagePack: one `Header`, then one `Entry` per event. After each Tick the entry contains a digest
-of the state and of all decisions so far, which `replay` compares.
+The file is a sequence of frames (`baton.net.frames`) of MessagePack: one `Header`, then one `Entry`
+per event. After each Tick the entry contains a digest of the state and of all decisions so far,
+which `replay` compares.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -18,12 +17,12 @@ import msgspec
 
 from baton.errors import SettingsError
 from baton.logs import logger
+from baton.net import frames
 from baton_scheduler.events import Decision, Event, Tick
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 
 FORMAT = 5
-_LENGTH = struct.Struct("<I")
 _MAX_ENTRY = 128 * 1024 * 1024
 """Maximum entry size in bytes, above that of any wire frame; a longer length means a damaged
 file."""
@@ -102,15 +101,15 @@ class Recorder:
             self._guard(self._file.close)
             self._file = None
 
-    def _write(self, frame: Header | Entry) -> None:
-        data = self._encoder.encode(frame)
-        self._room -= _LENGTH.size + len(data)
+    def _write(self, record: Header | Entry) -> None:
+        data = frames.pack(self._encoder.encode(record))
+        self._room -= len(data)
         if self._room < 0:
             log.warning("the recording has reached its size limit and ends here")
             self.close()
         elif self._file is not None:
             file = self._file
-            self._guard(lambda: file.write(_LENGTH.pack(len(data)) + data))
+            self._guard(lambda: file.write(data))
 
     def _guard(self, action: Callable[[], object]) -> None:
         try:
@@ -122,18 +121,13 @@ class Recorder:
 
 def _frames(file: BinaryIO) -> Iterator[bytes | None]:
     """The frames of a recording; None last when the file ends inside one."""
-    while head := file.read(_LENGTH.size):
-        if len(head) < _LENGTH.size:
-            yield None
-            return
-        (length,) = _LENGTH.unpack(head)
-        if length > _MAX_ENTRY:
-            raise SettingsError("This is not a recording, or it is damaged.")
-        body = file.read(length)
-        if len(body) < length:
-            yield None
-            return
-        yield body
+    try:
+        while (data := frames.read(file, _MAX_ENTRY)) is not None:
+            yield data
+    except frames.TruncatedFrame:
+        yield None
+    except frames.OversizedFrame as error:
+        raise SettingsError("This is not a recording, or it is damaged.") from error
 
 
 @contextmanager
@@ -142,16 +136,16 @@ def _reading(path: Path) -> Iterator[tuple[Header, Iterator[bytes | None]]]:
     format."""
     try:
         with path.open("rb") as file:
-            frames = _frames(file)
-            yield _header(frames), frames
+            entries = _frames(file)
+            yield _header(entries), entries
     except OSError as error:
         raise SettingsError(f"Cannot read {path}: {error.strerror}.") from error
     except msgspec.MsgspecError as error:
         raise SettingsError(f"{path} is not a recording, or it is damaged: {error}") from error
 
 
-def _header(frames: Iterator[bytes | None]) -> Header:
-    first = next(frames, None)
+def _header(entries: Iterator[bytes | None]) -> Header:
+    first = next(entries, None)
     if first is None:
         raise SettingsError("The recording is empty.")
     header = msgspec.msgpack.decode(first, type=Header)
@@ -165,9 +159,9 @@ def load(path: Path) -> tuple[SchedulerOptions, list[Event]]:
 
     Raises `SettingsError` if the file cannot be read or is no recording of this format.
     """
-    with _reading(path) as (header, frames):
-        entries = msgspec.msgpack.Decoder(Entry)
-        return header.limits, [entries.decode(frame).event for frame in frames if frame]
+    with _reading(path) as (header, entries):
+        decoder = msgspec.msgpack.Decoder(Entry)
+        return header.limits, [decoder.decode(entry).event for entry in entries if entry]
 
 
 def replay(path: Path) -> Verdict:
@@ -175,17 +169,17 @@ def replay(path: Path) -> Verdict:
 
     Raises `SettingsError` if the file cannot be read or is no recording of this format.
     """
-    with _reading(path) as (header, frames):
-        return _replay(header, frames)
+    with _reading(path) as (header, entries):
+        return _replay(header, entries)
 
 
-def _replay(header: Header, frames: Iterator[bytes | None]) -> Verdict:
-    state, trace, entries = State(header.limits), Trace(), msgspec.msgpack.Decoder(Entry)
+def _replay(header: Header, entries: Iterator[bytes | None]) -> Verdict:
+    state, trace, decoder = State(header.limits), Trace(), msgspec.msgpack.Decoder(Entry)
     num_events = num_ticks = 0
-    for frame in frames:
-        if frame is None:
+    for data in entries:
+        if data is None:
             return Verdict(num_events, num_ticks, None, truncated=True)
-        entry = entries.decode(frame)
+        entry = decoder.decode(data)
         num_events += 1
         num_ticks += isinstance(entry.event, Tick)
         digest = trace.after(entry.event, state.apply(entry.event), state)

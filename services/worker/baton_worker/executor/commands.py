@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any, BinaryIO, TypeAlias
 
 import msgspec
 import torch
 from torch import Tensor
 
+from baton.net import frames
 from baton.protocol import Grant, Pull, Revoke
 from baton_worker.attention import AttentionBatch
-
-_LENGTH = struct.Struct("<Q")
 
 
 class Begin(msgspec.Struct, tag="begin", array_like=True, frozen=True):
@@ -105,8 +103,7 @@ class Pipe:
         """
         data = self._encoder.encode(order)
         for file in self._files:
-            file.write(_LENGTH.pack(len(data)) + data)
-            file.flush()
+            frames.send(file, data)
 
 
 class Reader:
@@ -118,11 +115,11 @@ class Reader:
         self._decoder = msgspec.msgpack.Decoder(Order, dec_hook=self._typed)
 
     def next(self) -> Order:
-        """Wait for the next command; `End` if the leader has closed the pipe."""
-        head = self._file.read(_LENGTH.size)
-        if len(head) < _LENGTH.size:
+        """Wait for the next command; `End` if the leader has closed the pipe or died."""
+        data = frames.receive(self._file)
+        if data is None:
             return End()
-        order: Order = self._decoder.decode(self._file.read(*_LENGTH.unpack(head)))
+        order: Order = self._decoder.decode(data)
         return order
 
     def _typed(self, kind: type, value: Any) -> Any:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from typing import BinaryIO, TypeAlias
 
 import msgspec
 
+from baton.net import frames
 from baton.protocol import Pulled
-
-_LENGTH = struct.Struct("<Q")
 
 
 class Serving(msgspec.Struct, tag="serving", array_like=True, frozen=True):
@@ -33,9 +31,7 @@ def send(file: BinaryIO, report: Report) -> None:
     Raises:
         OSError: the leader has exited.
     """
-    data = msgspec.msgpack.encode(report)
-    file.write(_LENGTH.pack(len(data)) + data)
-    file.flush()
+    frames.send(file, msgspec.msgpack.encode(report))
 
 
 class Reports:
@@ -47,8 +43,5 @@ class Reports:
 
     def next(self) -> Report | None:
         """Wait for the next report; None if the follower has exited."""
-        head = self._file.read(_LENGTH.size)
-        if len(head) < _LENGTH.size:
-            return None
-        report: Report = self._decoder.decode(self._file.read(*_LENGTH.unpack(head)))
-        return report
+        data = frames.receive(self._file)
+        return None if data is None else self._decoder.decode(data)
