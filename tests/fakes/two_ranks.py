@@ -18,6 +18,7 @@ from baton_worker.distributed.process_groups import Gloo
 from baton_worker.executor.commands import Begin, End, Pipe
 from baton_worker.executor.leader import LedCache, LedHostPages, LedModel
 from baton_worker.kv_cache import page_groups
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model
 
 CPU = torch.device("cpu")
@@ -41,12 +42,11 @@ class Given:
         """This rank's part."""
         return load_model(
             Path(self.path),
-            device=CPU,
-            dtype=torch.float32,
+            BuildContext(CPU, torch.float32),
             quantize=self.quantize,
             ranks=ranks,
             experts=self.experts,
-            context=self.context,
+            context_parallel=self.context,
         )
 
     def pages(self, loaded: LoadedModel) -> dict[str, Any]:

@@ -55,6 +55,7 @@ from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.kv_cache import KVCache, page_groups
 from baton_worker.kv_transfer.manager import KVTransferManager
+from baton_worker.layers.build_context import BuildContext
 
 DEVICE = torch.device("cpu")
 PATIENCE = 200.0
@@ -231,7 +232,7 @@ def main() -> None:
     parser.add_argument("--transport", default="shm")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    loaded = load_model(resolve(Settings()), device=DEVICE, dtype=torch.bfloat16)
+    loaded = load_model(resolve(Settings()), BuildContext(DEVICE, torch.bfloat16))
     found: dict[str, list[tuple[float, float, int]]] = {"at the end": [], "in parts": []}
     for number in range(given.rounds):
         for name, part in (("at the end", 10**9), ("in parts", handoff._LEAST_PART)):

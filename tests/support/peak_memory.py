@@ -20,6 +20,7 @@ from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.linear import fastest
 from baton_worker.kernels.quantized_weights import Rounding
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.platform.malloc import keep_freed_memory
 
 
@@ -51,10 +52,7 @@ def main(path: Path, dtype: str, quantize: str) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     before = resident("VmRSS")
     model = load_model(
-        path,
-        device=torch.device("cpu"),
-        dtype=getattr(torch, dtype),
-        quantize=quantize,  # type: ignore[arg-type]
+        path, BuildContext(torch.device("cpu"), getattr(torch, dtype)), quantize=quantize
     )
     print(resident("VmHWM") - before, model.weight_bytes)
 

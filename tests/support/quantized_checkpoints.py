@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models
 
 Rounded: TypeAlias = tuple[dict[str, Tensor], Tensor]
@@ -253,7 +254,7 @@ def save(
 
 def answers_alike(folder: Path, oracle: Any, driver: Any) -> LoadedModel:
     """Load the checkpoint as a worker does: the logits and the greedy tokens are the oracle's."""
-    loaded = load_model(folder, device=CPU, dtype=torch.float32)
+    loaded = load_model(folder, BuildContext(CPU, torch.float32))
     ours = driver(loaded, 1).step({0: PROMPT})[0]
     tokens = list(PROMPT)
     with torch.inference_mode():

@@ -248,7 +248,7 @@ def worker_info(
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         max_model_len=resolved.max_model_len,
         vocab_size=resolved.vocab_size,
-        device=resolved.placement.device.type,
+        device=resolved.build.device.type,
         dtype=resolved.dtype_name,
         weight_bytes=resolved.weight_bytes,
         kv_bytes=resolved.kv_bytes,

@@ -12,6 +12,7 @@ from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu.linear import CpuLinear
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import resolve
 from baton_worker.spec.hf_config import read_config
 from tests.support import tiny_encoders, tiny_models
@@ -48,7 +49,7 @@ def test_torch_has_products_of_some_models(
 
 def test_torch_attends_over_whole_texts(tmp_path: Path) -> None:
     tiny_encoders.save(tmp_path, "BertModel")
-    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32, narrow=torch.bfloat16)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32), narrow=torch.bfloat16)
     assert not is_expanded(loaded.spec) and loaded.model.dtype is torch.float32
 
 
@@ -65,6 +66,6 @@ def test_a_model_is_loaded_in_what_it_can(tmp_path: Path, narrow: torch.dtype | 
     for architecture, expanded in (("LlamaForCausalLM", True), ("DeepseekV3ForCausalLM", False)):
         folder = tmp_path / architecture
         tiny_models.save_checkpoint(folder, architecture)
-        loaded = load_model(folder, device=CPU, dtype=torch.float32, narrow=narrow)
+        loaded = load_model(folder, BuildContext(CPU, torch.float32), narrow=narrow)
         wanted = narrow if expanded and narrow is not None else torch.float32
         assert loaded.model.dtype is wanted

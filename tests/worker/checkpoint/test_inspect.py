@@ -11,6 +11,7 @@ from rich.console import Console
 
 from baton_worker.checkpoint.inspect import brief, tree
 from baton_worker.checkpoint.task import served_task
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import resolve
 from baton_worker.spec import Norm, Rope
 from baton_worker.spec.hf_config import read_config
@@ -22,7 +23,7 @@ CPU = torch.device("cpu")
 
 def text(folder: Path) -> str:
     console = Console(width=300, record=True, file=StringIO())
-    console.print(tree("Tiny", resolve(read_config(folder)), device=CPU, dtype=torch.float32))
+    console.print(tree("Tiny", resolve(read_config(folder)), BuildContext(CPU, torch.float32)))
     return console.export_text()
 
 
@@ -59,7 +60,7 @@ def test_encoders_and_stacks_within_are_shown_alike(tmp_path: Path) -> None:
     tiny_dual_encoders.save(tmp_path, "CLIPModel")
     config = read_config(tmp_path)
     shown = Console(width=300, record=True, file=StringIO())
-    shown.print(tree("Tiny", served_task(config, tmp_path).spec, device=CPU, dtype=torch.float32))
+    shown.print(tree("Tiny", served_task(config, tmp_path).spec, BuildContext(CPU, torch.float32)))
     lines = shown.export_text().splitlines()
     assert any("patches=Patches(" in line for line in lines)
     assert sum("─ layers 0-" in line for line in lines) == 2

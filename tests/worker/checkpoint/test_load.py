@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import Linear
 from tests.support import tiny_models
 
@@ -29,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def load(path: Path) -> LoadedModel:
-    return load_model(path, device=CPU, dtype=torch.float32)
+    return load_model(path, BuildContext(CPU, torch.float32))
 
 
 def rewrite(folder: Path, change: Callable[[Tensors], object]) -> None:

@@ -13,8 +13,8 @@ from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.quantized_loading import QuantizedLoader, choose_precision
 from baton_worker.kernels.cpu.linear import CpuLinear, JoinedLinear
 from baton_worker.kernels.quantized_weights import BlockQuantized, quantise
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Table
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import GatedLinear, LanguageHead, Linear
 from tests.support import tiny_models
 
@@ -134,8 +134,8 @@ def test_a_model_equals_its_rounded_twin(
             kind = "int4_minimum" if four else "int8"
             parameter.data = quantise(parameter.data, kind).dequantise()
     oracle.save_pretrained(tmp_path / "rounded")
-    given = load_model(tmp_path / "given", device=CPU, dtype=torch.float32, quantize=quantize)
-    rounded = load_model(tmp_path / "rounded", device=CPU, dtype=torch.float32)
+    given = load_model(tmp_path / "given", BuildContext(CPU, torch.float32), quantize=quantize)
+    rounded = load_model(tmp_path / "rounded", BuildContext(CPU, torch.float32))
     tokens = list(range(2, 40))
     ours, twin = (driver(model, 1).step({0: tokens})[0] for model in (given, rounded))
     torch.testing.assert_close(ours, twin, rtol=1e-3, atol=1e-3)

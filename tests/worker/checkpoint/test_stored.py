@@ -15,6 +15,7 @@ from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.kernels import fp8, linear
 from baton_worker.kernels.gptq import GptqWeight
 from baton_worker.kernels.linear import StoredLinear
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import Linear
 from tests.fakes.triton_interpreter import interpreter
 from tests.support import quantized_checkpoints
@@ -40,7 +41,7 @@ def on_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loaded(folder: Path) -> LoadedModel:
-    made = load_model(folder, device=CPU, dtype=torch.float32)
+    made = load_model(folder, BuildContext(CPU, torch.float32))
     layers = [module for module in made.model.modules() if isinstance(module, Linear)]
     stored = [layer for layer in layers if isinstance(layer._kernel, StoredLinear)]
     assert len(stored) == LAYERS and all(layer.weight is None for layer in stored)

@@ -14,6 +14,7 @@ from torch import Tensor
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.unstack import Unstack
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.quantization.mxfp4 import dequantise
 from baton_worker.spec import (
     Decoder,
@@ -101,7 +102,7 @@ def test_another_number_of_experts_is_refused(layer: int, count: int) -> None:
 
 
 def logits(folder: Path, driver: Any) -> Tensor:
-    loaded = load_model(folder, device=CPU, dtype=torch.float32)
+    loaded = load_model(folder, BuildContext(CPU, torch.float32))
     return driver(loaded, 1).step({0: list(range(2, 30))})[0]
 
 
@@ -151,7 +152,7 @@ def test_only_architectures_with_a_rule_for_mxfp4_read_it(tmp_path: Path) -> Non
     text = config.read_text().rstrip().removesuffix("}").rstrip()
     config.write_text(text + ', "quantization_config": {"quant_method": "mxfp4"}}')
     with pytest.raises(ModelError, match="quantised with mxfp4"):
-        load_model(tmp_path, device=CPU, dtype=torch.float32)
+        load_model(tmp_path, BuildContext(CPU, torch.float32))
 
 
 def test_rules_are_data() -> None:

@@ -17,6 +17,7 @@ from baton.errors import SettingsError
 from baton_worker.checkpoint.load import load_model
 from baton_worker.distributed.expert_parallel import ExchangedExperts, LockstepModel
 from baton_worker.distributed.step_sync import StepSync
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.moe.moe import Experts, Moe
 from baton_worker.models.decoder import Model
 from tests.fakes.threaded_ranks import Threaded, together
@@ -30,7 +31,7 @@ LENGTHS = [6, 15, 3]
 
 
 def loaded(folder: Path, **changes: Any) -> Any:
-    return load_model(folder, device=CPU, dtype=torch.float32, **changes)
+    return load_model(folder, BuildContext(CPU, torch.float32), **changes)
 
 
 def served(

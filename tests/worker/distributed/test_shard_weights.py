@@ -19,7 +19,8 @@ from baton_worker.distributed.shard_weights import (
     slices,
 )
 from baton_worker.kernels.quantized_weights import BlockQuantized, quantise
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.moe.moe import Experts
 from baton_worker.layers.norm import norm

@@ -17,8 +17,8 @@ from baton_worker.distributed.tensor_parallel import (
     WideNorm,
     shard_modules,
 )
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Embedding, Table
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.lm_head import Head
 from baton_worker.layers.norm import RmsNorm

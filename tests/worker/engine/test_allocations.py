@@ -21,6 +21,7 @@ from baton_worker.checkpoint.load import load_model
 from baton_worker.engine.input_batch import InputBatch
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
+from baton_worker.layers.build_context import BuildContext
 from tests.fakes.scheduler_planner import Planner, Sequence
 from tests.support.tiny_models import save_checkpoint
 
@@ -64,7 +65,7 @@ def counted() -> Iterator[Allocations]:
 
 
 def planner_of(folder: Path, dtype: torch.dtype) -> Planner:
-    loaded = load_model(folder, device=DEVICE, dtype=dtype)
+    loaded = load_model(folder, BuildContext(DEVICE, dtype))
     batch = InputBatch(
         max_num_seqs=4,
         max_model_len=loaded.max_length,

@@ -22,6 +22,7 @@ from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
 from baton_worker.engine.input_batch import PlanError
 from baton_worker.graphs import Sizes
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.service import worker_info
 from tests.fakes.replayed_steps import Counting
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
@@ -65,7 +66,7 @@ def test_pages_of_codes_serve_each_sequence_as_if_it_were_alone(stories: Path, k
 def test_the_layout_of_pages_changes_no_token(stories: Path, engine: Engine) -> None:
     given = config(stories).model_copy(update={"kv_cache_layout": "nhd"})
     other = Engine.build(given)
-    assert str(other.resolved.placement.layout) == "nhd"
+    assert str(other.resolved.build.layout) == "nhd"
     assert "head by head" in str(engine.resolved) and "head by head" not in str(other.resolved)
     assert other.cache.layers[0].stride() != engine.cache.layers[0].stride()
     logs = []
@@ -93,7 +94,7 @@ def test_decode_steps_are_captured_at_warm_up_and_replayed(
 ) -> None:
     """By the twin of a recorder of CUDA graphs, which no setting chooses on a CPU, beside what is
     chosen there."""
-    loaded = load_model(stories, device=torch.device("cpu"), dtype=torch.float32)
+    loaded = load_model(stories, BuildContext(torch.device("cpu"), torch.float32))
     counts, resolved = Counting(), replace(engine.resolved, graphs=Sizes((1, 2, 4, 8), 64))
     other = Engine(loaded, resolved, recorder=counts)
     with caplog.at_level("INFO"):

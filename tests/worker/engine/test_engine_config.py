@@ -14,83 +14,19 @@ from baton.errors import SettingsError
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.engine.engine_config import (
-    DeviceConfig,
     _batch_tokens,
     resolve,
-    resolve_device,
 )
 from baton_worker.kernels.kv_pages import CODES
-from baton_worker.kernels.page_layout import Layout
-from baton_worker.platform import machine
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.pooling.recipe import PoolingRecipe
 
-CPU = DeviceConfig(torch.device("cpu"), torch.float32, 1)
+CPU = BuildContext(torch.device("cpu"), torch.float32)
 
 
 @pytest.fixture(scope="module")
 def loaded(stories: Path) -> LoadedModel:
-    return load_model(stories, device=CPU.device, dtype=CPU.dtype)
-
-
-@pytest.mark.parametrize(("fast", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
-def test_dtype_follows_the_cpu(
-    monkeypatch: pytest.MonkeyPatch, fast: bool, dtype: torch.dtype
-) -> None:
-    monkeypatch.setattr(machine, "has_fast_bfloat16", lambda: fast)
-    assert resolve_device(Config(device="cpu")).dtype is dtype
-
-
-def test_given_values_are_kept() -> None:
-    given = Config(device="cpu", dtype="float16", threads=3, kv_cache_layout="nhd")
-    assert resolve_device(given) == DeviceConfig(torch.device("cpu"), torch.float16, 3)
-
-
-def test_the_order_of_pages_follows_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert resolve_device(Config(device="cpu")).layout is Layout.HND
-    assert resolve_device(Config(device="cuda")).layout is Layout.NHD
-    assert resolve_device(Config(device="cuda", kv_cache_layout="hnd")).layout is Layout.HND
-
-
-def test_threads_follow_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cores", lambda: 5)
-    assert resolve_device(Config(device="cpu")).threads == 5
-
-
-def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cores", lambda: 5)
-    assert resolve_device(Config(device="cpu", tensor_parallel_size=2)).threads == 2
-    assert resolve_device(Config(device="cpu", tensor_parallel_size=2, threads=8)).threads == 4
-    assert resolve_device(Config(device="cpu", tensor_parallel_size=8)).threads == 1
-
-
-def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    devices = [
-        resolve_device(Config(dtype="float16", tensor_parallel_size=2), rank).device
-        for rank in range(2)
-    ]
-    assert devices == [torch.device("cuda", 0), torch.device("cuda", 1)]
-    with pytest.raises(SettingsError, match="PyTorch sees 2 GPUs here, and each rank needs one"):
-        resolve_device(Config(dtype="float16", tensor_parallel_size=4))
-
-
-def test_each_worker_of_a_group_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    group = [
-        Config(dtype="float16", data_parallel_size=2, data_parallel_rank=rank) for rank in range(2)
-    ]
-    assert [resolve_device(config).device.index for config in group] == [0, 1]
-    with pytest.raises(SettingsError, match="--data-parallel-size 3: PyTorch sees 2 GPUs here"):
-        resolve_device(Config(dtype="float16", data_parallel_size=3))
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_missing_gpu_is_refused() -> None:
-    with pytest.raises(SettingsError, match="no GPU"):
-        resolve_device(Config(device="cuda"))
+    return load_model(stories, CPU)
 
 
 def test_facts_of_the_model(loaded: LoadedModel) -> None:
@@ -110,11 +46,11 @@ def test_pages_of_codes_hold_more_tokens_in_as_many_bytes(stories: Path, kind: s
     config = Config(
         device="cpu", kv_cache_dtype=kind, block_size=8, max_kv_bytes=5 * 2**20, dtype="float32"
     )
-    placement = resolve_device(config)
+    context = BuildContext.from_config(config)
     codes = CODES[kind]
-    assert placement.codes is codes
-    loaded = load_model(stories, device=CPU.device, dtype=CPU.dtype, codes=codes)
-    coded, plain = resolve(config, placement, loaded), resolve(config, CPU, loaded)
+    assert context.codes is codes
+    loaded = load_model(stories, replace(CPU, codes=codes))
+    coded, plain = resolve(config, context, loaded), resolve(config, CPU, loaded)
     # 5 layers, keys and values, 4 heads of 8, a byte each, and a scale.
     assert coded.page_bytes == 8 * 5 * 2 * 4 * (8 + 4)
     assert coded.num_pages == 5 * 2**20 // coded.page_bytes > 2 * plain.num_pages
@@ -125,7 +61,7 @@ def test_what_was_resolved_reads_as_a_line(loaded: LoadedModel) -> None:
     config = Config(
         num_gpu_blocks_override=64, threads=1, dtype="float32", device="cpu", max_replay_rows=0
     )
-    text = str(resolve(config, resolve_device(config), loaded))
+    text = str(resolve(config, BuildContext.from_config(config), loaded))
     assert text.startswith("cpu, float32, 1 threads; 64 pages of 16 tokens (")
     assert "sequences of at most 512 tokens; decode steps run kernel by kernel" in text
 

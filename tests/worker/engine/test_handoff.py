@@ -19,6 +19,7 @@ from baton_scheduler.disaggregation import handoff
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.kernels.kv_pages import CODES
 from baton_worker.kv_transfer.registry import TRANSPORTS
+from baton_worker.layers.build_context import BuildContext
 from tests.fakes.worker_pairs import DEVICE, Team
 from tests.support import tiny_models
 
@@ -59,7 +60,7 @@ def checkpoint(
             with torch.random.fork_rng():
                 torch.manual_seed(0)
                 oracle = tiny_models.save_checkpoint(folder, architecture)
-            made[architecture] = oracle, load_model(folder, device=DEVICE, dtype=torch.float32)
+            made[architecture] = oracle, load_model(folder, BuildContext(DEVICE, torch.float32))
         return made[architecture]
 
     return make
@@ -216,7 +217,7 @@ def test_latents_are_used_again_where_they_are_and_elsewhere(
 def test_latents_in_numbers_that_no_kernel_reads_are_refused(tmp_path: Path, codes: Any) -> None:
     tiny_models.save_checkpoint(tmp_path, LATENT)
     with pytest.raises(ModelError, match="No kernel reads latents as"):
-        load_model(tmp_path, device=DEVICE, dtype=torch.float32, codes=codes)
+        load_model(tmp_path, BuildContext(DEVICE, torch.float32, codes=codes))
 
 
 @pytest.mark.row("F12.11")

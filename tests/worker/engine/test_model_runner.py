@@ -31,6 +31,7 @@ from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.engine.input_batch import InputBatch, PlanError
 from baton_worker.engine.model_runner import CausalModel, ModelRunner
 from baton_worker.kv_cache import KVCache
+from baton_worker.layers.build_context import BuildContext
 from tests.fakes.scheduler_planner import (
     Planner,
     Sequence,
@@ -50,7 +51,7 @@ from tests.support.worker.runner_cases import (
 
 @pytest.fixture(scope="module")
 def loaded(stories: Path) -> LoadedModel:
-    return load_model(stories, device=DEVICE, dtype=torch.float32)
+    return load_model(stories, BuildContext(DEVICE, torch.float32))
 
 
 @pytest.fixture

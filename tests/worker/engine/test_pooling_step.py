@@ -10,7 +10,7 @@ from baton.protocol import NewSequence, Plan, Pooling, Sampling
 from baton.protocol.token_columns import pack
 from baton_worker.engine.input_batch import InputBatch, PlanError
 from baton_worker.engine.pooling_step import PoolingStep
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.pooling.recipe import PoolingRecipe
 

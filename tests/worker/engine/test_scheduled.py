@@ -25,6 +25,7 @@ from baton_worker.kv_cache import (
     one_group,
     page_groups,
 )
+from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models
 from tests.support.worker.scheduled_engine import (
     DEVICE,
@@ -37,7 +38,7 @@ from tests.support.worker.scheduled_engine import (
 
 @pytest.fixture(scope="module")
 def loaded(stories: Path) -> LoadedModel:
-    return load_model(stories, device=DEVICE, dtype=torch.float32)
+    return load_model(stories, BuildContext(DEVICE, torch.float32))
 
 
 def alone(loaded: LoadedModel, prompt: list[int], samplings: list[Sampling]) -> list[list[int]]:
@@ -168,7 +169,7 @@ def test_pages_that_were_in_host_memory_change_no_token(
 @pytest.mark.row("F12.10")
 def test_pages_head_by_head_change_no_token(stories: Path, expected: list[list[int]]) -> None:
     """Copied when sequences part, swapped out when room is short, and back."""
-    loaded = load_model(stories, device=DEVICE, dtype=torch.float32, layout=Layout.HND)
+    loaded = load_model(stories, BuildContext(DEVICE, torch.float32, layout=Layout.HND))
     house = House(loaded, num_pages=20, host_pages=100, layout=Layout.HND)
     assert busy(house) == expected and swapped_in(house) > 0
     shared = House(loaded, layout=Layout.HND)
@@ -240,7 +241,7 @@ class Windows:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             self.oracle: Any = tiny_models.save_checkpoint(folder, architecture, **changes)
-        self.loaded = load_model(folder, device=DEVICE, dtype=torch.float32)
+        self.loaded = load_model(folder, BuildContext(DEVICE, torch.float32))
 
     @torch.inference_mode()
     def would_say(self, prompt: list[int], log: list[int]) -> list[int]:

@@ -28,12 +28,12 @@ def test_every_setting_of_the_pages_reaches_them(stories: Path) -> None:
         block_size=8,
         threads=1,
     )
-    placement = prepare(config)
+    context = prepare(config)
     assert torch.get_num_threads() == 1
-    loaded, resolved = load(config, stories, placement, SingleRank())
+    loaded, resolved = load(config, stories, context, SingleRank())
     cache = KVCache(**page_settings(loaded, resolved))
     assert (cache.num_pages, cache.page_size, cache.layout) == (7, 8, Layout.HND)
-    assert cache.codes is placement.codes and cache.groups == resolved.groups
+    assert cache.codes is context.codes and cache.groups == resolved.groups
     assert resolved.ranks == 1 and resolved.weight_bytes == loaded.weight_bytes
 
 
@@ -44,9 +44,9 @@ def test_pages_have_the_dtype_of_the_model(
     """Also on a CPU that does not multiply bfloat16, where it is the model that decides."""
     monkeypatch.setattr(machine, "has_fast_bfloat16", lambda: False)
     config = Config(model=str(stories), device="cpu", dtype=dtype, num_gpu_blocks_override=7)
-    placement = prepare(config)
-    assert placement.dtype is torch.float32
-    loaded, resolved = load(config, stories, placement, SingleRank())
+    context = prepare(config)
+    assert context.dtype is torch.float32
+    loaded, resolved = load(config, stories, context, SingleRank())
     wanted = torch.bfloat16 if dtype == "auto" and is_expanded(loaded.spec) else torch.float32
     assert loaded.model.dtype is wanted
     assert page_settings(loaded, resolved)["dtype"] is wanted

@@ -14,14 +14,15 @@ import torch
 
 from baton.protocol.token_columns import unpack
 from baton_worker.engine import warmup
-from baton_worker.engine.engine_config import DeviceConfig, EngineConfig
+from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.input_batch import InputBatch
 from baton_worker.kv_cache import LayerGroups
+from baton_worker.layers.build_context import BuildContext
 
 ROOT = Path(__file__).parents[3]
 
 LARGE = EngineConfig(
-    placement=DeviceConfig(torch.device("cpu"), torch.float32, 1),
+    build=BuildContext(torch.device("cpu"), torch.float32),
     num_pages=1000,
     page_size=16,
     page_bytes=1,

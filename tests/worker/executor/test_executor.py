@@ -15,9 +15,9 @@ from baton.errors import SettingsError
 from baton.protocol import Sampling
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
-from baton_worker.engine.engine_config import resolve_device
 from baton_worker.executor.executor import Executor, assemble
 from baton_worker.kv_transfer.wire_format import layout
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.service import worker_info
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
 from tests.support import tiny_models
@@ -65,7 +65,7 @@ def test_two_ranks_give_the_tokens_of_one(alone: Engine, two: Engine) -> None:
 def test_sizes_are_those_of_all_ranks(alone: Engine, two: Engine) -> None:
     """So the pages are as many: each rank has half of every one."""
     one, both = alone.resolved, two.resolved
-    assert both.ranks == 2 and both.placement.threads == 1 and one.placement.threads == 2
+    assert both.ranks == 2 and both.build.threads == 1 and one.build.threads == 2
     assert both.page_bytes == one.page_bytes and both.num_pages == one.num_pages
     assert both.host_pages == one.host_pages > 0
     halves = [layer.shape[3] * 2 for layer in two.cache.layers]
@@ -208,7 +208,7 @@ def test_workers_that_share_experts_give_the_tokens_of_one(run_dir: Path, tmp_pa
 
 def test_one_process_is_a_team_of_its_own(stories: Path, tmp_path: Path) -> None:
     given = config(stories, tmp_path, 1)
-    team = assemble(given, stories, resolve_device(given).device)
+    team = assemble(given, stories, BuildContext.from_config(given).device)
     assert type(team) is Executor and team.ranks.size == 1
     assert team.model(given) is given
     team.close()

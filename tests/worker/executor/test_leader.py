@@ -23,6 +23,7 @@ from baton_worker.executor.commands import (
 )
 from baton_worker.executor.leader import LedCache, LedHostPages, LedModel
 from baton_worker.kv_cache import KVCache
+from baton_worker.layers.build_context import BuildContext
 from tests.fakes.page_caches import spec
 from tests.fakes.two_ranks import Led, TwoRanks
 from tests.support import tiny_models
@@ -86,7 +87,7 @@ def test_followers_hear_of_an_order_before_it_is_carried_out(told: Any, cache: L
 
 
 def test_states_are_told_before_their_logits_are_computed(told: Any, stories: Path) -> None:
-    loaded = load_model(stories, device=CPU, dtype=torch.float32)
+    loaded = load_model(stories, BuildContext(CPU, torch.float32))
     model: Any = loaded.model
     hidden = torch.randn(8, 64)[::2]
     logits = LedModel(model, told, SingleRank()).logits(hidden)
@@ -107,7 +108,7 @@ def house(led: Led, limits: SchedulerOptions | None = None, **sizes: int) -> Hou
 
 @pytest.fixture(scope="module")
 def loaded(stories: Path) -> LoadedModel:
-    return load_model(stories, device=CPU, dtype=torch.float32)
+    return load_model(stories, BuildContext(CPU, torch.float32))
 
 
 def test_no_way_of_scheduling_changes_a_token_of_two_ranks(
@@ -152,7 +153,7 @@ def test_pages_of_which_each_rank_has_a_part_swap_and_copy_too(
     tmp_path: Path, two_ranks: TwoRanks
 ) -> None:
     tiny_models.save_checkpoint(tmp_path, "LlamaForCausalLM", num_key_value_heads=1, vocab_size=512)
-    expected = chatting(House(load_model(tmp_path, device=CPU, dtype=torch.float32)))
+    expected = chatting(House(load_model(tmp_path, BuildContext(CPU, torch.float32))))
     sizes = {"num_pages": 24, "host_pages": 40}
     with two_ranks.serving(tmp_path, context=2, **sizes) as led:
         small = house(led, **sizes)
@@ -166,7 +167,7 @@ def test_groups_of_layers_have_their_own_pages_on_both_ranks(
 ) -> None:
     """Where ranks share tokens, those of layers that see all are divided."""
     tiny_models.save_checkpoint(tmp_path, "Gemma3ForCausalLM", num_key_value_heads=2 // context)
-    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
     expected = House(loaded, num_pages=200)
     assert len(expected.runner.batch.tables) > 1, "this model has one group of layers"
     prompts = [list(range(2, 2 + n)) for n in (5, 30, 41)]

@@ -31,6 +31,7 @@ from baton_worker.executor.commands import (
 from baton_worker.follower.follower import Follower
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
+from baton_worker.layers.build_context import BuildContext
 
 CPU = torch.device("cpu")
 
@@ -48,7 +49,7 @@ class Given(SingleRank):
 
 @pytest.fixture(scope="module")
 def loaded(stories: Path) -> LoadedModel:
-    return load_model(stories, device=CPU, dtype=torch.float32)
+    return load_model(stories, BuildContext(CPU, torch.float32))
 
 
 def pages(loaded: LoadedModel) -> KVCache:

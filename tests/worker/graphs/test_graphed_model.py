@@ -23,6 +23,7 @@ from baton_worker.graphs import GraphedModel, Sizes
 from baton_worker.graphs.inputs import DecodeInputs
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.attention.whole_texts import by_length
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model
 from tests.fakes.replayed_steps import Counting, replaying
 from tests.fakes.scheduler_planner import Planner
@@ -56,7 +57,7 @@ ARCHITECTURES = {
 
 @pytest.fixture(scope="module")
 def loaded(stories: Path) -> LoadedModel:
-    return load_model(stories, device=CPU, dtype=torch.float32)
+    return load_model(stories, BuildContext(CPU, torch.float32))
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
@@ -65,7 +66,7 @@ def some_model(request: pytest.FixtureRequest, tmp_path_factory: Any) -> LoadedM
     with torch.random.fork_rng():
         torch.manual_seed(0)
         tiny_models.save_checkpoint(folder, request.param)
-    return load_model(folder, device=CPU, dtype=torch.float32)
+    return load_model(folder, BuildContext(CPU, torch.float32))
 
 
 @pytest.mark.row("F13.06")
@@ -225,7 +226,7 @@ def test_attention_of_gpus_has_one_plan_for_rows_of_any_length(
 @pytest.mark.row("F13.06")
 def test_whole_steps_on_the_attention_of_gpus(stories: Path) -> None:
     with on_triton():
-        loaded = load_model(stories, device=CPU, dtype=torch.float32)
+        loaded = load_model(stories, BuildContext(CPU, torch.float32))
         eager, replayed = Texts(loaded, 3), Texts(loaded, 3)
         model, counts = graphed(replayed, Sizes((1, 4), PAGE * BLOCKS))
         for rows, new in [(range(3), [2, 5, 3]), (range(3), [1] * 3), ([1], [1]), ([0, 1], [1, 1])]:

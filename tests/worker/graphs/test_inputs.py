@@ -13,13 +13,14 @@ from baton_worker.checkpoint.load import load_model
 from baton_worker.graphs.inputs import DecodeInputs, RaggedInputs
 from baton_worker.kernels.cpu.call_recorder import Extent
 from baton_worker.kv_cache import KVCache, LayerGroups
+from baton_worker.layers.build_context import BuildContext
 
 CPU, PAGES, PAGE = torch.device("cpu"), 20, 4
 
 
 @pytest.fixture
 def cache(stories: Path) -> KVCache:
-    spec = load_model(stories, device=CPU, dtype=torch.float32).spec
+    spec = load_model(stories, BuildContext(CPU, torch.float32)).spec
     groups = LayerGroups((0, 8), (0, 0, 1, 1, 1), (0, 1, 0, 1, 2))
     return KVCache(spec, PAGES, PAGE, dtype=torch.float32, device=CPU, groups=groups, spare=1)
 

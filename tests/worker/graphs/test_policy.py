@@ -12,8 +12,9 @@ import torch
 from baton_worker.attention import prefer
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
-from baton_worker.engine.engine_config import DeviceConfig, resolve
+from baton_worker.engine.engine_config import resolve
 from baton_worker.graphs import Sizes, refuses
+from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -21,7 +22,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 @pytest.fixture(scope="module")
 def loaded(stories: Path) -> LoadedModel:
-    return load_model(stories, device=CPU, dtype=torch.float32)
+    return load_model(stories, BuildContext(CPU, torch.float32))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_models_that_are_not_captured_say_what_of_them(
     tmp_path: Path, architecture: str, said: str
 ) -> None:
     tiny_models.save_checkpoint(tmp_path, architecture)
-    model = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    model = load_model(tmp_path, BuildContext(CPU, torch.float32))
     assert said in str(refuses(Config(), GPU, model, 1))
 
 
@@ -102,7 +103,7 @@ def test_models_that_are_not_captured_say_what_of_them(
 def test_attention_in_plain_torch_is_not_captured(stories: Path, backend: str, said: str) -> None:
     prefer(backend)
     try:
-        loaded = load_model(stories, device=CPU, dtype=torch.float32)
+        loaded = load_model(stories, BuildContext(CPU, torch.float32))
     finally:
         prefer("auto")
     assert said in str(refuses(Config(), GPU, loaded, 1))
@@ -110,14 +111,12 @@ def test_attention_in_plain_torch_is_not_captured(stories: Path, backend: str, s
 
 def test_the_choice_is_a_part_of_the_line_at_the_start(loaded: LoadedModel) -> None:
     config = Config(num_gpu_blocks_override=100, block_size=8, max_num_seqs=12, max_replay_rows=0)
-    on_cpu = resolve(config, DeviceConfig(CPU, torch.float32, 1), loaded)
+    on_cpu = resolve(config, BuildContext(CPU, torch.float32), loaded)
     assert on_cpu.graphs is None
     assert str(on_cpu).endswith("; decode steps run kernel by kernel: --max-replay-rows 0")
     taped = replace(on_cpu, graphs=Sizes((12,), 512, 400))
     assert str(taped).endswith("; steps of at most 12 rows and 400 tokens replayed")
-    captured = replace(
-        taped, placement=DeviceConfig(GPU, torch.float32, 1), graphs=Sizes((1, 2), 64)
-    )
+    captured = replace(taped, build=BuildContext(GPU, torch.float32), graphs=Sizes((1, 2), 64))
     assert str(captured).endswith(
         "; decode steps replayed as graphs of 1, 2 rows of at most 64 tokens"
     )
@@ -136,7 +135,7 @@ def test_sizes_are_bounded_by_settings_and_batch(
         (CPU, {"max_num_seqs": 12, "max_num_batched_tokens": 40}, (12,), 512, 40),
         (CPU, {"max_num_seqs": 12, "max_model_len": 20}, (12,), 20, 240),
     ):
-        place = DeviceConfig(device, torch.float32, 1)
+        place = BuildContext(device, torch.float32)
         monkeypatch.setattr("baton_worker.engine.engine_config.numbers", lambda *_: [1])
         resolved = resolve(
             Config(num_gpu_blocks_override=1000, block_size=8, **changes), place, loaded

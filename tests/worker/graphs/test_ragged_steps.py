@@ -13,6 +13,7 @@ from baton_worker.checkpoint.load import load_model
 from baton_worker.graphs import TapeRecorder
 from baton_worker.graphs.ragged_steps import RaggedSteps
 from baton_worker.kernels.cpu.call_recorder import CallRecording, Extent
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model
 from tests.support.worker.graphed_steps import BLOCKS, CPU, PAGE, Texts
 
@@ -24,7 +25,7 @@ LENGTH = PAGE * BLOCKS
 
 @pytest.fixture
 def steps(stories: Path) -> RaggedSteps:
-    loaded = load_model(stories, device=CPU, dtype=torch.float32)
+    loaded = load_model(stories, BuildContext(CPU, torch.float32))
     assert isinstance(loaded.model, Model)
     with torch.inference_mode():
         return RaggedSteps(

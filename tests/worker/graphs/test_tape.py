@@ -18,6 +18,7 @@ from baton_worker.graphs import GraphedModel, Recorder, Sizes, TapeRecorder, Unt
 from baton_worker.graphs.buffer_reuse import shared
 from baton_worker.graphs.capture import Recording
 from baton_worker.kernels.cpu.call_recorder import Call, CallRecording
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.norm import RmsNorm
 from baton_worker.models.decoder import Model
 from tests.fakes.replayed_steps import Counting
@@ -78,7 +79,7 @@ def tiny_model(folder: Path, architecture: str, dtype: torch.dtype = torch.float
     with torch.random.fork_rng():
         torch.manual_seed(0)
         tiny_models.save_checkpoint(folder, architecture)
-    return load_model(folder, device=CPU, dtype=dtype)
+    return load_model(folder, BuildContext(CPU, dtype))
 
 
 @pytest.mark.row("F13.06")
@@ -94,7 +95,7 @@ def test_replayed_steps_have_the_bits_of_eager_ones(
 
 def test_states_of_a_prompt_stay_as_they_were(stories: Path) -> None:
     """Whoever keeps them, as a head that drafts does, finds them after the next step."""
-    texts = Texts(load_model(stories, device=CPU, dtype=torch.float32), 2)
+    texts = Texts(load_model(stories, BuildContext(CPU, torch.float32)), 2)
     model, _ = taped(texts)
     hidden, _ = texts.step(model, [0, 1], [9, 5])
     kept = hidden.clone()
@@ -103,7 +104,7 @@ def test_states_of_a_prompt_stay_as_they_were(stories: Path) -> None:
 
 
 def test_a_replay_of_a_prompt_that_differs_is_found(stories: Path) -> None:
-    texts = Texts(load_model(stories, device=CPU, dtype=torch.float32), 2)
+    texts = Texts(load_model(stories, BuildContext(CPU, torch.float32)), 2)
     model, _ = taped(texts)
     assert model._ragged is not None and model.holds()
     plain = model._ragged._recording.replay
@@ -130,7 +131,7 @@ def config(stories: Path, **given: Any) -> Config:
 
 
 def test_a_capture_leaves_pages_as_they_are(stories: Path) -> None:
-    loaded = load_model(stories, device=CPU, dtype=torch.float32)
+    loaded = load_model(stories, BuildContext(CPU, torch.float32))
     texts = Texts(loaded, 5)
     taped(texts)
     assert not any(layer[: texts.cache.num_pages].any() for layer in texts.cache.layers)
@@ -138,7 +139,7 @@ def test_a_capture_leaves_pages_as_they_are(stories: Path) -> None:
 
 def test_kernels_share_memory(stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of five layers needs about what one of them needs."""
-    loaded, sizes = load_model(stories, device=CPU, dtype=torch.float32), list[tuple[int, int]]()
+    loaded, sizes = load_model(stories, BuildContext(CPU, torch.float32)), list[tuple[int, int]]()
 
     def measured(calls: Sequence[Call], made: Sequence[Tensor]) -> tuple[list[Call], Tensor]:
         moved, memory = shared(calls, made)
@@ -236,7 +237,7 @@ def test_an_engine_without_does_not_fail(
 
 def test_a_model_of_one_size_answers_in_the_memory_of_its_recording(stories: Path) -> None:
     """No logits are copied: of many rows they are megabytes."""
-    loaded = load_model(stories, device=CPU, dtype=torch.float32)
+    loaded = load_model(stories, BuildContext(CPU, torch.float32))
     texts = Texts(loaded, 3)
     model, _ = taped(texts)
     _, first = texts.step(model, range(3), [1] * 3)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 
 from baton_worker import spec
 from baton_worker.layers.attention_pool import AttentionPool
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.models.families.clip import _POOL
 from baton_worker.spec.names import Names
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Embedding, Learned, Table
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 
 TOKENS, POSITIONS = torch.tensor([4, 0, 2]), torch.tensor([7, 0, 1])
 

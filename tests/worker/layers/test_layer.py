@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 
 
 def test_parameters_are_built_where_the_site_says(site: BuildContext) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Table
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import LanguageHead, Linear
 
 

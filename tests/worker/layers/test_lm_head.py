@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Table
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.lm_head import Head
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))

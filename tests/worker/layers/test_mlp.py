@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.mlp import ACTIVATIONS, Glu, Mlp
 
 

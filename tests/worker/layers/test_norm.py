@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from baton_worker import spec
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.norm import LayerNorm, RmsNorm, norm
 
 X = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0))

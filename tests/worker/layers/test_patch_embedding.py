@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from baton_worker import spec
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.patch_embedding import Patches, squares
 
 SITE = BuildContext(torch.device("cpu"), torch.float32, lambda role: role)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.pooler_head import ACTIVATIONS, Dense
 
 SITE = BuildContext(torch.device("cpu"), torch.float32, lambda role: f"not {role}")

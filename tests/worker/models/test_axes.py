@@ -13,7 +13,8 @@ from baton_worker import spec
 from baton_worker.attention import AttentionBatch
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kv_cache import KVCache
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.models.encoder import Stack, blocks_of
 from baton_worker.spec.names import Names
 from tests.support import tiny_models
@@ -44,7 +45,7 @@ def positions(axes: int) -> Tensor:
 @torch.inference_mode()
 def test_logits_beside_an_image(tmp_path: Path, architecture: str, axes: int, chunk: int) -> None:
     model = tiny_models.save_checkpoint(tmp_path, architecture)
-    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
     places = positions(axes)
     tokens = torch.randint(
         2, tiny_models.VOCAB_SIZE, (38,), generator=torch.Generator().manual_seed(0)

@@ -10,7 +10,7 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import resolve
 from baton_worker.models.build import LAYERS, build
 from baton_worker.spec.hf_config import read_config

@@ -16,7 +16,7 @@ from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.linear import PackedLinear
 from baton_worker.layers.attention.gqa import Attention
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Glu
 from baton_worker.layers.moe.moe import Moe
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def loaded(folder: Path) -> LoadedModel:
-    return load_model(folder, device=CPU, dtype=torch.float32)
+    return load_model(folder, BuildContext(CPU, torch.float32))
 
 
 def test_a_row_writes_only_its_own_slots(loaded: LoadedModel, driver: Any) -> None:
@@ -74,7 +74,7 @@ def test_two_layers_may_have_two_backends(
         lambda b, call: "it knows no window" if call.window else able(b, call),
     )
     choose.cache_clear()
-    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
     layers = [module for module in loaded.model.modules() if isinstance(module, Attention)]
     chosen = {layer.call.window is None: type(layer.backend) for layer in layers}
     assert chosen == {True: CpuBackend, False: GroupedBackend}
@@ -103,7 +103,7 @@ def test_hidden_states_feed_float32_logits(loaded: LoadedModel) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_packed_model_equals_its_plain_twin(folder: Path, driver: Any, dtype: torch.dtype) -> None:
-    packed = load_model(folder, device=CPU, dtype=dtype)
+    packed = load_model(folder, BuildContext(CPU, dtype))
     if PackedLinear.refuses(torch.zeros(1, 1, dtype=dtype)) is None:
         linears = [m for m in packed.model.modules() if isinstance(m, Linear)]
         assert linears and all(linear.weight is None for linear in linears)
@@ -150,7 +150,7 @@ def test_the_last_feed_forward_runs_for_tokens_that_are_answered(
 def test_a_pooler_sees_every_token_behind_every_layer(
     folder: Path, driver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = load_model(folder, device=CPU, dtype=torch.float32)
+    given = load_model(folder, BuildContext(CPU, torch.float32))
     seen = fed(given.model, monkeypatch)
     states = driver(given, 1).hidden({0: [5, 6, 7, 8]})
     recipe = PoolingRecipe("embed", "mean", "identity", states.shape[1])
@@ -164,7 +164,7 @@ def test_experts_that_choose_tokens_see_every_token(
 ) -> None:
     tiny_models.save_checkpoint(tmp_path, "MixtralForCausalLM")
     for router, answered in (("top_k", [1]), ("expert_choice", [4])):
-        given = load_model(tmp_path, device=CPU, dtype=torch.float32, router=router)
+        given = load_model(tmp_path, BuildContext(CPU, torch.float32), router=router)
         with monkeypatch.context() as patched:
             seen = fed(given.model, patched)
             given.model.logits(driver(given, 1).hidden({0: [5, 6, 7, 8]})[-1:])

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.families.clip import clip
 from baton_worker.spec.hf_config import read_config
@@ -22,7 +23,7 @@ TEXTS = [[0, 9, 30, 7, 1], [0, 1], [0, *range(40, 62), 1], [5, 1], [0, 200, 1, 3
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> DualEncoderModel:
-    model = load_model(folder, device=CPU, dtype=dtype).model
+    model = load_model(folder, BuildContext(CPU, dtype)).model
     assert isinstance(model, DualEncoderModel)
     return model
 
@@ -139,7 +140,7 @@ def test_bfloat16_and_rounded_weights_are_close(tmp_path: Path, architecture: st
     oracle = tiny_dual_encoders.save(tmp_path, architecture)
     pixels, text = images(2), TEXTS[2]
     for dtype, quantize in ((torch.bfloat16, "none"), (torch.float32, "int8")):
-        model = load_model(tmp_path, device=CPU, dtype=dtype, quantize=quantize).model
+        model = load_model(tmp_path, BuildContext(CPU, dtype), quantize=quantize).model
         assert isinstance(model, DualEncoderModel)
         seen, read = model.embed_images(pixels).float(), embed(model, [text])[0].float()
         for image, ours in zip(pixels, seen, strict=True):

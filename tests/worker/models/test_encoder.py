@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.encoder import EncoderModel
 from tests.support import tiny_encoders
 
@@ -22,7 +23,7 @@ def pair(
 ) -> tuple[Any, LoadedModel]:
     folder: Path = tmp_path_factory.mktemp(request.param)
     oracle = tiny_encoders.save(folder, request.param)
-    return oracle, load_model(folder, device=CPU, dtype=torch.float32)
+    return oracle, load_model(folder, BuildContext(CPU, torch.float32))
 
 
 def encode(loaded: LoadedModel, texts: list[list[int]], second: int = 0) -> torch.Tensor:
@@ -55,7 +56,7 @@ def test_states_of_a_ragged_batch(pair: tuple[Any, LoadedModel]) -> None:
 @torch.inference_mode()
 def test_token_types_of_a_pair(tmp_path: Path, architecture: str) -> None:
     oracle = tiny_encoders.save(tmp_path, architecture)
-    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
     text = texts()[2]
     types = torch.tensor([[0] * 9 + [1] * 31])
     expected = oracle(torch.tensor([text]), token_type_ids=types).last_hidden_state[0]
@@ -72,7 +73,7 @@ def test_progress_counts_layers(pair: tuple[Any, LoadedModel]) -> None:
 
 def test_bfloat16_is_close(tmp_path: Path) -> None:
     oracle = tiny_encoders.save(tmp_path, "BertModel")
-    loaded = load_model(tmp_path, device=CPU, dtype=torch.bfloat16)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.bfloat16))
     text = texts()[2]
     with torch.inference_mode():
         exact = oracle(torch.tensor([text])).last_hidden_state[0]

@@ -12,6 +12,7 @@ import torch
 
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.kernels.cpu import library
+from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models
 
 CPU = torch.device("cpu")
@@ -26,7 +27,7 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         pytest.skip("the kernels cannot be built here")
     folder: Path = tmp_path_factory.mktemp("bits")
     tiny_models.save_checkpoint(folder, "Qwen3ForCausalLM")
-    return load_model(folder, device=CPU, dtype=request.param)
+    return load_model(folder, BuildContext(CPU, request.param))
 
 
 @pytest.fixture(params=[1, 2])

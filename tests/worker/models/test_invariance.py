@@ -10,6 +10,7 @@ import torch
 
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.kernels.cpu.linear import CpuLinear
+from baton_worker.layers.build_context import BuildContext
 from tests.oracles import ropes
 from tests.oracles.checkpoints import MAKERS
 from tests.support import tiny_models
@@ -32,7 +33,7 @@ def dtype(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(scope="module", params=["none", "int8", "int4"])
 def loaded(stories: Path, dtype: torch.dtype, request: pytest.FixtureRequest) -> LoadedModel:
-    return load_model(stories, device=CPU, dtype=dtype, quantize=request.param)
+    return load_model(stories, BuildContext(CPU, dtype), quantize=request.param)
 
 
 def test_logits_of_prefill_and_decode_do_not_depend_on_the_batch(
@@ -78,7 +79,7 @@ def test_layers_of_bounded_memory_depend_on_no_cut_and_no_batch(
 ) -> None:
     """Where what a token reads is not attended to, but carried on."""
     tiny_models.save_checkpoint(tmp_path, architecture)
-    _check_cuts(load_model(tmp_path, device=CPU, dtype=dtype), driver)
+    _check_cuts(load_model(tmp_path, BuildContext(CPU, dtype)), driver)
 
 
 LATENT = [
@@ -95,7 +96,7 @@ def test_latents_and_chosen_keys_depend_on_no_cut_and_no_batch(
 ) -> None:
     """Where heads share their keys, and where an index chooses among them."""
     tiny_models.save_checkpoint(tmp_path, architecture)
-    _check_cuts(load_model(tmp_path, device=CPU, dtype=dtype), driver)
+    _check_cuts(load_model(tmp_path, BuildContext(CPU, dtype)), driver)
 
 
 @pytest.mark.parametrize("name", ropes.ROWS)
@@ -105,7 +106,7 @@ def test_odd_ropes_depend_on_no_cut_and_no_batch(
     with torch.random.fork_rng():
         torch.manual_seed(0)
         MAKERS[name](tmp_path)
-    _check_cuts(load_model(tmp_path, device=CPU, dtype=dtype), driver)
+    _check_cuts(load_model(tmp_path, BuildContext(CPU, dtype)), driver)
 
 
 def _check_cuts(loaded: LoadedModel, driver: Any) -> None:

@@ -16,6 +16,7 @@ from baton_worker.checkpoint.load import load_model
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.kv_pages import CODES
 from baton_worker.layers.attention import gqa
+from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models
 
 CPU = torch.device("cpu")
@@ -43,7 +44,7 @@ each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def logits(driver: Any, path: Path, dtype: torch.dtype, kind: str, texts: list[list[int]]) -> Any:
     """Of each text, run whole."""
     codes = CODES.get(kind)
-    loaded = load_model(path, device=CPU, dtype=dtype, codes=codes)
+    loaded = load_model(path, BuildContext(CPU, dtype, codes=codes))
     run = driver(loaded, len(texts), page_size=16, codes=codes)
     return [run.step({row: text})[row] for row, text in enumerate(texts)]
 
@@ -103,7 +104,7 @@ def test_logits_do_not_depend_on_the_batch_or_on_where_a_prompt_is_cut(
     if CpuLinear.refuses(torch.zeros(1, 1)) is not None:
         pytest.skip("the CPU kernels cannot be built here: oneDNN's choose by the number of rows")
     codes = CODES[kind]
-    loaded = load_model(stories, device=CPU, dtype=dtype, codes=codes)
+    loaded = load_model(stories, BuildContext(CPU, dtype, codes=codes))
     generator = torch.Generator().manual_seed(0)
     texts = [torch.randint(3, 500, (n,), generator=generator).tolist() for n in (5, 64, 33, 2)]
 
@@ -130,7 +131,7 @@ def test_without_the_kernels_the_same_is_kept(
     codes, text = CODES[kind], list(range(3, 60))
     pages = []
     for _ in range(2):
-        loaded = load_model(stories, device=CPU, dtype=torch.float32, codes=codes)
+        loaded = load_model(stories, BuildContext(CPU, torch.float32, codes=codes))
         run = driver(loaded, 1, codes=codes)
         run.step({0: text})
         pages.append(codes.decode(run.cache.layers[0], torch.float32))
@@ -142,14 +143,14 @@ def test_without_the_kernels_the_same_is_kept(
 def test_latents_are_refused(tmp_path: Path, kind: str) -> None:
     tiny_models.save_checkpoint(tmp_path, "DeepseekV3ForCausalLM")
     with pytest.raises(ModelError, match=f"latents as {kind}.*--kv-cache-dtype auto"):
-        load_model(tmp_path, device=CPU, dtype=torch.float32, codes=CODES[kind])
+        load_model(tmp_path, BuildContext(CPU, torch.float32, codes=CODES[kind]))
 
 
 @each_kind
 def test_what_runs_in_the_code_of_transformers_is_refused(tmp_path: Path, kind: str) -> None:
     tiny_models.save_checkpoint(tmp_path, "HeliumForCausalLM")
     with pytest.raises(ModelError, match=f"only a spec can have {kind} pages"):
-        load_model(tmp_path, device=CPU, dtype=torch.float32, codes=CODES[kind])
+        load_model(tmp_path, BuildContext(CPU, torch.float32, codes=CODES[kind]))
 
 
 @each_kind

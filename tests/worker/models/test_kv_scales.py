@@ -14,6 +14,7 @@ from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kernels.kv_pages import CODES, SCALE_BYTES
 from baton_worker.layers.attention import gqa
+from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models
 
 CPU = torch.device("cpu")
@@ -52,7 +53,7 @@ def calibrated(folder: Path, name: str = "LlamaForCausalLM", **changes: Any) -> 
 def run(folder: Path, driver: Any, kind: str) -> Any:
     """A driver after one text, and its logits."""
     codes = CODES.get(kind)
-    loaded = load_model(folder, device=CPU, dtype=torch.float32, codes=codes)
+    loaded = load_model(folder, BuildContext(CPU, torch.float32, codes=codes))
     made = driver(loaded, 1, codes=codes)
     return made, made.step({0: TEXT})[0]
 
@@ -117,7 +118,7 @@ def test_a_missing_or_impossible_scale_is_refused(
 ) -> None:
     calibrated(tmp_path, k1=value)
     with pytest.raises(ModelError, match=said):
-        load_model(tmp_path, device=CPU, dtype=torch.float32, codes=CODES["fp8"])
+        load_model(tmp_path, BuildContext(CPU, torch.float32, codes=CODES["fp8"]))
 
 
 def test_weights_in_codes_are_still_refused(tmp_path: Path) -> None:
@@ -126,4 +127,4 @@ def test_weights_in_codes_are_still_refused(tmp_path: Path) -> None:
     config["quantization_config"]["config_groups"] = {"group_0": {"weights": {"num_bits": 8}}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match="compressed-tensors"):
-        load_model(tmp_path, device=CPU, dtype=torch.float32, codes=CODES["fp8"])
+        load_model(tmp_path, BuildContext(CPU, torch.float32, codes=CODES["fp8"]))

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from baton_worker.checkpoint.load import load_model
+from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models
 
 LENDERS = (0, 2)
@@ -54,7 +55,7 @@ def test_layers_between_use_the_keys_and_values_of_the_last_that_lends(
     config = json.loads((tmp_path / "config.json").read_text())
     fields = {"use_cla": True, "cla_share_factor": 2}
     (tmp_path / "config.json").write_text(json.dumps(config | fields))
-    loaded = load_model(tmp_path, device=torch.device("cpu"), dtype=torch.float32)
+    loaded = load_model(tmp_path, BuildContext(torch.device("cpu"), torch.float32))
     tokens = list(range(2, 60))
     with torch.inference_mode():
         expected = rewired(model)(torch.tensor([tokens]), use_cache=False).logits[0]

@@ -19,6 +19,7 @@ from baton_worker.kv_transfer.wire_format import (
     write,
 )
 from baton_worker.layers.attention import gqa
+from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models
 
 CPU = torch.device("cpu")
@@ -37,7 +38,7 @@ NAMES = [
 def logits(driver: Any, path: Path, layout: Layout, kind: str) -> torch.Tensor:
     """Of texts run in chunks beside each other, then of tokens decoded together."""
     codes = CODES.get(kind)
-    loaded = load_model(path, device=CPU, dtype=torch.float32, codes=codes, layout=layout)
+    loaded = load_model(path, BuildContext(CPU, torch.float32, codes=codes, layout=layout))
     run = driver(loaded, len(TEXTS), codes=codes, layout=layout)
     assert run.cache.layout is layout
     steps = [run.step({0: TEXTS[0][:7], 1: TEXTS[1]}), run.step({0: TEXTS[0][7:], 2: TEXTS[2]})]
@@ -73,7 +74,7 @@ def test_a_sequence_goes_on_over_keys_from_a_worker_of_the_other_layout(
     tiny_models.save_checkpoint(tmp_path, name)
     runs = []
     for layout, page_size in ((Layout.NHD, 4), (Layout.HND, 8)):
-        loaded = load_model(tmp_path, device=CPU, dtype=torch.float32, layout=layout)
+        loaded = load_model(tmp_path, BuildContext(CPU, torch.float32, layout=layout))
         runs.append(driver(loaded, 1, page_size=page_size, layout=layout))
     source, target = runs
     prefilled = source.step({0: TEXTS[0]})

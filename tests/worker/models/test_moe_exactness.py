@@ -11,6 +11,7 @@ import torch
 
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kernels.cpu import library
+from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models
 
 
@@ -32,7 +33,7 @@ def test_neither_chunks_nor_neighbours_change_a_bit(
     architecture: str, dtype: torch.dtype, tmp_path: Path, driver: Any
 ) -> None:
     tiny_models.save_checkpoint(tmp_path, architecture)
-    loaded = load_model(tmp_path, device=torch.device("cpu"), dtype=dtype)
+    loaded = load_model(tmp_path, BuildContext(torch.device("cpu"), dtype))
     tokens, others = prompt(0, 100), prompt(1, 40)
     alone = driver(loaded, 1).step({0: tokens})[0]
     for size in (1, 7, 64):

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import ARCHITECTURES
 from baton_worker.spec import SparseLatentAttention
 from tests.fakes.two_ranks import TwoRanks
@@ -151,7 +152,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with torch.random.fork_rng():
         torch.manual_seed(0)
         oracle, model = request.param.make(folder)
-    return Pair(oracle, model, load_model(folder, device=CPU, dtype=torch.float32), folder)
+    return Pair(oracle, model, load_model(folder, BuildContext(CPU, torch.float32)), folder)
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
@@ -285,7 +286,7 @@ def test_bfloat16_is_as_close_to_float32_as_the_oracle_in_bfloat16(
 ) -> None:
     """Only where the oracle is a model of transformers: the others compute in float32."""
     pair.model.save_pretrained(tmp_path)
-    loaded = load_model(tmp_path, device=CPU, dtype=torch.bfloat16)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.bfloat16))
     rounding = asked(copy.deepcopy(pair.model).to(torch.bfloat16))
     # The median token: where two experts are nearly even, rounding takes another one, and the
     # error of that token is no measure of anything. Of keys that an index chooses, most tokens
@@ -309,7 +310,7 @@ def test_longrope_is_that_of_the_longest_sequence_served(
     model = tiny_models.save_checkpoint(
         tmp_path, "Phi3ForCausalLM", original_max_position_embeddings=64, sliding_window=None
     )
-    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32, served_length=served)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32), served_length=served)
     tokens, run = prompt(length), driver(loaded, 1)
     ours = torch.cat([run.step({0: tokens[at : at + 7]})[0] for at in range(0, length, 7)])
     assert_close(ours, asked(model)(tokens))

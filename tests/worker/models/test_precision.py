@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.layers.build_context import BuildContext
 
 CPU = torch.device("cpu")
 NUM_TEXTS, NUM_TOKENS, FIRST = 8, 160, 1
@@ -27,7 +28,7 @@ MOST = {
 @pytest.fixture(scope="module")
 def texts(stories: Path, driver: Any) -> list[list[int]]:
     """Stories that the float32 model tells: sampled, always the same."""
-    model = driver(load_model(stories, device=CPU, dtype=torch.float32), NUM_TEXTS)
+    model = driver(load_model(stories, BuildContext(CPU, torch.float32)), NUM_TEXTS)
     generator = torch.Generator().manual_seed(0)
     told = [[FIRST] for _ in range(NUM_TEXTS)]
     for _ in range(NUM_TOKENS):
@@ -51,7 +52,7 @@ def perplexity(loaded: LoadedModel, texts: list[list[int]], driver: Any) -> floa
 def test_perplexity(
     stories: Path, texts: list[list[int]], driver: Any, dtype: torch.dtype, quantize: Any
 ) -> None:
-    exact = load_model(stories, device=CPU, dtype=torch.float32)
-    rounded = load_model(stories, device=CPU, dtype=dtype, quantize=quantize)
+    exact = load_model(stories, BuildContext(CPU, torch.float32))
+    rounded = load_model(stories, BuildContext(CPU, dtype), quantize=quantize)
     ratio = perplexity(rounded, texts, driver) / perplexity(exact, texts, driver)
     assert abs(ratio - 1) * 100 < MOST[dtype, quantize]

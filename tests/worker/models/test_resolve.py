@@ -13,6 +13,7 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import ARCHITECTURES, resolve
 from tests.oracles import mixtures, ropes
 from tests.oracles.checkpoints import MAKERS
@@ -42,7 +43,7 @@ def refusal(folder: Path, **config: Any) -> str:
     """What the worker says of a checkpoint."""
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError) as error:
-        load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
+        load_model(folder, BuildContext(torch.device("cpu"), torch.float32))
     return error.value.message
 
 

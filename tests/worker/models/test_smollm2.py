@@ -11,6 +11,7 @@ import torch
 
 from baton_worker.checkpoint.load import LoadedModel, load_model, open_checkpoint
 from baton_worker.checkpoint.quantized_loading import as_floats
+from baton_worker.layers.build_context import BuildContext
 
 CPU = torch.device("cpu")
 NUM_PROMPTS = 20
@@ -19,7 +20,7 @@ NUM_TOKENS = 64
 
 @pytest.fixture(scope="module")
 def loaded(smollm2: Path) -> LoadedModel:
-    return load_model(smollm2, device=CPU, dtype=torch.float32)
+    return load_model(smollm2, BuildContext(CPU, torch.float32))
 
 
 @pytest.fixture(scope="module")

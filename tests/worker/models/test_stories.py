@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.layers.build_context import BuildContext
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def loaded(stories: Path) -> LoadedModel:
-    return load_model(stories, device=CPU, dtype=torch.float32)
+    return load_model(stories, BuildContext(CPU, torch.float32))
 
 
 @pytest.fixture(scope="module")

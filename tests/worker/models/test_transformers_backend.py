@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from baton.errors import ModelError
 from baton_worker.attention import AttentionSpec
 from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import ARCHITECTURES
 from baton_worker.models.transformers_backend import (
     TransformersModel,
@@ -32,7 +33,7 @@ CPU = torch.device("cpu")
 
 
 def load(folder: Path, **options: Any) -> LoadedModel:
-    return load_model(folder, device=CPU, dtype=torch.float32, **options)
+    return load_model(folder, BuildContext(CPU, torch.float32), **options)
 
 
 def save(folder: Path, architecture: str, **changes: Any) -> Path:
@@ -124,7 +125,7 @@ def test_state_outside_of_the_attention_fails_the_trial(tmp_path: Path) -> None:
     kinds = ["conv", "full_attention", "conv"]
     folder = save(tmp_path, "Lfm2ForCausalLM", layer_types=kinds)
     with pytest.raises(ModelError, match="keeps state outside of its attention"):
-        load_transformers_model(folder, read_config(folder), device=CPU, dtype=torch.float32)
+        load_transformers_model(folder, read_config(folder), BuildContext(CPU, torch.float32))
 
 
 def test_a_mask_of_its_own_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from baton_worker.kernels.page_layout import Layout
 from baton_worker.layers.attention import gqa
 from baton_worker.layers.attention.gqa import Attention
 from baton_worker.layers.attention.mla import LatentAttention
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.norm import RmsNorm
 from baton_worker.layers.rope import rope
 from tests.fakes.triton_interpreter import interpreter
@@ -60,7 +61,7 @@ def test_sinks_of_gpt_oss_are_those_of_transformers(
     tmp_path: Path, driver: Any, on_triton: None
 ) -> None:
     model = tiny_models.save_checkpoint(tmp_path, "GptOssForCausalLM")
-    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
     layers = [m for m in loaded.model.modules() if isinstance(m, Attention)]
     assert all(isinstance(m.backend, TritonBackend) and m.call.sinks for m in layers)
     with torch.inference_mode():
@@ -80,7 +81,7 @@ def test_latents_of_deepseek_are_those_of_transformers(
     tmp_path: Path, driver: Any, on_triton: None, architecture: str
 ) -> None:
     model = tiny_models.save_checkpoint(tmp_path, architecture)
-    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
     layers = [m for m in loaded.model.modules() if isinstance(m, LatentAttention)]
     assert layers and all(isinstance(choose(m.call), TritonBackend) for m in layers)
     with torch.inference_mode():
@@ -96,13 +97,13 @@ def test_norms_rotation_pages_attention_and_router_are_those_of_the_twins(
     tiny_models.save_checkpoint(tmp_path, "Qwen3MoeForCausalLM")
     codes = CODES.get(kind)
     pages: dict[str, Any] = {"codes": codes, "layout": layout}
-    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32, **pages)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32, **pages))
     norms = [m for m in loaded.model.modules() if isinstance(m, RmsNorm)]
     assert norms and all(isinstance(m._kernel, TritonNorm) for m in norms)
     found = in_chunks(driver, loaded, **pages)
     monkeypatch.setattr(triton, "runs", lambda device: False)
     monkeypatch.setattr(TritonBackend, "refuses", lambda *_: "not today")
     choose.cache_clear()
-    plain = load_model(tmp_path, device=CPU, dtype=torch.float32, **pages)
+    plain = load_model(tmp_path, BuildContext(CPU, torch.float32, **pages))
     expected = in_chunks(driver, plain, **pages)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from baton.protocol import Pooling
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.pooling.pooler import FINISHES, Pooler
 from baton_worker.pooling.recipe import Finish, PoolingRecipe
 from baton_worker.spec import Dense

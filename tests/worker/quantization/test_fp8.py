@@ -12,6 +12,7 @@ import torch
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kernels.fp8 import Fp8Weight
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.quantization.fp8 import formats
 from tests.support import quantized_checkpoints
 from tests.support.quantized_checkpoints import CPU, SIZES, answers_alike
@@ -129,4 +130,4 @@ def test_scales_that_are_none_of_the_weight(tmp_path: Path) -> None:
     method = quantized_checkpoints.fp8((32, 32))
     quantized_checkpoints.save(tmp_path, "LlamaForCausalLM", settings, method, **SIZES)
     with pytest.raises(ModelError, match=r"do not fit one another: .*weight_scale"):
-        load_model(tmp_path, device=CPU, dtype=torch.float32)
+        load_model(tmp_path, BuildContext(CPU, torch.float32))

@@ -14,6 +14,7 @@ from torch import Tensor
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kernels.cpu.linear import CpuLinear
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.quantization.gptq import formats
 from tests.fakes.threaded_ranks import Threaded, together
 from tests.support import quantized_checkpoints
@@ -87,7 +88,7 @@ def test_the_log_says_what_runs_packed(
         tmp_path, "LlamaForCausalLM", settings(form), quantized_checkpoints.gptq(**form), **SIZES
     )
     caplog.set_level("INFO")
-    loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
     assert said in caplog.text
     # Tables and heads are floats in both; seven projections of three layers are what differs.
     values = 3 * (64 * 64 * 2 + 64 * 32 * 2 + 64 * 128 * 3)
@@ -103,7 +104,7 @@ def test_two_ranks_answer_as_one(tmp_path: Path, driver: Any, form: dict[str, An
     )
 
     def part(ranks: Threaded) -> Tensor:
-        loaded = load_model(tmp_path, device=CPU, dtype=torch.float32, ranks=ranks)
+        loaded = load_model(tmp_path, BuildContext(CPU, torch.float32), ranks=ranks)
         logits: Tensor = driver(loaded, 1).step({0: PROMPT})[0]
         return logits
 
@@ -198,7 +199,7 @@ def test_parts_of_other_shapes_are_an_error(tmp_path: Path, part: str) -> None:
     form = FOUR | {"act_order": True}
     quantized_checkpoints.save(tmp_path, "LlamaForCausalLM", settings(form), method, **SIZES)
     with pytest.raises(ModelError, match="do not fit one another"):
-        load_model(tmp_path, device=CPU, dtype=torch.float32)
+        load_model(tmp_path, BuildContext(CPU, torch.float32))
 
 
 def test_a_lacking_part_is_named(tmp_path: Path) -> None:
@@ -208,4 +209,4 @@ def test_a_lacking_part_is_named(tmp_path: Path) -> None:
 
     quantized_checkpoints.save(tmp_path, "LlamaForCausalLM", settings(FOUR), method, **SIZES)
     with pytest.raises(ModelError, match=r"_proj\.weight is quantised, .* lacks .* qzeros"):
-        load_model(tmp_path, device=CPU, dtype=torch.float32)
+        load_model(tmp_path, BuildContext(CPU, torch.float32))

@@ -13,6 +13,7 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.quantization.methods import (
     ALIASES,
     METHODS,
@@ -142,7 +143,7 @@ def test_codes_that_the_config_says_nothing_of_are_an_error(tmp_path: Path) -> N
     del plain["quantization_config"]
     (tmp_path / "config.json").write_text(json.dumps(plain))
     with pytest.raises(ModelError, match="the config says nothing of quantised weights"):
-        load_model(tmp_path, device=torch.device("cpu"), dtype=torch.float32)
+        load_model(tmp_path, BuildContext(torch.device("cpu"), torch.float32))
 
 
 def test_a_refused_checkpoint_is_refused_before_it_is_read(tmp_path: Path) -> None:
@@ -152,4 +153,4 @@ def test_a_refused_checkpoint_is_refused_before_it_is_read(tmp_path: Path) -> No
     given["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
     (tmp_path / "config.json").write_text(json.dumps(given))
     with pytest.raises(ModelError, match="quantised with bitsandbytes, which Baton cannot load"):
-        load_model(tmp_path, device=torch.device("cpu"), dtype=torch.float32)
+        load_model(tmp_path, BuildContext(torch.device("cpu"), torch.float32))

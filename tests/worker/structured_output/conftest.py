@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.structured_output.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="module")
 def loaded(stories: Path) -> LoadedModel:
-    return load_model(stories, device=torch.device("cpu"), dtype=torch.float32)
+    return load_model(stories, BuildContext(torch.device("cpu"), torch.float32))
 
 
 @pytest.fixture(scope="module")

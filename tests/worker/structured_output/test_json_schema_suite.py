@@ -20,6 +20,7 @@ from baton_worker.checkpoint.load import load_model
 from baton_worker.engine.input_batch import InputBatch
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.structured_output.llguidance import Guidance
 from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
@@ -45,7 +46,7 @@ def vocabulary(folder: Path) -> Vocabulary:
 
 @pytest.fixture(scope="module")
 def planner(folder: Path, vocabulary: Vocabulary) -> Planner:
-    loaded = load_model(folder, device=DEVICE, dtype=torch.float32)
+    loaded = load_model(folder, BuildContext(DEVICE, torch.float32))
     batch = InputBatch(
         max_num_seqs=ROWS,
         max_model_len=loaded.max_length,

@@ -15,7 +15,7 @@ from baton.errors import ModelError, SettingsError
 from baton_worker.checkpoint.inspect import tree
 from baton_worker.checkpoint.task import is_listed, served_task
 from baton_worker.config import Config
-from baton_worker.engine.engine_config import resolve_device
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import transformers_backend
 from baton_worker.spec.hf_config import read_config
 
@@ -42,17 +42,8 @@ def show(path: Path) -> None:
         return
     spec = served_task(config, path).spec
     settings = Config()
-    placement = resolve_device(settings)
-    Console().print(
-        tree(
-            name,
-            spec,
-            device=placement.device,
-            dtype=placement.dtype,
-            codes=placement.codes,
-            page_size=settings.block_size,
-        )
-    )
+    context = BuildContext.from_config(settings)
+    Console().print(tree(name, spec, context, page_size=settings.block_size))
 
 
 def _config(path: Path) -> SimpleNamespace:

@@ -28,7 +28,7 @@ from baton_worker.kv_cache import bytes_per_page, group_bytes, page_groups
 from baton_worker.kv_cache.page_shapes import state_bytes, state_shapes
 from baton_worker.layers.attention.gqa import Attention
 from baton_worker.layers.attention.mla import LatentAttention
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.build import build
 from baton_worker.models.dual_encoder import build_dual_encoder
 from baton_worker.models.encoder import build_encoder
@@ -45,19 +45,18 @@ _APART = ("layers", "names", "fused", "stacked", "renames", "unused")
 def tree(
     name: str,
     spec: Decoder,
+    context: BuildContext,
     *,
-    device: torch.device,
-    dtype: torch.dtype,
-    codes: KVCodes | None = None,
     page_size: int = 16,
 ) -> Tree:
-    """The tree of a decoder on a device at a dtype, with KV codes and a page size, or of an
-    encoder, which has no pages; no weight is allocated.
+    """The tree of a decoder with pages of `page_size` tokens, or of an encoder, which has none; no
+    weight is allocated.
 
     Raises:
         ModelError: no layer or backend fits the spec.
     """
-    model = _unfilled(spec, dtype, codes)
+    dtype, codes = context.dtype, context.codes
+    model = _unfilled(spec, context)
     count = sum(parameter.numel() for parameter in model.parameters())
     size = f"{_short(count)} parameters, {decimal(count * dtype.itemsize)} in {_name(dtype)}"
     root = Tree(Text(f"{name}  {size}"))
@@ -67,14 +66,14 @@ def tree(
     for line in _pages(spec, page_size, dtype, codes):
         root.add(Text(line))
     calls = [module.call for module in model.modules() if isinstance(module, _ATTENTION)]
-    for call in dict.fromkeys(replace(call, device=device) for call in calls):
+    for call in dict.fromkeys(replace(call, device=context.device) for call in calls):
         root.add(Text(f"attention by {_backend(call)}: {call}"))
     return root
 
 
-def _unfilled(spec: Decoder, dtype: torch.dtype, codes: KVCodes | None) -> nn.Module:
+def _unfilled(spec: Decoder, context: BuildContext) -> nn.Module:
     """The modules of a spec, without memory for their weights."""
-    site = BuildContext(torch.device("meta"), dtype, codes=codes)
+    site = replace(context, device=torch.device("meta"))
     if isinstance(spec, DualEncoder):
         return build_dual_encoder(spec, site)
     if isinstance(spec, Encoder):

@@ -29,9 +29,8 @@ from baton_worker.distributed.step_sync import StepSync
 from baton_worker.distributed.tensor_parallel import shard_modules
 from baton_worker.kernels.kv_pages import KVCodes
 from baton_worker.kernels.linear import Stored
-from baton_worker.kernels.page_layout import Layout
 from baton_worker.kernels.quantized_weights import KINDS
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import transformers_backend
 from baton_worker.models.build import build
 from baton_worker.models.decoder import Model
@@ -87,32 +86,28 @@ class Checkpoint(Protocol):
 
 def load_model(
     path: Path,
+    context: BuildContext,
     *,
-    device: torch.device,
-    dtype: torch.dtype,
     narrow: torch.dtype | None = None,
     served_length: int | None = None,
     task: Task = "auto",
     pooling: str = "auto",
     router: str = "top_k",
     quantize: Quantize = "none",
-    codes: KVCodes | None = None,
-    layout: Layout = Layout.NHD,
     ranks: Communicator | None = None,
     experts: str | None = None,
     lockstep: StepSync | None = None,
-    context: int = 1,
+    context_parallel: int = 1,
 ) -> LoadedModel:
     """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
 
-    `narrow`, if given, is the dtype of a text model that `is_expanded`; `dtype` is that of any
-    other. `served_length` is the maximum sequence length, see `resolve`; `task` and `pooling` are
-    those of `served_task`; `router` is a key of `layers.moe.routers.ROUTERS`, for all experts;
-    `quantize` is that of `choose_precision`; `codes` and `layout` are those of the pages, with the
-    checkpoint's KV scales if it has them. All `ranks` load at the same time, and each gets its
-    shard. With `experts`, a key of `spec.expert_map.PLACEMENTS`, each expert is whole on one rank,
-    or on one of the data-parallel workers in `lockstep`. `context` neighbouring ranks with the same
-    KV heads split the tokens of the cache.
+    `narrow`, if given, replaces the dtype of a text model that `is_expanded`. `served_length` is
+    the maximum sequence length, see `resolve`; `task` and `pooling` are those of `served_task`;
+    `router` is a key of `layers.moe.routers.ROUTERS`, for all experts; `quantize` is that of
+    `choose_precision`. Pages of codes have the checkpoint's KV scales, if any. All `ranks` load at
+    the same time, and each gets its shard. With `experts`, a key of `spec.expert_map.PLACEMENTS`,
+    each expert is whole on one rank, or on one of the data-parallel workers in `lockstep`.
+    `context_parallel` neighbouring ranks with the same KV heads split the tokens of the cache.
 
     Raises:
         ModelError: the path holds neither, the architecture is unknown, or the tensors do
@@ -123,19 +118,21 @@ def load_model(
     checkpoint = open_checkpoint(path)
     config = checkpoint.config
     if not is_listed(config):
-        if why := _needs_spec(task, quantize, codes, ranks.size > 1 or lockstep is not None):
+        if why := _needs_spec(
+            task, quantize, context.codes, ranks.size > 1 or lockstep is not None
+        ):
             raise unsupported(config.architectures[0], why)
-        return _by_transformers(path, checkpoint, device, dtype, layout)
+        return _by_transformers(path, checkpoint, context)
     what = served_task(config, path, task, pooling, served_length)
     what = replace(what, spec=routed(what.spec, router))
     spec = what.spec
-    dtype = narrow if narrow is not None and is_expanded(spec) else dtype
-    scaled = has_kv_scales(config) and codes is not None and codes.dtype is torch.float8_e4m3fn
-    site = BuildContext(device, dtype, codes=codes, scaled=scaled, layout=layout, peers=ranks)
+    dtype = narrow if narrow is not None and is_expanded(spec) else context.dtype
+    scaled = has_kv_scales(config) and _has_scales(context.codes)
+    site = replace(context, dtype=dtype, scaled=scaled, peers=ranks)
     among, divide = (ranks, shard_spec) if lockstep is None else (lockstep.ranks, deal)
     parts = None
     if among.size > 1:
-        share = Shard(among.rank, among.size, experts, context)
+        share = Shard(among.rank, among.size, experts, context_parallel)
         what, parts = _cut(what, share, divide, site, quantize)
     model = _built(what, site)
     if parts is not None:
@@ -163,6 +160,10 @@ def _weights(
     return chain(stored, what.files.tensors() if what.files and what.recipe else ())
 
 
+def _has_scales(codes: KVCodes | None) -> bool:
+    return codes is not None and codes.dtype is torch.float8_e4m3fn
+
+
 def _needs_spec(
     task: Task, quantize: Quantize, codes: KVCodes | None, in_parts: bool
 ) -> str | None:
@@ -174,17 +175,13 @@ def _needs_spec(
     return "only a spec can be cut for several ranks" if in_parts else None
 
 
-def _by_transformers(
-    path: Path, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, layout: Layout
-) -> LoadedModel:
+def _by_transformers(path: Path, checkpoint: Checkpoint, context: BuildContext) -> LoadedModel:
     """Load an unlisted architecture with the code of transformers; see
     `models.transformers_backend`."""
     config = checkpoint.config
     if why := transformers_backend.refuses(config):
         raise unsupported(config.architectures[0], why)
-    model, spec = transformers_backend.load_transformers_model(
-        path, config, device=device, dtype=dtype, layout=layout
-    )
+    model, spec = transformers_backend.load_transformers_model(path, config, context)
     log.warning(
         "%s has no spec here: it runs in the slower code of transformers", config.architectures[0]
     )

@@ -21,7 +21,7 @@ from baton_worker.engine.encoder_runner import (
     EmbedAndGenerateRunner,
     EncoderRunner,
 )
-from baton_worker.engine.engine_config import DeviceConfig, EngineConfig
+from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.input_batch import InputBatch
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.engine.pooling_step import PoolingStep
@@ -33,6 +33,7 @@ from baton_worker.graphs import CudaRecorder, GraphedModel, Recorder, TapeRecord
 from baton_worker.kernels.cpu.call_recorder import CallRecording
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_transfer.manager import KVTransferManager
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.moe.expert_load import ExpertLoad
 from baton_worker.layers.moe.moe import watch
 from baton_worker.models.decoder import Model
@@ -85,19 +86,19 @@ class Engine:
             SettingsError: it does not fit here.
         """
         check(config)
-        placement, path = prepare(config), fetch(config)
-        team = assemble(config, path, placement.device)
+        context, path = prepare(config), fetch(config)
+        team = assemble(config, path, context.device)
         try:
-            return cls._built(config, path, placement, team)
+            return cls._built(config, path, context, team)
         except BaseException:
             team.close()
             raise
 
     @classmethod
-    def _built(cls, config: Config, path: Path, placement: DeviceConfig, team: Executor) -> Engine:
+    def _built(cls, config: Config, path: Path, context: BuildContext, team: Executor) -> Engine:
         counts = CallStats() if config.runtime_stats else None
         count(counts)
-        loaded, resolved = load(config, path, placement, team.ranks, team.lockstep)
+        loaded, resolved = load(config, path, context, team.ranks, team.lockstep)
         constraints = _constraints(config, path, loaded.vocab_size) if loaded.generates else None
         engine = cls(loaded, resolved, constraints, team)
         engine.warm_up()
@@ -106,7 +107,7 @@ class Engine:
             engine.experts = watch(engine._model, config.expert_stats_window)
         if config.runtime_stats:
             interval = config.runtime_stats_interval
-            engine.stats = RuntimeStats(interval, placement.device, counts)
+            engine.stats = RuntimeStats(interval, context.device, counts)
         # What exists now lives for ever: the collector need not look at it between two steps.
         gc.freeze()
         return engine
@@ -206,7 +207,7 @@ class Engine:
         if resolved.graphs is None:
             return None
         assert isinstance(self._model, Model), "others are not captured"
-        device = resolved.placement.device
+        device = resolved.build.device
         if recorder is None:
             recorder = _recorder(resolved)
         return GraphedModel(self._model, self._cache, resolved.graphs, recorder, device)
@@ -223,7 +224,7 @@ class Engine:
             constraints=self._constraints.fresh(),
             image_shape=getattr(self._model, "image_shape", None),
         )
-        device, pools = resolved.placement.device, PoolingStep(self._model.pooler)
+        device, pools = resolved.build.device, PoolingStep(self._model.pooler)
         if isinstance(self._model, DualEncoderModel):
             return DualEncoderRunner(self._model, self._cache, batch, device, pools)
         if isinstance(self._model, EncoderModel):
@@ -239,7 +240,7 @@ class Engine:
 
 def _recorder(resolved: EngineConfig) -> Recorder:
     """What captures as the device can."""
-    device = resolved.placement.device
+    device = resolved.build.device
     return CudaRecorder(device) if device.type == "cuda" else TapeRecorder()
 
 

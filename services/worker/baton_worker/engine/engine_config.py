@@ -15,7 +15,6 @@ from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, SingleRank, numbers
 from baton_worker.engine.memory import choose_pages, free_for_all
 from baton_worker.graphs import Sizes, refuses
-from baton_worker.kernels.kv_pages import CODES, KVCodes
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import (
     LayerGroups,
@@ -23,23 +22,9 @@ from baton_worker.kv_cache import (
     one_group,
     page_groups,
 )
-from baton_worker.platform import machine
+from baton_worker.layers.build_context import BuildContext
 
 log = logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceConfig:
-    """Where the model goes and in which precision: known before it is loaded."""
-
-    device: torch.device
-    dtype: torch.dtype
-    threads: int
-    """CPU threads of one tensor operation."""
-    codes: KVCodes | None = None
-    """What pages hold in place of numbers of `dtype`."""
-    layout: Layout = Layout.NHD
-    """The order of what they hold."""
 
 
 _ON_CPU, _ON_GPU = 512, 2048
@@ -53,7 +38,8 @@ _ALIKE = LayerGroups((0,), (), ())
 class EngineConfig:
     """What the engine is built from."""
 
-    placement: DeviceConfig
+    build: BuildContext
+    """That of the model's layers."""
     num_pages: int
     page_size: int
     page_bytes: int
@@ -91,17 +77,17 @@ class EngineConfig:
     @property
     def dtype_name(self) -> str:
         """Like "bfloat16"."""
-        return str(self.placement.dtype).removeprefix("torch.")
+        return str(self.build.dtype).removeprefix("torch.")
 
     def __str__(self) -> str:
         """One line for the log: what every "auto" has become."""
-        where = f"{self.placement.device}, {self.dtype_name}, {self.placement.threads} threads"
+        where = f"{self.build.device}, {self.dtype_name}, {self.build.threads} threads"
         where += f" on each of {self.ranks} ranks" if self.ranks > 1 else ""
         where += f", of which {self.context} share keys" if self.context > 1 else ""
         pages = f"{self.num_pages} pages of {self.page_size} tokens ({self.kv_bytes >> 20} MiB)"
         pages += f" for {self.groups}" if len(self.groups.windows) > 1 else ""
-        pages += f" in {self.placement.codes}" if self.placement.codes else ""
-        pages += " head by head" if self.placement.layout is Layout.HND else ""
+        pages += f" in {self.build.codes}" if self.build.codes else ""
+        pages += " head by head" if self.build.layout is Layout.HND else ""
         batch = f"{self.max_num_seqs} rows, {self.max_num_batched_tokens} tokens a step"
         longest = f"sequences of at most {self.max_model_len} tokens"
         return "; ".join(filter(None, (where, pages, batch, longest, self._decode_steps)))
@@ -110,62 +96,14 @@ class EngineConfig:
     def _decode_steps(self) -> str:
         if self.graphs is None:
             return f"decode steps run kernel by kernel: {self.eager}" if self.eager else ""
-        if self.placement.device.type == "cuda":
+        if self.build.device.type == "cuda":
             return f"decode steps replayed as {self.graphs}"
         most = f"{self.graphs.rows[-1]} rows and {self.graphs.tokens} tokens"
         return f"steps of at most {most} replayed"
 
 
-def resolve_device(config: Config, rank: int = 0) -> DeviceConfig:
-    """Choose device, precision and threads of one rank.
-
-    Raises:
-        SettingsError: a GPU was asked for and there is none, or not one for each rank.
-    """
-    has_gpu = torch.cuda.is_available()
-    if config.device == "cuda" and not has_gpu:
-        raise SettingsError("--device cuda: PyTorch sees no GPU here. Use --device cpu or auto.")
-    device = torch.device("cuda" if has_gpu and config.device != "cpu" else "cpu")
-    ranks, group = config.tensor_parallel_size, config.data_parallel_size
-    if max(ranks, group) > 1:
-        _check_ranks(
-            "--tensor-parallel-size" if ranks > 1 else "--data-parallel-size", ranks * group, device
-        )
-        number = rank + config.data_parallel_rank
-        device = torch.device("cuda", number) if device.type == "cuda" else device
-    return DeviceConfig(
-        device,
-        _dtype(config, device),
-        max(1, (config.threads or machine.cores()) // ranks),
-        CODES.get(config.kv_cache_dtype),
-        _layout(config, device),
-    )
-
-
-def _layout(config: Config, device: torch.device) -> Layout:
-    if config.kv_cache_layout != "auto":
-        return Layout(config.kv_cache_layout)
-    return Layout.HND if device.type == "cpu" else Layout.NHD
-
-
-def _check_ranks(flag: str, ranks: int, device: torch.device) -> None:
-    if device.type == "cuda" and torch.cuda.device_count() < ranks:
-        raise SettingsError(
-            f"{flag} {ranks}: PyTorch sees {torch.cuda.device_count()} GPUs here, and "
-            "each rank needs one. Choose a smaller number."
-        )
-
-
-def _dtype(config: Config, device: torch.device) -> torch.dtype:
-    if config.dtype != "auto":
-        named: torch.dtype = getattr(torch, config.dtype)
-        return named
-    fast = device.type == "cuda" or machine.has_fast_bfloat16()
-    return torch.bfloat16 if fast else torch.float32
-
-
 def resolve(
-    config: Config, placement: DeviceConfig, loaded: LoadedModel, ranks: Communicator | None = None
+    config: Config, build: BuildContext, loaded: LoadedModel, ranks: Communicator | None = None
 ) -> EngineConfig:
     """Size the batch and the cache for a loaded model: the same for all ranks that call this.
 
@@ -177,8 +115,8 @@ def resolve(
         raise SettingsError(
             f"--max-model-len {wanted}: this model was trained for {loaded.max_length} tokens."
         )
-    ranks, device = SingleRank() if ranks is None else ranks, placement.device
-    pages = (config.block_size, placement.dtype, placement.codes)
+    ranks, device = SingleRank() if ranks is None else ranks, build.device
+    pages = (config.block_size, build.dtype, build.codes)
     groups = one_group(loaded.spec, config.block_size)
     if config.hybrid_kv_cache:
         groups = page_groups(loaded.spec, *pages)
@@ -200,7 +138,7 @@ def resolve(
             wanted,
         )
     return EngineConfig(
-        placement=placement,
+        build=build,
         num_pages=budget.num_pages,
         page_size=config.block_size,
         page_bytes=page_bytes,

@@ -13,18 +13,14 @@ from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator
 from baton_worker.distributed.step_sync import StepSync
-from baton_worker.engine.engine_config import (
-    DeviceConfig,
-    EngineConfig,
-    resolve,
-    resolve_device,
-)
-from baton_worker.kernels import cpu, moe
+from baton_worker.engine.engine_config import EngineConfig, resolve
+from baton_worker.kernels import cpu
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.platform.malloc import keep_freed_memory
 from baton_worker.sampling import backends
 
 
-def prepare(config: Config, rank: int = 0) -> DeviceConfig:
+def prepare(config: Config, rank: int = 0) -> BuildContext:
     """Set this process up for the device of its rank.
 
     Raises:
@@ -33,21 +29,20 @@ def prepare(config: Config, rank: int = 0) -> DeviceConfig:
     keep_freed_memory()
     cpu.use(config)
     prefer(config.attention_backend)
-    moe.prefer(config.moe_backend)
-    placement = resolve_device(config, rank)
-    backends.prefer(config.sampling_backend, placement.device)
-    torch.set_num_threads(placement.threads)
-    if placement.device.type == "cpu":
+    build = BuildContext.from_config(config, rank)
+    backends.prefer(config.sampling_backend, build.device)
+    torch.set_num_threads(build.threads)
+    if build.device.type == "cpu":
         cpu.prepare()
-    elif placement.device.index is not None:
-        torch.cuda.set_device(placement.device)
-    return placement
+    elif build.device.index is not None:
+        torch.cuda.set_device(build.device)
+    return build
 
 
 def load(
     config: Config,
     path: Path,
-    placement: DeviceConfig,
+    build: BuildContext,
     ranks: Communicator,
     lockstep: StepSync | None = None,
 ) -> tuple[LoadedModel, EngineConfig]:
@@ -58,39 +53,36 @@ def load(
         SettingsError: it does not fit here, or cannot be cut for so many ranks.
     """
     # Where it is bfloat16 already nobody need ask, and on a GPU no kernel for CPUs be built.
-    undecided = config.dtype == "auto" and placement.dtype is torch.float32
+    undecided = config.dtype == "auto" and build.dtype is torch.float32
     loaded = load_model(
         path,
-        device=placement.device,
-        dtype=placement.dtype,
+        build,
         narrow=torch.bfloat16 if undecided else None,
         served_length=config.max_model_len or None,
         task=config.task,
         pooling=config.pooling_type,
         router=config.moe_router,
         quantize=config.quantization,
-        codes=placement.codes,
-        layout=placement.layout,
         ranks=ranks,
         experts=config.expert_placement_strategy if config.enable_expert_parallel else None,
         lockstep=lockstep,
-        context=config.decode_context_parallel_size,
+        context_parallel=config.decode_context_parallel_size,
     )
-    placement = replace(placement, dtype=loaded.model.dtype)
-    return loaded, resolve(config, placement, loaded, ranks)
+    build = replace(build, dtype=loaded.model.dtype)
+    return loaded, resolve(config, build, loaded, ranks)
 
 
 def page_settings(loaded: LoadedModel, resolved: EngineConfig) -> dict[str, Any]:
     """The arguments of this rank's `KVCache`."""
-    placement = resolved.placement
+    build = resolved.build
     return {
         "spec": loaded.spec,
         "num_pages": resolved.num_pages,
         "page_size": resolved.page_size,
-        "dtype": placement.dtype,
-        "device": placement.device,
-        "codes": placement.codes,
-        "layout": placement.layout,
+        "dtype": build.dtype,
+        "device": build.device,
+        "codes": build.codes,
+        "layout": build.layout,
         "groups": resolved.groups,
         "spare": resolved.spare_pages,
     }

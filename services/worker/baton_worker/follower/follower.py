@@ -116,10 +116,10 @@ def follow(begin: Begin, orders: Reader) -> None:
     """
     config = Config(**begin.settings)
     setup(f"worker rank {begin.rank}", config.log_level)
-    placement = prepare(config, begin.rank)
-    orders.device = placement.device
-    ranks = join(Path(begin.meeting), begin.rank, begin.size, placement.device)
-    loaded, resolved = load(config, Path(config.model), placement, ranks)
+    context = prepare(config, begin.rank)
+    orders.device = context.device
+    ranks = join(Path(begin.meeting), begin.rank, begin.size, context.device)
+    loaded, resolved = load(config, Path(config.model), context, ranks)
     assert isinstance(loaded.model, Model)
     cache = KVCache(**page_settings(loaded, resolved))
     host = HostPages(cache, resolved.host_pages) if resolved.host_pages else None

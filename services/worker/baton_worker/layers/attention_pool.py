@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Learned
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Mlp
 from baton_worker.layers.norm import norm

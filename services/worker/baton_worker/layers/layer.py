@@ -1,41 +1,13 @@
-"""Base class of layers with weights, and the context in which they are built."""
+"""Base class of layers with weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from baton_worker.attention.context_parallel import Peers
-from baton_worker.kernels.kv_pages import KVCodes
 from baton_worker.kernels.linear import Stored
-from baton_worker.kernels.page_layout import Layout
-
-
-@dataclass(frozen=True, slots=True)
-class BuildContext:
-    """Device, dtype and checkpoint conventions used to build layers."""
-
-    device: torch.device
-    dtype: torch.dtype
-    name: Callable[[str], str] = str
-    """Maps a role to its checkpoint name; the identity by default."""
-    codes: KVCodes | None = None
-    """The KV cache codes if the KV cache is quantised."""
-    scaled: bool = False
-    """Whether the checkpoint has the scales of these codes."""
-    layout: Layout = Layout.NHD
-    """The memory layout of a page."""
-    peers: Peers | None = None
-    """Communication with the ranks that hold the other parts of the model."""
-
-    def empty(self, *shape: int) -> nn.Parameter:
-        """An uninitialised parameter; the loader fills it or refuses the checkpoint."""
-        data = torch.empty(shape, dtype=self.dtype, device=self.device)
-        return nn.Parameter(data, requires_grad=False)
 
 
 class Bare(nn.Module):

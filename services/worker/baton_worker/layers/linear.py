@@ -24,7 +24,8 @@ from baton_worker.kernels.quantized_weights import (
     Rounding,
     merge,
 )
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 
 
 class Linear(Layer):

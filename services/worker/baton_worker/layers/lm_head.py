@@ -9,8 +9,8 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.kernels.linear import Stored
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import tanh
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import LanguageHead, Shared
 
 

@@ -10,8 +10,8 @@ from baton.errors import ModelError
 from baton_worker import spec
 from baton_worker.attention import AttentionSpec, Backend, choose
 from baton_worker.attention.context_parallel import ContextParallelBackend, part
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import BuildContext
 
 
 class Mixer(nn.Module):

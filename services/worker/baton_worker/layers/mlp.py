@@ -9,13 +9,14 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import (
     GELU,
     GELU_TANH,
     SILU,
     sigmoid,
 )
-from baton_worker.layers.layer import Bare, BuildContext
+from baton_worker.layers.layer import Bare
 from baton_worker.layers.linear import GatedLinear, Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.kernels.norm import CpuNorm, TritonNorm
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 
 
 class _Norm(Layer):

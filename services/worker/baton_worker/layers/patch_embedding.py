@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Learned, Table
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 
 CHANNELS = 3

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from baton.errors import ModelError
 from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import (
     GELU,
     GELU_TANH,
@@ -17,7 +18,6 @@ from baton_worker.layers.invariant import (
     sigmoid,
     tanh,
 )
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 

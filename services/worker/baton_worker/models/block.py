@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.attention.gqa import Attention
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import Bare, BuildContext
+from baton_worker.layers.layer import Bare
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.norm import norm

@@ -13,7 +13,7 @@ from baton_worker.layers.attention.dual_chunk import DualChunk
 from baton_worker.layers.attention.gqa import Attention
 from baton_worker.layers.attention.mla import LatentAttention
 from baton_worker.layers.attention.sparse_mla import SparseLatentAttention
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.mlp import Glu, Mlp
 from baton_worker.layers.moe.megablocks import MegablocksExperts
 from baton_worker.layers.moe.moe import Moe

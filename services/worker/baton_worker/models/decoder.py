@@ -14,9 +14,10 @@ from baton_worker.attention import AttentionBatch
 from baton_worker.kv_cache.cache import KVCache
 from baton_worker.kv_cache.layer_groups import LayerGroups
 from baton_worker.layers.attention.whole_texts import Texts
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Embedding
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.lm_head import Head
 from baton_worker.layers.mixer import Mixer

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.attention_pool import AttentionPool
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS, Patches
 from baton_worker.layers.pooler_head import Dense

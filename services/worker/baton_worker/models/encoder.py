@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from baton_worker import spec
 from baton_worker.layers.attention.bidirectional import Bidirectional
 from baton_worker.layers.attention.whole_texts import by_length
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Embedding, Table
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.norm import norm
 from baton_worker.layers.rope.rope import Rotary
 from baton_worker.models.block import STYLES

@@ -32,6 +32,7 @@ from baton_worker.attention.transformers_hook import (
 )
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import KVCache
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.spec import (
@@ -150,12 +151,7 @@ def _rope_kinds(fields: dict[str, Any]) -> Iterator[str]:
 
 
 def load_transformers_model(
-    path: Path,
-    config: SimpleNamespace,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    layout: Layout = Layout.NHD,
+    path: Path, config: SimpleNamespace, context: BuildContext
 ) -> tuple[TransformersModel, Decoder]:
     """Load a checkpoint accepted by `refuses`, and test it over such pages.
 
@@ -163,9 +159,9 @@ def load_transformers_model(
         ModelError: its tensors do not fit, a layer needs more than paged attention, or the
             trial fails.
     """
-    causal = _load(path, config, dtype).to(device)
+    causal = _load(path, config, context.dtype).to(context.device)
     try:
-        return _tried(causal, config, layout)
+        return _tried(causal, config, context.layout)
     except ModelError:
         raise
     except Exception as error:

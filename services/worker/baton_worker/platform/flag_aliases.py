@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from baton.errors import SettingsError
+from baton.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +33,12 @@ class FlagAliases:
             if fnmatchcase(name, pattern):
                 raise SettingsError(f"{self.flag} {name}: {instead}.")
         return self.aliases.get(name, name)
+
+    def candidates(self, name: str, registry: Registry) -> tuple[str, ...]:
+        """The rows that a value of the flag leaves: every one for "auto", else the one it means.
+
+        Raises:
+            SettingsError: it means none of them.
+        """
+        known = self.ours(name)
+        return registry.names() if known == "auto" else (registry.check(known),)

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton.protocol import Pooling
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.pooler_head import Dense
 from baton_worker.pooling.recipe import Finish, PoolingRecipe
 

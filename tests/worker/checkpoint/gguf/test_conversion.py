@@ -12,6 +12,7 @@ from gguf import GGMLQuantizationType as Type
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.kernels.cpu.linear import CpuLinear
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import GatedLinear, Linear
 from baton_worker.models.encoder import EncoderModel
 from tests.oracles import checkpoints, mixtures
@@ -368,7 +369,7 @@ def checkpoint(folder: Path, case: Case) -> Any:
 
 
 def load(path: Path) -> LoadedModel:
-    return load_model(path, device=CPU, dtype=torch.float32)
+    return load_model(path, BuildContext(CPU, torch.float32))
 
 
 def assert_same(path: Path, oracle: Any, driver: Any) -> None:

@@ -14,6 +14,7 @@ from gguf import GGMLQuantizationType as Type
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.kernels.cpu.linear import CpuLinear
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import Linear
 from tests.support import tiny_models
 from tests.support.worker.gguf_files import (
@@ -34,7 +35,7 @@ HALF = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor":
 
 
 def load(path: Path) -> LoadedModel:
-    return load_model(path, device=CPU, dtype=torch.float32)
+    return load_model(path, BuildContext(CPU, torch.float32))
 
 
 def assert_same(path: Path, oracle: Any, driver: Any) -> None:

@@ -12,7 +12,7 @@ import torch
 from baton.errors import ModelError
 from baton_worker.attention import AttentionBatch
 from baton_worker.layers.attention.dual_chunk import DualChunk, by_chunk
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.spec import DualChunkAttention, Norm, Rope
 
 CPU = torch.device("cpu")

@@ -7,8 +7,9 @@ import torch
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
 from baton_worker.layers.attention.gqa import Attention
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.rope.rope import Rotary, rotate_
 
 

@@ -14,7 +14,8 @@ from baton_worker.attention.reference import ReferenceBackend
 from baton_worker.checkpoint.quantized_loading import choose_precision
 from baton_worker.layers.attention.indexer import Exact, Indexer, scores
 from baton_worker.layers.attention.sparse_plan import BLOCK, Chosen, Late
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.rope.rope import Angles, Rotary, rotate_
 from tests.support.worker.indexer_settings import (
     ROPE,

@@ -7,7 +7,7 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker.layers.attention.kv_scales import Scales
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 
 SITE = BuildContext(torch.device("cpu"), torch.bfloat16, lambda role: f"attention.{role}")
 

@@ -12,8 +12,9 @@ from baton_worker import spec
 from baton_worker.attention import AttentionBatch
 from baton_worker.kv_cache.page_shapes import page_shapes
 from baton_worker.layers.attention.mla import LatentAttention
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.rope.rope import Rotary, rotate_
 
 ROPE = spec.Rope(4, 100.0, 64)

@@ -13,7 +13,8 @@ from baton_worker.layers.attention.qkv import (
     PaddedValue,
     projection,
 )
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 
 PLAIN = spec.Attention(4, 2, 6, 0.5, None)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.layers.attention.sinks import SinkKeys, Sinks
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 
 SETTINGS = spec.Attention(4, 2, 6, 0.5, None, sink_keys=3, value_dim=4)
 

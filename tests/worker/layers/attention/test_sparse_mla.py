@@ -16,8 +16,9 @@ from baton_worker.kernels.kv_pages import CODES
 from baton_worker.kv_cache.page_shapes import page_shapes
 from baton_worker.layers.attention.mla import LatentAttention
 from baton_worker.layers.attention.sparse_mla import SparseLatentAttention
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.rope.rope import Rotary
 from tests.support.worker.indexer_settings import ROPE, SETTINGS
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from baton_worker import spec
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.moe.megablocks import MegablocksExperts
 
 SITE = BuildContext(torch.device("cpu"), torch.float32, lambda role: role)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.kernels.cpu import library
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.moe.moe import Experts, Moe, watch
 from baton_worker.layers.moe.routers.base import Routing
 

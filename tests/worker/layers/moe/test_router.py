@@ -9,7 +9,7 @@ import torch
 
 from baton.errors import ModelError, SettingsError
 from baton_worker import spec
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.moe.router import Router
 from baton_worker.layers.moe.routers import ROUTERS
 from baton_worker.layers.moe.routers.base import Routing

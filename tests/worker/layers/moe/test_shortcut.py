@@ -8,8 +8,9 @@ import torch
 
 from baton_worker import spec
 from baton_worker.checkpoint.load import routed
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.mlp import Glu
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.models.block import STYLES

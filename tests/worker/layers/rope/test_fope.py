@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from baton.errors import ModelError
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.rope.fope import Fourier
 from baton_worker.layers.rope.rope import Rotary
 from baton_worker.spec import FourierRope, Rope

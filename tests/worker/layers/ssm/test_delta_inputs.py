@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from baton_worker import spec
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.ssm.delta_inputs import Decays, Inputs, inputs
 from tests.fakes.random_weights import fill

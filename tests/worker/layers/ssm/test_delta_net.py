@@ -14,7 +14,7 @@ from torch import Tensor
 from baton_worker import spec
 from baton_worker.kernels.delta import CpuDelta
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.ssm.delta_inputs import Inputs
 from baton_worker.layers.ssm.delta_net import DeltaNet
 from tests.fakes.random_weights import fill

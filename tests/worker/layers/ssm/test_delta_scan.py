@@ -12,7 +12,7 @@ from baton_worker import spec
 from baton_worker.attention import AttentionBatch
 from baton_worker.kernels.delta import CpuDelta
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.ssm.delta_inputs import Decays
 from baton_worker.layers.ssm.delta_scan import Blockwise, Compiled, walk
 from baton_worker.layers.ssm.page_segments import Cut

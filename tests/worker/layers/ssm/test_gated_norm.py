@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker import spec
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.ssm.gated_norm import GatedNorm
 from tests.fakes.random_weights import fill
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 from tests.fakes.random_weights import fill
 from tests.fakes.state_layers import (

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.kernels.ssm_states import Snapshots
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.ssm.mamba2 import StateSpace
 from tests.fakes.random_weights import fill
 from tests.fakes.state_layers import (

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.ssm.short_conv import Reach, ShortConv
 from tests.fakes.random_weights import fill
 

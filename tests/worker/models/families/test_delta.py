@@ -12,6 +12,7 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.spec import (
     Attention,
     DeltaNet,
@@ -127,7 +128,7 @@ def test_split_and_fused_projections_are_one_model(tmp_path: Path, driver: Any) 
     alone |= {f"{stem}.{p}_proj.weight": r.clone() for p, r in zip("qkv", rows, strict=True)}
     for tensors in (split, fused, alone):
         save_file(tensors, file, metadata={"format": "pt"})
-        loaded = load_model(tmp_path, device=CPU, dtype=torch.float32)
+        loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
         logits.append(driver(loaded, 1).step({0: tokens})[0])
     assert torch.equal(logits[0], logits[1]) and torch.equal(logits[0], logits[2])
 

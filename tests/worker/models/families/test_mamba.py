@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from baton_worker.checkpoint.load import load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.spec import (
     Attention,
     Glu,
@@ -65,4 +66,4 @@ def test_the_first_checkpoints_call_their_table_otherwise(tmp_path: Path) -> Non
     tensors = load_file(file)
     tensors["backbone.embedding.weight"] = tensors.pop("backbone.embeddings.weight")
     save_file(tensors, file)
-    load_model(tmp_path, device=torch.device("cpu"), dtype=torch.float32)
+    load_model(tmp_path, BuildContext(torch.device("cpu"), torch.float32))

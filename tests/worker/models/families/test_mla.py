@@ -13,6 +13,7 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.families.mla import deepseek_v32, glm_moe_dsa, latent
 from baton_worker.spec import Moe, SparseLatentAttention
 from tests.support import tiny_models
@@ -109,7 +110,7 @@ def test_the_scaling_of_deepseek_is_that_of_transformers(
         oracle = tiny_models.save_checkpoint(folder, architecture, rope_parameters=plain | scaling)
         with torch.inference_mode():
             expected = oracle(torch.tensor([tokens])).logits[0]
-        loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
+        loaded = load_model(folder, BuildContext(torch.device("cpu"), torch.float32))
         ours = driver(loaded, 1).step({0: tokens})[0]
         assert (ours - expected).abs().max() < 1e-3
         found.append(ours)

@@ -15,7 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from baton_worker.kernels.moe import Experts, weighted_sum
+from baton_worker.kernels.moe.dispatch import weighted_sum
+from baton_worker.kernels.moe.experts import Experts
 
 BLOCK_ROWS = 16
 _BLOCK_COLUMNS = 64

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.attention.whole_texts import Texts
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.rope.rope import rotate_
 

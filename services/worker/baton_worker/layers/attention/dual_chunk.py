@@ -27,8 +27,8 @@ from baton_worker import spec
 from baton_worker.attention import AttentionBatch, AttentionSpec, Backend
 from baton_worker.attention.lse_merge import Partial, merge
 from baton_worker.layers.attention.gqa import Attention
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.rope.rope import Angles, Rotary, rotate_
 
 Column = npt.NDArray[np.int64]

@@ -16,8 +16,8 @@ from baton_worker.layers.attention.bidirectional import attend
 from baton_worker.layers.attention.kv_scales import Scales
 from baton_worker.layers.attention.qkv import HeadGate, projection
 from baton_worker.layers.attention.sinks import SinkKeys, Sinks
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Attending
 from baton_worker.layers.norm import RmsNorm, norm

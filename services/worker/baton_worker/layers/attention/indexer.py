@@ -11,7 +11,7 @@ from baton_worker import spec
 from baton_worker.kernels.linear import Stored
 from baton_worker.kernels.quantized_weights import Rounding
 from baton_worker.layers.attention.sparse_plan import BLOCK, Late, best
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 from baton_worker.layers.rope.rope import Angles, rotate_

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 
 
 class Scales(Layer):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import sigmoid
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 

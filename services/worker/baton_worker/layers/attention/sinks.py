@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 
 Attend: TypeAlias = Callable[[Tensor], Tensor]
 """Attention over the cache plus one zero-valued sink score per head, [num_heads], or per token and

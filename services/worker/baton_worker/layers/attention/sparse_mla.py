@@ -12,8 +12,8 @@ from baton_worker.kernels.kv_pages import scatter
 from baton_worker.layers.attention.indexer import Indexer
 from baton_worker.layers.attention.mla import LatentAttention
 from baton_worker.layers.attention.sparse_plan import Chosen, Plan
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.rope.rope import Angles
 
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.kernels import moe as kernels
+from baton_worker.kernels.moe import experts as kernels
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import sigmoid
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Glu, Mlp, activation, fused_gate, gating
 from baton_worker.layers.moe.expert_load import ExpertLoad
@@ -48,6 +49,7 @@ class Experts(Layer):
         self.down = site.empty(num, hidden, size)
         self.gate_up_bias = site.empty(num, rows) if settings.expert.bias else None
         self.down_bias = site.empty(num, hidden) if settings.expert.bias else None
+        self._selector = site.experts
         self._kernel: kernels.ExpertKernel | None = None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
@@ -65,7 +67,7 @@ class Experts(Layer):
     def process_weights_after_loading(self) -> None:
         """Choose a kernel, which packs the weights in its preferred layout."""
         assert self.gate_up is not None and self.down is not None
-        self._kernel = kernels.choose(
+        self._kernel = self._selector.select(
             kernels.Experts(
                 self.gate_up,
                 self.down,

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from baton.errors import ModelError
 from baton_worker import spec
 from baton_worker.kernels.linear import LinearKernel, PlainLinear, fastest
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.moe.routers import ROUTERS
 from baton_worker.layers.moe.routers.base import SCORES, Choose, Routing
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.layers.layer import BuildContext
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.mlp import Glu
 from baton_worker.layers.moe.moe import Moe
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.rope.rope import FREQUENCIES, Angles
 
 

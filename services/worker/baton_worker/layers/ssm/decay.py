@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import exp
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 
 
 class StateDecay(Layer):

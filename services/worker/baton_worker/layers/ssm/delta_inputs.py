@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import exp, softplus
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.kernels.norm import CpuGatedNorm
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import SILU, sigmoid
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 
 GATES = {"silu": SILU, "sigmoid": sigmoid}
 

@@ -9,9 +9,10 @@ from baton_worker import spec
 from baton_worker.kernels.convolution import Places
 from baton_worker.kernels.kv_pages import scatter
 from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.invariant import SILU
-from baton_worker.layers.layer import Bare, BuildContext
+from baton_worker.layers.layer import Bare
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.norm import norm

@@ -16,9 +16,10 @@ from baton_worker.kernels.ssm_states import (
     Snapshots,
     choose,
 )
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.invariant import SILU, exp, softplus
-from baton_worker.layers.layer import BuildContext, Layer
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.ssm.gated_norm import GatedNorm

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from baton_worker.kernels.scan import CpuScan
 from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import exp2, softplus
-from baton_worker.layers.layer import BuildContext
 from baton_worker.layers.ssm.decay import StateDecay
 from baton_worker.layers.ssm.page_segments import Turn
 from baton_worker.layers.ssm.scan_plan import AT_ONCE, Walks

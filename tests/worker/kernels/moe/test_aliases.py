@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from baton.errors import SettingsError
-from baton_worker.kernels.moe import KERNELS, prefer
-from baton_worker.kernels.moe_aliases import ALIASES, ELSEWHERE, NAMES
-
-
-@pytest.fixture(autouse=True)
-def afterwards() -> Iterator[None]:
-    """No preference is left behind."""
-    yield
-    prefer("auto")
+from baton_worker.kernels.moe import KERNELS
+from baton_worker.kernels.moe.aliases import ALIASES, ELSEWHERE, NAMES
+from baton_worker.kernels.moe.selector import ExpertKernelSelector
 
 
 def test_every_alias_names_a_kernel_and_no_name_is_both() -> None:
@@ -30,7 +22,7 @@ def test_a_name_is_what_it_is_called_here_in_small_letters(name: str) -> None:
 
 def refusal(name: str) -> str:
     with pytest.raises(SettingsError) as error:
-        prefer(name)
+        ExpertKernelSelector(name)
     return error.value.message
 
 

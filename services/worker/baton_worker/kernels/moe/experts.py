@@ -1,0 +1,77 @@
+"""The experts of a layer, and the contract of the kernels that apply them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from torch import Tensor
+
+from baton_worker.kernels.quantized_weights import KINDS, Rounding
+
+Gate: TypeAlias = Callable[[Tensor], Tensor]
+"""What an expert does between its products: what comes out of the first one, gate and then up
+[n, 2 * intermediate] or, of an expert without a gate, up alone, to [n, intermediate]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The weights of all experts of a layer, and how to apply them."""
+
+    gate_up: Tensor
+    """[E, 2 * intermediate, hidden]: gate rows, then up rows; without gates up rows alone."""
+    down: Tensor
+    """[E, hidden, intermediate]."""
+    gate_up_bias: Tensor | None
+    down_bias: Tensor | None
+    gate: Gate
+    weigh_input: bool = False
+    """Whether a visit's weight applies to what the expert is given, not to what it returns."""
+    fused: str | None = None
+    """The name of `gate` in `kernels.cpu.linear.GATES`, if it has one."""
+    quantised_as: str | None = None
+    """The kind of `kernels.quantized.KINDS` that each expert's weights are to be rounded to."""
+    disposable: bool = False
+    """Whether nobody else reads the weights: what a kernel has packed may go at once."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights as they are given."""
+        return self.gate_up.nbytes + self.down.nbytes
+
+
+class ExpertKernel(Protocol):
+    """The contract of a row of `KERNELS`; a class, built with the `Experts` of a layer."""
+
+    @classmethod
+    def refuses(cls, experts: Experts) -> str | None:
+        """Why it cannot serve these experts, as half a sentence; None if it can."""
+        ...
+
+    capture_blocker: str | None
+    """See `layers.layer.Layer.capture_blocker`."""
+
+    def __init__(self, experts: Experts) -> None: ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights as they are held."""
+        ...
+
+    def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
+        """x [T, hidden], experts int64 [T, slots], weights float32 [T, slots] to [T, hidden].
+
+        A visit to an expert outside 0 .. E - 1 contributes nothing.
+        """
+        ...
+
+
+def rounded(experts: Experts) -> Experts:
+    """The same experts with their weights rounded in place, for kernels that run floats alone."""
+    if (kind := experts.quantised_as) is not None:
+        for weights in (experts.gate_up, experts.down):
+            if weights.shape[-1] % KINDS[kind].multiple == 0:
+                rows = weights.flatten(0, 1)
+                Rounding(rows, kind).into(rows)
+    return experts

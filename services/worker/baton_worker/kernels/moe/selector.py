@@ -1,0 +1,43 @@
+"""Chooses the kernel of a layer's experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from baton.errors import ModelError
+from baton_worker.kernels.moe import KERNELS
+from baton_worker.kernels.moe.aliases import NAMES
+from baton_worker.kernels.moe.experts import ExpertKernel, Experts
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertKernelSelector:
+    """The first kernel that accepts a layer's experts, of those that `backend` leaves.
+
+    Raises:
+        SettingsError: there is no such kernel; of names that others have, what runs instead.
+    """
+
+    backend: str = "auto"
+    """A row of `KERNELS`, an alias of one, or "auto" for all of them."""
+
+    def __post_init__(self) -> None:
+        self._candidates()
+
+    def _candidates(self) -> tuple[str, ...]:
+        return NAMES.candidates(self.backend, KERNELS)
+
+    def select(self, experts: Experts) -> ExpertKernel:
+        """Build the kernel for these experts.
+
+        Raises:
+            ModelError: every kernel refuses; the message holds every reason.
+        """
+        reasons = list[str]()
+        for name in self._candidates():
+            kernel: type[ExpertKernel] = KERNELS.load(name)
+            reason = kernel.refuses(experts)
+            if reason is None:
+                return kernel(experts)
+            reasons.append(f"{name} refused: {reason}")
+        raise ModelError(f"No kernel serves these experts: {'; '.join(reasons)}.")

@@ -1,0 +1,77 @@
+"""Settings become devices, dtypes, threads and kernels; what cannot be is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from baton.errors import SettingsError
+from baton_worker.config import Config
+from baton_worker.kernels.page_layout import Layout
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.platform import machine
+
+CPU = torch.device("cpu")
+resolved = BuildContext.from_config
+
+
+@pytest.mark.parametrize(("fast", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_dtype_follows_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, fast: bool, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(machine, "has_fast_bfloat16", lambda: fast)
+    assert resolved(Config(device="cpu")).dtype is dtype
+
+
+def test_given_values_are_kept() -> None:
+    given = Config(device="cpu", dtype="float16", threads=3, kv_cache_layout="nhd")
+    context = resolved(given)
+    assert (context.device, context.dtype, context.threads) == (CPU, torch.float16, 3)
+    assert (context.codes, context.layout) == (None, Layout.NHD)
+
+
+def test_the_order_of_pages_follows_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert resolved(Config(device="cpu")).layout is Layout.HND
+    assert resolved(Config(device="cuda")).layout is Layout.NHD
+    assert resolved(Config(device="cuda", kv_cache_layout="hnd")).layout is Layout.HND
+
+
+def test_threads_follow_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 5)
+    assert resolved(Config(device="cpu")).threads == 5
+
+
+def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 5)
+    assert resolved(Config(device="cpu", tensor_parallel_size=2)).threads == 2
+    assert resolved(Config(device="cpu", tensor_parallel_size=2, threads=8)).threads == 4
+    assert resolved(Config(device="cpu", tensor_parallel_size=8)).threads == 1
+
+
+def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    devices = [
+        resolved(Config(dtype="float16", tensor_parallel_size=2), rank).device for rank in range(2)
+    ]
+    assert devices == [torch.device("cuda", 0), torch.device("cuda", 1)]
+    with pytest.raises(SettingsError, match="PyTorch sees 2 GPUs here, and each rank needs one"):
+        resolved(Config(dtype="float16", tensor_parallel_size=4))
+
+
+def test_each_worker_of_a_group_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    group = [
+        Config(dtype="float16", data_parallel_size=2, data_parallel_rank=rank) for rank in range(2)
+    ]
+    assert [resolved(config).device.index for config in group] == [0, 1]
+    with pytest.raises(SettingsError, match="--data-parallel-size 3: PyTorch sees 2 GPUs here"):
+        resolved(Config(dtype="float16", data_parallel_size=3))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_missing_gpu_is_refused() -> None:
+    with pytest.raises(SettingsError, match="no GPU"):
+        resolved(Config(device="cuda"))
