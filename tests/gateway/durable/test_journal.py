@@ -15,6 +15,7 @@ from baton_gateway.durable.journal import decode, encode, open_journal
 from baton_gateway.durable.redis import RedisJournal
 from baton_gateway.durable.sqlite import SqliteJournal
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
+from baton_gateway.generation.pieces import Content
 
 _INT = st.integers(0, 2**31 - 1)
 _LOGPROB = st.builds(
@@ -35,6 +36,7 @@ _LOGPROB = st.builds(
     reason=st.none() | st.sampled_from(["stop", "length"]),
     stop=st.none() | st.text() | _INT,
     cached=_INT,
+    pieces=st.lists(st.builds(Content, st.text()), max_size=3).map(tuple),
 )
 def test_a_part_is_its_delta(**fields: Any) -> None:
     delta = OutputDelta(**fields)

@@ -15,6 +15,7 @@ from baton.protocol import Sampling
 from baton.protocol.token_columns import unpack
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.generation.output_queue import OutputQueue
+from baton_gateway.generation.pieces import Content
 from baton_gateway.generation.request import PriorOutput
 from baton_gateway.generation.sequence import Sequence
 
@@ -85,6 +86,7 @@ def test_last_delta(last: int, stop: int | None) -> None:
     sequence.deliver(1, "ab", (2,), None)
     (delta,) = _deltas(sequence)
     assert (list(delta.tokens), delta.text, delta.ends) == ([5, last], "ab", (2, 2))
+    assert delta.pieces == (Content("ab"),)
     assert (delta.reason, delta.stop, sequence.ended) == ("stop", stop, True)
 
 

@@ -106,7 +106,7 @@ class Writer:
         top = self._body.top_logprobs or 0
         return ChatChoice(
             index=index,
-            message=ChatMessage(choice.text),
+            message=ChatMessage(choice.content),
             finish_reason=choice.reason,
             stop_reason=choice.stop,
             logprobs=self._vocabulary.chat(choice.logprobs, top) if self._body.logprobs else None,

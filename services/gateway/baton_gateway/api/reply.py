@@ -30,6 +30,7 @@ from baton_gateway.generation.output import (
     Started,
     TokenLogprob,
 )
+from baton_gateway.generation.pieces import Piece
 from baton_gateway.generation.request import GenerationRequest, Prompt
 from baton_gateway.http.admission_headers import AdmissionHeaders
 from baton_gateway.http.disconnect import cancel_on_disconnect
@@ -207,6 +208,7 @@ class Choice:
     """A choice, collected from its deltas."""
 
     text: str = ""
+    pieces: list[Piece] = field(default_factory=list)
     tokens: array[int] = field(default_factory=lambda: array("i"))
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
@@ -218,6 +220,11 @@ class Choice:
     """Prompt tokens that came from the prefix cache."""
     vector: bytes | None = None
     """float32 vector, for pooling requests."""
+
+    @property
+    def content(self) -> str:
+        """The text of the answer itself."""
+        return "".join(piece.text for piece in self.pieces)
 
     @classmethod
     def of(cls, delta: OutputDelta, length: int) -> Choice:
@@ -231,6 +238,7 @@ class Choice:
         """Append a delta."""
         self.starts += [len(self.text), *delta.ends][: len(delta.tokens)]
         self.text += delta.text
+        self.pieces += delta.pieces
         self.tokens += delta.tokens
         self.logprobs += delta.logprobs
         self.prompt_logprobs = self.prompt_logprobs or delta.prompt_logprobs

@@ -21,6 +21,7 @@ from baton.protocol.token_columns import pack, unpack
 from baton_gateway.config import Config
 from baton_gateway.durable import JOURNALS
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
+from baton_gateway.generation.pieces import Pieces
 
 Route = Literal["chat", "completions"]
 
@@ -55,6 +56,7 @@ class _Part(msgspec.Struct, frozen=True, array_like=True):
     reason: str | None
     stop: str | int | None
     cached: int
+    pieces: Pieces
 
 
 _decoder = msgspec.msgpack.Decoder(_Part)
@@ -73,6 +75,7 @@ def encode(delta: OutputDelta) -> bytes:
             delta.reason,
             delta.stop,
             delta.cached,
+            delta.pieces,
         )
     )
 
@@ -90,6 +93,7 @@ def decode(part: bytes) -> OutputDelta:
         reason=found.reason,
         stop=found.stop,
         cached=found.cached,
+        pieces=found.pieces,
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from baton_gateway.generation.pieces import Pieces, merge
+
 
 @dataclass(frozen=True, slots=True)
 class Started:
@@ -36,6 +38,7 @@ class OutputDelta(msgspec.Struct, frozen=True, gc=False):
     choice: int
     """prompt index * n + choice of that prompt"""
     text: str
+    """Text of the tokens, as the tokenizer gave it."""
     tokens: array[int]
     """int32"""
     ends: tuple[int, ...] = ()
@@ -53,6 +56,8 @@ class OutputDelta(msgspec.Struct, frozen=True, gc=False):
     """Prompt tokens of the choice that came from the prefix cache; the same in every delta."""
     vector: bytes | None = None
     """float32 vector of the prompt, for pooling requests."""
+    pieces: Pieces = ()
+    """What the text is; see `Sequence.deliver`."""
 
     def then(self, later: OutputDelta) -> OutputDelta:
         """Merge this delta with the next one of the same choice."""
@@ -66,6 +71,7 @@ class OutputDelta(msgspec.Struct, frozen=True, gc=False):
             reason=later.reason,
             stop=later.stop,
             cached=later.cached,
+            pieces=merge(self.pieces, later.pieces),
         )
 
 

@@ -12,6 +12,7 @@ from baton.protocol import Blob, DecodeOpen, Pooling, Sampling, Submit
 from baton.protocol.token_columns import pack
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.generation.output_queue import OutputQueue
+from baton_gateway.generation.pieces import plain
 from baton_gateway.generation.request import PriorOutput
 from baton_gateway.http.admission_headers import AdmissionHeaders
 from baton_gateway.observability.request_timeline import RequestTimeline
@@ -198,6 +199,7 @@ class Sequence:
             cached=self.cached,
             reason="stop" if stop is not None else self.reason if last else None,
             stop=stop if stop is not None else self._stop_id() if last else None,
+            pieces=plain(text),
         )
         self.delivered = upto
         self.ended = delta.reason is not None
