@@ -18,7 +18,7 @@ from baton_worker.checkpoint.gguf.file import GgufFile
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.linear import CpuLinear
-from baton_worker.kernels.linear import fastest
+from baton_worker.kernels.linear import LinearSpec, choose
 from baton_worker.kernels.quantized_weights import Rounding
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.platform.malloc import keep_freed_memory
@@ -41,7 +41,8 @@ def call_once() -> None:
             CpuLinear(rounding, None, gate=gate, dtype=torch.bfloat16)
         rounding.into(weight)
     for dtype in (torch.float32, torch.bfloat16):
-        fastest(weight.to(dtype), None)(torch.ones(2, 64, dtype=dtype))
+        like = weight.to(dtype)
+        choose(LinearSpec((like,), None, like))(torch.ones(2, 64, dtype=dtype))
 
 
 def main(path: Path, dtype: str, quantize: str) -> None:

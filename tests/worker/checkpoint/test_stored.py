@@ -14,7 +14,7 @@ from torch import Tensor
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.kernels import fp8, linear
 from baton_worker.kernels.gptq import GptqWeight
-from baton_worker.kernels.linear import StoredLinear
+from baton_worker.kernels.linear import TritonLinear
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import Linear
 from tests.fakes.triton_interpreter import interpreter
@@ -43,7 +43,7 @@ def on_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 def loaded(folder: Path) -> LoadedModel:
     made = load_model(folder, BuildContext(CPU, torch.float32))
     layers = [module for module in made.model.modules() if isinstance(module, Linear)]
-    stored = [layer for layer in layers if isinstance(layer._kernel, StoredLinear)]
+    stored = [layer for layer in layers if isinstance(layer._kernel, TritonLinear)]
     assert len(stored) == LAYERS and all(layer.weight is None for layer in stored)
     assert all(0 < layer.weight_bytes < 320 * 64 * 4 for layer in stored)
     return made

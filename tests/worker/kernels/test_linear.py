@@ -1,18 +1,28 @@
-"""The packed linear kernel against its plain twin."""
+"""Linear kernels against their plain twin, and which of them is chosen."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from baton.errors import ModelError
+from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.gptq import GptqWeight
-from baton_worker.kernels.linear import PackedLinear, PlainLinear, StoredLinear
+from baton_worker.kernels.linear import (
+    LinearSpec,
+    OneDnnLinear,
+    PlainLinear,
+    TritonLinear,
+    choose,
+    has_kernel,
+)
+from tests.support.worker.random_products import some_blocks
 
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 
 
 def packable(dtype: torch.dtype) -> None:
-    reason = PackedLinear.refuses(torch.zeros(4, 4, dtype=dtype))
+    reason = OneDnnLinear.refuses(torch.zeros(4, 4, dtype=dtype))
     if reason is not None:
         pytest.skip(f"weights cannot be packed here: {reason}")
 
@@ -29,7 +39,7 @@ def test_packed_equals_plain(dtype: torch.dtype, rows: int, bias: bool, residual
     x = torch.randn(rows, 72, generator=generator).to(dtype)
     stream = torch.randn(rows, 96, generator=generator).to(dtype) if residual else None
     with torch.inference_mode():
-        packed = PackedLinear(weight, offset)(x, stream)
+        packed = OneDnnLinear(weight, offset)(x, stream)
         plain = PlainLinear(weight, offset)(x, stream)
     torch.testing.assert_close(packed, plain, rtol=0, atol=TOLERANCES[dtype])
 
@@ -38,7 +48,7 @@ def test_residual_is_not_overwritten() -> None:
     packable(torch.float32)
     stream = torch.ones(2, 4)
     with torch.inference_mode():
-        PackedLinear(torch.eye(4), None)(torch.ones(2, 4), stream)
+        OneDnnLinear(torch.eye(4), None)(torch.ones(2, 4), stream)
     assert (stream == 1).all()
 
 
@@ -46,16 +56,39 @@ def test_strided_input_is_accepted() -> None:
     packable(torch.float32)
     wide, weight = torch.randn(5, 16), torch.randn(3, 8)
     with torch.inference_mode():
-        packed = PackedLinear(weight, None)(wide[:, 4:12])
+        packed = OneDnnLinear(weight, None)(wide[:, 4:12])
     torch.testing.assert_close(packed, wide[:, 4:12] @ weight.T)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int8])
 def test_other_dtypes_are_refused_with_a_reason(dtype: torch.dtype) -> None:
-    assert "oneDNN" in str(PackedLinear.refuses(torch.zeros(2, 2, dtype=dtype)))
+    assert "oneDNN" in str(OneDnnLinear.refuses(torch.zeros(2, 2, dtype=dtype)))
 
 
 def test_stored_weights_are_for_a_gpu() -> None:
     codes, ones = torch.zeros(8, 32, dtype=torch.uint8), torch.ones(1, 8)
     weight = GptqWeight.of(codes, 4, ones, ones.to(torch.int16))
-    assert StoredLinear.refuses(weight, torch.zeros(1)) == "it needs a GPU"
+    assert TritonLinear.refuses(weight, torch.zeros(1)) == "it needs a GPU"
+
+
+def test_the_first_kernel_that_refuses_no_weight_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, blocks = torch.randn(40, 64), some_blocks("int8", 40, 64)
+    monkeypatch.setattr(CpuLinear, "refuses", lambda *_: "of this test")
+    monkeypatch.setattr(OneDnnLinear, "refuses", lambda *_: "of this test too")
+    kernel = choose(LinearSpec((weight,), None, weight, gate="silu"))
+    assert isinstance(kernel, PlainLinear) and not kernel.nbytes and not kernel.applies_gate
+    assert has_kernel(weight, weight) and not has_kernel(blocks, weight)
+    with pytest.raises(ModelError, match=r"cpu refused: of this test; triton .* plain refused: it"):
+        choose(LinearSpec((blocks,), None, weight))
+
+
+@pytest.mark.skipif(CpuLinear.refuses(torch.zeros(1, 1)) is not None, reason="no C++ compiler here")
+def test_a_gate_is_left_to_the_caller_where_parts_are_of_two_kinds() -> None:
+    like = torch.zeros(0)
+    one, other = some_blocks("int8", 40, 64), some_blocks("int4", 40, 64)
+    same = choose(LinearSpec((one, one), None, like, gate="silu"))
+    mixed = choose(LinearSpec((one, other), None, like, gate="silu"))
+    x = torch.randn(3, 64)
+    assert same.applies_gate and same(x).shape == (3, 40)
+    assert not mixed.applies_gate and mixed(x).shape == (3, 80)
+    assert all(0 < kernel.nbytes < 80 * 64 * 2 for kernel in (same, mixed))

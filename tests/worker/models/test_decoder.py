@@ -14,7 +14,7 @@ from baton_worker.attention.grouped import GroupedBackend
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.linear import PackedLinear
+from baton_worker.kernels.linear import OneDnnLinear
 from baton_worker.layers.attention.gqa import Attention
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import Linear
@@ -104,7 +104,7 @@ def test_hidden_states_feed_float32_logits(loaded: LoadedModel) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_packed_model_equals_its_plain_twin(folder: Path, driver: Any, dtype: torch.dtype) -> None:
     packed = load_model(folder, BuildContext(CPU, dtype))
-    if PackedLinear.refuses(torch.zeros(1, 1, dtype=dtype)) is None:
+    if OneDnnLinear.refuses(torch.zeros(1, 1, dtype=dtype)) is None:
         linears = [m for m in packed.model.modules() if isinstance(m, Linear)]
         assert linears and all(linear.weight is None for linear in linears)
     twin = build(packed.spec, BuildContext(CPU, dtype))

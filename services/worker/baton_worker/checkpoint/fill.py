@@ -28,8 +28,7 @@ from baton_worker.distributed.shard_weights import (
     sliced,
     slices,
 )
-from baton_worker.kernels.linear import Stored
-from baton_worker.kernels.quantized_weights import BlockQuantized
+from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.layer import Layer
 from baton_worker.models.decoder import Model
 from baton_worker.models.encoder import EncoderModel
@@ -91,7 +90,7 @@ class WeightFiller:
 
 def fill(
     model: Model | EncoderModel,
-    tensors: Iterator[tuple[str, Tensor | Stored | Rows]],
+    tensors: Iterator[tuple[str, Tensor | QuantizedWeight | Rows]],
     spec: Decoder,
     quantize: Quantize = "none",
     parts: Parts | None = None,
@@ -123,7 +122,7 @@ def fill(
 def _copy_all(
     filling: WeightFiller,
     layers: list[Layer],
-    tensors: Iterator[tuple[str, Tensor | Stored | Rows]],
+    tensors: Iterator[tuple[str, Tensor | QuantizedWeight | Rows]],
     spec: Decoder,
 ) -> list[str]:
     """Fill the targets; returns the names of unused tensors."""
@@ -142,8 +141,8 @@ def _copy_all(
 
 
 def _wanted_here(
-    tensors: Iterator[tuple[str, Tensor | Stored | Rows]], filling: WeightFiller
-) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
+    tensors: Iterator[tuple[str, Tensor | QuantizedWeight | Rows]], filling: WeightFiller
+) -> Iterator[tuple[str, Tensor | QuantizedWeight | Rows]]:
     """Skip tensors of other ranks only, such as their experts, before they are converted."""
     for name, tensor in tensors:
         if _is_elsewhere(filling.wanted.get(name)):
@@ -179,14 +178,13 @@ def _copy(name: str, tensor: Tensor, wanted: Mapping[str, Destination]) -> None:
     copy_rows(wanted[name], tensor)
 
 
-def _fills(wanted: Mapping[str, Destination], name: str, weight: Stored | Rows) -> bool:
+def _fills(wanted: Mapping[str, Destination], name: str, weight: QuantizedWeight | Rows) -> bool:
     """Fill a target by rows. False if it does not exist yet: the weight is then unstacked or
     rejected later."""
     fits = name in wanted and wanted[name].shape == weight.shape
-    if fits and isinstance(weight, BlockQuantized | Rows):
+    if fits:
         copy_rows(wanted[name], weight)
-        return True
-    return False
+    return fits
 
 
 def _listed(what: str, names: set[str] | list[str]) -> str:

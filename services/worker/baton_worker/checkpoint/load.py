@@ -28,8 +28,8 @@ from baton_worker.distributed.shard_weights import Parts
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.distributed.tensor_parallel import shard_modules
 from baton_worker.kernels.kv_pages import KVCodes
-from baton_worker.kernels.linear import Stored
 from baton_worker.kernels.quantized_weights import KINDS
+from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import transformers_backend
 from baton_worker.models.build import build
@@ -79,7 +79,7 @@ class Checkpoint(Protocol):
     config: SimpleNamespace
     eos_token_ids: tuple[int, ...]
 
-    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | QuantizedWeight | Rows]]:
         """Every tensor once, under its Hugging Face name; quantised as it is stored."""
         ...
 
@@ -153,7 +153,7 @@ def load_model(
 
 def _weights(
     checkpoint: Checkpoint, spec: Decoder, what: ServedTask, scaled: bool
-) -> Iterator[tuple[str, Tensor | Stored | Rows]]:
+) -> Iterator[tuple[str, Tensor | QuantizedWeight | Rows]]:
     """The checkpoint's weights without unused KV scales, and those of the extra files."""
     unread = (".k_scale", ".v_scale") if has_kv_scales(checkpoint.config) and not scaled else ()
     stored = (pair for pair in checkpoint.tensors(spec) if not pair[0].endswith(unread))

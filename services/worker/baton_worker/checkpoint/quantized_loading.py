@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeAlias
 
@@ -9,8 +10,8 @@ from torch import Tensor
 
 from baton.logs import logger
 from baton_worker.checkpoint.row_reader import Rows
-from baton_worker.kernels.linear import Stored
-from baton_worker.kernels.quantized_weights import BlockQuantized
+from baton_worker.kernels.linear import has_kernel
+from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import GatedLinear, Linear
 from baton_worker.layers.moe.moe import Experts
@@ -49,7 +50,7 @@ def choose_precision(layers: Iterable[Layer], quantize: Quantize) -> None:
 
 
 def as_floats(
-    tensors: Iterable[tuple[str, Tensor | Stored | Rows]],
+    tensors: Iterable[tuple[str, Tensor | QuantizedWeight | Rows]],
 ) -> Iterator[tuple[str, Tensor]]:
     """Dequantise every tensor."""
     for name, tensor in tensors:
@@ -70,21 +71,25 @@ class QuantizedLoader:
     def __init__(
         self,
         layers: Iterable[Layer],
-        cut: Callable[[str, BlockQuantized], BlockQuantized] = lambda name, blocks: blocks,
+        cut: Callable[[str, QuantizedWeight], QuantizedWeight] = lambda name, weight: weight,
         took: Callable[[str], None] = lambda name: None,
-        fills: Callable[[str, Stored | Rows], bool] = lambda name, weight: False,
+        fills: Callable[[str, QuantizedWeight | Rows], bool] = lambda name, weight: False,
     ) -> None:
-        self._layers, self._cut = list(layers), cut
-        self._owners = {name: layer for layer in self._layers for name, _ in layer.weight_targets()}
-        self._took, self._fills = took, fills
-        first = next(
-            (tensor for layer in self._layers for _, tensor in layer.weight_targets()), None
-        )
-        self._on_cpu = first is not None and first.device.type == "cpu"
+        self._cut, self._took, self._fills = cut, took, fills
+        self._owners = dict[str, Layer]()
+        self._takers = defaultdict[str, list[Layer]](list)
+        self._like: Tensor | None = None
+        for layer in layers:
+            for name in layer.awaited_weights():
+                self._takers[name].append(layer)
+            for name, tensor in layer.weight_targets():
+                self._owners[name] = layer
+                # Not the tensor itself, which is to be freed when its layer is complete.
+                self._like = tensor.new_empty(0) if self._like is None else self._like
         self._packed, self._widened = 0, list[str]()
 
     def __call__(
-        self, tensors: Iterable[tuple[str, Tensor | Stored | Rows]]
+        self, tensors: Iterable[tuple[str, Tensor | QuantizedWeight | Rows]]
     ) -> Iterator[tuple[str, Tensor]]:
         """The remaining tensors, all of them floats."""
         for name, tensor in tensors:
@@ -96,12 +101,14 @@ class QuantizedLoader:
                 yield name, tensor.dequantise()
         self._report()
 
-    def _taken(self, name: str, weight: Stored | Rows) -> bool:
+    def _taken(self, name: str, weight: QuantizedWeight | Rows) -> bool:
         """Whether the layer that owns the weight takes it; other layers may also take it."""
         if isinstance(weight, Rows):
             return False
         part = self._offered(name, weight)
-        takers = [layer for layer in self._layers if layer.load_quantized(name, part)]
+        takers = list[Layer]()
+        if part is not None:
+            takers = [layer for layer in self._takers[name] if layer.load_quantized(name, part)]
         taken = name in self._owners and self._owners[name] in takers
         if taken:
             self._packed += 1
@@ -109,10 +116,14 @@ class QuantizedLoader:
             self._widened.append(name)
         return taken
 
-    def _offered(self, name: str, weight: Stored) -> Stored:
-        """The layers' slice of a weight, in a form that they may run."""
-        weight = (weight.blocks() if self._on_cpu else None) or weight
-        return self._cut(name, weight) if isinstance(weight, BlockQuantized) else weight
+    def _offered(self, name: str, weight: QuantizedWeight) -> QuantizedWeight | None:
+        """The layers' slice of a weight, in a form that they may run; None if no kernel does."""
+        like = self._like
+        if like is None or name not in self._takers:
+            return None
+        if like.device.type == "cpu":
+            weight = weight.blocks() or weight
+        return self._cut(name, weight) if has_kernel(weight, like) else None
 
     def _report(self) -> None:
         if not self._packed and not self._widened:

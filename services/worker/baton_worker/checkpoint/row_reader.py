@@ -10,7 +10,7 @@ from torch import Tensor
 
 from baton_worker.checkpoint.mmap import release
 from baton_worker.distributed.shard_weights import Destination
-from baton_worker.kernels.quantized_weights import BlockQuantized
+from baton_worker.kernels.weight import QuantizedWeight
 
 _AT_ONCE = 256 << 10
 """Number of values read and converted at a time."""
@@ -32,7 +32,7 @@ class Rows:
         return self[:]
 
 
-def copy_rows(destination: Destination, weight: Tensor | BlockQuantized | Rows) -> None:
+def copy_rows(destination: Destination, weight: Tensor | QuantizedWeight | Rows) -> None:
     """Fill a target with a weight of the same shape. If both support rows, peak memory is little
     more than the target's."""
     whole = isinstance(weight, Tensor) and not (weight.is_contiguous() and weight.ndim)
@@ -45,6 +45,6 @@ def copy_rows(destination: Destination, weight: Tensor | BlockQuantized | Rows) 
     step = max(1, _AT_ONCE * count // max(1, weight.shape.numel()))
     for first in range(0, count, step):
         some = weight[first : first + step]
-        floats = some.dequantise() if isinstance(some, BlockQuantized) else some
+        floats = some if isinstance(some, Tensor) else some.dequantise()
         destination[first : first + step].copy_(floats)
         release(floats)

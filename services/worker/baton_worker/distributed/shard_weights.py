@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker.distributed.shard_spec import Shard
-from baton_worker.kernels.quantized_weights import BlockQuantized
+from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.layer import Layer
 
 Destination: TypeAlias = "Tensor | WeightShard"
@@ -51,22 +50,23 @@ class WeightShard:
             rest = self._target.shape[self._axis] - count
             self._target.narrow(self._axis, count, rest).zero_()
 
-    def of(self, blocks: BlockQuantized, name: str) -> BlockQuantized:
-        """The shard of quantised blocks, padded like `copy_`.
+    def of(self, weight: QuantizedWeight, name: str) -> QuantizedWeight:
+        """The shard of a quantised weight, padded like `copy_`.
 
         Raises:
-            SettingsError: it is not aligned to blocks.
+            SettingsError: it is not aligned to the groups of the weight.
         """
         if self._target is None or self._axis is None:
-            return blocks
+            return weight
         first, count = self._range(self._axis)
         if self._axis == 0:
-            missing = self._target.shape[0] - count
-            rows = blocks[first : first + count]
-            return BlockQuantized(
-                rows.kind, **{n: _padded(part, missing) for n, part in rows.parts()}
+            return weight[first : first + count].padded(self._target.shape[0] - count)
+        multiple = weight.column_multiple
+        if first % multiple or count % multiple:
+            raise self._share.refusal(
+                f"{name} is stored in blocks of {multiple} columns, and a part has {count}"
             )
-        return _columns(blocks, first, count, name, self._share)
+        return weight.columns(first, count)
 
     def check(self, name: str, multiple: int) -> None:
         """Refuse a weight whose shard is no longer a multiple of the quantisation group of
@@ -134,10 +134,12 @@ def slices(own: Sequence[Layer], parts: Parts) -> dict[str, WeightShard]:
     return made
 
 
-def sliced(wanted: Mapping[str, Destination], name: str, blocks: BlockQuantized) -> BlockQuantized:
-    """The shard of quantised blocks for the destination of a name, if that is sharded."""
+def sliced(
+    wanted: Mapping[str, Destination], name: str, weight: QuantizedWeight
+) -> QuantizedWeight:
+    """The shard of a quantised weight for the destination of a name, if that is sharded."""
     destination = wanted.get(name)
-    return destination.of(blocks, name) if isinstance(destination, WeightShard) else blocks
+    return destination.of(weight, name) if isinstance(destination, WeightShard) else weight
 
 
 def _pairs(own: Layer, whole: Layer) -> Iterator[tuple[str, Tensor, Tensor | None]]:
@@ -152,25 +154,3 @@ def _cut_axis(mine: torch.Size, whole: torch.Size) -> int | None:
     axes = [axis for axis, (a, b) in enumerate(zip(mine, whole, strict=True)) if a != b]
     assert len(axes) <= 1, f"{list(mine)} of {list(whole)} is cut in more than one axis"
     return axes[0] if axes else None
-
-
-def _padded(part: Tensor, rows: int) -> Tensor:
-    return F.pad(part, (0, 0, 0, rows)) if rows else part
-
-
-def _columns(
-    blocks: BlockQuantized, first: int, count: int, name: str, share: Shard
-) -> BlockQuantized:
-    width = blocks.shape[1]
-    coarsest = max(width // part.shape[1] for _, part in blocks.parts())
-    if first % coarsest or count % coarsest:
-        raise share.refusal(
-            f"{name} is stored in blocks of {coarsest} columns, and a part has {count}"
-        )
-    return BlockQuantized(
-        blocks.kind,
-        **{
-            field: part.narrow(1, first * part.shape[1] // width, count * part.shape[1] // width)
-            for field, part in blocks.parts()
-        },
-    )

@@ -87,8 +87,39 @@ class Fp8Weight:
         """Bytes of codes and scales."""
         return self.codes.nbytes + self.scales.nbytes
 
+    @property
+    def column_multiple(self) -> int:
+        """See `QuantizedWeight`: a shard has whole blocks; a block may be as long as a row."""
+        return 1 if self._spans_rows else self.block[1]
+
+    @property
+    def _spans_rows(self) -> bool:
+        return self.block[1] >= self.shape[1]
+
+    def __getitem__(self, rows: slice) -> Fp8Weight:
+        """Some rows, each with scales of its own."""
+        scales = self.scales.repeat_interleave(self.block[0], 0)[: self.shape[0]]
+        return Fp8Weight(self.codes[rows], scales[rows], (1, self.block[1]), self.inputs)
+
+    def columns(self, first: int, count: int) -> Fp8Weight:
+        """See `QuantizedWeight`."""
+        codes, width = self.codes.narrow(1, first, count), self.block[1]
+        if self._spans_rows:
+            return Fp8Weight(codes, self.scales, (self.block[0], count), self.inputs)
+        scales = self.scales.narrow(1, first // width, -(-count // width))
+        return Fp8Weight(codes, scales, self.block, self.inputs)
+
+    def padded(self, rows: int) -> Fp8Weight:
+        """See `QuantizedWeight`."""
+        if not rows:
+            return self
+        each = self[:]
+        codes = F.pad(each.codes.view(torch.uint8), (0, 0, 0, rows)).view(torch.float8_e4m3fn)
+        scales = F.pad(each.scales, (0, 0, 0, rows))
+        return Fp8Weight(codes, scales, each.block, self.inputs)
+
     def to(self, device: torch.device) -> Fp8Weight:
-        """On another device."""
+        """On another device, each tensor without gaps, as kernels read it."""
         scale = self.inputs.scale
         inputs = Inputs(
             self.inputs.group,
@@ -96,7 +127,8 @@ class Fp8Weight:
             self.inputs.per_tensor,
             self.inputs.most,
         )
-        return Fp8Weight(self.codes.to(device), self.scales.to(device), self.block, inputs)
+        codes, scales = self.codes.contiguous(), self.scales.contiguous()
+        return Fp8Weight(codes.to(device), scales.to(device), self.block, inputs)
 
     def dequantise(self) -> Tensor:
         """float32 [N, K]."""

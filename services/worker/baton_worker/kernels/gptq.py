@@ -9,9 +9,11 @@ into this layout.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized, concatenate
@@ -93,10 +95,35 @@ class GptqWeight:
         """Bytes of all tensors."""
         return sum(t.nbytes for t in (self.words, self.scales, self.zeros, self.groups))
 
+    @property
+    def column_multiple(self) -> int:
+        """See `QuantizedWeight`: a shard has whole words."""
+        return 32 // math.gcd(self.bits, 32)
+
+    def __getitem__(self, rows: slice) -> GptqWeight:
+        """Some rows."""
+        parts = (self.words[:, rows], self.scales[:, rows], self.zeros[:, rows])
+        return GptqWeight(self.bits, *parts, self.groups)
+
+    def columns(self, first: int, count: int) -> GptqWeight:
+        """See `QuantizedWeight`."""
+        words = self.words.narrow(0, first * self.bits // 32, count * self.bits // 32)
+        groups = self.groups.narrow(0, first, count)
+        return GptqWeight(self.bits, words, self.scales, self.zeros, groups)
+
+    def padded(self, rows: int) -> GptqWeight:
+        """See `QuantizedWeight`: a scale of 0 makes every code 0."""
+        if not rows:
+            return self
+        words, scales, zeros = (
+            F.pad(part, (0, rows)) for part in (self.words, self.scales, self.zeros)
+        )
+        return GptqWeight(self.bits, words, scales, zeros, self.groups)
+
     def to(self, device: torch.device) -> GptqWeight:
-        """On another device."""
+        """On another device, each tensor without gaps, as kernels read it."""
         parts = (self.words, self.scales, self.zeros, self.groups)
-        return GptqWeight(self.bits, *(part.to(device) for part in parts))
+        return GptqWeight(self.bits, *(part.contiguous().to(device) for part in parts))
 
     def codes(self) -> Tensor:
         """uint8 [N, K]."""
@@ -120,7 +147,7 @@ class GptqWeight:
         if not torch.equal(scales.float(), self.scales.float()):
             return None
         rows = max(1, _AT_ONCE // depth)
-        pieces = (self._rows(first, rows) for first in range(0, self.shape[0], rows))
+        pieces = (self[first : first + rows] for first in range(0, self.shape[0], rows))
         return concatenate([piece._as_kind(kind, run // KINDS[kind].group) for piece in pieces])
 
     def _kind(self) -> str | None:
@@ -129,11 +156,6 @@ class GptqWeight:
         lowest, highest = -highest, (1 << self.bits) - 1 - lowest
         fits = [k for k in _PLAIN if lowest >= KINDS[k].lowest and highest <= KINDS[k].highest]
         return _SHIFTED if self.bits == 4 and "int4" not in fits else next(iter(fits), None)
-
-    def _rows(self, first: int, count: int) -> GptqWeight:
-        some = slice(first, first + count)
-        parts = (self.words[:, some], self.scales[:, some], self.zeros[:, some])
-        return GptqWeight(self.bits, *parts, self.groups)
 
     def _as_kind(self, kind: str, repeats: int) -> BlockQuantized:
         scales = _repeated(self.scales.half(), repeats)

@@ -1,40 +1,131 @@
-"""Matrix times weight: the plain form, forms with the weight laid out for the CPU once, and one
-that reads a quantised weight as it is stored."""
+"""Matrix times weight: the contract of the kernels, their table, and those that need no layout of
+their own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.cpu.linear import CpuLinear
+from baton.errors import ModelError
+from baton.registry import Registry
 from baton_worker.kernels.fp8 import Fp8Weight
 from baton_worker.kernels.gptq import GptqWeight
-from baton_worker.kernels.nvfp4 import Nvfp4Weight
-from baton_worker.kernels.quantized_weights import BlockQuantized
+from baton_worker.kernels.quantized_weights import Rounding
 from baton_worker.kernels.triton import runs
+from baton_worker.kernels.weight import QuantizedWeight
 
-Stored: TypeAlias = BlockQuantized | GptqWeight | Fp8Weight | Nvfp4Weight
-"""A quantised weight [N, K] as a checkpoint has it."""
+LinearWeight: TypeAlias = Tensor | QuantizedWeight | Rounding
+"""[N, K]: floats, quantised, or floats that are quantised on the way into a kernel's layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinearSpec:
+    """What a layer asks of a kernel."""
+
+    weights: Sequence[LinearWeight]
+    """Their rows make up the layer's weight. Floats come alone."""
+    bias: Tensor | None
+    """One value per row of all."""
+    like: Tensor
+    """A tensor on the device and of the dtype of the inputs."""
+    out_dtype: torch.dtype | None = None
+    """What the caller would like; only the CPU's kernel has float32 sums to give."""
+    gate: str | None = None
+    """The name in `kernels.cpu.linear.GATES` of what combines the two halves of the result, gate
+    rows first. A kernel may leave it to the caller, see `LinearKernel.applies_gate`."""
 
 
 class LinearKernel(Protocol):
     """y = x W^T (+ bias) (+ residual) for a weight fixed at construction."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weight in the kernel's layout; 0 if it reads the one that it was given."""
+        ...
+
+    @property
+    def applies_gate(self) -> bool:
+        """Whether the result is gated, [T, out_features / 2], as its `LinearSpec` asks."""
+        ...
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[T, in_features] to [T, out_features]; `residual` has the shape of the result."""
         ...
 
 
+class LinearBackend(Protocol):
+    """The contract of a row of `LINEAR_KERNELS`."""
+
+    def refuses(self, weight: LinearWeight, like: Tensor | None = None) -> str | None:
+        """Why it cannot multiply a weight with inputs that are `like` a tensor, by default the
+        weight, as half a sentence; None if it can."""
+        ...
+
+    def build(self, spec: LinearSpec) -> LinearKernel:
+        """The kernel of weights of which it refuses none."""
+        ...
+
+
+LINEAR_KERNELS = Registry(
+    "linear kernel",
+    {
+        "cpu": "baton_worker.kernels.cpu.linear:CpuLinear",
+        "triton": "baton_worker.kernels.linear:TritonLinear",
+        "onednn": "baton_worker.kernels.linear:OneDnnLinear",
+        "plain": "baton_worker.kernels.linear:PlainLinear",
+    },
+)
+"""In order of preference."""
+
+
+def choose(spec: LinearSpec) -> LinearKernel:
+    """The first kernel that refuses none of the weights.
+
+    Raises:
+        ModelError: every kernel refuses; the message holds every reason.
+    """
+    reasons = list[str]()
+    for name in LINEAR_KERNELS.names():
+        backend: LinearBackend = LINEAR_KERNELS.load(name)
+        refused = (backend.refuses(weight, spec.like) for weight in spec.weights)
+        reason = next((why for why in refused if why is not None), None)
+        if reason is None:
+            return backend.build(spec)
+        reasons.append(f"{name} refused: {reason}")
+    raise ModelError(f"No kernel multiplies with this weight: {'; '.join(reasons)}.")
+
+
+def has_kernel(weight: LinearWeight, like: Tensor) -> bool:
+    """Whether a kernel multiplies inputs that are `like` a tensor with the weight as it is."""
+    backends: list[LinearBackend] = [LINEAR_KERNELS.load(name) for name in LINEAR_KERNELS.names()]
+    return any(backend.refuses(weight, like) is None for backend in backends)
+
+
 class PlainLinear:
     """The twin: `torch.nn.functional.linear`, any device and dtype."""
+
+    nbytes = 0
+    applies_gate = False
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = weight
         self._bias = bias
+
+    @classmethod
+    def refuses(cls, weight: LinearWeight, like: Tensor | None = None) -> str | None:
+        """See `LinearBackend`."""
+        return None if isinstance(weight, Tensor) else "it multiplies with floats"
+
+    @classmethod
+    def build(cls, spec: LinearSpec) -> PlainLinear:
+        """See `LinearBackend`."""
+        return cls(_floats(spec), spec.bias)
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
@@ -42,7 +133,7 @@ class PlainLinear:
         return y if residual is None else residual + y
 
 
-class PackedLinear:
+class OneDnnLinear:
     """oneDNN with a prepacked weight, where the C++ kernels cannot be had.
 
     `F.linear` reorders the weight into oneDNN's blocked layout in every call, which at a few rows
@@ -51,17 +142,21 @@ class PackedLinear:
     """
 
     _DTYPES = (torch.bfloat16, torch.float32)
+    applies_gate = False
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         assert self.refuses(weight) is None
+        self.nbytes = weight.nbytes
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
         self._bias = bias
         self._linear = torch.ops.mkldnn._linear_pointwise.default
         self._linear_binary = torch.ops.mkldnn._linear_pointwise.binary
 
     @classmethod
-    def refuses(cls, weight: Tensor) -> str | None:
-        """Why this weight cannot be packed, as half a sentence; None if it can."""
+    def refuses(cls, weight: LinearWeight, like: Tensor | None = None) -> str | None:
+        """See `LinearBackend`."""
+        if not isinstance(weight, Tensor):
+            return "it multiplies with floats"
         if weight.device.type != "cpu":
             return "it is not on the CPU"
         if weight.dtype not in cls._DTYPES:
@@ -71,6 +166,11 @@ class PackedLinear:
         if weight.dtype is torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return "this CPU has no fast bfloat16"
         return None
+
+    @classmethod
+    def build(cls, spec: LinearSpec) -> OneDnnLinear:
+        """See `LinearBackend`."""
+        return cls(_floats(spec), spec.bias)
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
@@ -82,7 +182,14 @@ class PackedLinear:
         return y
 
 
-class StoredLinear:
+TRITON_PRODUCTS: dict[type, str] = {
+    GptqWeight: "baton_worker.kernels.triton.gptq",
+    Fp8Weight: "baton_worker.kernels.triton.fp8",
+}
+"""The module with `refuses(weight, device)` and `product(x, weight)` for a class of weights."""
+
+
+class TritonLinear:
     """Products on a GPU with quantised weights in the layout of their checkpoint, side by side.
 
     Args:
@@ -91,52 +198,52 @@ class StoredLinear:
         device: where the product is.
     """
 
-    def __init__(
-        self, parts: Sequence[GptqWeight | Fp8Weight], bias: Tensor | None, device: torch.device
-    ) -> None:
-        from baton_worker.kernels.triton import fp8, gptq
+    applies_gate = False
 
-        self._gptq, self._fp8 = gptq.product, fp8.product
-        self._parts = [part.to(device) for part in parts]
+    def __init__(
+        self, parts: Sequence[QuantizedWeight], bias: Tensor | None, device: torch.device
+    ) -> None:
+        on_device = [part.to(device) for part in parts]
+        products = [_triton(part).product for part in parts]
+        self._parts: list[tuple[Callable[[Tensor, QuantizedWeight], Tensor], QuantizedWeight]]
+        self._parts = list(zip(products, on_device, strict=True))
         self._bias = bias
-        self.nbytes = sum(part.nbytes for part in self._parts)
+        self.nbytes = sum(part.nbytes for part in on_device)
 
     @classmethod
-    def refuses(cls, weight: Stored, like: Tensor) -> str | None:
-        """Why this weight cannot be multiplied with inputs that are `like` a tensor, as half a
-        sentence; None if it can."""
-        if not runs(like.device):
+    def refuses(cls, weight: LinearWeight, like: Tensor | None = None) -> str | None:
+        """See `LinearBackend`."""
+        if isinstance(weight, Tensor | Rounding):
+            return "it multiplies with weights as a checkpoint stores them"
+        if like is None or not runs(like.device):
             return "it needs a GPU"
-        if isinstance(weight, GptqWeight):
-            return None
-        if not isinstance(weight, Fp8Weight):
+        if type(weight) not in TRITON_PRODUCTS:
             return "there is no kernel for it"
-        from baton_worker.kernels.triton import fp8
+        reason: str | None = _triton(weight).refuses(weight, like.device)
+        return reason
 
-        return fp8.refuses(weight, like.device)
+    @classmethod
+    def build(cls, spec: LinearSpec) -> TritonLinear:
+        """See `LinearBackend`."""
+        parts = [part for part in spec.weights if not isinstance(part, Tensor | Rounding)]
+        return cls(parts, spec.bias, spec.like.device)
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
         flat = x.reshape(-1, x.shape[-1])
-        parts = [
-            self._gptq(flat, part) if isinstance(part, GptqWeight) else self._fp8(flat, part)
-            for part in self._parts
-        ]
+        parts = [product(flat, part) for product, part in self._parts]
         y = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
         y = y.view(*x.shape[:-1], y.shape[-1])
         y = y if self._bias is None else y + self._bias
         return y if residual is None else residual + y
 
 
-def fastest(
-    weight: Tensor, bias: Tensor | None, *, out_dtype: torch.dtype | None = None
-) -> LinearKernel:
-    """The first that does not refuse; all but `PlainLinear` hold a copy in a layout of their own.
+def _triton(weight: QuantizedWeight) -> Any:
+    """The module of a weight; imported here, since it needs triton."""
+    return import_module(TRITON_PRODUCTS[type(weight)])
 
-    `out_dtype` is what the caller would like: only `CpuLinear` has float32 sums to give.
-    """
-    if CpuLinear.refuses(weight) is None:
-        return CpuLinear(weight, bias, out_dtype=out_dtype)
-    if PackedLinear.refuses(weight) is None:
-        return PackedLinear(weight, bias)
-    return PlainLinear(weight, bias)
+
+def _floats(spec: LinearSpec) -> Tensor:
+    (weight,) = spec.weights
+    assert isinstance(weight, Tensor)
+    return weight

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker.kernels.quantized_weights import BlockQuantized
@@ -31,6 +32,39 @@ class Nvfp4Weight:
         """[N, K]."""
         rows, half = self.codes.shape
         return torch.Size((rows, 2 * half))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return self.codes.nbytes + self.scales.nbytes + self.factor.nbytes
+
+    @property
+    def column_multiple(self) -> int:
+        """See `QuantizedWeight`: a shard has whole blocks."""
+        return self.shape[1] // self.scales.shape[1]
+
+    def __getitem__(self, rows: slice) -> Nvfp4Weight:
+        """Some rows."""
+        return Nvfp4Weight(self.codes[rows], self.scales[rows], self.factor)
+
+    def columns(self, first: int, count: int) -> Nvfp4Weight:
+        """See `QuantizedWeight`."""
+        block = self.column_multiple
+        codes = self.codes.narrow(1, first // 2, count // 2)
+        scales = self.scales.narrow(1, first // block, count // block)
+        return Nvfp4Weight(codes, scales, self.factor)
+
+    def padded(self, rows: int) -> Nvfp4Weight:
+        """See `QuantizedWeight`: the code 0 stands for 0."""
+        if not rows:
+            return self
+        codes = F.pad(self.codes, (0, 0, 0, rows))
+        scales = F.pad(self.scales.view(torch.uint8), (0, 0, 0, rows))
+        return Nvfp4Weight(codes, scales.view(self.scales.dtype), self.factor)
+
+    def to(self, device: torch.device) -> Nvfp4Weight:
+        """On another device."""
+        return Nvfp4Weight(self.codes.to(device), self.scales.to(device), self.factor.to(device))
 
     def dequantise(self) -> Tensor:
         """float32 [N, K]."""

@@ -21,6 +21,7 @@ from itertools import accumulate, groupby
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 SUPER = 256
@@ -94,13 +95,45 @@ class BlockQuantized:
             weight.add_(_expanded(self.minima, self.minimum_steps))
         return weight.flatten(1)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(part.nbytes for _, part in self.parts())
+
+    @property
+    def column_multiple(self) -> int:
+        """See `QuantizedWeight`: a shard has whole groups, whole super groups of a super kind."""
+        width = self.shape[1]
+        return max(width // part.shape[1] for _, part in self.parts())
+
     def blocks(self) -> BlockQuantized:
         """Itself: what other forms of a weight become, for the CPU."""
         return self
 
     def __getitem__(self, rows: slice | Tensor) -> BlockQuantized:
         """Some rows."""
-        return BlockQuantized(self.kind, **{name: part[rows] for name, part in self.parts()})
+        return self._each(lambda part: part[rows])
+
+    def columns(self, first: int, count: int) -> BlockQuantized:
+        """See `QuantizedWeight`."""
+        width = self.shape[1]
+        return self._each(
+            lambda part: part.narrow(
+                1, first * part.shape[1] // width, count * part.shape[1] // width
+            )
+        )
+
+    def padded(self, rows: int) -> BlockQuantized:
+        """See `QuantizedWeight`."""
+        return self._each(lambda part: F.pad(part, (0, 0, 0, rows))) if rows else self
+
+    def to(self, device: torch.device) -> BlockQuantized:
+        """On another device."""
+        return self._each(lambda part: part.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> BlockQuantized:
+        """Every tensor changed in the same way."""
+        return BlockQuantized(self.kind, **{name: change(part) for name, part in self.parts()})
 
     def parts(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor that there is, by field name; all have N rows."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from baton_worker.kernels.linear import Stored
+from baton_worker.kernels.weight import QuantizedWeight
 
 
 class Bare(nn.Module):
@@ -35,7 +35,7 @@ class Layer(Bare):
         """Checkpoint tensor names with the parameters, or rows of one, that they fill."""
         raise NotImplementedError
 
-    def load_quantized(self, name: str, weight: Stored) -> bool:
+    def load_quantized(self, name: str, weight: QuantizedWeight) -> bool:
         """Take a quantised checkpoint tensor in place of its target; return False to decline.
 
         A layer may take a tensor that it shares with the layer that owns the target.

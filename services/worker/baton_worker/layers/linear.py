@@ -8,22 +8,17 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from baton_worker.kernels.cpu.linear import CpuLinear, JoinedLinear, join
-from baton_worker.kernels.fp8 import Fp8Weight
-from baton_worker.kernels.gptq import GptqWeight
+from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.linear import (
     LinearKernel,
+    LinearSpec,
+    LinearWeight,
     PlainLinear,
-    Stored,
-    StoredLinear,
-    fastest,
+    choose,
+    has_kernel,
 )
-from baton_worker.kernels.quantized_weights import (
-    KINDS,
-    BlockQuantized,
-    Rounding,
-    merge,
-)
+from baton_worker.kernels.quantized_weights import KINDS, Rounding
+from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 
@@ -35,7 +30,9 @@ class Linear(Layer):
     weight: nn.Parameter | None
     bias: nn.Parameter | None
     out_dtype: torch.dtype | None = None
-    """Preferred output dtype of a subclass, see `fastest`."""
+    """Preferred output dtype of a subclass, see `LinearSpec`."""
+    gate: str | None = None
+    """The gate that a subclass leaves to the kernel if that has it, see `LinearSpec`."""
     quantised_as: str | None = None
     """The kind in `baton_worker.kernels.quantized_weights.KINDS` used to quantise weights at load;
     None keeps them unquantised."""
@@ -49,7 +46,7 @@ class Linear(Layer):
         self.weight = site.empty(out_features, in_features)
         self.bias = site.empty(out_features) if bias else None
         self._kernel: LinearKernel = PlainLinear(self.weight, self.bias)
-        self._taken = dict[str, Stored]()
+        self._taken = dict[str, QuantizedWeight]()
         self._weight_bytes = 0
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
@@ -60,13 +57,13 @@ class Linear(Layer):
                 for name, rows in zip(self._parts, slices, strict=True):
                     yield f"{name}.{suffix}", rows
 
-    def load_quantized(self, name: str, weight: Stored) -> bool:
+    def load_quantized(self, name: str, weight: QuantizedWeight) -> bool:
         """Take a part's weight if a kernel can run it as stored."""
         part, _, suffix = name.rpartition(".")
         like = self.weight
         if suffix != "weight" or part not in self._parts or like is None:
             return False
-        if weight.shape != (self._parts[part], like.shape[1]) or not _runs(weight, like):
+        if weight.shape != (self._parts[part], like.shape[1]) or not has_kernel(weight, like):
             return False
         self._taken[part] = weight
         return True
@@ -78,21 +75,14 @@ class Linear(Layer):
 
     def process_weights_after_loading(self) -> None:
         """Pack the weight in the device's preferred layout and drop the original."""
+        weights: Sequence[LinearWeight] = self._all_taken() or [self._own()]
         assert self.weight is not None
-        taken = self._all_taken()
-        blocks: Sequence[BlockQuantized | Rounding] = merge(
-            [w for w in taken if isinstance(w, BlockQuantized)]
-        )
-        if not taken and self.quantised_as is not None:
-            blocks = self._quantised(self.quantised_as)
-        if blocks:
-            self._use(self._quantised_kernel(blocks))
-        elif taken:
-            self._use(self._stored_kernel(taken))
-        else:
-            self._use(self._float_kernel())
+        spec = LinearSpec(weights, self.bias, self.weight, self.out_dtype, self.gate)
+        self._kernel = choose(spec)
+        if self._kernel.nbytes:
+            self._weight_bytes, self.weight = self._kernel.nbytes, None
 
-    def _all_taken(self) -> list[Stored]:
+    def _all_taken(self) -> list[QuantizedWeight]:
         """Quantised weights by part; empty unless every part has one."""
         taken, self._taken = self._taken, {}
         if len(taken) == len(self._parts):
@@ -103,52 +93,24 @@ class Linear(Layer):
                 rows.copy_(taken[part].dequantise())
         return []
 
-    def _quantised(self, kind: str) -> list[Rounding]:
-        """The weight to quantise to a kind; dequantised at once if no kernel runs that kind."""
+    def _own(self) -> Tensor | Rounding:
+        """The weight as it was filled; where it is to be quantised and no kernel runs the kind, as
+        that would round it."""
         assert self.weight is not None
-        if self.weight.shape[1] % KINDS[kind].multiple:
-            return []
+        kind = self.quantised_as
+        if kind is None or self.weight.shape[1] % KINDS[kind].multiple:
+            return self.weight
         rounding = Rounding(self.weight, kind)
-        if CpuLinear.refuses(rounding, self.weight) is None:
-            return [rounding]
+        if has_kernel(rounding, self.weight):
+            return rounding
         # A new parameter: a tied head shares the old one.
         self.weight = nn.Parameter(torch.empty_like(self.weight), requires_grad=False)
         rounding.into(self.weight)
-        self._kernel = PlainLinear(self.weight, self.bias)
-        return []
-
-    def _quantised_kernel(self, blocks: Sequence[BlockQuantized | Rounding]) -> LinearKernel:
-        assert self.weight is not None
-        return join(blocks, self.bias, self.weight.dtype, self.out_dtype)
-
-    def _stored_kernel(self, weights: Sequence[Stored]) -> LinearKernel:
-        assert self.weight is not None
-        parts = [weight for weight in weights if isinstance(weight, GptqWeight | Fp8Weight)]
-        return StoredLinear(parts, self.bias, self.weight.device)
-
-    def _float_kernel(self) -> LinearKernel:
-        assert self.weight is not None
-        return fastest(self.weight, self.bias, out_dtype=self.out_dtype)
-
-    def _use(self, kernel: LinearKernel) -> None:
-        self._kernel = kernel
-        if not isinstance(kernel, PlainLinear):
-            assert self.weight is not None
-            self._weight_bytes = self.weight.nbytes
-            self.weight = None
-        if isinstance(kernel, CpuLinear | JoinedLinear | StoredLinear):
-            self._weight_bytes = kernel.nbytes
+        return self.weight
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[T, in_features] to [T, out_features], plus `residual` of that shape."""
         return self._kernel(x, residual)
-
-
-def _runs(weight: Stored, like: Tensor) -> bool:
-    """Whether a kernel on the device of `like` can run the weight as stored."""
-    if isinstance(weight, BlockQuantized):
-        return CpuLinear.refuses(weight, like) is None
-    return StoredLinear.refuses(weight, like) is None
 
 
 class GatedLinear(Linear):
@@ -156,7 +118,7 @@ class GatedLinear(Linear):
 
     Args:
         gate: the gating function of g and u, each [T, size].
-        fused: its name in `kernels.cpu.linear.GATES` if a kernel can apply it; else None.
+        fused: its name in `kernels.cpu.linear.GATES` if it has one.
     """
 
     def __init__(
@@ -170,32 +132,13 @@ class GatedLinear(Linear):
         bias: bool = False,
     ) -> None:
         super().__init__(in_features, {"gate": size, "up": size}, site, bias=bias)
-        self._gate, self._fused = gate, fused
-
-    def _quantised_kernel(self, blocks: Sequence[BlockQuantized | Rounding]) -> LinearKernel:
-        if self._fused is None or len(blocks) > 1:
-            self._fused = None
-            return super()._quantised_kernel(blocks)
-        assert self.weight is not None
-        return CpuLinear(blocks[0], self.bias, gate=self._fused, dtype=self.weight.dtype)
-
-    def _stored_kernel(self, weights: Sequence[Stored]) -> LinearKernel:
-        self._fused = None
-        return super()._stored_kernel(weights)
-
-    def _float_kernel(self) -> LinearKernel:
-        assert self.weight is not None
-        if self._fused is None or CpuLinear.refuses(self.weight) is not None:
-            self._fused = None
-            return super()._float_kernel()
-        return CpuLinear(self.weight, self.bias, gate=self._fused)
+        self._gate, self.gate = gate, fused
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[T, in_features] to [T, size]; a gate has no residual."""
         assert residual is None
         y = super().forward(x)
-        fused = self._fused is not None and self.weight is None
-        return y if fused else self._gate(*y.chunk(2, dim=-1))
+        return y if self._kernel.applies_gate else self._gate(*y.chunk(2, dim=-1))
 
 
 class Shared(Protocol):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker import spec
-from baton_worker.kernels.linear import Stored
+from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import tanh
 from baton_worker.layers.linear import LanguageHead, Shared
@@ -37,7 +37,7 @@ class Head(LanguageHead):
         if self.logit_bias is not None:
             yield f"{self._bias_name}.bias", self.logit_bias
 
-    def load_quantized(self, name: str, weight: Stored) -> bool:
+    def load_quantized(self, name: str, weight: QuantizedWeight) -> bool:
         """Like any linear layer, unless the rows must be changed first."""
         return not self._settings.unit_rows and super().load_quantized(name, weight)
 

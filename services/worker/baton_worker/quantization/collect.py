@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.kernels.linear import Stored
+from baton_worker.kernels.weight import QuantizedWeight
 
 Parts: TypeAlias = Mapping[str, Tensor]
 """The tensors of a weight by their suffix after the module name."""
@@ -27,7 +27,7 @@ class Format:
     parts: frozenset[str]
     """Required tensors of a weight. If "weight" is one of them, a "weight" of more than one byte
     per number is unquantised."""
-    read: Callable[[Parts], Stored]
+    read: Callable[[Parts], QuantizedWeight]
     """Decodes the parts. May raise a ModelError."""
     unread: frozenset[str] = frozenset()
     """Ignored tensors."""
@@ -48,7 +48,7 @@ class CollectedWeights:
         self._formats = formats
         self._waiting = defaultdict[str, dict[str, Tensor]](dict)
 
-    def __call__(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor | Stored]]:
+    def __call__(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor | QuantizedWeight]]:
         """Yield the weight that a stored tensor completes, if any.
 
         Raises:
@@ -95,7 +95,7 @@ def _is_plain(part: str, tensor: Tensor) -> bool:
     return part == "weight" and tensor.dtype.itemsize > 1
 
 
-def _read(form: Format, name: str, parts: Parts) -> Stored:
+def _read(form: Format, name: str, parts: Parts) -> QuantizedWeight:
     try:
         return form.read(parts)
     except (RuntimeError, ValueError, IndexError, ZeroDivisionError) as error:

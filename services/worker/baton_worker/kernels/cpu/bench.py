@@ -16,7 +16,7 @@ from rich.table import Table
 from torch import Tensor
 
 from baton_worker.kernels.cpu.linear import CpuLinear
-from baton_worker.kernels.linear import LinearKernel, PackedLinear
+from baton_worker.kernels.linear import LinearKernel, OneDnnLinear
 from baton_worker.kernels.quantized_weights import quantise
 
 SHAPES = ((960, 576), (576, 576), (3072, 576), (576, 1536))
@@ -36,8 +36,8 @@ def candidates(dtype: torch.dtype) -> dict[str, list[LinearKernel]]:
     """A model's products in every form that this machine has; the first is the baseline."""
     weights = [torch.randn(shape) / shape[1] ** 0.5 for shape in SHAPES]
     found: dict[str, list[LinearKernel]] = {}
-    if PackedLinear.refuses(weights[0].to(dtype)) is None:
-        found["oneDNN"] = [PackedLinear(w.to(dtype), None) for _ in range(LAYERS) for w in weights]
+    if OneDnnLinear.refuses(weights[0].to(dtype)) is None:
+        found["oneDNN"] = [OneDnnLinear(w.to(dtype), None) for _ in range(LAYERS) for w in weights]
     if CpuLinear.refuses(weights[0].to(dtype)) is None:
         forms: dict[str, bool | None] = {"baton": None}
         if dtype is torch.bfloat16:

@@ -13,7 +13,8 @@ from baton_worker.kernels.cpu.bf12 import Bf12Weight
 from baton_worker.kernels.cpu.call_recorder import Kernel
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.weight_layout import FORMATS, arranged, pack
-from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized, Rounding
+from baton_worker.kernels.linear import LinearSpec, LinearWeight
+from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized, Rounding, merge
 
 GATES = {"silu": 1, "gelu_tanh": 2}
 """Activations of a fused gate and up product, as `linear.cpp` numbers them."""
@@ -72,6 +73,7 @@ class CpuLinear:
         width = int(kernels.baton_linear_width())
         rows, self._depth = weight.shape
         self.columns = rows // 2 if gate else rows
+        self.applies_gate = gate is not None
         given = weight.dtype if isinstance(weight, Tensor) else dtype
         assert given in _DTYPES and dtype in (None, given)
         self._dtype, self.out_dtype = given, out_dtype or given
@@ -106,13 +108,10 @@ class CpuLinear:
         self._copy_rows = Kernel(kernels.baton_compact_rows, 4, tokens=2)
 
     @classmethod
-    def refuses(
-        cls, weight: Tensor | BlockQuantized | Rounding, like: Tensor | None = None
-    ) -> str | None:
-        """Why this weight cannot be used, as half a sentence; None if it can.
-
-        `like` is a tensor of the model, for blocks: they have neither device nor dtype of x.
-        """
+    def refuses(cls, weight: LinearWeight, like: Tensor | None = None) -> str | None:
+        """See `LinearBackend`."""
+        if not isinstance(weight, Tensor | BlockQuantized | Rounding):
+            return "the CPU kernels multiply with floats and blocks"
         if not isinstance(weight, Tensor) and weight.shape[1] % KINDS[weight.kind].multiple:
             return f"its rows are not whole groups of {KINDS[weight.kind].multiple}"
         like = weight if isinstance(weight, Tensor) else like
@@ -123,6 +122,17 @@ class CpuLinear:
         if library("linear") is None:
             return "the CPU kernels could not be built"
         return None
+
+    @classmethod
+    def build(cls, spec: LinearSpec) -> CpuLinear | JoinedLinear:
+        """See `LinearBackend`; the gate is left to the caller where parts are of several kinds."""
+        (first, *_), dtype = spec.weights, spec.like.dtype
+        if isinstance(first, Tensor | Rounding):
+            return cls(first, spec.bias, gate=spec.gate, dtype=dtype, out_dtype=spec.out_dtype)
+        parts = merge([part for part in spec.weights if isinstance(part, BlockQuantized)])
+        if len(parts) > 1:
+            return join(parts, spec.bias, dtype, spec.out_dtype)
+        return cls(parts[0], spec.bias, gate=spec.gate, dtype=dtype, out_dtype=spec.out_dtype)
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
@@ -195,6 +205,8 @@ def join(
 
 class JoinedLinear:
     """Products of one x side by side: parts of a fused weight that are quantised differently."""
+
+    applies_gate = False
 
     def __init__(self, parts: list[CpuLinear]) -> None:
         self._parts = parts

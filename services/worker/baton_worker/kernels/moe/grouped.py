@@ -7,8 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.cpu.linear import CpuLinear
-from baton_worker.kernels.linear import LinearKernel, fastest
+from baton_worker.kernels.linear import (
+    LinearKernel,
+    LinearSpec,
+    LinearWeight,
+    choose,
+    has_kernel,
+)
 from baton_worker.kernels.moe.dispatch import (
     COUNTED,
     combine,
@@ -31,14 +36,11 @@ class GroupedExperts:
 
     def __init__(self, experts: Experts) -> None:
         self._gate, self._weigh_input = experts.gate, experts.weigh_input
-        refused = experts.fused is None or CpuLinear.refuses(experts.gate_up[0]) is not None
-        self._fused, kind = None if refused else experts.fused, experts.quantised_as
-        spent = experts.disposable
-        self._gate_up = _linears(experts.gate_up, experts.gate_up_bias, kind, self._fused, spent)
-        self._down = _linears(experts.down, experts.down_bias, kind, None, spent)
+        self._gate_up = _linears(experts.gate_up, experts.gate_up_bias, experts, experts.fused)
+        self._down = _linears(experts.down, experts.down_bias, experts)
         pairs = [*zip(self._gate_up, experts.gate_up, strict=True)]
         pairs += zip(self._down, experts.down, strict=True)
-        self.nbytes = sum(k.nbytes if isinstance(k, CpuLinear) else w.nbytes for k, w in pairs)
+        self.nbytes = sum(kernel.nbytes or weight.nbytes for kernel, weight in pairs)
 
     @classmethod
     def refuses(cls, experts: Experts) -> str | None:
@@ -53,8 +55,9 @@ class GroupedExperts:
         for expert, count in enumerate(counts):
             if count:
                 here = slice(first, first + count)
-                inner = self._gate_up[expert](given[here])
-                if self._fused is None:
+                first_product = self._gate_up[expert]
+                inner = first_product(given[here])
+                if not first_product.applies_gate:
                     inner = self._gate(inner)
                 returned[here] = self._down[expert](inner)
                 first += count
@@ -62,24 +65,26 @@ class GroupedExperts:
 
 
 def _linears(
-    weights: Tensor, biases: Tensor | None, kind: str | None, gate: str | None, disposable: bool
+    weights: Tensor, biases: Tensor | None, experts: Experts, gate: str | None = None
 ) -> Sequence[LinearKernel]:
-    """One product per expert; every expert has scales of its own where `kind` asks for any."""
+    """One product per expert; every expert has scales of its own where they are rounded."""
     kernels = list[LinearKernel]()
     for expert, weight in enumerate(weights):
-        kernels.append(_linear(weight, None if biases is None else biases[expert], kind, gate))
-        if disposable and isinstance(kernels[-1], CpuLinear):
+        bias = None if biases is None else biases[expert]
+        parts = (_perhaps_rounded(weight, experts.quantised_as),)
+        kernels.append(choose(LinearSpec(parts, bias, weight, gate=gate)))
+        if experts.disposable and kernels[-1].nbytes:
             release_pages(weight.data_ptr(), weight.nbytes)
     return kernels
 
 
-def _linear(
-    weight: Tensor, bias: Tensor | None, kind: str | None, gate: str | None
-) -> LinearKernel:
-    """A product, rounded if its rows are whole groups, with a gate only where the CPU fuses it."""
-    if kind is not None and weight.shape[-1] % KINDS[kind].multiple == 0:
-        rounding = Rounding(weight, kind)
-        if CpuLinear.refuses(rounding, weight) is None:
-            return CpuLinear(rounding, bias, gate=gate, dtype=weight.dtype)
-        rounding.into(weight)
-    return fastest(weight, bias) if gate is None else CpuLinear(weight, bias, gate=gate)
+def _perhaps_rounded(weight: Tensor, kind: str | None) -> LinearWeight:
+    """The weight as it is to be packed; rounded in place where no kernel runs the kind, and left
+    alone where its rows are no whole groups."""
+    if kind is None or weight.shape[-1] % KINDS[kind].multiple:
+        return weight
+    rounding = Rounding(weight, kind)
+    if has_kernel(rounding, weight):
+        return rounding
+    rounding.into(weight)
+    return weight

@@ -105,6 +105,11 @@ def dequantise(weight: GptqWeight, dtype: torch.dtype = torch.float32) -> Tensor
     return out
 
 
+def refuses(weight: GptqWeight, device: torch.device) -> str | None:
+    """None: there is a product with every weight on every GPU."""
+    return None
+
+
 def product(x: Tensor, weight: GptqWeight) -> Tensor:
     """x [T, K] of any float dtype, in which the product is too, to [T, N]."""
     columns, inner = weight.shape

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.kernels.linear import Stored
-from baton_worker.kernels.quantized_weights import Rounding
+from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.attention.sparse_plan import BLOCK, Late, best
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import Linear
@@ -88,12 +87,13 @@ class Exact(Linear):
     """A linear layer that stays unquantised: a rounded score could select other KV, as a rounded
     router logit could select another expert."""
 
-    def load_quantized(self, name: str, weight: Stored) -> bool:
+    def load_quantized(self, name: str, weight: QuantizedWeight) -> bool:
         """Decline: quantised weights are dequantised first."""
         return False
 
-    def _quantised(self, kind: str) -> list[Rounding]:
-        return []
+    def _own(self) -> Tensor:
+        assert self.weight is not None
+        return self.weight
 
 
 def scores(query: Tensor, weights: Tensor, keys: Tensor) -> Tensor:

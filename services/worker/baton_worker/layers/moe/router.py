@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.kernels.linear import LinearKernel, PlainLinear, fastest
+from baton_worker.kernels.linear import LinearKernel, LinearSpec, PlainLinear, choose
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.moe.routers import ROUTERS
@@ -68,7 +68,7 @@ class Router(Layer):
         depend on its batch."""
         assert self.weight is not None
         self._weight_bytes = self.weight.nbytes
-        self._logits = fastest(self.weight, self.bias)
+        self._logits = choose(LinearSpec((self.weight,), self.bias, self.weight))
         self.weight = None
 
     @property

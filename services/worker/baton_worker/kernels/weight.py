@@ -1,0 +1,54 @@
+"""What a quantised weight can do, whatever its scheme: layers and loaders know no schemes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, Self
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from baton_worker.kernels.quantized_weights import BlockQuantized
+
+
+class QuantizedWeight(Protocol):
+    """A weight [N, K] as a checkpoint stores it."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """[N, K]."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        ...
+
+    @property
+    def column_multiple(self) -> int:
+        """What the first column and the number of columns of a shard must be multiples of."""
+        ...
+
+    def __getitem__(self, rows: slice) -> QuantizedWeight:
+        """Some rows."""
+        ...
+
+    def columns(self, first: int, count: int) -> QuantizedWeight:
+        """Some columns; both numbers are multiples of `column_multiple`."""
+        ...
+
+    def padded(self, rows: int) -> QuantizedWeight:
+        """With so many rows of zeros after the last one."""
+        ...
+
+    def to(self, device: torch.device) -> Self:
+        """On another device."""
+        ...
+
+    def dequantise(self) -> Tensor:
+        """float32 [N, K]: the plain twin of every kernel that takes the weight."""
+        ...
+
+    def blocks(self) -> BlockQuantized | None:
+        """The same numbers as the CPU kernels run them; None where these have no such kind."""
+        ...
