@@ -120,7 +120,7 @@ class Waiting:
 
 @pytest.fixture
 def seeing(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(service, "ChildPool", Waiting)
+    monkeypatch.setattr(service, "DecodePool", Waiting)
     bench = Bench(run_dir, EYES, max_queued_requests=2, max_items=3)
     yield bench
     bench.close()

@@ -26,13 +26,8 @@ from baton.protocol import Beat, Hello, MediaInfo, Message, Prepare, Prepared, R
 from baton.telemetry import span
 from baton_mm_preprocess.config import Config
 from baton_mm_preprocess.model_info import Images, Model, read_model
-from baton_mm_preprocess.sandbox.pool import ChildPool
-from baton_mm_preprocess.sandbox.process import (
-    Outcome,
-    Problem,
-    Ready,
-    Setup,
-)
+from baton_mm_preprocess.sandbox.pool import DecodePool
+from baton_mm_preprocess.sandbox.process import Outcome, Problem, Ready, Setup
 
 _IDLE_SECONDS = 0.05
 """Maximum wait of an idle loop."""
@@ -66,11 +61,11 @@ class Preprocessor:
     def __init__(self, model: Model, hello: Hello, server: Server, config: Config) -> None:
         self._model, self._server, self._config = model, server, config
         self._roster = Roster(hello)
-        self._children: ChildPool | None = None
+        self._children: DecodePool | None = None
         self._pending: dict[Future[Prepared], tuple[Received, Prepare]] = {}
         if model.images is not None:
             setup = setup_of(model.images, config)
-            self._children = ChildPool(setup, config.decode_processes, config.media_seconds)
+            self._children = DecodePool(setup, config.decode_processes, config.media_seconds)
             self._children.start()
 
     @property
@@ -140,7 +135,7 @@ class Preprocessor:
         if len(self._pending) >= self._config.max_queued_requests:
             raise Unavailable("Too many media wait to be prepared. Try again later.")
 
-    def _traced(self, received: Received, request: Prepare, children: ChildPool) -> Prepared:
+    def _traced(self, received: Received, request: Prepare, children: DecodePool) -> Prepared:
         with span("prepare", received.envelope.trace):
             return prepare(self._model, request, children.prepare)
 

@@ -1,1 +1,1 @@
-"""Process life cycle: signals, watchdog, standby, garbage collection."""
+"""Process life cycle: signals, watchdog, standby, garbage collection, killable children."""

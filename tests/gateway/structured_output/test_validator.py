@@ -126,35 +126,36 @@ async def test_few_verdicts_are_remembered(
 async def test_many_at_once_share_few_children(compiler: GrammarValidator) -> None:
     several = [Constraint(Grammar("regex", f"a{{{i}}}"), "guided_regex") for i in range(1, 30)]
     await asyncio.gather(*(compiler.check(one) for one in several))
-    assert len(compiler._children) <= CHILDREN
+    assert len(compiler._children._children) <= CHILDREN
 
 
 async def test_a_child_that_died_meanwhile_is_replaced(compiler: GrammarValidator) -> None:
     await compiler.check(GOOD)
-    (child,) = compiler._children
+    (child,) = compiler._children._children
     child.kill()
-    await child.wait()
+    await asyncio.to_thread(child._process.wait, 20)
     await compiler.check(Constraint(Grammar("regex", "c"), "guided_regex"))
-    assert compiler._children != [child]
+    assert compiler._children._children.isdisjoint({child})
 
 
 async def test_no_child_can_be_started(
     compiler: GrammarValidator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baton_gateway.structured_output.validator.sys.executable", "/bin/false")
+    monkeypatch.setattr("baton.process.child_pool.sys.executable", "/bin/false")
     with pytest.raises(Unavailable, match="Try again later"):
         await compiler.check(GOOD)
-    assert compiler._children == []
+    assert compiler._children._children == set()
 
 
 async def test_a_cancelled_compilation_leaves_no_child_behind() -> None:
     compiler = GrammarValidator(seconds=60.0)
     await compiler.check(GOOD)
-    (child,) = compiler._children
+    (child,) = compiler._children._children
     task = asyncio.create_task(compiler.check(SLOW))
     await asyncio.sleep(0.2)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert child.returncode is not None and compiler._children == []
+    await asyncio.to_thread(child._process.wait, 20)
     await compiler.check(Constraint(Grammar("regex", "b"), "guided_regex"))
+    assert compiler._children._children.isdisjoint({child})
     await compiler.close()

@@ -1,16 +1,17 @@
-"""Processes that look into files: they answer, take too long, die, and are replaced."""
+"""Processes that look into files, and what their failures mean."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from baton.errors import Unavailable
+from baton.process import child_pool
+from baton.process.child_pool import ChildDied, ChildTimeout
 from baton_mm_preprocess.image.processor import read_processor
-from baton_mm_preprocess.sandbox import pool as module
-from baton_mm_preprocess.sandbox.pool import Child, ChildPool
+from baton_mm_preprocess.sandbox.pool import DecodePool
 from baton_mm_preprocess.sandbox.process import Problem, Ready, Setup
 from tests.support.tiny_dual_encoders import PROCESSORS, data_url, picture
 
@@ -19,24 +20,24 @@ GOOD = data_url(picture(40, 30))
 
 
 @pytest.fixture
-def children() -> Iterator[ChildPool]:
-    made = ChildPool(SETUP, 1, 30.0)
+def children() -> Iterator[DecodePool]:
+    made = DecodePool(SETUP, 1, 30.0)
     yield made
     made.close()
 
 
-def look(children: ChildPool, url: str) -> Ready | Problem:
+def look(children: DecodePool, url: str) -> Ready | Problem:
     return children.submit(lambda: children.prepare(url)).result(60)
 
 
-def test_real_processes_answer_one_after_the_other(children: ChildPool) -> None:
+def test_real_processes_answer_one_after_the_other(children: DecodePool) -> None:
     children.start()
     first, bad, second = (look(children, url) for url in (GOOD, "data:image/png;base64,aGk=", GOOD))
     assert isinstance(first, Ready) and first.tensor.shape == (3, 30, 30)
     assert isinstance(bad, Problem) and first == second
 
 
-def test_a_bomb_costs_itself_alone(children: ChildPool) -> None:
+def test_a_bomb_costs_itself_alone(children: DecodePool) -> None:
     """Within the limit on pixels, and more than the memory of its process: 150 MB of pixels, and
     as many again to turn them."""
     from PIL import Image
@@ -50,92 +51,47 @@ def test_a_bomb_costs_itself_alone(children: ChildPool) -> None:
     assert isinstance(look(children, GOOD), Ready)
 
 
-class Script:
-    """In place of a child: does what it is told, then lives or not."""
+def scripted(children: DecodePool, acts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of children: does what it is told."""
 
-    made: list[Script]
-    acts: list[str]
-
-    def __init__(self, setup: Setup) -> None:
-        self.closed = False
-        Script.made.append(self)
-
-    def exchange(self, message: object, seconds: float) -> bytes:
-        import msgspec
-
-        match Script.acts.pop(0):
+    def exchange(request: bytes, seconds: float) -> bytes:
+        match acts.pop(0):
             case "late":
-                raise module.ChildTimeout
+                raise ChildTimeout
             case "gone":
-                raise module.ChildDied
-            case "fault":
-                raise KeyError
+                raise ChildDied
         return msgspec.msgpack.encode(Problem("x", "y"))
 
-    def close(self) -> None:
-        self.closed = True
+    monkeypatch.setattr(children._children, "exchange", exchange)
 
 
 @pytest.mark.parametrize(
-    ("acts", "code", "made"),
+    ("acts", "code"),
     [
-        (["late", "", ""], "image_too_large", 2),
-        (["gone", "", ""], "x", 2),
-        (["gone", "gone", ""], "image_parse_error", 3),
+        (["late"], "image_too_large"),
+        (["gone", ""], "x"),
+        (["gone", "gone"], "image_parse_error"),
     ],
 )
-def test_the_slow_and_the_dead_are_replaced(
-    acts: list[str], code: str, made: int, monkeypatch: pytest.MonkeyPatch, children: ChildPool
+def test_the_slow_is_refused_and_the_dead_tried_once_more(
+    acts: list[str], code: str, monkeypatch: pytest.MonkeyPatch, children: DecodePool
 ) -> None:
-    monkeypatch.setattr(module, "Child", Script)
-    Script.made, Script.acts = [], list(acts)
+    scripted(children, acts, monkeypatch)
     found = look(children, GOOD)
-    assert isinstance(found, Problem) and found.code == code
-    look(children, GOOD)
-    assert len(Script.made) == made and not Script.made[-1].closed
-    assert all(script.closed for script in Script.made[:-1])
-
-
-def test_a_child_in_mid_sentence_is_not_used_again(
-    monkeypatch: pytest.MonkeyPatch, children: ChildPool
-) -> None:
-    monkeypatch.setattr(module, "Child", Script)
-    Script.made, Script.acts = [], ["fault"]
-    with pytest.raises(KeyError):
-        look(children, GOOD)
-    assert [script.closed for script in Script.made] == [True]
+    assert isinstance(found, Problem) and found.code == code and acts == []
 
 
 def test_a_real_child_is_killed_when_its_time_is_over() -> None:
-    child = Child(SETUP)
+    hurried = DecodePool(SETUP, 1, 1e-6)
     large = data_url(picture(1500, 1500))
-    try:
-        with pytest.raises(module.ChildTimeout):
-            while True:  # Whatever this machine does in that time, it does not do it for ever.
-                child.exchange(large, 1e-6)
-    finally:
-        child.close()
+    found = None
+    while not isinstance(found, Problem):  # Whatever this machine does in that time.
+        found = look(hurried, large)
+    assert found.code == "image_too_large" and "1e-06 s" in found.message
+    hurried.close()
 
 
-def test_one_that_has_died_is_noticed() -> None:
-    child = Child(SETUP)
-    child._process.kill()
-    child._process.wait()
-    with pytest.raises(module.ChildDied):
-        child.exchange(GOOD, 30.0)
-    child.close()
-
-
-def test_none_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.sys, "executable", "/bin/false")
-    with pytest.raises(Unavailable, match="Try again later"):
-        Child(SETUP)
-
-
-def test_what_is_slow_delays_nobody_else() -> None:
-    """Two processes: one waits for the other's end, which it could not if they took turns."""
-    both = threading.Barrier(2, timeout=60)
-    pair = ChildPool(SETUP, 2, 30.0)
-    futures = [pair.submit(both.wait) for _ in range(2)]
-    assert sorted(future.result(60) for future in futures) == [0, 1]
-    pair.close()
+def test_none_can_be_had(monkeypatch: pytest.MonkeyPatch, children: DecodePool) -> None:
+    monkeypatch.setattr(child_pool.sys, "executable", "/bin/false")
+    with pytest.raises(Unavailable, match=r"Media preprocessing.*Try again later"):
+        look(children, GOOD)

@@ -1,43 +1,31 @@
-"""Child process that compiles untrusted grammars; the parent may kill it at any time.
+"""Child process that compiles untrusted grammars; see `baton.process.sandbox`.
 
-Reads grammars from standard input and writes one verdict each, as frames of MessagePack. This
-process limits its memory; its parent, `baton_gateway.structured_output.validator`, limits its time.
+A request is a `Grammar`, its answer a `Problem` or None, both in MessagePack.
 """
 
 from __future__ import annotations
 
-import resource
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import BinaryIO
-
 import msgspec
 
-from baton.net import frames
+from baton.process.sandbox import Handler, limit_memory, main
 from baton.protocol import Grammar
 from baton.structured_output.engines import TRIALS
-from baton.structured_output.llguidance import Problem
 
 MEMORY = 1024**3
 """Address space in bytes, on top of the engine's libraries."""
 
 
-def limit() -> None:
-    """Limit the address space to `MEMORY` more than now, and disable core dumps of client data."""
-    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def build(setup: bytes) -> Handler:
+    """Return the handler of one engine, named by the setup, after a first compilation."""
+    problem = TRIALS.load(setup.decode())
+    limit_memory(MEMORY)
+    problem(Grammar("json_object", ""))
 
+    def handle(request: bytes) -> bytes:
+        return msgspec.msgpack.encode(problem(msgspec.msgpack.decode(request, type=Grammar)))
 
-def serve(source: BinaryIO, target: BinaryIO, problem: Callable[[Grammar], Problem | None]) -> None:
-    """Compile grammars one by one until the parent closes the pipe."""
-    while (data := frames.receive(source)) is not None:
-        verdict = problem(msgspec.msgpack.decode(data, type=Grammar))
-        frames.send(target, msgspec.msgpack.encode(verdict))
+    return handle
 
 
 if __name__ == "__main__":
-    tries = TRIALS.load(sys.argv[1])
-    limit()
-    serve(sys.stdin.buffer, sys.stdout.buffer, tries)
+    main(build)

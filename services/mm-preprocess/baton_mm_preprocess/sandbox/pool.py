@@ -1,31 +1,18 @@
-"""Pool of sandboxed child processes that decode media, reused while they answer, killed on timeout.
-
-Each child has its own waiting thread, so a large image delays only the items queued behind it.
-"""
+"""Decodes media in child processes that may be killed at any time."""
 
 from __future__ import annotations
 
-import queue
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
 
 import msgspec
 
-from baton.errors import Unavailable
 from baton.logs import logger
-from baton.net import frames
-from baton_mm_preprocess.sandbox.process import (
-    Outcome,
-    Problem,
-    Setup,
-)
+from baton.process.child_pool import ChildDied, ChildPool, ChildTimeout
+from baton_mm_preprocess.sandbox.process import Outcome, Problem, Setup
 
-_STARTUP_SECONDS = 40.0
-"""Timeout of the first answer, which includes the child's imports."""
+_MODULE = "baton_mm_preprocess.sandbox.process"
 _TRIES = 2
 """Attempts per file, since a child may have died for another reason."""
 
@@ -34,79 +21,22 @@ T = TypeVar("T")
 _outcome: msgspec.msgpack.Decoder[Outcome] = msgspec.msgpack.Decoder(Outcome)
 
 
-class ChildDied(Exception):
-    """The child ended while processing a message."""
-
-
-class ChildTimeout(ChildDied):
-    """The child was killed after a timeout."""
-
-
-class Child:
-    """One child process, used by one caller at a time."""
-
-    def __init__(self, setup: Setup) -> None:
-        """Raises `Unavailable` when no process can be had."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "baton_mm_preprocess.sandbox.process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            self.exchange(setup, _STARTUP_SECONDS)
-        except ChildDied as error:
-            self.close()
-            log.error("the process that decodes media does not start: %r", error)
-            raise Unavailable("Media cannot be read at the moment. Try again later.") from error
-
-    def exchange(self, message: object, seconds: float) -> bytes:
-        """Send a message and return the answer. Raises `ChildDied`, or `ChildTimeout` after
-        `seconds`."""
-        source, target = self._process.stdout, self._process.stdin
-        assert source is not None and target is not None
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            self._process.kill()
-
-        timer = threading.Timer(seconds, end)
-        timer.start()
-        try:
-            frames.send(target, msgspec.msgpack.encode(message))
-            answer = frames.receive(source)
-        except BrokenPipeError:
-            answer = None
-        finally:
-            timer.cancel()
-        if answer is None:
-            raise ChildTimeout if late.is_set() else ChildDied
-        return answer
-
-    def close(self) -> None:
-        """Kill the child."""
-        self._process.kill()
-        self._process.communicate()
-
-
-class ChildPool:
-    """At most `processes` of them. Life cycle: `start`, then `submit` and `prepare`, `close`."""
+class DecodePool:
+    """Decodes in at most `processes` children. Life cycle: `start`, then `submit` and `prepare`,
+    `close`."""
 
     def __init__(self, setup: Setup, processes: int, seconds: float) -> None:
-        self._setup, self._seconds = setup, seconds
-        self._threads = ThreadPoolExecutor(processes, thread_name_prefix="media")
-        self._processes = processes
-        self._free = queue.SimpleQueue[Child]()
+        self._seconds = seconds
+        data = msgspec.msgpack.encode(setup)
+        self._children = ChildPool(_MODULE, data, processes, "Media preprocessing")
 
     def start(self) -> None:
         """Begin to start the processes, so that the first image does not wait for one."""
-        for _ in range(self._processes):
-            self._threads.submit(lambda: self._free.put(Child(self._setup)))
+        self._children.start()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Run work in a thread that may call `prepare`."""
-        return self._threads.submit(work)
+        return self._children.submit(work)
 
     def prepare(self, url: str) -> Outcome:
         """The tensor of an image, or the problem with it. Call it only from submitted work.
@@ -114,9 +44,10 @@ class ChildPool:
         Raises:
             Unavailable: no child process can be started.
         """
+        request = msgspec.msgpack.encode(url)
         for _ in range(_TRIES):
             try:
-                return self._ask(url)
+                return _outcome.decode(self._children.exchange(request, self._seconds))
             except ChildTimeout:
                 return self._slow()
             except ChildDied:
@@ -125,25 +56,6 @@ class ChildPool:
             "image_parse_error",
             "The image cannot be read: the process that tries to does not survive it.",
         )
-
-    def _ask(self, url: str) -> Outcome:
-        child, whole = self._take(), False
-        try:
-            outcome = _outcome.decode(child.exchange(url, self._seconds))
-            whole = True
-            return outcome
-        finally:
-            if whole:
-                self._free.put(child)
-            else:
-                child.close()
-
-    def _take(self) -> Child:
-        """A free child, else a new one."""
-        try:
-            return self._free.get_nowait()
-        except queue.Empty:
-            return Child(self._setup)
 
     def _slow(self) -> Problem:
         return Problem(
@@ -154,6 +66,4 @@ class ChildPool:
 
     def close(self) -> None:
         """Kill the children; pending work is dropped."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        while not self._free.empty():
-            self._free.get_nowait().close()
+        self._children.close()

@@ -1,21 +1,16 @@
-"""Sandboxed child process that decodes untrusted files; its parent may kill it at any time.
+"""Child process that decodes untrusted files; see `baton.process.sandbox`.
 
-Reads requests from stdin and writes results to stdout, as frames of MessagePack.
-Its memory is limited; its parent, `baton_mm_preprocess.sandbox.pool`, limits its time.
+A request is a URL, its answer an `Outcome`, both in MessagePack.
 """
 
 from __future__ import annotations
 
-import resource
-import sys
 from hashlib import blake2b
-from pathlib import Path
-from typing import IO
 
 import msgspec
 
 from baton.errors import InvalidRequest
-from baton.net import frames
+from baton.process.sandbox import Handler, limit_memory, main
 from baton.protocol import Blob
 from baton_mm_preprocess.fetch import fetch
 from baton_mm_preprocess.image.decode import decode
@@ -72,30 +67,14 @@ def digest(blob: Blob) -> bytes:
     return blake2b(head + blob.data, digest_size=16).digest()
 
 
-def limit(memory: int) -> None:
-    """Limit further memory to `memory` bytes and disable core files, which would hold client
-    data."""
-    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + memory, taken + memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def serve(source: IO[bytes], target: IO[bytes], setup: Setup) -> None:
-    """Prepare one file after the other until the parent closes the pipe."""
-    while (data := frames.receive(source)) is not None:
-        outcome = prepare(msgspec.msgpack.decode(data, type=str), setup)
-        frames.send(target, _encoder.encode(outcome))
-
-
-def main() -> None:
-    """Read the setup, confirm it, and serve."""
-    first = frames.receive(sys.stdin.buffer)
-    if first is not None:
-        setup = msgspec.msgpack.decode(first, type=Setup)
-        limit(setup.memory)
-        frames.send(sys.stdout.buffer, _encoder.encode(None))
-        serve(sys.stdin.buffer, sys.stdout.buffer, setup)
+def build(data: bytes) -> Handler:
+    """Return the handler of URLs for one `Setup`."""
+    setup = msgspec.msgpack.decode(data, type=Setup)
+    limit_memory(setup.memory)
+    return lambda request: _encoder.encode(
+        prepare(msgspec.msgpack.decode(request, type=str), setup)
+    )
 
 
 if __name__ == "__main__":
-    main()
+    main(build)

@@ -1,0 +1,241 @@
+"""Pool of child processes that handle untrusted input: reused while they answer, killed when not.
+
+    caller --> a thread of the pool --> its child (`baton.process.sandbox`)
+               waits, kills on timeout    limits its memory
+
+One thread waits for each child, so a slow request delays only what is queued behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import IO, TypeVar
+
+from baton.errors import Unavailable
+from baton.logs import logger
+from baton.net import frames
+
+_STARTUP_SECONDS = 40.0
+"""Time limit of the first answer, which includes the child's imports."""
+
+log = logger(__name__)
+T = TypeVar("T")
+
+
+class ChildDied(Exception):
+    """The child ended before it answered."""
+
+
+class ChildTimeout(ChildDied):
+    """The child was killed, since it took too long."""
+
+
+class Child:
+    """One child process, used by one thread at a time."""
+
+    def __init__(self, module: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def exchange(self, request: bytes, seconds: float) -> bytes:
+        """Send a request and return its answer.
+
+        Raises:
+            ChildTimeout: no answer within `seconds`; the child was killed.
+            ChildDied: it ended, or another thread killed it.
+        """
+        late = threading.Event()
+
+        def expire() -> None:
+            late.set()
+            self.kill()
+
+        timer = threading.Timer(seconds, expire)
+        timer.start()
+        try:
+            answer = self._exchange(request)
+        finally:
+            timer.cancel()
+        if answer is None:
+            raise ChildTimeout if late.is_set() else ChildDied
+        return answer
+
+    def _exchange(self, request: bytes) -> bytes | None:
+        source, target = self._pipes()
+        try:
+            frames.send(target, request)
+        except BrokenPipeError:
+            return None
+        return frames.receive(source)
+
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        source, target = self._process.stdout, self._process.stdin
+        assert source is not None and target is not None
+        return source, target
+
+    def kill(self) -> None:
+        """Kill the process; any thread may call it."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Kill the process and wait for its end."""
+        self.kill()
+        self._process.communicate()
+
+
+class Cancellation:
+    """Kills the child that works on one request, now or as soon as there is one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Kill the child."""
+        with self._lock:
+            self._cancelled = True
+            if self._child is not None:
+                self._child.kill()
+
+    @contextmanager
+    def covers(self, child: Child) -> Iterator[None]:
+        """The child works on the request within the context."""
+        with self._lock:
+            self._child = child
+            if self._cancelled:
+                child.kill()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._child = None
+
+
+class ChildPool:
+    """At most `size` children, each one started when there is work and no idle one.
+
+    Life cycle: `start` (optional), then any number of `submit` and `call`, then `close`.
+    """
+
+    def __init__(self, module: str, setup: bytes, size: int, purpose: str) -> None:
+        """Args:
+        module: run as `python -m`; it calls `sandbox.main`.
+        setup: first frame to each child.
+        purpose: what clients lack while no child can be started; first words of that message.
+        """
+        self._module, self._setup, self._purpose = module, setup, purpose
+        self._size = size
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="child")
+        self._idle = queue.SimpleQueue[Child]()
+        self._lock = threading.Lock()
+        self._children = set[Child]()
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin to start all children, so that the first request does not wait for one."""
+        for _ in range(self._size):
+            self._threads.submit(lambda: self._idle.put(self._new()))
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Run work in a thread that may call `exchange`."""
+        return self._threads.submit(work)
+
+    async def call(self, request: bytes, seconds: float) -> bytes:
+        """`exchange` for asyncio; a cancellation kills the child. Same errors."""
+        cancellation = Cancellation()
+        work = self.submit(lambda: self.exchange(request, seconds, cancellation))
+        try:
+            return await asyncio.wrap_future(work)
+        except asyncio.CancelledError:
+            cancellation.cancel()
+            raise
+
+    def exchange(
+        self, request: bytes, seconds: float, cancellation: Cancellation | None = None
+    ) -> bytes:
+        """Send a request to a child and return its answer. Call it in submitted work.
+
+        Raises:
+            ChildTimeout: no answer within `seconds`.
+            ChildDied: the child ended, or the pool was closed.
+            Unavailable: no child can be started.
+        """
+        with self._borrowed() as child, (cancellation or Cancellation()).covers(child):
+            return child.exchange(request, seconds)
+
+    def close(self) -> None:
+        """Kill the children, which ends their work; queued work is dropped."""
+        with self._lock:
+            self._closed = True
+            for child in self._children:
+                child.kill()
+        self._threads.shutdown(cancel_futures=True)
+        while not self._idle.empty():
+            self._discard(self._idle.get_nowait())
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[Child]:
+        """A child that is idle again after a whole exchange, else killed."""
+        child, whole = self._take(), False
+        try:
+            yield child
+            whole = True
+        finally:
+            if whole:
+                self._idle.put(child)
+            else:
+                self._discard(child)
+
+    def _take(self) -> Child:
+        """Return an idle child that lives, else a new one."""
+        while True:
+            try:
+                child = self._idle.get_nowait()
+            except queue.Empty:
+                return self._new()
+            if child.alive:
+                return child
+            self._discard(child)
+
+    def _new(self) -> Child:
+        """Start a child and wait until it has confirmed the setup."""
+        child = self._spawn()
+        try:
+            child.exchange(self._setup, _STARTUP_SECONDS)
+        except ChildDied as error:
+            self._discard(child)
+            log.error("a child process for %s does not start: %r", self._purpose, error)
+            raise Unavailable(
+                f"{self._purpose} is not available at the moment. Try again later.", retry_after=2
+            ) from error
+        return child
+
+    def _spawn(self) -> Child:
+        with self._lock:
+            if self._closed:
+                raise ChildDied
+            child = Child(self._module)
+            self._children.add(child)
+        return child
+
+    def _discard(self, child: Child) -> None:
+        with self._lock:
+            self._children.discard(child)
+        child.close()
