@@ -37,6 +37,7 @@ from baton.protocol import (
     HelloRequest,
     Logprobs,
     Message,
+    ModelStats,
     PhaseTimes,
     PromptLogprobs,
     QueueEstimate,
@@ -274,10 +275,11 @@ class FakeScheduler(FakeServer):
 
     def stats(self) -> Stats:
         return Stats(
-            self.incarnation, MODEL if self.workers else "", MAX_LENGTH, VOCAB,
+            self.incarnation,
             waiting=0, waiting_tokens=0, running=len(self.live), preemptions=3, finished=0,
-            tokens=self._steps, tokens_per_second=12.5, uptime=1.0, eos_ids=(EOS,),
+            tokens=self._steps, tokens_per_second=12.5, uptime=1.0,
             workers=self.workers, prefix_queries=40, prefix_hits=30,
+            models=(ModelStats(MODEL, MAX_LENGTH, VOCAB, (EOS,)),) if self.workers else (),
         )  # fmt: skip
 
     def greeted(self) -> None:
@@ -361,8 +363,9 @@ class FakeScheduler(FakeServer):
 def worker(state: str = "ready", running: int = 0, steps: int = 1) -> WorkerStats:
     """A worker's report."""
     return WorkerStats(
-        "worker-1", "both", state, "cpu", "float32", running, 100, 90, steps, 2.0, 12.5, 1000, 500
-    )
+        "worker-1", "both", state, "cpu", "float32", running, 100, 90, steps, 2.0, 12.5, 1000, 500,
+        model=MODEL,
+    )  # fmt: skip
 
 
 def columns(entries: list[tuple[int, int]], tokens: list[int]) -> Logprobs | None:

@@ -222,4 +222,4 @@ def test_tokens_and_a_vector_are_not_wanted_at_once(fields: dict[str, object]) -
 def test_what_the_model_gives_is_told() -> None:
     here = world(encoder())
     told = stats(here.state, incarnation=1, uptime=0.0, dropped_frames=0)
-    assert told.pooling == encoder().pooling
+    assert [model.pooling for model in told.models] == [encoder().pooling]

@@ -264,15 +264,35 @@ def test_a_gateway_that_falls_silent_leaves_nothing_running(run_dir: Path) -> No
         watcher.until(lambda: watcher.stats and watcher.stats.running == 0)
 
 
-def test_a_worker_of_another_model_is_not_taken_in(run_dir: Path) -> None:
+def test_a_worker_with_another_vocabulary_of_the_same_model_is_not_taken_in(run_dir: Path) -> None:
     config = Config(run_dir=run_dir)
     with scheduler(config), gateway(config) as g, FakeWorker(config, name="one"):
         g.until(lambda: "one" in g.worker_states())
-        with FakeWorker(config, worker_info(model="other"), name="two") as two:
+        with FakeWorker(config, worker_info(vocab_size=7), name="two") as two:
             g.submit(1, [1], Sampling(200))
             g.until(lambda: g.ends)
             assert not two.joined.is_set()
         assert list(g.worker_states()) == ["one"]
+
+
+def test_workers_of_two_models_get_what_is_submitted_to_theirs(run_dir: Path) -> None:
+    config, sampling = Config(run_dir=run_dir), Sampling(20)
+    other = worker_info(model="other", vocab_size=7)
+    with (
+        scheduler(config),
+        gateway(config) as g,
+        FakeWorker(config, name="one"),
+        FakeWorker(config, other, name="two"),
+    ):
+        g.until(lambda: set(g.worker_states()) == {"one", "two"})
+        for handle, model in enumerate(("fake", "other") * 4):
+            submit = Submit(handle, f"r{handle}", pack([1]), sampling, model=model)
+            assert g.client.send(submit)
+        g.until(lambda: len(g.ends) == 8)
+        assert g.tokens[0] == expected_tokens([1], sampling)[0]
+        assert g.tokens[1] == expected_tokens([1], sampling, 7)[0] != g.tokens[0]
+        assert {g.times[handle].worker for handle in range(0, 8, 2)} == {"one"}
+        assert {g.times[handle].worker for handle in range(1, 8, 2)} == {"two"}
 
 
 def test_workers_that_can_pass_no_keys_to_each_other_are_named_once(

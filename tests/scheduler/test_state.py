@@ -466,7 +466,7 @@ def test_retry_after_follows_the_measured_rate() -> None:
     for _ in range(300):
         world.round()
     world.submit([1] * 900, Sampling(1))
-    rate = world.state.computed.rate
+    rate = world.state.computed.rate("")
     assert rate > 50
     seconds = failure(world.submit([1], Sampling(1))).retry_after
     assert seconds == -(-900 // rate)
@@ -690,7 +690,7 @@ def test_one_tenant_beyond_its_share_is_told_so_and_others_are_not(limit: dict[s
     assert failure(world.submit([1] * 3, Sampling(1), tenant="d")).status == 503
     world.join("w")
     world.finish()
-    assert world.state.queue.share("a") == (0, 0)
+    assert world.state.queue.of("").share("a") == (0, 0)
 
 
 def test_a_note_tells_place_and_estimate() -> None:

@@ -258,6 +258,7 @@ class World:
         name: str = "",
         report: bool = False,
         pooling: Pooling | None = None,
+        model: str = "",
     ) -> Request:
         """A gateway submits; choices of one request have the same `name`."""
         self._handles += 1
@@ -273,6 +274,7 @@ class World:
             priority=priority,
             explain=report,
             pooling=pooling,
+            model=model,
         )
         self.apply(Arrived(gateway, submit, deadline_ms=deadline_ms))
         return request

@@ -75,8 +75,8 @@ def ask(
 
 def workers(stats: Stats) -> Table:
     """Return a table with one line per worker."""
-    made = Table(title=f"{stats.model or 'no model yet'}: {stats.running} running, "
-                       f"{stats.waiting} waiting")  # fmt: skip
+    models = ", ".join(model.name for model in stats.models) or "no model yet"
+    made = Table(title=f"{models}: {stats.running} running, {stats.waiting} waiting")
     ranked = any(w.rank >= 0 for w in stats.workers)
     for name in ("worker", "role", "state", *["rank"] * ranked, "device"):
         made.add_column(name)

@@ -237,15 +237,15 @@ class Engine:
         info, stats = self.tokenizers.info, self._fleet.stats
         if info is None:
             raise Unavailable("No tokenizer is connected. Try again later.", retry_after=2)
-        sizes = [info.vocab_size, *([stats.vocab_size] if stats and stats.vocab_size else [])]
+        served = stats.models[0] if stats and stats.models else None
         return ModelInfo(
-            model=(stats.model if stats else "") or info.model,
-            max_model_len=stats.max_model_len if stats else 0,
-            vocab_size=min(sizes),
-            eos_ids=tuple(sorted({*info.eos_ids, *(stats.eos_ids if stats else ())})),
+            model=served.name if served else info.model,
+            max_model_len=served.max_model_len if served else 0,
+            vocab_size=min(info.vocab_size, served.vocab_size) if served else info.vocab_size,
+            eos_ids=tuple(sorted({*info.eos_ids, *(served.eos_ids if served else ())})),
             media_ids=frozenset(info.media_ids),
             special_ids=frozenset(info.special_ids),
-            pooling=stats.pooling if stats else None,
+            pooling=served.pooling if served else None,
         )
 
     async def vocabulary(self) -> Vocabulary:
@@ -289,10 +289,12 @@ class Engine:
             "mm-preprocess": self._media,
             "scheduler": self._scheduler.pool,
         }
+        served = stats.models[0] if stats and stats.models else None
         return {
-            "model": (stats.model if stats else "") or (info.model if info else ""),
-            "max_model_len": stats.max_model_len if stats else 0,
-            "task": stats.pooling.task if stats and stats.pooling else "generate",
+            "model": served.name if served else info.model if info else "",
+            "max_model_len": served.max_model_len if served else 0,
+            "vocab_size": served.vocab_size if served else 0,
+            "task": served.pooling.task if served and served.pooling else "generate",
             **snapshot(self._fleet, pools, me),
         }
 
@@ -384,6 +386,7 @@ class Engine:
             Sequence(
                 handle=self._handle(),
                 request=request.id,
+                model=facts.model,
                 choice=number * request.n + choice,
                 prompt=one.ids,
                 sampling=sampling_of(request, choice, room, facts),

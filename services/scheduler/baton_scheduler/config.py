@@ -32,9 +32,9 @@ class Config(Settings, prefix="scheduler"):
     max_num_batched_tokens: int = setting(2048, "batching", shared=True, ge=1)
     """Most new tokens in one step of one worker."""
     max_num_queued_reqs: int = setting(4096, "limits", ge=1)
-    """Sequences that may wait; more are refused with 503 and Retry-After."""
+    """Sequences of one model that may wait; more are refused with 503 and Retry-After."""
     max_num_queued_tokens: int = setting(8_000_000, "limits", ge=1)
-    """Prompt tokens that may wait."""
+    """Prompt tokens of one model that may wait."""
     max_tenant_share: float = setting(1.0, "limits", gt=0, le=1)
     """Share of both that one tenant may take up; more of it is refused with 429 and Retry-After."""
     plans_in_flight: int = setting(2, "batching", advanced=True, ge=1, le=4)

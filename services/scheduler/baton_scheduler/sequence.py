@@ -73,6 +73,11 @@ class Sequence:
         return self.submit.handle
 
     @property
+    def model(self) -> str:
+        """Name of the model; empty if any worker may run it."""
+        return self.submit.model
+
+    @property
     def sampling(self) -> Sampling:
         """Sampling parameters."""
         return self.submit.sampling
@@ -136,7 +141,8 @@ class Sequence:
         one, two = other.submit, self.submit
         if one.request != two.request or one.tokens != two.tokens:
             return
-        if (one.tenant, one.salt) == (two.tenant, two.salt) and other.reusable and self.reusable:
+        same = (one.model, one.tenant, one.salt) == (two.model, two.tenant, two.salt)
+        if same and other.reusable and self.reusable:
             self.leader = other.leader or other
 
     def place(self, worker: str, slot: int) -> None:

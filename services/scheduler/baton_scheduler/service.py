@@ -278,7 +278,8 @@ class Service:
 
     def _compare(self, name: str, info: WorkerInfo) -> None:
         """Log once that a joining worker cannot transfer KV to or from another one."""
-        layouts = {w.name: w.info.kv_layout for w in self.state.fleet if w.info.kv_address}
+        mates = self.state.fleet.serving(info.model)
+        layouts = {w.name: w.info.kv_layout for w in mates if w.info.kv_address}
         other = next((n for n, layout in layouts.items() if layout != info.kv_layout), None)
         if self._apart or other is None or not info.kv_address:
             return
@@ -298,10 +299,16 @@ class Service:
             return "it cannot have the pages that it says it holds"
         if self.state.fleet.refuses(hello.name, hello.incarnation):
             return "this epoch was given up"
-        for other in self.state.fleet:
-            same = (other.info.model, other.info.vocab_size)
-            if other.name != hello.name and same != (hello.worker.model, hello.worker.vocab_size):
-                return f"it serves {hello.worker.model}, the fleet serves {other.info.model}"
+        if not hello.worker.model:
+            return "it does not name its model"
+        return self._disagreement(hello.name, hello.worker)
+
+    def _disagreement(self, name: str, info: WorkerInfo) -> str:
+        """How the worker differs from others that serve its model; empty if it does not."""
+        for other in self.state.fleet.serving(info.model):
+            size = other.info.vocab_size
+            if other.name != name and size != info.vocab_size:
+                return f"{info.model} has {info.vocab_size} tokens here, {size} on {other.name}"
         return ""
 
     def _beat_worker(self, peer: bytes, beat: Beat) -> None:

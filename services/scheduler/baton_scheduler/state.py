@@ -59,14 +59,15 @@ from baton_scheduler.phase_times import Phase
 from baton_scheduler.placement.placement import Placement, prefill_candidates, with_room
 from baton_scheduler.placement.policies import PLACEMENTS, parse_scores
 from baton_scheduler.planner import plan
-from baton_scheduler.queueing.policies import ORDERS, parse_weights
+from baton_scheduler.queueing.model_queues import ModelQueues
+from baton_scheduler.queueing.policies import parse_weights
 from baton_scheduler.queueing.queue import Queue
 from baton_scheduler.results import StepOutcome, abort_step, apply_result
 from baton_scheduler.sequence import Sequence, sequence
 from baton_scheduler.workers.cache_miss import explain
 from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.in_flight import InFlightStep
-from baton_scheduler.workers.meters import RateMeter
+from baton_scheduler.workers.meters import ModelRates, RateMeter
 from baton_scheduler.workers.worker import Worker
 
 
@@ -93,15 +94,13 @@ class Counters:
 
 
 class State:
-    """Queue, fleet and live sequences; changed only by `apply`."""
+    """Queues, fleet and live sequences; changed only by `apply`."""
 
     def __init__(self, limits: SchedulerOptions) -> None:
         self.options = limits
         self.now = 0.0
         self.draining = False
-        self.queue: Queue = ORDERS.load(limits.scheduling_policy)(
-            parse_weights(limits.tenant_weights)
-        )
+        self.queue = ModelQueues(limits.scheduling_policy, parse_weights(limits.tenant_weights))
         self.fleet = Fleet()
         weights = parse_scores(limits.placement_weights)
         self.placement: Placement = PLACEMENTS.load(limits.placement_policy)(weights)
@@ -109,9 +108,9 @@ class State:
         self.counters = Counters()
         self.sampled = RateMeter()
         """Tokens sampled per second."""
-        self.computed = RateMeter()
-        """Tokens run through the model per second, prompts included."""
-        self.begun = RateMeter()
+        self.computed = ModelRates()
+        """Tokens run through a model per second, prompts included."""
+        self.begun = ModelRates()
         """Sequences that began to run per second."""
         self._live: dict[tuple[str, int], Sequence] = {}
         self._gateways: dict[int, str] = {}
@@ -120,8 +119,8 @@ class State:
         self._latest: dict[str, Sequence] = {}
         """Gateway -> its latest sequence; the choices of a request arrive one after the other."""
         self._deadlines = Deadlines(self._live)
-        self._alone_since: float | None = 0.0
-        """Time since which no worker takes new sequences; None while one does."""
+        self._alone_since: dict[str, float] = {}
+        """Model -> time since which no worker takes its sequences; absent while one does."""
 
     @property
     def num_running(self) -> int:
@@ -176,7 +175,7 @@ class State:
         self.counters.arrived += 1
         number = self.counters.arrived
         try:
-            key = self.queue.key
+            key = self.queue.of(event.submit.model).key
             new = sequence(event.gateway, event.submit, event.trace, number, self.now, key)
         except ValueError:
             return [Reply(event.gateway, errors.bad_frame(event.submit.handle))]
@@ -201,6 +200,8 @@ class State:
         if event.deadline_ms > 0:
             self._deadlines.add(new, self.now + event.deadline_ms / 1000)
         self.queue.push(new)
+        if not self.fleet.serving(new.model).open:
+            self._alone_since.setdefault(new.model, self.now)
         return []
 
     def _refusal(self, new: Sequence) -> Failed | None:
@@ -208,29 +209,31 @@ class State:
             return errors.shutting_down(new.handle)
         if not new.num_prompt:
             return errors.empty_prompt(new.handle)
-        limits, rate = self.options, self.computed.rate
-        number, tokens = self.queue.share(new.submit.tenant)
+        limits, rate = self.options, self.computed.rate(new.model)
+        queue = self.queue.of(new.model)
+        number, tokens = queue.share(new.submit.tenant)
         most, most_tokens = limits.max_num_queued_reqs, limits.max_num_queued_tokens
         share = limits.max_tenant_share
         if share < 1 and (
             number + 1 > most * share or tokens + new.num_tokens > most_tokens * share
         ):
             return errors.over_share(new.handle, errors.retry_after(tokens, rate))
-        waiting = self.queue.num_tokens
-        if len(self.queue) < most and waiting + new.num_tokens <= most_tokens:
+        waiting = queue.num_tokens
+        if len(queue) < most and waiting + new.num_tokens <= most_tokens:
             return None
         return errors.overloaded(new.handle, errors.retry_after(waiting, rate))
 
     def _note(self, new: Sequence) -> QueueEstimate:
         """Queue position and estimated time to first token of a new sequence."""
-        number, tokens = self.queue.ahead(new)
-        fast = [s for w in self.fleet if (s := w.seconds(new.num_tokens)) is not None]
+        number, tokens = self.queue.of(new.model).ahead(new)
+        fleet = self.fleet.serving(new.model)
+        fast = [s for w in fleet if (s := w.seconds(new.num_tokens)) is not None]
         if not fast:
             return QueueEstimate(number, -1)
         # The workers share the queue before it, which must drain first.
-        seconds = min(fast) + tokens / len(fast) * min(w.pace.line[1] for w in self.fleet)
-        if number and self.begun.rate:
-            seconds = max(seconds, number / self.begun.rate)
+        seconds = min(fast) + tokens / len(fast) * min(w.pace.line[1] for w in fleet)
+        if number and (rate := self.begun.rate(new.model)):
+            seconds = max(seconds, number / rate)
         return QueueEstimate(number, round(1000 * seconds))
 
     # A sequence ends.
@@ -394,7 +397,7 @@ class State:
     ) -> None:
         num_sampled = len(outcome.tenants)
         worker.note(flight, num_sampled, result, self.now)
-        self.computed.add(flight.num_tokens)
+        self.computed.add(worker.info.model, flight.num_tokens)
         self.sampled.add(num_sampled)
         self.queue.sampled(outcome.tenants)
         self.counters.tokens += num_sampled
@@ -434,7 +437,8 @@ class State:
         decisions: list[Decision] = []
         for live in self._deadlines.due(self.now):
             if live.cached is None:
-                seconds = errors.retry_after(self.queue.num_tokens, self.computed.rate)
+                rate = self.computed.rate(live.model)
+                seconds = errors.retry_after(self.queue.of(live.model).num_tokens, rate)
                 failed = errors.queue_timeout(live.handle, seconds)
             else:
                 failed = errors.deadline_exceeded(live.handle, len(live.log))
@@ -443,43 +447,60 @@ class State:
 
     def _give_up(self) -> list[Decision]:
         """Fail sequences that have waited too long without any worker."""
-        if self.fleet.open:
-            self._alone_since = None
+        return [
+            self._fail(live, errors.no_worker(live.handle, self.options.no_worker_seconds))
+            for model, queue in self.queue.items()
+            for live in self._without_worker(model, queue)
+        ]
+
+    def _without_worker(self, model: str, queue: Queue) -> list[Sequence]:
+        """Sequences that have waited longer than allowed without a worker of their model."""
+        if self.fleet.serving(model).open:
+            self._alone_since.pop(model, None)
             return []
-        if self._alone_since is None:
-            self._alone_since = self.now
+        since = self._alone_since.setdefault(model, self.now)
         patience = self.options.no_worker_seconds
-        if self.now - self._alone_since <= patience:
+        if self.now - since <= patience:
             return []
-        late = [s for s in self.queue if self.now - max(s.since, self._alone_since) > patience]
-        return [self._fail(s, errors.no_worker(s.handle, patience)) for s in late]
+        return [s for s in queue if self.now - max(s.since, since) > patience]
 
     def _place(self) -> list[Decision]:
-        """Start waiting sequences in strict order: none overtakes the head of the queue."""
+        """Start waiting sequences of every model."""
         decisions: list[Decision] = []
-        while self.fleet.open and (head := self.queue.head) is not None:
-            if not self.fleet.fits(head):
-                failed = errors.too_long(head.handle, head.num_tokens, self.fleet.max_model_len)
+        for model, queue in self.queue.items():
+            decisions += self._place_from(queue, self.fleet.serving(model))
+        return decisions
+
+    def _place_from(self, queue: Queue, fleet: Fleet) -> list[Decision]:
+        """Start the sequences of one queue on the workers of its model, in strict order: none
+        overtakes the head of its queue."""
+        decisions: list[Decision] = []
+        while fleet.open and (head := queue.head) is not None:
+            if not fleet.fits(head):
+                failed = errors.too_long(head.handle, head.num_tokens, fleet.max_model_len)
                 decisions.append(self._fail(head, failed))
                 continue
-            free = with_room(head, self._owners(head))
-            worker = self.placement.start(head, free, self.fleet) if free else self._make_way(head)
+            owners = self._owners(head, fleet)
+            free = with_room(head, owners)
+            if free:
+                worker: Worker | None = self.placement.start(head, free, fleet)
+            else:
+                worker = self._make_way(head, owners, queue)
             if worker is None:
                 break
-            self.queue.remove(head)
+            queue.remove(head)
             self._start(head, worker)
         return decisions
 
-    def _owners(self, head: Sequence) -> list[Worker]:
-        """Workers that may start the head of the queue."""
-        willing = prefill_candidates(head, self.fleet, self.options.local_prefill_max_tokens)
+    def _owners(self, head: Sequence, fleet: Fleet) -> list[Worker]:
+        """Workers that may start the head of a queue."""
+        willing = prefill_candidates(head, fleet, self.options.local_prefill_max_tokens)
         return self.placement.owners(head, willing)
 
-    def _make_way(self, head: Sequence) -> Worker | None:
+    def _make_way(self, head: Sequence, owners: list[Worker], queue: Queue) -> Worker | None:
         """Preempt the fewest sequences, all on one worker, that the head outranks and whose slots
         and pages are enough to start it."""
-        owners = self._owners(head)
-        ways = [(w, w.yielding(head, self.queue.outranks)) for w in owners]
+        ways = [(w, w.yielding(head, queue.outranks)) for w in owners]
         worker, slots = min(
             ((worker, slots) for worker, slots in ways if slots),
             key=lambda way: (len(way[1]), way[0].load),
@@ -501,8 +522,9 @@ class State:
         if live.cached is not None:
             worker.place(live, self._number(live.gateway))
             return
-        self.queue.started(live)
-        self.begun.add(1)
+        queue = self.queue.of(live.model)
+        queue.started(live)
+        self.begun.add(worker.info.model, 1)
         hit = worker.place(live, self._number(live.gateway))
         if live.submit.explain and live.estimate is not None:
             reason = explain(worker, live, hit)
@@ -510,7 +532,7 @@ class State:
                 live.estimate, miss_reason=reason, miss_position=hit
             )
             worker.batch.unsent_estimates[live.slot] = live.estimate
-        self.queue.charge(live, live.num_tokens - hit)
+        queue.charge(live, live.num_tokens - hit)
         if worker.caching:
             self.counters.prefix_queries += live.num_prompt
             self.counters.prefix_hits += live.cached or 0
@@ -524,15 +546,16 @@ class State:
 
     def _planned(self, worker: Worker) -> list[Decision]:
         decisions: list[Decision] = []
-        flights = worker.flights
-        urgent = flights.wasteful or worker.batch.pending_prefill_tokens or len(self.queue)
+        flights, model = worker.flights, worker.info.model
+        waiting = self.queue.num_waiting(model)
+        urgent = flights.wasteful or worker.batch.pending_prefill_tokens or waiting
         if not urgent and len(flights) >= self.options.plans_in_flight:
             return []
         if urgent and flights.can_truncate:
             flights.truncated = True
             decisions.append(Tell(worker.name, TruncatePlan(worker.epoch, flights.first_step)))
         while len(flights) < flights.patience(self.options.plans_in_flight):
-            most = 1 if len(self.queue) else self.options.max_steps_per_plan
+            most = 1 if self.queue.num_waiting(model) else self.options.max_steps_per_plan
             message, preempted = plan(worker, self.now, most)
             self._requeue(preempted)
             if message is None:
@@ -580,6 +603,11 @@ class State:
         places = [
             worker.batch.at(slot) for worker in self.fleet for slot in worker.batch.occupied()
         ]
+        assert all(
+            worker.batch.at(slot).model in ("", worker.info.model)
+            for worker in self.fleet
+            for slot in worker.batch.occupied()
+        )
         assert all(s.worker is None for s in self.queue)
         together = sorted(s.arrival for s in (*places, *self.queue))
         assert together == sorted(s.arrival for s in self._live.values())

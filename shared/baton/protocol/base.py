@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Major version of the protocol. Peers of different versions refuse each other."""
 
 

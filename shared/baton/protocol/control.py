@@ -184,6 +184,20 @@ class WorkerStats(msgspec.Struct, frozen=True, array_like=True):
     """KV bytes per second received from other workers, during transfers."""
     rank: int = -1
     """Rank under a placement policy that maps requests to ranks; -1 under other policies."""
+    model: str = ""
+    """Name of the model that it serves."""
+
+
+class ModelStats(msgspec.Struct, frozen=True, array_like=True):
+    """One model as its workers report it."""
+
+    name: str
+    max_model_len: int
+    """Maximum number of tokens of a sequence that every worker of the model supports."""
+    vocab_size: int
+    eos_ids: tuple[int, ...] = ()
+    pooling: PoolingInfo | None = None
+    """Pooling task of the model; None if it only generates."""
 
 
 class RoleStats(msgspec.Struct, frozen=True, array_like=True):
@@ -223,10 +237,6 @@ class Stats(Message, tag="stats", frozen=True):
     """State of the scheduler and its workers. scheduler -> gateways, a few times a second."""
 
     incarnation: int
-    model: str
-    """Empty until a worker has joined."""
-    max_model_len: int
-    vocab_size: int
     waiting: int
     waiting_tokens: int
     running: int
@@ -236,7 +246,6 @@ class Stats(Message, tag="stats", frozen=True):
     """Tokens sampled since the start."""
     tokens_per_second: float
     uptime: float
-    eos_ids: tuple[int, ...] = ()
     workers: tuple[WorkerStats, ...] = ()
     worker_losses: int = 0
     dropped_frames: int = 0
@@ -246,8 +255,6 @@ class Stats(Message, tag="stats", frozen=True):
     """Prompt tokens looked up in the prefix cache."""
     prefix_hits: int = 0
     """Prompt tokens found in the prefix cache."""
-    pooling: PoolingInfo | None = None
-    """Pooling task of the model; None if it only generates."""
     handoffs: int = 0
     """Running sequences that moved to another worker with their KV."""
     failed_transfers: int = 0
@@ -255,3 +262,5 @@ class Stats(Message, tag="stats", frozen=True):
     """Tokens whose KV was pulled from another worker."""
     roles: tuple[RoleStats, ...] = ()
     transfers: tuple[TransferStats, ...] = ()
+    models: tuple[ModelStats, ...] = ()
+    """Models that have a worker, by name."""

@@ -98,6 +98,9 @@ class Submit(Message, tag="submit", frozen=True):
     """Return a pooled vector instead of tokens; then `sampling.max_tokens` is 0, `log` empty."""
     media: tuple[Blob, ...] = ()
     """One tensor per media item, in the order of their placeholder tokens."""
+    model: str = ""
+    """Name of the model: only its workers run the sequence. Empty means any worker, which is right
+    only if all serve one model."""
 
 
 class Abort(Message, tag="abort", frozen=True):

@@ -11,7 +11,7 @@ from tests.fakes.gateway_engine import worker
 
 def _stats(*workers: WorkerStats) -> Stats:
     return Stats(
-        1, "m", 9, 9, waiting=0, waiting_tokens=0, running=0, preemptions=0, finished=0, tokens=0,
+        1, waiting=0, waiting_tokens=0, running=0, preemptions=0, finished=0, tokens=0,
         tokens_per_second=0.0, uptime=0.0, workers=workers,
     )  # fmt: skip
 

@@ -42,6 +42,6 @@ def test_done_is_nothing_left_to_run(running: int, done: bool) -> None:
     worker = WorkerStats(
         "w", "both", "draining", "cpu", "float32", running, 8, 8, 0, 0.0, 0.0, 0, 0
     )
-    stats = Stats(1, "m", 64, 10, 0, 0, 0, 0, 0, 0, 0.0, 0.0, workers=(worker,))
+    stats = Stats(1, 0, 0, 0, 0, 0, 0, 0.0, 0.0, workers=(worker,))
     assert _done(stats, "w") is done
     assert _done(stats, "gone")

@@ -84,7 +84,7 @@ def stats(*states: tuple[str, str]) -> Stats:
         WorkerStats(name, "both", state, "cpu", "float32", 0, 8, 8, 0, 0.0, 0.0, 0, 0)
         for name, state in states
     )
-    return Stats(1, "m", 64, 10, 0, 0, 0, 0, 0, 0, 0.0, 0.0, workers=workers)
+    return Stats(1, 0, 0, 0, 0, 0, 0, 0.0, 0.0, workers=workers)
 
 
 def scheduler_that_says(message: Stats) -> Answer:

@@ -156,5 +156,5 @@ def test_computing_counts_against_what_full_steps_reach() -> None:
     assert capacity(worker) == pytest.approx(256 / 0.266)
     worker.pulse.computed.rate = 500.0
     assert of(made, "both").pressure["compute"] == pytest.approx(500 / capacity(worker) / 0.8)
-    made.state.queue.num_tokens = 5 * round(capacity(worker))
+    made.state.queue.of("").num_tokens = 5 * round(capacity(worker))
     assert of(made, "both").queue_seconds == pytest.approx(5.0, rel=1e-2)

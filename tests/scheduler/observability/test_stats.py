@@ -5,7 +5,7 @@ from __future__ import annotations
 from baton.protocol import Sampling, Stats
 from baton_scheduler.events import WorkerDraining
 from baton_scheduler.observability.stats import stats
-from tests.fakes.hash_worker import worker_info
+from tests.fakes.hash_worker import VOCAB, worker_info
 from tests.support.scheduler_world import World
 
 
@@ -21,14 +21,24 @@ def snapshot(world: World, **hung: object) -> Stats:
 
 def test_without_workers_there_is_no_model() -> None:
     empty = snapshot(World())
-    assert (empty.model, empty.max_model_len, empty.workers) == ("", 0, ())
+    assert (empty.models, empty.workers) == ((), ())
 
 
 def test_the_length_is_one_that_every_worker_can_run() -> None:
     world = World()
     world.join("a", worker_info(max_model_len=100))
     world.join("b", worker_info(num_pages=3, page_size=4))
-    assert snapshot(world).max_model_len == 12
+    assert [model.max_model_len for model in snapshot(world).models] == [12]
+
+
+def test_each_model_is_described_by_its_workers() -> None:
+    world = World()
+    world.join("a", worker_info(model="small", max_model_len=100, vocab_size=50))
+    world.join("b", worker_info(model="large", max_model_len=900))
+    now = snapshot(world)
+    found = {m.name: (m.max_model_len, m.vocab_size) for m in now.models}
+    assert found == {"large": (900, VOCAB), "small": (100, 50)}
+    assert {w.name: w.model for w in now.workers} == {"a": "small", "b": "large"}
 
 
 def test_numbers_follow_the_work() -> None:

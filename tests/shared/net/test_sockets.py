@@ -150,5 +150,5 @@ def test_binding_where_others_can_reach_needs_the_operators_word(tmp_path: Path)
 
 
 def test_stats_is_the_biggest_struct_and_still_small() -> None:
-    stats = Stats(1, "m", 1, 1, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
+    stats = Stats(1, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
     assert stats.workers == ()

@@ -13,7 +13,7 @@ def exported() -> set[str]:
     metrics = Metrics()
     worker = WorkerStats("w", "both", "ready", "cpu", "float32", 0, 8, 8, 0, 0.0, 0.0, 0, 0)
     role = RoleStats("both", 1, 1, 0.0, 0.0, 0.0, {"kv": 0.0})
-    stats = Stats(1, "m", 64, 10, 0, 0, 0, 0, 0, 0, 0.0, 0.0, workers=(worker,), roles=(role,))
+    stats = Stats(1, 0, 0, 0, 0, 0, 0, 0.0, 0.0, workers=(worker,), roles=(role,))
     SystemCollector(metrics, lambda: stats)
     metrics.requests.labels("/v1/models", "200").inc()
     return set(re.findall(r"^(baton_\w+)", metrics.text().decode(), re.MULTILINE))

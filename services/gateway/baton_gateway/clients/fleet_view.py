@@ -88,9 +88,7 @@ class FleetView:
 
 
 _NUMBERS = tuple(
-    name
-    for name in Stats.__struct_fields__
-    if name not in {"model", "max_model_len", "eos_ids", "workers", "incarnation", "pooling"}
+    name for name in Stats.__struct_fields__ if name not in {"models", "workers", "incarnation"}
 )
 
 

@@ -42,6 +42,8 @@ class Sequence:
     sampling: Sampling
     stream: OutputQueue
     priority: int = 0
+    model: str = ""
+    """Name of the model whose workers run it."""
     tenant: str = ""
     salt: bytes = b""
     notes: AdmissionHeaders = field(default_factory=AdmissionHeaders)
@@ -104,6 +106,7 @@ class Sequence:
             explain=self.notes.explain,
             pooling=self.pooling,
             media=self.media,
+            model=self.model,
         )
 
     def follow(self, past: PriorOutput) -> None:

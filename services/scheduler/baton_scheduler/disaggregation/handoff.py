@@ -165,16 +165,17 @@ class Handoffs:
         sequence = source.batch.at(slot)
         if any(move.sequence is sequence for move in self):
             return None
+        mates = fleet.serving(source.info.model)
         busy = Counter(move.target for move in self)
         able = [
             w
-            for w in decode_candidates(sequence, fleet)
+            for w in decode_candidates(sequence, mates)
             if kv_compatible(source, w) and busy[w.name] < _MOST_INBOUND
         ]
         bound = [w for w in able if w.name == sequence.bound]
         if bound:
             return bound[0]
-        return self._placement.land(sequence, source, able, fleet) if able else None
+        return self._placement.land(sequence, source, able, mates) if able else None
 
     def _start_part(self, source: Worker, slot: int, fleet: Fleet) -> list[Decision]:
         """Pull the complete pages of a prompt that is being computed."""

@@ -20,10 +20,14 @@ from collections.abc import Iterable
 from math import ceil
 from typing import NamedTuple
 
+import msgspec
+
 from baton.protocol import RoleStats
 from baton_scheduler.disaggregation.handoff import ready_handoffs
 from baton_scheduler.phase_times import Phase
+from baton_scheduler.queueing.queue import Queue
 from baton_scheduler.state import State
+from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.worker import Worker
 
 FULL = 0.8
@@ -42,15 +46,33 @@ class Targets(NamedTuple):
 
 
 def roles(state: State, targets: Targets) -> tuple[RoleStats, ...]:
-    """One entry per role that a worker has, by name."""
-    names = sorted({worker.info.role for worker in state.fleet})
-    return tuple(_role(name, state, targets) for name in names)
+    """One entry per role that a worker has, by name.
+
+    Each model has its own workers and queue, so a role is measured per model: the numbers of
+    workers add up, and the other values are those of the model under the most pressure.
+    """
+    found: dict[str, list[RoleStats]] = {}
+    for model in state.fleet.models:
+        for role in {worker.info.role for worker in state.fleet.serving(model)}:
+            found.setdefault(role, []).append(_role(role, model, state, targets))
+    return tuple(_together(found[role]) for role in sorted(found))
 
 
-def _role(role: str, state: State, targets: Targets) -> RoleStats:
-    workers = [w for w in state.fleet if w.info.role == role and not w.draining]
-    begins, decodes = role != "decode" or _alone(state), role != "prefill"
-    queue = max(_queued(workers, state) if begins else 0.0, _held(state) if decodes else 0.0)
+def _together(rows: list[RoleStats]) -> RoleStats:
+    """One role of several models."""
+    worst = max(rows, key=lambda row: max(row.pressure.values()))
+    ready, desired = sum(row.ready for row in rows), sum(row.desired for row in rows)
+    return msgspec.structs.replace(worst, ready=ready, desired=desired)
+
+
+def _role(role: str, model: str, state: State, targets: Targets) -> RoleStats:
+    fleet = state.fleet.serving(model)
+    workers = [w for w in fleet if w.info.role == role and not w.draining]
+    begins, decodes = role != "decode" or _alone(fleet), role != "prefill"
+    queue = max(
+        _queued(workers, state.queue.for_workers(model), state.now) if begins else 0.0,
+        _held(fleet, state.now) if decodes else 0.0,
+    )
     ttft = _mean((w.pulse.ttft, 1) for w in workers if w.pulse.ttft) if begins else 0.0
     rows = sum(len(w.batch) for w in workers)
     itl = _mean((w.pulse.itl, len(w.batch)) for w in workers) if decodes else 0.0
@@ -72,27 +94,27 @@ def wanted(ready: int, pressure: float) -> int:
     return max(1, ceil(ready * min(pressure, _MOST)))
 
 
-def _alone(state: State) -> bool:
+def _alone(fleet: Fleet) -> bool:
     """True if decode workers also start sequences."""
-    return all(worker.info.role == "decode" for worker in state.fleet)
+    return all(worker.info.role == "decode" for worker in fleet)
 
 
-def _queued(workers: list[Worker], state: State) -> float:
-    """Waiting time of the oldest queued sequence, or the time to compute the queue."""
-    ages = [state.now - sequence.phase_timer.mark[1] for sequence in state.queue]
-    rate = sum(map(capacity, workers))
-    return max([*ages, state.queue.num_tokens / rate if rate else 0.0])
+def _queued(workers: list[Worker], queues: list[Queue], now: float) -> float:
+    """Waiting time of the oldest queued sequence, or the time to compute the queues."""
+    ages = [now - sequence.phase_timer.mark[1] for queue in queues for sequence in queue]
+    rate, tokens = sum(map(capacity, workers)), sum(queue.num_tokens for queue in queues)
+    return max([*ages, tokens / rate if rate else 0.0])
 
 
-def _held(state: State) -> float:
+def _held(fleet: Fleet, now: float) -> float:
     """Longest time that a sequence has decoded on a prefill worker for lack of a decode target."""
     marks = [
         worker.batch.at(slot).phase_timer.mark
-        for worker in state.fleet
+        for worker in fleet
         if worker.info.role == "prefill"
         for slot in ready_handoffs(worker)
     ]
-    return max((state.now - since for phase, since in marks if phase == Phase.DECODE), default=0.0)
+    return max((now - since for phase, since in marks if phase == Phase.DECODE), default=0.0)
 
 
 def _kv(workers: list[Worker]) -> float:

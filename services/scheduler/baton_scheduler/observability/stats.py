@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from baton.protocol import Stats, WorkerInfo, WorkerStats
+from baton.protocol import ModelStats, Stats, WorkerInfo, WorkerStats
 from baton_scheduler.observability.autoscaling import Targets, roles
 from baton_scheduler.state import State
+from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.worker import Worker
 
 
@@ -19,18 +20,10 @@ def stats(
     hung: Iterable[tuple[str, WorkerInfo]] = (),
     targets: Targets | None = None,
 ) -> Stats:
-    """A snapshot. `hung` are workers that were removed but still send heartbeats.
-
-    Model properties are those of the first worker; the maximum length is the smallest of all.
-    """
-    workers = list(state.fleet)
-    info = workers[0].info if workers else None
+    """A snapshot. `hung` are workers that were removed but still send heartbeats."""
     counters = state.counters
     return Stats(
         incarnation=incarnation,
-        model=info.model if info else "",
-        max_model_len=state.fleet.max_model_len,
-        vocab_size=info.vocab_size if info else 0,
         waiting=len(state.queue),
         waiting_tokens=state.queue.num_tokens,
         running=state.num_running,
@@ -39,9 +32,8 @@ def stats(
         tokens=counters.tokens,
         tokens_per_second=state.sampled.rate,
         uptime=uptime,
-        eos_ids=info.eos_ids if info else (),
         workers=(
-            *(_present(w, state) for w in workers),
+            *(_present(w, state) for w in state.fleet),
             *(_hung(name, info) for name, info in hung),
         ),
         worker_losses=counters.lost_workers,
@@ -50,12 +42,24 @@ def stats(
         prompt_tokens=counters.prompt_tokens,
         prefix_queries=counters.prefix_queries,
         prefix_hits=counters.prefix_hits,
-        pooling=info.pooling if info else None,
         handoffs=counters.handoffs,
         failed_transfers=counters.failed_transfers,
         transferred_tokens=state.handoffs.moved_tokens,
         transfers=state.handoffs.carried.stats(),
         roles=roles(state, targets or Targets()),
+        models=tuple(_model(name, state.fleet.serving(name)) for name in state.fleet.models),
+    )
+
+
+def _model(name: str, fleet: Fleet) -> ModelStats:
+    """Properties are those of its first worker; the maximum length is the smallest of all."""
+    info = next(iter(fleet)).info
+    return ModelStats(
+        name=name,
+        max_model_len=fleet.max_model_len,
+        vocab_size=info.vocab_size,
+        eos_ids=info.eos_ids,
+        pooling=info.pooling,
     )
 
 
@@ -79,6 +83,7 @@ def _present(worker: Worker, state: State) -> WorkerStats:
         gap_ms=worker.gap_ms,
         pull_rate=state.placement.links.rate(worker.name),
         rank=state.placement.rank(worker, state.fleet),
+        model=info.model,
     )
 
 
@@ -97,4 +102,5 @@ def _hung(name: str, info: WorkerInfo) -> WorkerStats:
         tokens_per_second=0.0,
         weight_bytes=info.weight_bytes,
         kv_bytes=info.kv_bytes,
+        model=info.model,
     )

@@ -137,17 +137,15 @@ class RoundRobin(Placement):
 
     def __init__(self, weights: Mapping[str, float], links: TransferCost | None = None) -> None:
         super().__init__(weights, links)
-        self._started = self._landed = ""
+        self._started: dict[str, str] = {}
+        self._landed: dict[str, str] = {}
+        """Model -> the worker that had the last turn."""
 
     def start(self, sequence: Sequence, able: list[Worker], fleet: Fleet) -> Worker:
-        worker = _after(self._started, able)
-        self._started = worker.name
-        return worker
+        return _next(self._started, sequence.model, able)
 
     def land(self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet) -> Worker:
-        worker = _after(self._landed, able)
-        self._landed = worker.name
-        return worker
+        return _next(self._landed, sequence.model, able)
 
     def layout(self) -> bytes:
         return repr((self._started, self._landed)).encode() + super().layout()
@@ -179,7 +177,8 @@ class Modulo(Placement):
         return [_owner(sequence, able)] if able else []
 
     def rank(self, worker: Worker, fleet: Fleet) -> int:
-        ranks = _beginners(w for w in fleet if not w.draining)
+        model = worker.info.model
+        ranks = _beginners(w for w in fleet.serving(model) if not w.draining)
         return ranks.index(worker) if worker in ranks else -1
 
     def start(self, sequence: Sequence, able: list[Worker], fleet: Fleet) -> Worker:
@@ -203,8 +202,11 @@ def _owner(sequence: Sequence, ranks: list[Worker]) -> Worker:
     return ranks[crc32(sequence.submit.request.encode()) % len(ranks)]
 
 
-def _after(name: str, able: list[Worker]) -> Worker:
-    return min(able, key=lambda w: (w.name <= name, w.name))
+def _next(latest: dict[str, str], model: str, able: list[Worker]) -> Worker:
+    last = latest.get(model, "")
+    worker = min(able, key=lambda w: (w.name <= last, w.name))
+    latest[model] = worker.name
+    return worker
 
 
 # Filters.
@@ -237,7 +239,8 @@ def decode_candidates(sequence: Sequence, fleet: Fleet) -> list[Worker]:
 
 def kv_compatible(source: Worker, target: Worker) -> bool:
     """True if KV can be transferred from source to target."""
-    same = source.info.kv_layout == target.info.kv_layout
+    one, two = source.info, target.info
+    same = (one.model, one.kv_layout) == (two.model, two.kv_layout)
     return source is not target and same and source.groups.windows == target.groups.windows
 
 

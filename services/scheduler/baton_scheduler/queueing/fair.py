@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 
@@ -49,16 +49,18 @@ class TenantAccount:
 class Fair(Queue):
     """Started sequences in order of their start, then tenants by counter."""
 
-    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, weights: Mapping[str, float] | None = None, numbers: Iterator[int] | None = None
+    ) -> None:
         super().__init__()
         self._weights = weights or {}
+        self._new_numbers = numbers or count(1)
         self._accounts: dict[str, TenantAccount] = {}
         self._waiting: dict[int, TenantAccount] = {}
         """Accounts with waiting sequences, by number."""
         self._numbers: dict[int, TenantAccount] = {}
         self._last = 0.0
         """Counter of the account that stopped waiting last."""
-        self._opened = 0
         self._started = 0
 
     def __len__(self) -> int:
@@ -121,8 +123,8 @@ class Fair(Queue):
     def sampled(self, payers: Ints) -> None:
         """Charge the tokens of a step."""
         numbers, counts = np.unique(payers, return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            self._add(number, SAMPLED_COST * count)
+        for number, sampled in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self._add(number, SAMPLED_COST * sampled)
 
     def ahead(self, sequence: Sequence) -> tuple[int, int]:
         """All started sequences, and of every tenant about as many as of its own."""
@@ -130,9 +132,9 @@ class Fair(Queue):
         own = self._accounts.get(sequence.submit.tenant)
         turns = 1 + (len(own.waiting) if own is not None else 0)
         for account in self._waiting.values():
-            count = len(account.waiting) if account is own else min(turns, len(account.waiting))
-            first = islice(account.waiting.values(), count)
-            number, tokens = number + count, tokens + sum(other.num_tokens for other in first)
+            most = len(account.waiting) if account is own else min(turns, len(account.waiting))
+            first = islice(account.waiting.values(), most)
+            number, tokens = number + most, tokens + sum(other.num_tokens for other in first)
         return number, tokens
 
     def layout(self) -> bytes:
@@ -150,8 +152,8 @@ class Fair(Queue):
         if account is None:
             if len(self._accounts) >= _MOST_ACCOUNTS:
                 self._prune()
-            self._opened += 1
-            account = TenantAccount(self._opened, self._weights.get(tenant, 1.0))
+            number = next(self._new_numbers)
+            account = TenantAccount(number, self._weights.get(tenant, 1.0))
             self._accounts[tenant] = self._numbers[account.number] = account
         return account
 

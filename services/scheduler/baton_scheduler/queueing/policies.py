@@ -12,7 +12,7 @@ ORDERS = Registry(
         "fair": "baton_scheduler.queueing.fair:Fair",
     },
 )
-"""Implementations of `Queue`, each created with the tenants' weights."""
+"""Implementations of `Queue`, each created with the tenants' weights and account numbers."""
 
 
 def parse_weights(text: str) -> dict[str, float]:

@@ -29,7 +29,10 @@ class Queue:
     A preempted sequence keeps its key and so returns to the front.
     """
 
-    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, weights: Mapping[str, float] | None = None, numbers: Iterator[int] | None = None
+    ) -> None:
+        """`weights` of tenants; `numbers` of their accounts, for policies that have either."""
         self._items: list[Sequence] = []
         self.num_tokens = 0
         """Prompt and output tokens of all waiting sequences."""

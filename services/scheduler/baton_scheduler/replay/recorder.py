@@ -22,7 +22,7 @@ from baton_scheduler.events import Decision, Event, Tick
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 
-FORMAT = 5
+FORMAT = 6
 _MAX_ENTRY = 128 * 1024 * 1024
 """Maximum entry size in bytes, above that of any wire frame; a longer length means a damaged
 file."""

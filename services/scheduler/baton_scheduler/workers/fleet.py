@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from baton.kv.page_hashes import split_hashes
 from baton.protocol import HeldPages, WorkerInfo
@@ -16,8 +16,8 @@ _REMEMBERED = 256
 class Fleet:
     """Workers by name."""
 
-    def __init__(self) -> None:
-        self._workers: dict[str, Worker] = {}
+    def __init__(self, workers: Iterable[Worker] = ()) -> None:
+        self._workers = {worker.name: worker for worker in workers}
         self._departed: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Worker]:
@@ -68,6 +68,15 @@ class Fleet:
         Such a worker may still hold sequences and run old plans; it must join in a new epoch.
         """
         return self._departed.get(name) == epoch
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models that have a worker, sorted."""
+        return sorted({worker.info.model for worker in self})
+
+    def serving(self, model: str) -> Fleet:
+        """The present workers of a model; all of them if `model` is empty."""
+        return Fleet(worker for worker in self if model in ("", worker.info.model))
 
     @property
     def open(self) -> bool:

@@ -36,6 +36,26 @@ class RateMeter:
         self._count, self._start = 0, now
 
 
+class ModelRates:
+    """Events per second by model."""
+
+    def __init__(self) -> None:
+        self._meters: dict[str, RateMeter] = {}
+
+    def add(self, model: str, count: int) -> None:
+        """Count events of a model."""
+        self._meters.setdefault(model, RateMeter()).add(count)
+
+    def tick(self, now: float) -> None:
+        """Advance time."""
+        for meter in self._meters.values():
+            meter.tick(now)
+
+    def rate(self, model: str) -> float:
+        """Rate of a model; of all together if `model` is empty."""
+        return sum(m.rate for name, m in self._meters.items() if model in ("", name))
+
+
 _KEPT = 0.9
 """Weight of the previous average when a value is added."""
 

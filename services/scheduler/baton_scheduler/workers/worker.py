@@ -104,7 +104,9 @@ class Worker:
     # What it can take.
 
     def fits(self, sequence: Sequence) -> bool:
-        """True if the sequence and one more token could ever run here."""
+        """True if the worker serves its model, and it and one more token could ever run here."""
+        if sequence.model not in ("", self.info.model):
+            return False
         if sequence.whole and sequence.num_tokens > self.budget:
             return False
         return sequence.num_tokens + (not sequence.scores_only) <= self.max_model_len
