@@ -23,7 +23,7 @@ Its licence is beside it. The optional part holds the formats and the dialect of
 _MOST = 200
 """Serialisations of one value that are tried."""
 
-_tokenizer = LLTokenizer(TokenizerWrapper(grammar._Bytes()))
+_tokenizer = LLTokenizer(TokenizerWrapper(grammar._TrialTokens()))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from random import Random
+from string import ascii_lowercase, digits
 from typing import Any
 
 import msgspec
@@ -21,6 +23,16 @@ from baton.structured_output.json_schema import Schema, SchemaError, rewrite
 
 CPU_SECONDS = 0.25
 """CPU time limit of a compilation in seconds; the worker spends the same time again."""
+_WALK_SECONDS = 0.5
+"""CPU time limit of all walks of a trial, in seconds."""
+_WALKS, _STEPS = 4, 64
+_STEP_FUEL, _START_FUEL = 200_000, 1_000_000
+"""Lexer expressions that a step and a compilation may build in a trial; see `limits`."""
+_RESERVE = 10
+_MAX_ITEMS = 2000
+_MAX_FREE_ITEMS = 500
+"""Alternatives that a parser may hold open: of a JSON schema, and of a client's own grammar, whose
+ambiguity makes a step cubic in them."""
 _HEAD = '%llguidance {"no_forcing": true}\n'
 """Disables forced tokens, so that the mask allows every tokenization of forced text."""
 _SPACE = {"whitespace_pattern": r"[ \n\r\t]{0,16}"}
@@ -28,7 +40,7 @@ _SPACE = {"whitespace_pattern": r"[ \n\r\t]{0,16}"}
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _GBNF = re.compile(r"^\s*[A-Za-z0-9_-]+\s*::=", re.MULTILINE)
 _HEADER = re.compile(r"^\s*%llguidance.*$", re.MULTILINE)
-_COMPLEX = re.compile(r"too (complex|many|large|deep|big)|limit|fuel|nested", re.IGNORECASE)
+_COMPLEX = re.compile(r"too (complex|many|large|deep|big)|limit|fuel|nested|max is", re.IGNORECASE)
 _BETTER = {
     r"^oneOf constraints are not supported.*": (
         "the branches of 'oneOf' may overlap: use 'anyOf', or tell them apart by type, by 'const', "
@@ -37,6 +49,16 @@ _BETTER = {
     r"^Unknown format: (.*)": r"the 'format' \1 cannot be honoured here",
     r"^Resource .(.*?). is not present .*": r"the '$schema' \1 is not known here",
     r"^patternProperty regexes (.*) are not disjoint": r"the 'patternProperties' \1 overlap",
+    r"^lexer (error: too many expressions constructed|precomputation failed).*": (
+        f"its repetitions and optional parts need more than {_STEP_FUEL} lexer expressions for one "
+        "token: use smaller counts, or fewer of them"
+    ),
+    r"^Parser Error: Current row has \d+ items; max is (\d+).*": (
+        r"more than \1 of its alternatives are open at one place: make it less ambiguous"
+    ),
+    r"^parser error: Too many items \(limit (\d+).*": (
+        r"one token opens more than \1 of its alternatives: make it less ambiguous"
+    ),
     r"^Failed to generate regex for (\w+) range: .*": (
         "'minimum', 'exclusiveMinimum', 'maximum' or 'exclusiveMaximum' is too large a number"
     ),
@@ -58,9 +80,19 @@ class Problem:
     message: str
 
 
-def limits() -> LLParserLimits:
-    """Limits on the work of one matcher step, in the engine's units, not in time."""
-    return LLParserLimits(verbose_errors=False)
+def limits(kind: str = "", *, trial: bool = False) -> LLParserLimits:
+    """Limits on the work of one matcher step, in the engine's units, not in time.
+
+    A worker has ten times the fuel of a trial, so what passed the trial does not run out of it
+    with a larger vocabulary or further into the output.
+    """
+    reserve = 1 if trial else _RESERVE
+    return LLParserLimits(
+        verbose_errors=False,
+        step_lexer_fuel=reserve * _STEP_FUEL,
+        initial_lexer_fuel=reserve * _START_FUEL,
+        max_items_in_row=_MAX_FREE_ITEMS if kind == "grammar" else _MAX_ITEMS,
+    )
 
 
 def translate(grammar: Grammar) -> str:
@@ -121,18 +153,28 @@ def _tags(value: dict[str, Any], style: Schema) -> str:
     return _HEADER.sub("", StructTag.to_grammar(tags, assume_special=False))
 
 
-class _Bytes:
-    """Vocabulary for validation: every byte is a token."""
+def _tokens() -> tuple[bytes, ...]:
+    """Every byte, pairs and runs of letters and digits as real vocabularies have them, the end."""
+    letters = ascii_lowercase + digits + " "
+    pairs = (a + b for a in letters for b in letters)
+    runs = (letter * size for letter in letters for size in (4, 8, 16))
+    single = (bytes([i]) for i in range(256))
+    return (*single, *(text.encode() for text in (*pairs, *runs)), b"<end>")
 
-    tokens = (*(bytes([i]) for i in range(256)), b"<end>")
-    eos_token_id, bos_token_id, special_token_ids = 256, None, (256,)
+
+class _TrialTokens:
+    """Vocabulary for validation."""
+
+    tokens = _tokens()
+    eos_token_id, bos_token_id = len(tokens) - 1, None
+    special_token_ids = (eos_token_id,)
 
     def __call__(self, text: bytes) -> list[int]:
         return list(text)
 
 
 def problem(grammar: Grammar) -> Problem | None:
-    """Compile a grammar and run its first step. Returns None if it is valid.
+    """Compile a grammar and follow it for some steps. Returns None if it is valid.
 
     May need much time and memory: call it where both are limited.
     """
@@ -141,14 +183,38 @@ def problem(grammar: Grammar) -> Problem | None:
         text = translate(grammar)
     except GrammarError as error:
         return _problem(str(error))
-    matcher = LLMatcher(LLTokenizer(TokenizerWrapper(_Bytes())), text, limits=limits(), log_level=0)
+    tokenizer = LLTokenizer(TokenizerWrapper(_TrialTokens()))
+    allowed = limits(grammar.kind, trial=True)
+    matcher = LLMatcher(tokenizer, text, limits=allowed, log_level=0)
     if not matcher.is_error():
-        matcher.compute_logit_bias()
+        matcher.compute_bitmask()
     if matcher.is_error():
         return _problem(matcher.get_error())
     if time.process_time() - begin > CPU_SECONDS:
         return Problem("grammar_too_complex", f"it takes more than {CPU_SECONDS} s to compile")
+    return _walk(matcher)
+
+
+def _walk(start: LLMatcher) -> Problem | None:
+    """Follow a grammar along random outputs: what grows too large does so after some tokens."""
+    begin = time.process_time()
+    for seed in range(_WALKS):
+        random, matcher = Random(seed), start.deep_copy()
+        for _ in range(_STEPS):
+            chosen = _allowed(matcher.compute_logit_bias())
+            if matcher.is_error() or not chosen or not matcher.consume_token(random.choice(chosen)):
+                break
+            if time.process_time() - begin > _WALK_SECONDS:
+                steps = "milliseconds per token to follow"
+                return Problem("grammar_too_complex", f"it takes {steps}: make it less ambiguous")
+        if matcher.is_error():
+            return _problem(matcher.get_error())
     return None
+
+
+def _allowed(bias: bytes) -> list[int]:
+    """Ids of the tokens that may follow, other than the end."""
+    return [token for token, set_ in enumerate(bias[: _TrialTokens.eos_token_id]) if set_]
 
 
 def _problem(message: str) -> Problem:

@@ -29,7 +29,7 @@ def schema(value: Any) -> Grammar:
 
 def accepts(one: Grammar, text: str) -> bool:
     """Whether a text is a complete output."""
-    tokenizer = LLTokenizer(TokenizerWrapper(grammar._Bytes()))
+    tokenizer = LLTokenizer(TokenizerWrapper(grammar._TrialTokens()))
     matcher = LLMatcher(tokenizer, translate(one), limits=limits(), log_level=0)
     assert not matcher.is_error()
     return matcher.consume_tokens(list(text.encode())) and matcher.is_accepting()
@@ -160,7 +160,7 @@ def test_whatever_a_grammar_lets_end_is_valid(value: dict[str, Any], seed: int) 
     """A walk that takes any allowed byte, and ends as soon as it may."""
     one, random = schema(value), Random(seed)
     assert problem(one) is None
-    tokenizer = LLTokenizer(TokenizerWrapper(grammar._Bytes()))
+    tokenizer = LLTokenizer(TokenizerWrapper(grammar._TrialTokens()))
     matcher = LLMatcher(tokenizer, translate(one), limits=limits(), log_level=0)
     written = bytearray()
     while not matcher.is_accepting():
@@ -173,3 +173,29 @@ def test_whatever_a_grammar_lets_end_is_valid(value: dict[str, Any], seed: int) 
         value, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER
     )
     validator.validate(json.loads(written.decode()))
+
+
+@pytest.mark.parametrize(
+    ("one", "limit"),
+    [
+        (Grammar("regex", "a?" * 500), "200000"),
+        (Grammar("regex", "([a-z]?[a-y]?[a-x]?)" * 40), "200000"),
+        (Grammar("regex", "((a{0,30}){0,30}){0,30}"), "200000"),
+        (schema({"type": "string", "pattern": "^(a{0,512}){0,512}$"}), "200000"),
+        (Grammar("grammar", "start: " + '"a"? ' * 400), "500"),
+    ],
+)
+def test_what_would_stop_in_the_middle_of_an_output_is_refused(one: Grammar, limit: str) -> None:
+    found = problem(one)
+    assert found is not None and found.code == "grammar_too_complex" and limit in found.message
+
+
+def test_ambiguity_that_costs_every_token_much_is_refused() -> None:
+    found = problem(Grammar("grammar", "start: " + "x " * 10 + '\nx: "a" | "aa" | x x | ""'))
+    assert found is not None and found.code == "grammar_too_complex"
+
+
+def test_a_worker_has_more_fuel_than_a_trial() -> None:
+    trial, worker = limits("regex", trial=True), limits("regex")
+    assert worker.step_lexer_fuel >= 10 * trial.step_lexer_fuel
+    assert worker.initial_lexer_fuel >= 10 * trial.initial_lexer_fuel

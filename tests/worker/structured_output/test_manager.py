@@ -196,3 +196,11 @@ def test_a_grammar_is_compiled_once_while_it_is_remembered() -> None:
 
 def test_the_registry() -> None:
     assert GRAMMARS.load("llguidance") is Guidance
+
+
+def test_a_dead_end_says_why() -> None:
+    constraints = StructuredOutputManager(Words(), VOCAB)
+    assert constraints.enter(0, digits("12"), []) == ""
+    assert constraints.error(0) == constraints.error(1) == ""
+    constraints.accept([0], [5])
+    assert constraints.error(0) == "not 5"

@@ -37,6 +37,7 @@ from baton_worker.structured_output.manager import StructuredOutputManager
 
 Column = npt.NDArray[np.int64]
 
+_NO_TOKEN = "its rules leave no token to sample"
 _MOST_FORCED = 200
 """Forced tokens of one row in one step: with the one that is sampled they are counted in a byte."""
 
@@ -404,6 +405,11 @@ class InputBatch:
         """Begin to compute what grammars allow after these rows, beside their forward pass."""
         if self._constraints:
             self._constraints.prefetch_masks(rows.slots[rows.samples].tolist())
+
+    def dead_end(self, slot: int) -> str:
+        """Why a slot has no token left to sample."""
+        error = self._constraints.error(slot) if self._constraints else ""
+        return f"its grammar cannot be followed any further: {error}" if error else _NO_TOKEN
 
     def adjustments(self, slots: Column) -> Adjustments:
         """What must be done to the logits of these slots before a choice."""

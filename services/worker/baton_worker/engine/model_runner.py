@@ -250,7 +250,8 @@ class ModelRunner:
             every = len(restricted) == len(slots)
             part = logits if every else logits.index_select(0, self._tensor(restricted))
             possible[restricted] = _finite(part)
-            self._refuse(slots[~possible], "its rules leave no token to sample", outcome)
+            for slot in slots[~possible].tolist():
+                self._refuse(np.array([slot]), self.batch.dead_end(slot), outcome)
         return possible
 
     def _fail(self, slots: Column, what: str, outcome: _Outcome) -> None:

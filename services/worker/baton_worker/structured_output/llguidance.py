@@ -27,7 +27,8 @@ class Guidance:
     def compile(self, grammar: Grammar) -> GuidanceMatcher:
         """A matcher at the beginning of the output. Raises `GrammarError`."""
         text = translate(grammar)
-        matcher = GuidanceMatcher(LLMatcher(self._tokenizer, text, limits=limits(), log_level=0))
+        allowed = limits(grammar.kind)
+        matcher = GuidanceMatcher(LLMatcher(self._tokenizer, text, limits=allowed, log_level=0))
         if why := matcher.error:
             raise GrammarError(why)
         return matcher

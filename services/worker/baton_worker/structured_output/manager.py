@@ -194,6 +194,11 @@ class StructuredOutputManager:
         self._take()
         self._places.pop(slot, None)
 
+    def error(self, slot: int) -> str:
+        """Why nothing can follow in a slot; empty while all is well, or without a grammar."""
+        self._take()
+        return self._places[slot].matcher.error if slot in self._places else ""
+
     def mask(self, slots: Sequence[int], stops: npt.NDArray[np.int64]) -> Mask | None:
         """What these slots may sample; None when none of them follows a grammar.
 
