@@ -1,0 +1,1 @@
+"""Reads what a model writes into reasoning, content and tool calls."""

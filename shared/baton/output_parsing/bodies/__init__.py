@@ -1,0 +1,1 @@
+"""Readers of the syntaxes in which models write tool calls."""

@@ -1,0 +1,156 @@
+"""Calls that are JSON objects, `{"name": NAME, "arguments": {...}}`: one, several, or an array."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from baton.output_parsing.bodies.json_value import copy_value, json_string
+from baton.output_parsing.calls import Calls, Ended, Malformed
+from baton.output_parsing.source import Reader, Source, Write, delimiters, gather
+
+NAME = re.compile(r"[\w./:-]{1,256}")
+"""What can be a function's name: more than OpenAI's API allows, and never prose."""
+_HARMLESS = {"type", "id", "index", "tool_call_id", "call_id"}
+"""Keys beside the name that say nothing about the arguments."""
+_NAMES = ("name", "tool_name")
+_ARGUMENTS = ("arguments", "parameters")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonCalls:
+    """Objects up to a closer, which may be missing: the JSON ends itself."""
+
+    closers: tuple[str, ...] = ()
+    named_by_tools: bool = False
+    """Whether an object without arguments is a call only if it names one of the tools: where no
+    opener says that the object is meant as a call."""
+    id_pattern: str = ""
+    """Which ids that the model wrote are the call's id; "" for none."""
+
+    def read(self, source: Source, calls: Calls) -> Reader[None]:
+        """Read the calls and the closer behind them."""
+        if (yield from source.space()) == "[":
+            source.position += 1
+        while True:
+            if (char := (yield from source.space())) != "{":
+                raise Malformed("an object is expected") if char else Ended
+            yield from _Object(self, source, calls).read()
+            if (yield from source.space()) in (",", ";"):
+                source.position += 1
+            if (yield from source.space()) != "{":
+                break
+        yield from close(source, self.closers)
+
+
+def close(source: Source, closers: tuple[str, ...]) -> Reader[None]:
+    """Read one of the closers if it is next, brackets that nothing opened before it included."""
+    while (char := (yield from source.space())) and char in "]}":
+        source.position += 1
+    yield from source.literal(delimiters(*closers))
+
+
+class _Object:
+    """One call while its object is read."""
+
+    def __init__(self, row: JsonCalls, source: Source, calls: Calls) -> None:
+        self._row = row
+        self._source = source
+        self._calls = calls
+        self._name = ""
+        self._id: str | None = None
+        self._arguments: str | None = None
+        """What came before the name, or all that there is."""
+        self._complete = False
+        self._strange = False
+        """Whether there is a key that could be an argument."""
+
+    def read(self) -> Reader[None]:
+        try:
+            yield from self._members()
+        except Malformed:
+            if not (self._complete and self._calls.open):
+                raise
+        self._finish()
+
+    def _members(self) -> Reader[None]:
+        self._source.position += 1
+        while (char := (yield from self._source.space())) != "}":
+            key = yield from json_string(self._source)
+            if (char := (yield from self._source.space())) != ":":
+                raise Malformed("a colon is expected") if char else Ended
+            self._source.position += 1
+            yield from self._source.space()
+            yield from self._member(key)
+            if (char := (yield from self._source.space())) == ",":
+                self._source.position += 1
+            elif char != "}":
+                raise Malformed("a comma is expected") if char else Ended
+        self._source.position += 1
+
+    def _member(self, key: str) -> Reader[None]:
+        if key in _NAMES and not self._name:
+            yield from self._read_name()
+        elif key in _ARGUMENTS and not self._complete:
+            yield from self._read_arguments()
+            self._complete = True
+        elif key == "id" and self._row.id_pattern and (yield from self._source.peek()) == '"':
+            found = yield from json_string(self._source)
+            self._id = found if re.fullmatch(self._row.id_pattern, found) else None
+        else:
+            self._strange |= key not in _HARMLESS
+            yield from copy_value(self._source, len)
+
+    def _read_name(self) -> Reader[None]:
+        self._name = yield from json_string(self._source)
+        if not NAME.fullmatch(self._name):
+            raise Malformed("a function's name is expected")
+        if self._complete:
+            self._start()
+
+    def _read_arguments(self) -> Reader[None]:
+        char = yield from self._source.peek()
+        if char == "{" and self._name:
+            self._start()
+            yield from copy_value(self._source, self._calls.write)
+        elif char == '"':
+            text = yield from json_string(self._source)
+            self._arguments = _quoted_object(text) if text else "{}"
+        else:
+            text, _ = yield from gather(self._copy)
+            if char != "{" and text != "null":
+                raise Malformed("the arguments are no object")
+            self._arguments = text if char == "{" else "{}"
+
+    def _copy(self, write: Write) -> Reader[None]:
+        yield from copy_value(self._source, write)
+
+    def _start(self) -> None:
+        self._calls.start(self._name, self._id)
+
+    def _finish(self) -> None:
+        if not self._calls.open:
+            self._check()
+            self._start()
+        if self._arguments is not None or not self._complete:
+            self._calls.write(self._arguments or "{}")
+        self._calls.end()
+
+    def _check(self) -> None:
+        """Whether an object that is read as a whole is a call."""
+        known = self._name in self._calls.tools or not self._row.named_by_tools
+        if not self._name or (not self._complete and (self._strange or not known)):
+            raise Malformed("the object is no call")
+
+
+def _quoted_object(text: str) -> str:
+    """The object that a model wrote as a string of JSON, as JSON again."""
+    source = Source()
+    source.append(text)
+    source.ended = True
+    parts: list[str] = []
+    for _ in copy_value(source, parts.append):
+        raise AssertionError("the source has ended")
+    if (copied := "".join(parts))[:1] != "{" or source.text[source.position :].strip():
+        raise Malformed("the arguments are no object")
+    return copied

@@ -1,0 +1,115 @@
+"""Calls: the tool calls of one answer while they are read.
+
+Until a call has started, what was read of it may turn out to be text: the source keeps it and goes
+back. From its start on the client has seen the call, and a fault is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from baton.output_parsing.output import Output
+from baton.output_parsing.pieces import CallEnd, CallStart, ParseError
+from baton.output_parsing.source import Reader, Source
+from baton.output_parsing.tools import Tools
+
+
+class Malformed(Exception):
+    """The text is not what the format has here; the message says why."""
+
+
+class Ended(Malformed):
+    """The text ends inside a call."""
+
+    def __init__(self) -> None:
+        super().__init__("the text ends inside the call")
+
+
+MakeId = Callable[[str, int], str]
+"""(seed, index of the call) -> id: a function, so that a replay gives the same ids."""
+
+
+def openai_id(seed: str, index: int) -> str:
+    """An id as OpenAI's API has them."""
+    return "call_" + _digest(seed, index)[:24]
+
+
+def mistral_id(seed: str, index: int) -> str:
+    """Exactly nine letters and digits, as Mistral's templates demand."""
+    return _digest(seed, index)[:9]
+
+
+def _digest(seed: str, index: int) -> str:
+    text = f"{index} {seed}".encode(errors="surrogatepass")
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
+
+
+class Calls:
+    """Starts, continues and ends the calls of one answer, one at a time."""
+
+    def __init__(
+        self,
+        source: Source,
+        output: Output,
+        tools: Tools,
+        seed: str = "",
+        make_id: MakeId = openai_id,
+    ) -> None:
+        self.source = source
+        self.tools = tools
+        self.count = 0
+        """Calls that are whole."""
+        self.open = False
+        self._output = output
+        self._seed = seed
+        self._make_id = make_id
+
+    def start(self, name: str, call_id: str | None = None) -> None:
+        """The next call begins: there is no way back."""
+        self.source.release()
+        self.open = True
+        call_id = call_id or self._make_id(self._seed, self.count)
+        self._output.put(CallStart(self.count, call_id, name))
+
+    def write(self, text: str) -> None:
+        """Add to the arguments of the open call."""
+        self._output.arguments(self.count, text)
+
+    def end(self) -> None:
+        """The open call is whole."""
+        self._output.put(CallEnd(self.count))
+        self.count += 1
+        self.open = False
+        self.source.mark()
+
+    def add(self, name: str, arguments: str, call_id: str | None = None) -> None:
+        """A call that was read as a whole."""
+        self.start(name, call_id)
+        self.write(arguments)
+        self.end()
+
+    def attempt(self, body: Reader[None], back: int) -> Reader[bool]:
+        """Read calls whose opener is the `back` characters before. Returns whether there was one.
+
+        What cannot be read as a call is unread again, from its opener or from the end of the last
+        call on. Raises `Malformed` inside a call that has started, after the piece that says so.
+        """
+        before = self.count
+        self.source.mark(back)
+        try:
+            yield from body
+            self.source.release()
+        except Malformed as fault:
+            if self.open:
+                self._fail(fault)
+                raise
+            self.source.rewind()
+        return self.count > before
+
+    def _fail(self, fault: Malformed) -> None:
+        message = f"Tool call {self.count}: {fault}."
+        if isinstance(fault, Ended):
+            self._output.put(ParseError(self.count, "incomplete_tool_call", message))
+        else:
+            self._output.put(ParseError(self.count, "invalid_tool_call", message))

@@ -1,0 +1,42 @@
+"""The table of reasoning formats."""
+
+from __future__ import annotations
+
+from baton.output_parsing.reasoning_format import Answer, ReasoningFormat
+
+_OPEN, _CLOSE = ("<think>",), ("</think>",)
+
+REASONING_FORMATS = (
+    ReasoningFormat("deepseek_r1", _OPEN, _CLOSE, aliases=("deepseek-r1",)),
+    ReasoningFormat("deepseek_v3", _OPEN, _CLOSE, opened_by_template="on request"),
+    ReasoningFormat("qwen3", _OPEN, _CLOSE, opened_by_template="perhaps"),
+    ReasoningFormat("mistral", ("[THINK]",), ("[/THINK]",), opened_by_template="no"),
+    ReasoningFormat("step3", _OPEN, _CLOSE),
+    ReasoningFormat("step3p5", _OPEN, ("\n</think>", "</think>")),
+    ReasoningFormat(
+        "ernie45",
+        _OPEN,
+        ("\n</think>", "</think>"),
+        answer=Answer(("<response>\n", "<response>"), ("\n</response>", "</response>"), False),
+    ),
+    ReasoningFormat(
+        "granite",
+        ("Here is my thought process:", "Here's my thought process:"),
+        ("Here is my response:", "Here's my response:"),
+        opened_by_template="no",
+    ),
+    ReasoningFormat("olmo3", _OPEN, _CLOSE, opened_by_template="perhaps"),
+    ReasoningFormat(
+        "seed_oss", ("<seed:think>",), ("</seed:think>",), opened_by_template="perhaps"
+    ),
+    ReasoningFormat("minimax_m2", _OPEN, _CLOSE),
+    ReasoningFormat("minimax_m2_append_think", _OPEN, _CLOSE, kept=True),
+    ReasoningFormat(
+        "hunyuan_a13b",
+        _OPEN,
+        ("\n</think>", "</think>"),
+        opened_by_template="no",
+        answer=Answer(("<answer>\n", "<answer>"), ("\n</answer>", "</answer>"), True),
+    ),
+)
+"""One row per format; a name of vLLM's that means the same is an alias."""

@@ -1,0 +1,100 @@
+"""ToolFormat: what a format's calls look like, and the reader of an answer that may have some."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from baton.output_parsing.calls import Calls, MakeId, openai_id
+from baton.output_parsing.output import Output
+from baton.output_parsing.source import Reader, Source, delimiters, gather
+
+_STOP_TOKENS = delimiters(
+    *("<|im_end|>", "</s>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>", "<|end_of_text|>"),
+    *("<|endoftext|>", "<｜end▁of▁sentence｜>", "<|observation|>", "<|user|>", "[e~[", "<eos>"),
+    *("<end_of_turn>", "<start_function_response>", "<|end|>", "<|message_sep|>", "<|endofturn|>"),
+)
+"""Stop tokens that were left in the text: behind a call they are not content."""
+
+
+class Body(Protocol):
+    """Reads what stands behind an opener."""
+
+    def read(self, source: Source, calls: Calls) -> Reader[None]:
+        """Read calls, and the closer behind them. Raises `Malformed` where there is none."""
+
+
+class ToolReader(Protocol):
+    """A format of tool calls."""
+
+    @property
+    def name(self) -> str:
+        """As in `--tool-call-parser`."""
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Other names of the same."""
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        """Each begins a block of calls anywhere in the content."""
+
+    @property
+    def make_id(self) -> MakeId:
+        """How ids are made where the format has none."""
+
+    @property
+    def reads_reasoning(self) -> bool:
+        """Whether the format has thinking as a part of it."""
+
+    def read(self, source: Source, output: Output, calls: Calls) -> Reader[None]:
+        """Read an answer: content up to an opener, calls, and so on.
+
+        Raises `Malformed` in a call that has started; the output says so already.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFormat:
+    """One row of the table of formats."""
+
+    name: str
+    """As in `--tool-call-parser`."""
+    openers: tuple[str, ...]
+    """Each begins a block of calls anywhere in the content."""
+    body: Body
+    aliases: tuple[str, ...] = ()
+    naked: str = ""
+    """Characters with which a call may begin the text without an opener."""
+    swallowed: tuple[str, ...] = ()
+    """Delimiters that frame the answer and are not part of it."""
+    make_id: MakeId = openai_id
+    reads_reasoning: bool = False
+
+    def read(self, source: Source, output: Output, calls: Calls) -> Reader[None]:
+        """As in `ToolReader`."""
+        blank, char = yield from gather(source.space)
+
+        def write(text: str) -> None:
+            nonlocal blank
+            output.content(blank + text)
+            blank = ""
+
+        if char and char in self.naked and (yield from self._attempt(source, calls, "")):
+            blank = ""
+        wanted = delimiters(*self.openers, *self.swallowed)
+        while opener := (yield from source.until(wanted, write)):
+            if opener in self.swallowed or (yield from self._attempt(source, calls, opener)):
+                blank = ""
+            else:
+                source.position += len(opener)
+                write(opener)
+        write("")
+
+    def _attempt(self, source: Source, calls: Calls, opener: str) -> Reader[bool]:
+        found = yield from calls.attempt(self.body.read(source, calls), len(opener))
+        if found:
+            yield from source.space()
+            while (yield from source.literal(_STOP_TOKENS)):
+                yield from source.space()
+        return found
