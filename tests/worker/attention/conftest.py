@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from baton_worker.attention import AttentionBatch, AttentionSpec
+from baton_worker.attention.backends.reference import ReferenceBackend
 from baton_worker.attention.lse_merge import Partial, merge
-from baton_worker.attention.reference import ReferenceBackend
 from baton_worker.attention.tree_mask import MOST_TOKENS, TreeMask
 from baton_worker.kernels.page_layout import Layout
 

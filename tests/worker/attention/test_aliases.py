@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from baton.errors import SettingsError
-from baton_worker.attention import BACKENDS, prefer
+from baton_worker.attention import BACKENDS
 from baton_worker.attention.aliases import ALIASES, ELSEWHERE, NAMES
+from baton_worker.attention.selector import AttentionSelector
 
 
 def test_every_alias_names_a_backend_and_no_name_is_both() -> None:
@@ -41,7 +42,7 @@ def test_a_name_is_what_it_is_called_here_in_small_letters(name: str) -> None:
 )
 def test_a_backend_that_is_elsewhere_is_refused_with_what_to_do(name: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said) as refusal:
-        prefer(name)
+        AttentionSelector(name)
     assert f"--attention-backend {name.lower()}: " in str(refusal.value)
 
 
@@ -49,4 +50,4 @@ def test_a_backend_that_is_elsewhere_is_refused_with_what_to_do(name: str, said:
 @pytest.mark.parametrize("name", ["ROCM_ATTN", "rocm_aiter_fa", "ROCM_AITER_MLA"])
 def test_backends_for_amd_are_refused_with_a_sentence(name: str) -> None:
     with pytest.raises(SettingsError, match=f"{name.lower()}: .* for AMD do not apply here"):
-        prefer(name)
+        AttentionSelector(name)

@@ -1,9 +1,7 @@
-"""Choosing a backend."""
+"""What all backends have in common."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,76 +9,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from baton.errors import ModelError, SettingsError
-from baton_worker.attention import BACKENDS, choose, cpu, prefer
-from baton_worker.attention.cpu import CpuBackend
-from baton_worker.attention.flex import FlexBackend
-from baton_worker.attention.grouped import GroupedBackend
-from baton_worker.attention.reference import ReferenceBackend
-from baton_worker.kernels.cpu import library
+from baton_worker.attention import BACKENDS
+from baton_worker.attention.backends import cpu
+from baton_worker.attention.backends.grouped import GroupedBackend
+from baton_worker.attention.backends.reference import ReferenceBackend
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.kernels.kv_pages import CODES
 from baton_worker.kernels.page_layout import Layout
 from tests.worker.attention.conftest import ON_A_CPU
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    prefer("auto")
-    yield
-    prefer("auto")
 
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine where the C++ kernels cannot be had."""
     monkeypatch.setattr(cpu, "library", lambda name: None)
-
-
-def test_the_first_that_does_not_refuse_is_chosen(problem: Any) -> None:
-    if library("attention") is None:
-        pytest.skip("the kernels cannot be built here")
-    assert isinstance(choose(problem([(1, 1)]).call), CpuBackend)
-
-
-def test_one_kind_of_layer_is_asked_about_once(problem: Any) -> None:
-    call = problem([(1, 1)]).call
-    assert choose(call) is choose(replace(call))
-
-
-def test_a_machine_without_a_compiler_falls_back(problem: Any, no_compiler: None) -> None:
-    assert isinstance(choose(problem([(1, 1)]).call), GroupedBackend)
-
-
-@pytest.mark.row("F04.07")
-def test_order_and_reasons_are_logged(
-    problem: Any, caplog: pytest.LogCaptureFixture, no_compiler: None
-) -> None:
-    with caplog.at_level(logging.INFO, "baton_worker.attention"):
-        chosen = choose(problem([(1, 1)], dtype=torch.float8_e4m3fn).call)
-    assert isinstance(chosen, ReferenceBackend)
-    said = caplog.text
-    assert "attention: reference (4 query and 2 key heads of 8" in said
-    first, second = said.index("cpu refused: pages of torch.float8"), said.index("grouped refused:")
-    assert first < second and "grouped refused: pages of torch.float8_e4m3fn" in said
-
-
-@pytest.mark.row("F04.31")
-@pytest.mark.parametrize("name", ["flash_attn", "FLASH_ATTN", "flash_attn_2", "flash_attention_2"])
-def test_legacy_names_are_accepted_and_mean_one_backend(problem: Any, name: str) -> None:
-    call = problem([(1, 1)]).call
-    prefer(name)
-    with pytest.raises(ModelError, match=r"serves .*: flash_attn refused: ") as said:
-        choose(call)
-    assert "grouped" not in str(said.value), "nothing else is taken in its place"
-
-
-def test_a_named_backend_is_taken(problem: Any) -> None:
-    call = problem([(1, 1)]).call
-    for name, backend in (("sdpa", GroupedBackend), ("reference", ReferenceBackend)):
-        prefer(name)
-        assert isinstance(choose(call), backend)
-    with pytest.raises(SettingsError, match="Unknown attention 'flash'"):
-        prefer("flash")
 
 
 def test_every_entry_imports() -> None:
@@ -135,17 +77,6 @@ def test_attention_has_the_same_bits_over_either_layout(
     assert len(answers) == 2 and torch.equal(*answers)
 
 
-def test_a_layout_that_a_backend_does_not_read_is_refused_with_a_sentence(
-    problem: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    for backend in (CpuBackend, GroupedBackend, ReferenceBackend, FlexBackend):
-        monkeypatch.setattr(backend, "layouts", frozenset({Layout.NHD}))
-    call = problem([(1, 1)]).call
-    choose(call)
-    with pytest.raises(ModelError, match="reference refused: it reads nhd pages, not hnd"):
-        choose(replace(call, layout=Layout.HND))
-
-
 EVERY_FEATURE: dict[str, dict[str, Any]] = {
     "plain": {},
     "window": {"window": 9},
@@ -176,7 +107,7 @@ def test_plain_torch_takes_every_layer_on_any_machine(
 ) -> None:
     call = replace(problem([(1, 1)]).call, dtype=dtype, layout=layout, **features)
     for codes in [None, *CODES.values()] if not call.latent else [None]:
-        chosen = choose(replace(call, codes=codes))
+        chosen = AttentionSelector().select(replace(call, codes=codes))
         assert isinstance(chosen, GroupedBackend | ReferenceBackend)
 
 

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from baton_worker.attention import AttentionBatch, choose, count, prefer
+from baton_worker.attention import AttentionBatch
 from baton_worker.attention.call_stats import CallStats, CountedBackend
+from baton_worker.attention.selector import AttentionSelector
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    yield
-    prefer("auto")
-    count(None)
 
 
 def batch(*rows: tuple[int, int]) -> AttentionBatch:
@@ -44,10 +37,8 @@ def test_layers_that_plain_torch_answers_are_fallbacks(
     problem: Any, name: str, fallbacks: int
 ) -> None:
     given, counts = problem([(1, 5), (3, 2)]), CallStats()
-    prefer(name)
-    plain = choose(given.call)
-    count(counts)
-    backend = choose(given.call)
+    plain = AttentionSelector(name).select(given.call)
+    backend = AttentionSelector(name, counts).select(given.call)
     assert isinstance(backend, CountedBackend) and not isinstance(plain, CountedBackend)
     plan = backend.plan(given.batch, given.call)
     for _ in range(2):
@@ -62,23 +53,18 @@ def test_layers_that_plain_torch_answers_are_fallbacks(
 
 def test_nothing_is_wrapped_where_nobody_counts(problem: Any) -> None:
     call = problem([(1, 1)]).call
-    count(CallStats())
-    assert isinstance(choose(call), CountedBackend)
-    count(None)
-    assert not isinstance(choose(call), CountedBackend)
+    assert isinstance(AttentionSelector(counts=CallStats()).select(call), CountedBackend)
+    assert not isinstance(AttentionSelector().select(call), CountedBackend)
 
 
 @pytest.mark.parametrize("name", ["cpu", "grouped"])
 def test_it_can_be_captured_if_its_backend_can(problem: Any, name: str) -> None:
-    prefer(name)
-    plain = choose(problem([(1, 1)]).call)
+    plain = AttentionSelector(name).select(problem([(1, 1)]).call)
     assert CountedBackend(plain, False, CallStats()).capture_blocker == plain.capture_blocker
     assert (plain.capture_blocker is None) == (name == "cpu")
 
 
 def test_it_refuses_what_its_backend_refuses(problem: Any) -> None:
     given = problem([(1, 1)])
-    prefer("grouped")
-    count(CallStats())
-    backend = choose(given.call)
+    backend = AttentionSelector("grouped", CallStats()).select(given.call)
     assert "torch.int8" in str(backend.refuses(replace(given.call, dtype=torch.int8)))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from baton_worker.attention import BACKENDS, AttentionSpec
-from baton_worker.attention.base import AttentionBatch
+from baton_worker.attention.attention_batch import AttentionBatch
 from baton_worker.attention.context_parallel import ContextParallelBackend, part
 from tests.fakes.threaded_ranks import Threaded, together
 from tests.worker.attention.conftest import ON_A_CPU, Problem, kept, make_problem, sinks_for

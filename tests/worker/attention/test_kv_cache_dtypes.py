@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from baton.errors import ModelError
-from baton_worker.attention import AttentionBatch, choose
-from baton_worker.attention.cpu import CpuBackend
-from baton_worker.attention.grouped import GroupedBackend
-from baton_worker.attention.reference import ReferenceBackend
+from baton_worker.attention import AttentionBatch
+from baton_worker.attention.backends.cpu import CpuBackend
+from baton_worker.attention.backends.grouped import GroupedBackend
+from baton_worker.attention.backends.reference import ReferenceBackend
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.config import Config
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.build import Builder
@@ -125,4 +126,4 @@ def test_a_broken_key_shows(backend: Any, problem: Any, codes: KVCodes) -> None:
 def test_latents_in_codes_are_refused_by_all(problem: Any, codes: KVCodes) -> None:
     call = replace(problem([(1, 1)]).call, latent=True, num_kv_heads=1, codes=codes)
     with pytest.raises(ModelError, match=f"{codes} latents"):
-        choose(call)
+        AttentionSelector().select(call)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from baton.errors import ModelError
 from baton_worker.attention import AttentionBatch
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.attention.transformers_hook import (
     Paged,
     Survey,
@@ -52,13 +53,13 @@ def test_a_survey_writes_down_every_call() -> None:
 @pytest.mark.parametrize("value_dim", [8, 5])
 def test_pages_answer_as_dense_attention_does(value_dim: int) -> None:
     query, key, value = problem(value_dim=value_dim)
-    survey = Survey()
+    survey, selector = Survey(), AttentionSelector()
     with taking(survey):
         attend(LAYER, query, key, value, None, scaling=0.3)
     pages, answers = torch.zeros(3, 4, 2, 2, 8), list[Tensor]()
     for start, end in ((0, 4), (4, 6)):
         batch = AttentionBatch.build([end - start], [start], [[2, 0]], 4, CPU)
-        with taking(Paged(batch, survey.calls, [pages], [0])):
+        with taking(Paged(batch, survey.calls, [pages], [0], selector)):
             part = (x[:, :, start:end] for x in (query, key, value))
             answers.append(attend(LAYER, *part, None, scaling=0.3)[0])
     expected = dense(query, key, value, 0.3)

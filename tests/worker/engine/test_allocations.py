@@ -15,8 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from baton.protocol import Sampling
-from baton_worker.attention import AttentionBatch, AttentionSpec, choose
-from baton_worker.attention.cpu import CpuBackend
+from baton_worker.attention import AttentionBatch, AttentionSpec
+from baton_worker.attention.backends.cpu import CpuBackend
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.checkpoint.load import load_model
 from baton_worker.engine.input_batch import InputBatch
 from baton_worker.engine.model_runner import ModelRunner
@@ -142,7 +143,7 @@ def native() -> bool:
         dtype=torch.float32,
         device=DEVICE,
     )
-    return isinstance(choose(call), CpuBackend)
+    return isinstance(AttentionSelector().select(call), CpuBackend)
 
 
 def test_the_counter_counts() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,10 @@ import pytest
 import torch
 
 from baton.protocol import Sampling
-from baton_worker.attention import AttentionSpec, choose, count
+from baton_worker.attention import AttentionSpec
+from baton_worker.attention.backends.cpu import CpuBackend
 from baton_worker.attention.call_stats import CallStats
-from baton_worker.attention.cpu import CpuBackend
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
 from baton_worker.engine.input_batch import BatchRows
@@ -45,12 +45,6 @@ def rows(*counts: int) -> BatchRows:
 
 def a_call() -> AttentionSpec:
     return AttentionSpec(4, 2, 8, 1.0, None, torch.float32, CPU)
-
-
-@pytest.fixture(autouse=True)
-def _nobody_counts() -> Iterator[None]:
-    yield
-    count(None)
 
 
 def test_a_layer_is_charged_for_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,5 +128,5 @@ def test_the_environment_turns_it_on(
     # The first interval has the prompt and then decodes: other rows than the warm-up had last.
     assert all(f"; attention: {interval} plans, " in line for line in said)
     assert all(" 0 of them replans, " in line for line in said[1:])
-    kernels = isinstance(getattr(choose(a_call()), "backend", None), CpuBackend)
+    kernels = isinstance(AttentionSelector().select(a_call()), CpuBackend)
     assert all((" 0 fallbacks" in line) == kernels for line in said)

@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from baton.protocol import Sampling
-from baton_worker.attention import AttentionBatch, AttentionSpec, prefer
-from baton_worker.attention.triton import TritonBackend
+from baton_worker.attention import AttentionBatch, AttentionSpec
+from baton_worker.attention.backends.triton import TritonBackend
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.graphs import GraphedModel, Sizes
 from baton_worker.graphs.inputs import DecodeInputs
@@ -191,11 +192,7 @@ def test_a_row_that_is_not_finite_fails_alone(loaded: LoadedModel) -> None:
 def on_triton() -> Iterator[None]:
     pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be tested")
     with interpreter():
-        prefer("triton")
-        try:
-            yield
-        finally:
-            prefer("auto")
+        yield
 
 
 @pytest.mark.row("F13.06")
@@ -226,7 +223,8 @@ def test_attention_of_gpus_has_one_plan_for_rows_of_any_length(
 @pytest.mark.row("F13.06")
 def test_whole_steps_on_the_attention_of_gpus(stories: Path) -> None:
     with on_triton():
-        loaded = load_model(stories, BuildContext(CPU, torch.float32))
+        triton = BuildContext(CPU, torch.float32, attention=AttentionSelector("triton"))
+        loaded = load_model(stories, triton)
         eager, replayed = Texts(loaded, 3), Texts(loaded, 3)
         model, counts = graphed(replayed, Sizes((1, 4), PAGE * BLOCKS))
         for rows, new in [(range(3), [2, 5, 3]), (range(3), [1] * 3), ([1], [1]), ([0, 1], [1, 1])]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention import prefer
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.engine.engine_config import resolve
@@ -101,11 +101,8 @@ def test_models_that_are_not_captured_say_what_of_them(
     [("grouped", "sorts the rows of each step"), ("reference", "from row to row on the host")],
 )
 def test_attention_in_plain_torch_is_not_captured(stories: Path, backend: str, said: str) -> None:
-    prefer(backend)
-    try:
-        loaded = load_model(stories, BuildContext(CPU, torch.float32))
-    finally:
-        prefer("auto")
+    context = BuildContext(CPU, torch.float32, attention=AttentionSelector(backend))
+    loaded = load_model(stories, context)
     assert said in str(refuses(Config(), GPU, loaded, 1))
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention import choose
-from baton_worker.attention.cpu import CpuBackend
-from baton_worker.attention.grouped import GroupedBackend
+from baton_worker.attention.backends.cpu import CpuBackend
+from baton_worker.attention.backends.grouped import GroupedBackend
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.kernels.cpu import library
@@ -73,7 +72,6 @@ def test_two_layers_may_have_two_backends(
         "refuses",
         lambda b, call: "it knows no window" if call.window else able(b, call),
     )
-    choose.cache_clear()
     loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
     layers = [module for module in loaded.model.modules() if isinstance(module, Attention)]
     chosen = {layer.call.window is None: type(layer.backend) for layer in layers}
@@ -85,7 +83,6 @@ def test_two_layers_may_have_two_backends(
     with torch.inference_mode():
         expected = model(torch.tensor([text]), use_cache=False).logits[0]
     torch.testing.assert_close(torch.cat(found), expected, rtol=1e-4, atol=1e-4)
-    choose.cache_clear()
 
 
 def test_stale_pages_are_not_read(loaded: LoadedModel, driver: Any) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention import choose, cpu
-from baton_worker.attention.triton import TritonBackend
+from baton_worker.attention.backends import cpu
+from baton_worker.attention.backends.triton import TritonBackend
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kernels import triton
 from baton_worker.kernels.kv_pages import CODES
@@ -38,15 +39,12 @@ def interpreted() -> Iterator[None]:
 
 
 @pytest.fixture
-def on_triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def on_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose CPU passes for a GPU: no kernels in C++, all those in Triton."""
     monkeypatch.setattr(cpu, "library", lambda name: None)
     for place in (CpuNorm, gqa, rope):
         monkeypatch.setattr(place, "refuses", lambda *_: "not today")
     monkeypatch.setattr(triton, "runs", lambda device: True)
-    choose.cache_clear()
-    yield
-    choose.cache_clear()
 
 
 def in_chunks(driver: Any, loaded: Any, **fields: Any) -> torch.Tensor:
@@ -83,7 +81,9 @@ def test_latents_of_deepseek_are_those_of_transformers(
     model = tiny_models.save_checkpoint(tmp_path, architecture)
     loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
     layers = [m for m in loaded.model.modules() if isinstance(m, LatentAttention)]
-    assert layers and all(isinstance(choose(m.call), TritonBackend) for m in layers)
+    assert layers and all(
+        isinstance(AttentionSelector().select(m.call), TritonBackend) for m in layers
+    )
     with torch.inference_mode():
         expected = model(torch.tensor([TEXT]), use_cache=False).logits[0]
     torch.testing.assert_close(in_chunks(driver, loaded), expected, rtol=1e-4, atol=1e-4)
@@ -103,7 +103,6 @@ def test_norms_rotation_pages_attention_and_router_are_those_of_the_twins(
     found = in_chunks(driver, loaded, **pages)
     monkeypatch.setattr(triton, "runs", lambda device: False)
     monkeypatch.setattr(TritonBackend, "refuses", lambda *_: "not today")
-    choose.cache_clear()
     plain = load_model(tmp_path, BuildContext(CPU, torch.float32, **pages))
     expected = in_chunks(driver, plain, **pages)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

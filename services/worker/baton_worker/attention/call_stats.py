@@ -7,7 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionSpec, Backend
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec
+from baton_worker.attention.backend import Backend
 
 
 @dataclass

@@ -24,7 +24,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionSpec, Backend
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec
+from baton_worker.attention.backend import Backend
 from baton_worker.attention.lse_merge import Partial, merge
 
 _ALL = np.iinfo(np.int32).max

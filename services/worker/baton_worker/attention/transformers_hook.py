@@ -23,8 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton.errors import ModelError
-from baton_worker.attention import choose
-from baton_worker.attention.base import AttentionBatch, AttentionSpec
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.kernels.kv_pages import put
 from baton_worker.kernels.page_layout import Layout
 
@@ -152,11 +153,15 @@ class Paged:
         calls: Sequence[AttentionSpec],
         layers: Sequence[Tensor],
         of: Sequence[int],
+        selector: AttentionSelector,
     ) -> None:
         self._batch, self._layers, self._of = batch, layers, of
+        self._select = selector.select
         self.layout = calls[0].layout
         kinds = dict.fromkeys(zip(of, calls, strict=True))
-        self._plans = {kind: choose(kind[1]).plan(batch.of(kind[0]), kind[1]) for kind in kinds}
+        self._plans = {
+            kind: self._select(kind[1]).plan(batch.of(kind[0]), kind[1]) for kind in kinds
+        }
         self.answered = 0
 
     def answer(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -167,5 +172,5 @@ class Paged:
         padded = F.pad(value, (0, call.head_dim - width)) if width < call.head_dim else value
         slots = self._batch.of(group).slot_mapping
         put(torch.cat((key, padded), dim=1), slots, pages, call.codes)
-        attended = choose(call).forward(self._plans[group, call], query, pages)
+        attended = self._select(call).forward(self._plans[group, call], query, pages)
         return attended.view(query.shape)[..., :width].contiguous()

@@ -22,7 +22,6 @@ from rich.text import Text
 from rich.tree import Tree
 from torch import nn
 
-from baton_worker.attention import BACKENDS, choose
 from baton_worker.kernels.kv_pages import KVCodes
 from baton_worker.kv_cache import bytes_per_page, group_bytes, page_groups
 from baton_worker.kv_cache.page_shapes import state_bytes, state_shapes
@@ -67,7 +66,7 @@ def tree(
         root.add(Text(line))
     calls = [module.call for module in model.modules() if isinstance(module, _ATTENTION)]
     for call in dict.fromkeys(replace(call, device=context.device) for call in calls):
-        root.add(Text(f"attention by {_backend(call)}: {call}"))
+        root.add(Text(f"attention by {context.attention.name(call)}: {call}"))
     return root
 
 
@@ -145,11 +144,6 @@ def _ranges(numbers: list[int]) -> str:
     breaks = [i + 1 for i, (a, b) in enumerate(pairwise(numbers)) if b != a + 1]
     pieces = [numbers[a:b] for a, b in pairwise([0, *breaks, len(numbers)])]
     return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in pieces)
-
-
-def _backend(call: Any) -> str:
-    backend = choose(call)
-    return next(name for name in BACKENDS.names() if isinstance(backend, BACKENDS.load(name)))
 
 
 def _short(count: int) -> str:

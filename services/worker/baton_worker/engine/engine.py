@@ -11,8 +11,6 @@ from baton.checkpoint.hub import resolve as fetch
 from baton.errors import ModelError
 from baton.logs import logger
 from baton.protocol import Plan, Result
-from baton_worker.attention import count
-from baton_worker.attention.call_stats import CallStats
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine import warmup
@@ -96,8 +94,6 @@ class Engine:
 
     @classmethod
     def _built(cls, config: Config, path: Path, context: BuildContext, team: Executor) -> Engine:
-        counts = CallStats() if config.runtime_stats else None
-        count(counts)
         loaded, resolved = load(config, path, context, team.ranks, team.lockstep)
         constraints = _constraints(config, path, loaded.vocab_size) if loaded.generates else None
         engine = cls(loaded, resolved, constraints, team)
@@ -107,7 +103,7 @@ class Engine:
             engine.experts = watch(engine._model, config.expert_stats_window)
         if config.runtime_stats:
             interval = config.runtime_stats_interval
-            engine.stats = RuntimeStats(interval, context.device, counts)
+            engine.stats = RuntimeStats(interval, context.device, context.attention.counts)
         # What exists now lives for ever: the collector need not look at it between two steps.
         gc.freeze()
         return engine

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from baton_worker.attention import prefer
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator
@@ -28,7 +27,6 @@ def prepare(config: Config, rank: int = 0) -> BuildContext:
     """
     keep_freed_memory()
     cpu.use(config)
-    prefer(config.attention_backend)
     build = BuildContext.from_config(config, rank)
     backends.prefer(config.sampling_backend, build.device)
     torch.set_num_threads(build.threads)

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from baton.errors import SettingsError
+from baton_worker.attention.call_stats import CallStats
 from baton_worker.attention.context_parallel import Peers
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.config import Config
 from baton_worker.kernels.kv_pages import CODES, KVCodes
 from baton_worker.kernels.moe.selector import ExpertKernelSelector
@@ -31,6 +33,8 @@ class BuildContext:
     """Whether the checkpoint has the scales of these codes."""
     layout: Layout = Layout.NHD
     """The memory layout of a page."""
+    attention: AttentionSelector = field(default_factory=AttentionSelector)
+    """Chooses the backends of attention layers."""
     experts: ExpertKernelSelector = field(default_factory=ExpertKernelSelector)
     """Chooses the kernels of experts."""
     peers: Peers | None = None
@@ -51,6 +55,9 @@ class BuildContext:
             _dtype(config, device),
             codes=CODES.get(config.kv_cache_dtype),
             layout=_layout(config, device),
+            attention=AttentionSelector(
+                config.attention_backend, CallStats() if config.runtime_stats else None
+            ),
             experts=ExpertKernelSelector(config.moe_backend),
             threads=max(1, (config.threads or machine.cores()) // config.tensor_parallel_size),
         )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.attention import AttentionSpec, Backend, choose
+from baton_worker.attention import AttentionSpec, Backend
 from baton_worker.attention.context_parallel import ContextParallelBackend, part
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
@@ -39,10 +39,11 @@ class Attending(Mixer):
         super().__init__()
         self.call = call
         if call.context is None:
-            self.backend = choose(call)
+            self.backend = site.attention.select(call)
         else:
             assert site.peers is not None, "keys are divided among ranks, and there is one"
-            self.backend = ContextParallelBackend(choose(part(call)), call.context, site.peers)
+            backend = site.attention.select(part(call))
+            self.backend = ContextParallelBackend(backend, call.context, site.peers)
 
     def slots(self, step: ForwardContext, pages: Tensor) -> Tensor:
         """int64 [T]: slot mapping of new tokens in this layer's `pages`."""

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from baton.errors import ModelError
 from baton_worker.attention import AttentionBatch, AttentionSpec
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.attention.transformers_hook import (
     NAME,
     Paged,
@@ -53,14 +54,16 @@ _ROUNDED = 0.2
 class TransformersModel(nn.Module):
     """A causal language model of transformers with the interface of `models.decoder.Model`."""
 
-    def __init__(self, causal: Any, calls: Sequence[AttentionSpec]) -> None:
+    def __init__(
+        self, causal: Any, calls: Sequence[AttentionSpec], attention: AttentionSelector
+    ) -> None:
         super().__init__()
         self.causal = causal
         self.body = getattr(causal, causal.base_model_prefix)
         self._given = _Given()
         # Logits come from the whole model, because it may scale or cap them.
         setattr(causal, causal.base_model_prefix, self._given)
-        self._calls = list(calls)
+        self._calls, self._attention = list(calls), attention
         self.dtype: torch.dtype = causal.dtype
         self.pooler: Pooler | None = None
         self.progress = 0
@@ -76,7 +79,7 @@ class TransformersModel(nn.Module):
     ) -> Tensor:
         """See `models.decoder.Model.forward`."""
         cache.begin(batch)
-        turn = Paged(batch, self._calls, cache.layers, cache.groups.of)
+        turn = Paged(batch, self._calls, cache.layers, cache.groups.of, self._attention)
         with taking(turn):
             out = self.body(input_ids=tokens[None], position_ids=positions[None], use_cache=False)
         self.progress += turn.answered
@@ -161,7 +164,7 @@ def load_transformers_model(
     """
     causal = _load(path, config, context.dtype).to(context.device)
     try:
-        return _tried(causal, config, context.layout)
+        return _tried(causal, config, context)
     except ModelError:
         raise
     except Exception as error:
@@ -173,10 +176,10 @@ def load_transformers_model(
 
 
 def _tried(
-    causal: Any, config: SimpleNamespace, layout: Layout
+    causal: Any, config: SimpleNamespace, context: BuildContext
 ) -> tuple[TransformersModel, Decoder]:
     texts = _trial_texts(causal.config.vocab_size, causal.device)
-    survey = Survey(layout)
+    survey = Survey(context.layout)
     with torch.inference_mode():
         expected = [causal(input_ids=text[None], use_cache=False).logits[0] for text in texts]
         _plug_in(causal)
@@ -184,8 +187,8 @@ def _tried(
             causal(input_ids=texts[0][None], use_cache=False)
     _check_windows(config, survey.calls)
     spec = _spec(causal, survey)
-    model = TransformersModel(causal, survey.calls)
-    _try(model, spec, texts, expected, layout)
+    model = TransformersModel(causal, survey.calls, context.attention)
+    _try(model, spec, texts, expected, context.layout)
     return model, spec
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch, AttentionSpec
-from baton_worker.attention.reference import ReferenceBackend
+from baton_worker.attention.backends.reference import ReferenceBackend
 from baton_worker.checkpoint.quantized_loading import choose_precision
 from baton_worker.layers.attention.indexer import Exact, Indexer, scores
 from baton_worker.layers.attention.sparse_plan import BLOCK, Chosen, Late

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from baton_worker.attention import BACKENDS, AttentionBatch, AttentionSpec
-from baton_worker.attention.reference import ReferenceBackend
+from baton_worker.attention.backends.reference import ReferenceBackend
 from baton_worker.kernels.page_layout import EVERY
 from baton_worker.layers.attention.sparse_plan import (
     BLOCK,

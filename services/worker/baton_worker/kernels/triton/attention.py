@@ -404,7 +404,7 @@ def attend(
     depths: Tensor | None = None,
     lse: Tensor | None = None,
 ) -> Tensor:
-    """Attention of a ragged step; the twin is `attention.reference`.
+    """Attention of a ragged step; the twin is `attention.backends.reference`.
 
     Args:
         query: [T, num_heads, head_dim], any row stride.

@@ -10,8 +10,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from baton_worker.attention.grouped import GroupedBackend
-from baton_worker.attention.reference import ReferenceBackend
+from baton_worker.attention.backends.grouped import GroupedBackend
+from baton_worker.attention.backends.reference import ReferenceBackend
 
 SLOPES = (0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125)
 CASES = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from baton_worker.attention.flashinfer_plan import Rows, Wrappers, workspace
+from baton_worker.attention.backends.flashinfer_plan import Rows, Wrappers, workspace
 
 
 def test_a_wrapper_is_lent_to_one_plan_at_a_time() -> None:

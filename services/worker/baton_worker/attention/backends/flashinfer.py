@@ -20,9 +20,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits, unknown
-from baton_worker.attention.flashinfer_plan import LIBRARY, Lent, Rows, Wrappers, workspace
-from baton_worker.attention.gpu_packages import split
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec, unknown
+from baton_worker.attention.backend import fits
+from baton_worker.attention.backends.flashinfer_plan import LIBRARY, Lent, Rows, Wrappers, workspace
+from baton_worker.attention.backends.gpu_packages import split
 from baton_worker.kernels.page_layout import EVERY, Layout
 
 _WIDTHS = (64, 128, 256)

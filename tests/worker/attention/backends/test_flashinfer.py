@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention.flashinfer import FlashInferBackend
+from baton_worker.attention.backends.flashinfer import FlashInferBackend
 from baton_worker.kernels.kv_pages import CODES
 from baton_worker.kernels.page_layout import Layout
 from tests.fakes import attention_packages as fakes

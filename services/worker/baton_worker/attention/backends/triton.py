@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits, unknown
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec, unknown
+from baton_worker.attention.backend import fits
 from baton_worker.kernels import triton
 from baton_worker.kernels.kv_pages import row_width
 from baton_worker.kernels.page_layout import EVERY

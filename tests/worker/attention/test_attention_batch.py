@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from baton_worker.attention import AttentionBatch, AttentionSpec
+from baton_worker.attention import AttentionBatch
 
 CPU = torch.device("cpu")
 
@@ -40,12 +40,6 @@ def test_unused_pages_are_cut_off() -> None:
 def test_a_row_without_new_tokens_is_a_bug_of_the_caller() -> None:
     with pytest.raises(AssertionError):
         AttentionBatch.build([0], [3], [[1]], 4, CPU)
-
-
-def test_a_call_reads_as_a_phrase() -> None:
-    call = AttentionSpec(9, 3, 64, 0.125, 512, torch.bfloat16, torch.device("cpu"))
-    expected = "9 query and 3 key heads of 64 over the last 512 tokens, bfloat16 on cpu"
-    assert str(call) == expected
 
 
 def test_pages_begin_with_their_first_token() -> None:

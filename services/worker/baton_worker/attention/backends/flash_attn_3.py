@@ -11,8 +11,10 @@ from importlib import import_module
 
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits, unknown
-from baton_worker.attention.gpu_packages import GpuPackage, split
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec, unknown
+from baton_worker.attention.backend import fits
+from baton_worker.attention.backends.gpu_packages import GpuPackage, split
 from baton_worker.kernels.page_layout import EVERY
 
 _LIBRARY = GpuPackage(

@@ -21,7 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec
+from baton_worker.attention.backend import fits
 from baton_worker.attention.tree_mask import AHEAD
 from baton_worker.kernels.kv_pages import gather, parts
 from baton_worker.kernels.page_layout import EVERY

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention.flashinfer_mla import FlashInferMlaBackend
+from baton_worker.attention.backends.flashinfer_mla import FlashInferMlaBackend
 from baton_worker.kernels.page_layout import Layout
 from tests.fakes import attention_packages as fakes
 from tests.worker.attention.conftest import as_the_reference

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec
+from baton_worker.attention.backend import fits
 from baton_worker.attention.tree_mask import AHEAD, MOST_TOKENS
 from baton_worker.kernels.kv_pages import parts
 from baton_worker.kernels.page_layout import EVERY

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits, unknown
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec, unknown
+from baton_worker.attention.backend import fits
 from baton_worker.attention.tree_mask import TreeMask
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.call_recorder import Kernel

@@ -34,8 +34,10 @@ from torch.nn.attention.flex_attention import (
     flex_attention,
 )
 
-from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits
-from baton_worker.attention.gpu_packages import ragged
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec
+from baton_worker.attention.backend import fits
+from baton_worker.attention.backends.gpu_packages import ragged
 from baton_worker.attention.lse_merge import Partial, merge
 from baton_worker.attention.tree_mask import MOST_TOKENS, TreeMask
 from baton_worker.kernels.kv_pages import gather, parts

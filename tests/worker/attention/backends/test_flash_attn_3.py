@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention.flash_attn_3 import FlashAttn3Backend
+from baton_worker.attention.backends.flash_attn_3 import FlashAttn3Backend
 from baton_worker.kernels.page_layout import Layout
 from tests.fakes.attention_packages import flash_attn_with_kvcache, hopper, install
 from tests.worker.attention.conftest import as_the_reference

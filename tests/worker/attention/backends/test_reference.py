@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from baton_worker.attention.reference import ReferenceBackend, visible
+from baton_worker.attention.backends.reference import ReferenceBackend, visible
 
 CPU = torch.device("cpu")
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch
-from baton_worker.attention.gpu_packages import (
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.backends.gpu_packages import (
     GpuPackage,
     lengths,
     offsets,

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention import AttentionSpec, choose
-from baton_worker.attention.reference import ReferenceBackend
+from baton_worker.attention import AttentionSpec
+from baton_worker.attention.backends.reference import ReferenceBackend
+from baton_worker.attention.backends.triton import TritonBackend
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.attention.tree_mask import TreeMask
-from baton_worker.attention.triton import TritonBackend
 from baton_worker.kernels import triton as kernels
 from baton_worker.kernels.kv_pages import CODES
 from baton_worker.kernels.page_layout import Layout
@@ -276,18 +277,17 @@ def test_what_it_cannot_do_is_refused_with_a_reason(
 def test_the_choice_follows_packages_constraints_and_widths(
     problem: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from baton_worker.attention import cpu
-    from baton_worker.attention.grouped import GroupedBackend
+    from baton_worker.attention.backends import cpu
+    from baton_worker.attention.backends.grouped import GroupedBackend
 
     call = problem([(1, 1)]).call
     monkeypatch.setattr(cpu, "library", lambda name: None)
-    choose.cache_clear()
-    assert isinstance(choose(call), TritonBackend) and choose(call) is choose(replace(call))
-    assert isinstance(choose(replace(call, head_dim=512)), GroupedBackend)
+    selector = AttentionSelector()
+    assert isinstance(selector.select(call), TritonBackend)
+    assert selector.select(call) is selector.select(replace(call))
+    assert isinstance(selector.select(replace(call, head_dim=512)), GroupedBackend)
     monkeypatch.setattr(kernels, "find_spec", lambda name: None)
-    choose.cache_clear()
-    assert isinstance(choose(call), GroupedBackend)
-    choose.cache_clear()
+    assert isinstance(AttentionSelector().select(call), GroupedBackend)
 
 
 @pytest.mark.row("F04.27")

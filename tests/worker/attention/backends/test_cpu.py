@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from baton_worker.attention import AttentionBatch, AttentionSpec
-from baton_worker.attention.cpu import CpuBackend
-from baton_worker.attention.reference import ReferenceBackend
+from baton_worker.attention.backends.cpu import CpuBackend
+from baton_worker.attention.backends.reference import ReferenceBackend
 from baton_worker.config import Config
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.build import Builder

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits, unknown
-from baton_worker.attention.gpu_packages import (
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec, unknown
+from baton_worker.attention.backend import fits
+from baton_worker.attention.backends.gpu_packages import (
     GpuPackage,
     lengths,
     offsets,

@@ -9,8 +9,10 @@ from importlib import import_module
 import numpy as np
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionSpec, fits, unknown
-from baton_worker.attention.flashinfer_plan import LIBRARY, Lent, Rows, Wrappers, workspace
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec, unknown
+from baton_worker.attention.backend import fits
+from baton_worker.attention.backends.flashinfer_plan import LIBRARY, Lent, Rows, Wrappers, workspace
 from baton_worker.kernels.page_layout import EVERY
 
 _WIDTHS = (512, 64)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from baton_worker.attention.base import AttentionBatch, AttentionSpec
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec
 
 _DTYPES = (torch.bfloat16, torch.float16)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,25 +10,19 @@ import pytest
 import torch
 
 from baton.errors import ModelError
-from baton_worker.attention import choose, prefer
-from baton_worker.attention.gpu_packages import (
+from baton_worker.attention.backends.gpu_packages import (
     GpuPackage,
     lengths,
     offsets,
     ragged,
     split,
 )
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.kernels.page_layout import Layout
 from tests.fakes.attention_packages import hopper, install
 
 LIBRARY = GpuPackage("nobodys_attention", "`pip install nobodys-attention`", (8, 0))
 CUDA = torch.device("cuda")
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    yield
-    prefer("auto")
 
 
 @pytest.mark.parametrize(
@@ -60,11 +53,10 @@ def _fresh() -> Iterator[None]:
 def test_a_package_that_is_not_installed_is_refused_with_what_to_do(
     problem: Any, monkeypatch: pytest.MonkeyPatch, name: str, said: str
 ) -> None:
-    monkeypatch.setattr("baton_worker.attention.gpu_packages.find_spec", lambda name: None)
+    monkeypatch.setattr("baton_worker.attention.backends.gpu_packages.find_spec", lambda name: None)
     call = replace(problem([(1, 1)]).call, head_dim=64, dtype=torch.bfloat16)
-    prefer(name)
     with pytest.raises(ModelError, match="No attention backend serves") as refusal:
-        choose(call)
+        AttentionSelector(name).select(call)
     assert said in refusal.value.message
 
 

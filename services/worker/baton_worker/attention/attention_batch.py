@@ -1,10 +1,9 @@
-"""The contract of an attention backend, and the ragged batch that it works on."""
+"""The ragged batch of a step, as attention backends read it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +12,6 @@ from torch import Tensor
 
 from baton_worker.attention.buffers import Buffers
 from baton_worker.attention.tree_mask import TreeMask
-from baton_worker.kernels.kv_pages import KVCodes
-from baton_worker.kernels.page_layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,145 +195,3 @@ class _Indices:
         np.multiply(pages, np.int64(self._page_size), out=slots)
         np.add(slots, offset, out=slots)
         return self._buffers.tensor(f"slots {group}")
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionSpec:
-    """The static facts of one layer's attention: what a backend accepts or refuses.
-
-    A score is scale * q.k, bent into (-softcap, softcap), plus slopes[head] * (key's position -
-    query's position); then the mask: the last `window` tokens, and of those, with a `chunk`, the
-    ones in the query's own chunk of so many positions. With `sinks` or `token_sinks`, one more
-    score per head, or per token and head, takes part in the softmax and has no value.
-    """
-
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    scale: float
-    window: int | None
-    dtype: torch.dtype
-    device: torch.device
-    softcap: float | None = None
-    slopes: tuple[float, ...] | None = None
-    """ALiBi: one per query head."""
-    chunk: int | None = None
-    sinks: bool = False
-    token_sinks: bool = False
-    latent: bool = False
-    """Keys serve as values: a page holds one vector per token and key head, not two."""
-    value_dim: int | None = None
-    """Channels of a value where they are not `head_dim`: a page holds a key and behind it a value
-    per token and key head; of `latent` keys the first so many are the value."""
-    partial: bool = False
-    """Results will be merged with others: `forward` tells the log-sum-exp of the scores, and rows
-    may see a range of keys only."""
-    tree: bool = False
-    """The new tokens of a row may be a tree."""
-    codes: KVCodes | None = None
-    """What a page holds in place of numbers of `dtype`."""
-    layout: Layout = Layout.NHD
-    """The order of the numbers in a page."""
-    most_keys: int | None = None
-    """An index chooses so many of the `latent` keys that a token sees (see `layers.chosen`): each
-    of them is then a page of its own, and what a page holds of a token goes on behind the key."""
-    context: tuple[int, int] | None = None
-    """(rank, size) where each of several ranks keeps every `size`th token, the first of them at
-    position `rank`: what `attention.interleaved` understands."""
-
-    @property
-    def width(self) -> int:
-        """Channels of a value, and of what a head puts out."""
-        return self.head_dim if self.value_dim is None else self.value_dim
-
-    @property
-    def group(self) -> int:
-        """Query heads that share a key head."""
-        return self.num_heads // self.num_kv_heads
-
-    def __str__(self) -> str:
-        """One phrase for a log line."""
-        seen = "all tokens" if self.window is None else f"the last {self.window} tokens"
-        kind = f"{self.num_heads} query and {self.num_kv_heads} key heads of {self.head_dim}"
-        kind += f", values of {self.value_dim}" if self.value_dim is not None else ""
-        kind += ", soft-capped" if self.softcap else ""
-        kind += ", with ALiBi" if self.slopes else ""
-        kind += ", keys as values" if self.latent else ""
-        kind += ", with sinks" if self.sinks or self.token_sinks else ""
-        kind += f", at most {self.most_keys} of them" if self.most_keys else ""
-        kind += ", in parts" if self.partial else ""
-        kind += f", every {self.context[1]}th key" if self.context else ""
-        kind += ", over trees" if self.tree else ""
-        kept = f"{self.codes or ''} {self.layout if self.layout is not Layout.NHD else ''}".strip()
-        kind += f", {kept} pages" if kept else ""
-        seen += f" in chunks of {self.chunk}" if self.chunk else ""
-        return f"{kind} over {seen}, {str(self.dtype).removeprefix('torch.')} on {self.device}"
-
-
-_EVERYBODYS = {"layout", *(f.name for f in fields(AttentionSpec) if f.default is MISSING)}
-"""Fields that no backend can leave unread; for layouts there is `Backend.layouts`."""
-
-
-def unknown(call: AttentionSpec, understood: Collection[str]) -> str | None:
-    """What a call asks for beside `_EVERYBODYS` that is not `understood`, as half a sentence."""
-    others = [f for f in fields(call) if f.name not in _EVERYBODYS and f.name not in understood]
-    strange = [f.name for f in others if getattr(call, f.name) != f.default]
-    return f"it does not know {', '.join(strange)}" if strange else None
-
-
-def fits(batch: AttentionBatch, call: AttentionSpec) -> bool:
-    """Whether layers of this kind understand what a step says of its rows."""
-    return (call.partial or batch.ranges is None) and (call.tree or batch.trees is None)
-
-
-class Backend(Protocol):
-    """One way to compute paged attention. Life cycle: `refuses` is asked once per kind of layer
-    while the model is built; then, in each step, `plan` runs once per kind of layer and `forward`
-    once per layer with that plan. The step's keys and values are in the pages before `forward`.
-    """
-
-    layouts: frozenset[Layout]
-    """The layouts of pages that it reads in place; `choose` offers it no others."""
-    capture_blocker: str | None
-    """Why its decode steps cannot be captured (see `graphs`), as half a sentence; None if they can:
-    then a plan for rows of one new token each serves any such step of as many rows that are not
-    longer, in the memory of the same batch; `forward` waits for nothing; and neither reads entries
-    of a block table beyond the keys of a row."""
-
-    def refuses(self, call: AttentionSpec) -> str | None:
-        """Why this backend cannot serve such layers, as half a sentence; None if it can."""
-        ...
-
-    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> Any:
-        """Whatever the layers of one kind share in this step: masks, indices."""
-        ...
-
-    def forward(
-        self,
-        plan: Any,
-        query: Tensor,
-        pages: Tensor,
-        sinks: Tensor | None = None,
-        lse: Tensor | None = None,
-    ) -> Tensor:
-        """Attend.
-
-        Args:
-            plan: what `plan` returned.
-            query: [T, num_heads, head_dim], rotated, any row stride.
-            pages: [num_pages, page_size, 2, num_kv_heads, head_dim], keys and values. For a
-                `latent` call the third axis is 1; where values have a width of their own as well,
-                and the last holds a key and then a value. With `most_keys` a view of its first
-                channels. With `codes` uint8, and in place of each
-                width its `row_width`. In memory they lie as the call's `layout` says, and the
-                strides with them.
-            sinks: [num_heads] where the call has `sinks`, [T, num_heads] where it has
-                `token_sinks`, else None.
-            lse: float32 [T, num_heads], contiguous; filled, where the call is `partial`, with the
-                logarithm of the sum of the exponentials of what a head's softmax has seen, sinks
-                included: see `attention.merge`.
-
-        Returns:
-            [T, num_heads * width]; zeros for a token whose range of keys is empty.
-        """
-        ...

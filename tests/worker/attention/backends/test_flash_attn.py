@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.attention.flash_attn import FlashAttnBackend
+from baton_worker.attention.backends.flash_attn import FlashAttnBackend
 from baton_worker.kernels.kv_pages import CODES
 from baton_worker.kernels.page_layout import Layout
 from tests.fakes.attention_packages import flash_attn_varlen_func, hopper, install

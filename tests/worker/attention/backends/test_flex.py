@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import EntryPoint
@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn.attention import flex_attention
 
 from baton.errors import ModelError
-from baton_worker import attention
-from baton_worker.attention import BACKENDS, choose, prefer
-from baton_worker.attention.flex import FlexBackend, MaskMod
-from baton_worker.attention.reference import ReferenceBackend
+from baton_worker.attention import BACKENDS, selector
+from baton_worker.attention.backends.flex import FlexBackend, MaskMod
+from baton_worker.attention.backends.reference import ReferenceBackend
+from baton_worker.attention.selector import AttentionSelector
 from baton_worker.kernels.kv_pages import CODES
 from baton_worker.kernels.page_layout import Layout
 from tests.worker.attention.conftest import in_parts, kept, over_branches, sinks_for
@@ -49,12 +49,6 @@ FEATURES: dict[str, dict[str, Any]] = {
 def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch looks at a mask anew wherever the shapes are new, which takes it seconds: not here."""
     monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    yield
-    prefer("auto")
 
 
 def attend(backend: Any, given: Any, call: Any, pages: Tensor) -> Tensor:
@@ -182,11 +176,12 @@ def test_a_mask_of_ones_own_is_a_backend_under_its_name(
 ) -> None:
     found = EntryPoint("streaming", f"{__name__}:streaming", "baton.attention")
     monkeypatch.setattr("baton.registry.entry_points", lambda group: [found])
-    monkeypatch.setattr(attention, "BACKENDS", type(BACKENDS)("attention", BACKENDS._table))
+    monkeypatch.setattr(selector, "BACKENDS", type(BACKENDS)("attention", BACKENDS._table))
     given = problem([(1, 30)])
-    assert not isinstance(choose(given.call), FlexBackend), "only who asks for it has it"
-    prefer("streaming")
-    ours = attend(choose(given.call), given, given.call, given.pages)
+    chosen = AttentionSelector().select(given.call)
+    assert not isinstance(chosen, FlexBackend), "only who asks for it has it"
+    streaming_backend = AttentionSelector("streaming").select(given.call)
+    ours = attend(streaming_backend, given, given.call, given.pages)
     assert torch.equal(ours, attend(FlexBackend(first_and_last), given, given.call, given.pages))
     assert not torch.equal(ours, attend(FlexBackend(), given, given.call, given.pages))
 
@@ -197,9 +192,8 @@ def test_it_is_taken_by_name_and_never_by_itself(
 ) -> None:
     call = problem([(1, 1)]).call
     assert BACKENDS.names().index("flex") > BACKENDS.names().index("reference")
-    prefer(name)
     with caplog.at_level(logging.INFO, "baton_worker.attention"):
-        assert isinstance(choose(call), FlexBackend)
+        assert isinstance(AttentionSelector(name).select(call), FlexBackend)
     assert "attention: flex (4 query" in caplog.text
 
 
@@ -218,6 +212,5 @@ def test_what_it_cannot_do_is_refused_with_a_reason(
 ) -> None:
     call = replace(problem([(1, 1)]).call, **change)
     assert said in str(FlexBackend().refuses(call))
-    prefer("flex")
     with pytest.raises(ModelError, match=f"flex refused: .*{said}"):
-        choose(call)
+        AttentionSelector("flex").select(call)

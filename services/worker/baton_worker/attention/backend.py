@@ -1,0 +1,69 @@
+"""The contract of an attention backend."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec
+from baton_worker.kernels.page_layout import Layout
+
+
+class Backend(Protocol):
+    """One way to compute paged attention. Life cycle: `refuses` is asked once per kind of layer
+    while the model is built; then, in each step, `plan` runs once per kind of layer and `forward`
+    once per layer with that plan. The step's keys and values are in the pages before `forward`.
+    """
+
+    layouts: frozenset[Layout]
+    """The layouts of pages that it reads in place; a selector offers it no others."""
+    capture_blocker: str | None
+    """Why its decode steps cannot be captured (see `graphs`), as half a sentence; None if they can:
+    then a plan for rows of one new token each serves any such step of as many rows that are not
+    longer, in the memory of the same batch; `forward` waits for nothing; and neither reads entries
+    of a block table beyond the keys of a row."""
+
+    def refuses(self, call: AttentionSpec) -> str | None:
+        """Why this backend cannot serve such layers, as half a sentence; None if it can."""
+        ...
+
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> Any:
+        """Whatever the layers of one kind share in this step: masks, indices."""
+        ...
+
+    def forward(
+        self,
+        plan: Any,
+        query: Tensor,
+        pages: Tensor,
+        sinks: Tensor | None = None,
+        lse: Tensor | None = None,
+    ) -> Tensor:
+        """Attend.
+
+        Args:
+            plan: what `plan` returned.
+            query: [T, num_heads, head_dim], rotated, any row stride.
+            pages: [num_pages, page_size, 2, num_kv_heads, head_dim], keys and values. For a
+                `latent` call the third axis is 1; where values have a width of their own as well,
+                and the last holds a key and then a value. With `most_keys` a view of its first
+                channels. With `codes` uint8, and in place of each
+                width its `row_width`. In memory they lie as the call's `layout` says, and the
+                strides with them.
+            sinks: [num_heads] where the call has `sinks`, [T, num_heads] where it has
+                `token_sinks`, else None.
+            lse: float32 [T, num_heads], contiguous; filled, where the call is `partial`, with the
+                logarithm of the sum of the exponentials of what a head's softmax has seen, sinks
+                included: see `attention.lse_merge`.
+
+        Returns:
+            [T, num_heads * width]; zeros for a token whose range of keys is empty.
+        """
+        ...
+
+
+def fits(batch: AttentionBatch, call: AttentionSpec) -> bool:
+    """Whether layers of this kind understand what a step says of its rows."""
+    return (call.partial or batch.ranges is None) and (call.tree or batch.trees is None)

@@ -1,0 +1,1 @@
+"""Attention backends: the rows of `attention.BACKENDS`, and what several of them share."""

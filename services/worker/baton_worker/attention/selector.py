@@ -1,0 +1,76 @@
+"""Chooses the attention backend of each kind of layer."""
+
+from __future__ import annotations
+
+import logging
+
+from baton.errors import ModelError
+from baton.logs import logger
+from baton_worker.attention import BACKENDS, AttentionSpec, Backend
+from baton_worker.attention.aliases import NAMES
+from baton_worker.attention.call_stats import CallStats, CountedBackend
+
+_PLAIN = ("grouped", "reference", "flex")
+"""Those in plain torch."""
+
+log = logger(__name__)
+
+
+class AttentionSelector:
+    """The first backend that accepts a kind of layer, of those that `backend` leaves; layers of one
+    kind share it.
+
+    Args:
+        backend: a row of `BACKENDS`, an alias of one, or "auto" for all of them.
+        counts: where backends count what they are asked to do, if they do.
+
+    Raises:
+        SettingsError: there is no such backend; of names that others have, what to do instead.
+    """
+
+    def __init__(self, backend: str = "auto", counts: CallStats | None = None) -> None:
+        self._candidates = NAMES.candidates(backend, BACKENDS)
+        self._selected: dict[AttentionSpec, tuple[str, Backend]] = {}
+        self.counts = counts
+
+    def select(self, call: AttentionSpec) -> Backend:
+        """The backend of such layers; what the others said is logged.
+
+        Raises:
+            ModelError: every backend refuses; the message holds every reason.
+        """
+        return self._row(call)[1]
+
+    def name(self, call: AttentionSpec) -> str:
+        """The row of `BACKENDS` that `select` takes. Raises as it does."""
+        return self._row(call)[0]
+
+    def _row(self, call: AttentionSpec) -> tuple[str, Backend]:
+        if call not in self._selected:
+            self._selected[call] = self._first(call)
+        return self._selected[call]
+
+    def _first(self, call: AttentionSpec) -> tuple[str, Backend]:
+        reasons = list[str]()
+        for name in self._candidates:
+            backend: Backend = BACKENDS.load(name)()
+            reason = _unread(backend, call) or backend.refuses(call)
+            if reason is None:
+                _report(name, call, reasons)
+                return name, self._counted(backend, plain=name in _PLAIN)
+            reasons.append(f"{name} refused: {reason}")
+        raise ModelError(f"No attention backend serves {call}: {'; '.join(reasons)}.")
+
+    def _counted(self, backend: Backend, *, plain: bool) -> Backend:
+        return backend if self.counts is None else CountedBackend(backend, plain, self.counts)
+
+
+def _report(name: str, call: AttentionSpec, reasons: list[str]) -> None:
+    level = logging.DEBUG if call.device.type == "meta" else logging.INFO
+    log.log(level, "attention: %s (%s)%s", name, call, "".join(f"; {r}" for r in reasons))
+
+
+def _unread(backend: Backend, call: AttentionSpec) -> str | None:
+    if call.layout in backend.layouts:
+        return None
+    return f"it reads {' and '.join(sorted(backend.layouts))} pages, not {call.layout}"
