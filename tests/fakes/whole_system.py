@@ -14,7 +14,6 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from baton.errors import BatonError
 from baton.net.discovery import StaticDirectory
 from baton.net.topology import (
     FRONTEND,
@@ -22,10 +21,14 @@ from baton.net.topology import (
     TOKENIZE,
     Link,
 )
+from baton.process.rpc_server import attempt
 from baton.protocol import (
     Abort,
     Decode,
     DecodedText,
+    Detokenize,
+    EncodeChat,
+    EncodeText,
     Envelope,
     Hello,
     MediaInfo,
@@ -34,6 +37,7 @@ from baton.protocol import (
     Stats,
     Submit,
     TokenizerInfo,
+    Vocabulary,
     WorkerInfo,
 )
 from baton_gateway.app import create_app
@@ -43,7 +47,7 @@ from baton_mm_preprocess.config import Config as MediaConfig
 from baton_mm_preprocess.model_info import read_model
 from baton_mm_preprocess.sandbox import process
 from baton_mm_preprocess.sandbox.process import Outcome
-from baton_mm_preprocess.service import prepare, refusal, setup_of
+from baton_mm_preprocess.service import prepare, setup_of
 from baton_scheduler.events import (
     Aborted,
     Arrived,
@@ -90,7 +94,9 @@ class RealTokenizer(FakeServer):
         if isinstance(message, Decode):
             answer = self._sequences.decode(b"gateway", message)
         else:
-            answer = self._desk.answer(message, Envelope())  # type: ignore[arg-type]
+            assert isinstance(message, EncodeChat | EncodeText | Detokenize | Vocabulary)
+            found, envelope = message, Envelope()
+            answer = attempt("tokenizer", found, lambda: self._desk.answer(found, envelope))
         self.push(answer)
 
 
@@ -110,10 +116,7 @@ class RealPreprocessor(FakeServer):
 
     def serve(self, message: Message) -> None:
         assert isinstance(message, Prepare)
-        try:
-            self.push(prepare(self._model, message, self._look))
-        except BatonError as error:
-            self.push(refusal(message, error))
+        self.push(attempt(self.service, message, lambda: prepare(self._model, message, self._look)))
 
     def _look(self, url: str) -> Outcome:
         assert self._model.images is not None

@@ -18,6 +18,7 @@ from baton.net.handshake import Greeting
 from baton.net.sockets import Client, Server
 from baton.net.topology import MEDIA
 from baton.process.lifecycle import Lifecycle
+from baton.process.rpc_server import RpcServer
 from baton.protocol import (
     Beat,
     Hello,
@@ -64,7 +65,9 @@ class Bench:
         address = socket_path(folder, MEDIA)
         self.server = Server(MEDIA, address)
         hello = Hello("mm-preprocess", "mm-1", 7, "0", media=MediaInfo("m", model.modalities))
-        self.preprocessor = Preprocessor(model, hello, self.server, Config(**settings))
+        config = Config(**settings)
+        self.preprocessor = Preprocessor(model, config)
+        self.loop = RpcServer(self.preprocessor, hello, self.server, config.max_queued_requests)
         self.client = Client(MEDIA, address, b"gateway-1")
 
     def ask(self, *messages: Message, count: int = 1) -> list[Message]:
@@ -73,7 +76,7 @@ class Bench:
         found: list[Message] = []
 
         def answered() -> bool:
-            self.preprocessor.turn(0.0)
+            self.loop.turn(0.0)
             found.extend(received.message for received in self.client.drain())
             return len(found) >= count
 
@@ -152,7 +155,7 @@ def test_an_image_becomes_a_tensor(seeing: Bench) -> None:
     for image, tensor in zip((first, second), answer.tensors, strict=True):
         found = np.frombuffer(tensor.data, "<f4").reshape(tensor.shape)
         assert np.array_equal(found, PROCESSOR(image))
-    assert seeing.preprocessor.idle
+    assert seeing.loop.idle
 
 
 def test_an_image_that_cannot_be_read_is_named(seeing: Bench) -> None:
@@ -170,7 +173,7 @@ def test_a_slow_one_delays_nobody(seeing: Bench) -> None:
     assert isinstance(seeing.ask(Beat("gateway-1", 1))[0], Beat)
     full = seeing.ask(Prepare(3, (seen("slow " + GOOD),)), Prepare(4, (seen(GOOD),)))
     assert isinstance(full[0], RequestError) and full[0].id == 4 and full[0].status == 503
-    assert not seeing.preprocessor.idle
+    assert not seeing.loop.idle
     seeing.preprocessor._children.go.set()  # type: ignore[union-attr]
     rest = seeing.ask(count=2)
     assert {message.id for message in rest if isinstance(message, Prepared)} == {1, 3}
@@ -198,7 +201,7 @@ def test_real_processes_and_the_loop_that_waits(run_dir: Path) -> None:
         answers: list[Message] = []
 
         def answered() -> bool:
-            bench.preprocessor.step()
+            bench.loop.step()
             answers.extend(received.message for received in bench.client.drain())
             return bool(answers)
 
@@ -217,7 +220,7 @@ def test_another_protocol_is_not_greeted(bench: Bench, caplog: pytest.LogCapture
 def test_a_lost_gateway_is_a_stranger_again(bench: Bench) -> None:
     bench.ask(HELLO)
     for tenth in range(60):
-        bench.preprocessor.turn(tenth / 10)
+        bench.loop.turn(tenth / 10)
     assert isinstance(bench.ask(Beat("gateway-1", 1))[0], HelloRequest)
 
 

@@ -23,6 +23,7 @@ from baton.net.topology import (
     MEDIA,
     TOKENIZE,
 )
+from baton.process.rpc_server import RpcServer
 from baton.protocol import (
     Beat,
     DrainWorker,
@@ -218,10 +219,11 @@ def test_the_tokenizer_takes_anything(
     inbox = Inbox()
     hello = Hello("tokenizer", "t", incarnation(), __version__, tokenizer=TokenizerInfo("m", 300))
     desk = RequestHandler(vocab, 100)
-    tokenizer = Tokenizer(desk, hello, TokenizerConfig(), cast(Server, inbox))
+    tokenizer = Tokenizer(desk, TokenizerConfig().max_decode_states)
+    loop = RpcServer(tokenizer, hello, cast(Server, inbox), 1024)
     for number, (peer, message) in enumerate(frames):
         inbox.put(peer, message)
-        tokenizer.turn(number * 0.01)
+        loop.turn(number * 0.01)
     tokenizer.close()
 
 
@@ -231,7 +233,7 @@ def test_the_media_preprocessor_takes_anything(frames: list[tuple[bytes, Any]]) 
     inbox = Inbox()
     hello = Hello("mm-preprocess", "p", incarnation(), __version__, media=MediaInfo("m"))
     model, config = Model("m", "LlamaForCausalLM"), MediaConfig()
-    preprocessor = Preprocessor(model, hello, cast(Server, inbox), config)
+    loop = RpcServer(Preprocessor(model, config), hello, cast(Server, inbox), 256)
     for number, (peer, message) in enumerate(frames):
         inbox.put(peer, message)
-        preprocessor.turn(number * 0.01)
+        loop.turn(number * 0.01)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from baton.errors import InvalidRequest
 from baton.net.discovery import socket_path
 from baton.net.handshake import Greeting
 from baton.net.sockets import Client, Server
 from baton.net.topology import TOKENIZE
 from baton.process.lifecycle import Lifecycle
+from baton.process.rpc_server import RpcServer
 from baton.protocol import (
     Beat,
     Decode,
@@ -54,7 +54,9 @@ class Bench:
         self.address = socket_path(folder, TOKENIZE)
         self.server = Server(TOKENIZE, self.address)
         hello = Hello("tokenizer", "tokenizer-1", 7, "0", tokenizer=vocab.info("tiny"))
-        self.tokenizer = Tokenizer(self.desk, hello, Config(**settings), self.server)
+        config = Config(**settings)
+        self.service = Tokenizer(self.desk, config.max_decode_states)
+        self.loop = RpcServer(self.service, hello, self.server, config.max_queued_requests)
         self.client = Client(TOKENIZE, self.address, b"gateway-1")
         self.now = 0.0
 
@@ -65,7 +67,7 @@ class Bench:
         found: list[Message] = []
 
         def answered() -> bool:
-            self.tokenizer.turn(self.now)
+            self.loop.turn(self.now)
             found.extend(received.message for received in self.client.drain())
             return len(found) >= (len(messages) if count is None else count)
 
@@ -73,7 +75,7 @@ class Bench:
         return found
 
     def close(self) -> None:
-        self.tokenizer.close()
+        self.service.close()
         self.client.close()
         self.server.close()
 
@@ -131,10 +133,10 @@ def test_a_long_text_does_not_delay_decoding(bench: Bench, monkeypatch: pytest.M
     monkeypatch.setattr(bench.desk, "answer", slow)
     row = Decode(pack([1], "I"), pack([0], "I"), b"\1", pack([97]), b"\1", open=(DecodeOpen(1),))
     [text] = bench.ask(EncodeText(1, "x" * 100_000), row, count=1)
-    assert isinstance(text, DecodedText) and text.texts == ("a",) and not bench.tokenizer.idle
+    assert isinstance(text, DecodedText) and text.texts == ("a",) and not bench.loop.idle
     gate.set()
     [encoded] = bench.ask(count=1)
-    assert isinstance(encoded, Encoded) and bench.tokenizer.idle
+    assert isinstance(encoded, Encoded) and bench.loop.idle
 
 
 def test_refusals_carry_code_and_place(bench: Bench) -> None:
@@ -167,7 +169,7 @@ def test_decodes_that_cannot_be_done_are_answered(
     def broken(*args: Any) -> None:
         raise RuntimeError("bug")
 
-    monkeypatch.setattr(bench.tokenizer._sequences, "decode", broken)
+    monkeypatch.setattr(bench.service._sequences, "decode", broken)
     [text] = bench.ask(Decode(pack([5], "I"), b"", b"", b"", b""))
     assert isinstance(text, DecodedText) and list(unpack(text.unknown, "I")) == [5]
 
@@ -188,17 +190,17 @@ def test_overload_is_refused_at_once(bench: Bench, monkeypatch: pytest.MonkeyPat
 def test_a_lost_gateway_leaves_nothing_behind(bench: Bench) -> None:
     bench.ask(HELLO)
     bench.ask(Decode(b"", b"", b"", b"", b"", open=(DecodeOpen(1),)))
-    assert not bench.tokenizer.idle
+    assert not bench.loop.idle
     for tenth in range(60):
-        bench.tokenizer.turn(bench.now + tenth / 10)
-    assert bench.tokenizer.idle
+        bench.loop.turn(bench.now + tenth / 10)
+    assert bench.loop.idle
 
 
 def test_a_restarted_gateway_leaves_nothing_behind(bench: Bench) -> None:
     bench.ask(HELLO)
     bench.ask(Decode(b"", b"", b"", b"", b"", open=(DecodeOpen(1),)))
     bench.ask(Hello("gateway", "gateway-1", 2, "0"))
-    assert bench.tokenizer.idle
+    assert bench.loop.idle
 
 
 def test_another_protocol_is_not_greeted(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
@@ -218,11 +220,6 @@ def test_encoding_is_traced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(service, "span", spy)
     bench.ask(EncodeText(1, "a"), Detokenize(2, b""))
     assert spans == [("encode", "t")]
-
-
-def test_refused_errors_become_messages() -> None:
-    error = InvalidRequest("no", code="c", param="p", status=422)
-    assert service.refusal(3, error) == RequestError(3, "c", "no", "p", 422)
 
 
 def test_serve_from_start_to_drain(stories: Path, run_dir: Path) -> None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from baton import __version__
 from baton.checkpoint.hub import resolve, served_name
-from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable, WireError
+from baton.errors import InvalidRequest, WireError
 from baton.logs import logger
-from baton.net.curve import own_keys
-from baton.net.discovery import bind_address, directory
-from baton.net.handshake import QUIET_SECONDS, Roster, incarnation
-from baton.net.sockets import Received, Server, wait
+from baton.net.handshake import incarnation
+from baton.net.sockets import Received
 from baton.net.topology import TOKENIZE
-from baton.process import gc_tuning, standby
+from baton.process import gc_tuning, rpc_server, standby
 from baton.process.lifecycle import Lifecycle, default_name
-from baton.process.watchdog import pulse
+from baton.process.rpc_server import Deferred
 from baton.protocol import (
-    Beat,
     Decode,
     DecodedText,
     Detokenize,
@@ -31,7 +26,6 @@ from baton.protocol import (
     Envelope,
     Hello,
     Message,
-    RequestError,
     Vocabulary,
     VocabularyBytes,
 )
@@ -45,10 +39,6 @@ from baton_tokenizer.encode import Encoder, Ids
 from baton_tokenizer.vocabulary.load import load
 from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 
-_IDLE_SECONDS = 0.05
-"""Maximum wait of an idle loop; bounds the delay in noticing lost gateways."""
-_LONG_SECONDS = 0.001
-"""Maximum wait of the loop while the worker thread encodes."""
 _SHORT = 32_768
 """Number of characters or bytes that are encoded within a few milliseconds."""
 
@@ -72,16 +62,7 @@ class RequestHandler:
         return self._alphabet
 
     def answer(self, request: Request, envelope: Envelope) -> Message:
-        """Answer a request; `RequestError` on failure."""
-        try:
-            return self._answer(request, envelope)
-        except BatonError as error:
-            return refusal(request.id, error)
-        except Exception:
-            log.exception("request %d (%s) failed", request.id, type(request).__name__)
-            return refusal(request.id, ServerFault("The tokenizer failed on this request."))
-
-    def _answer(self, request: Request, envelope: Envelope) -> Message:
+        """Answer a request. Raises `InvalidRequest`."""
         match request:
             case Vocabulary():
                 return VocabularyBytes(request.id, self._vocab.pieces)
@@ -119,19 +100,6 @@ class RequestHandler:
         return decode(self._alphabet, tokens, skip_special=request.skip_special)
 
 
-def refusal(request: int, error: BatonError) -> RequestError:
-    """Convert an error to its message."""
-    return RequestError(request, error.code, error.message, error.param, error.status)
-
-
-class Waiting(NamedTuple):
-    """A pending request."""
-
-    peer: bytes
-    envelope: Envelope
-    request: Request
-
-
 def is_long(request: Request) -> bool:
     """True if answering takes long enough to delay running streams."""
     match request:
@@ -147,67 +115,40 @@ def is_long(request: Request) -> bool:
 
 
 class Tokenizer:
-    """The service without its process: receives, decodes, encodes, watches its gateways.
-
-    Decoding is answered as it arrives, because every running stream waits for it. Other requests
-    queue, at most `max_pending` of them: one short request is answered per turn; long ones are
-    answered by a thread, one after the other (the encoder runs outside of Python's lock).
+    """What the service answers. Decoding is answered as it arrives, because every running stream
+    waits for it. Short requests take turns with it; long ones are answered by a thread, one after
+    the other (the encoder runs outside of Python's lock).
     """
 
-    def __init__(self, desk: RequestHandler, hello: Hello, config: Config, server: Server) -> None:
+    def __init__(self, desk: RequestHandler, max_decode_states: int) -> None:
         self._desk = desk
-        self._server = server
-        self._max_pending = config.max_queued_requests
-        self._roster = Roster(hello)
-        self._sequences = DecodeStates(desk.alphabet, config.max_decode_states)
-        self._short: deque[Waiting] = deque()
-        self._long: deque[tuple[Waiting, Future[Message]]] = deque()
+        self._sequences = DecodeStates(desk.alphabet, max_decode_states)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="encode")
 
     @property
     def idle(self) -> bool:
-        """True if no sequence is open and no request is pending."""
-        return not self._sequences and not self._short and not self._long
+        """True if no sequence is open."""
+        return not self._sequences
 
-    def turn(self, now: float) -> None:
-        """Receive what has arrived, answer what is due, forget lost gateways."""
-        for received in self._server.drain():
-            self._receive(received, now)
-        if self._short:
-            waiting = self._short.popleft()
-            self._reply(waiting, self._desk.answer(waiting.request, waiting.envelope))
-        while self._long and self._long[0][1].done():
-            waiting, answer = self._long.popleft()
-            self._reply(waiting, answer.result())
-        for lost in self._roster.expire(now, QUIET_SECONDS):
-            log.warning("gateway %s is gone", lost.hello.name)
-            self._sequences.drop(lost.identity)
+    def handle(self, received: Received) -> Message | Deferred:
+        """Decode at once, and defer all else."""
+        peer, envelope, message = received
+        match message:
+            case Decode():
+                return self._decode(peer, message)
+            case EncodeChat() | EncodeText() | Detokenize() | Vocabulary():
+                submit = self._thread.submit if is_long(message) else None
+                return Deferred(partial(self._desk.answer, message, envelope), submit)
+            case _:
+                raise AssertionError(f"{type(message).__name__} is no request of this link")
 
-    def step(self) -> None:
-        """Wait until there is something to do, and do it."""
-        pulse.beat()
-        seconds = 0.0 if self._short else _LONG_SECONDS if self._long else _IDLE_SECONDS
-        wait((self._server,), seconds)
-        self.turn(time.monotonic())
+    def forget(self, peer: bytes) -> None:
+        """Drop the decode states of a gateway."""
+        self._sequences.drop(peer)
 
     def close(self) -> None:
         """Drop pending requests."""
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-    def _reply(self, waiting: Waiting, answer: Message) -> None:
-        self._server.send(waiting.peer, answer, waiting.envelope)
-
-    def _receive(self, received: Received, now: float) -> None:
-        peer, envelope, message = received
-        match message:
-            case Decode():
-                self._server.send(peer, self._decode(peer, message), envelope)
-            case EncodeChat() | EncodeText() | Detokenize() | Vocabulary():
-                self._queue(Waiting(peer, envelope, message))
-            case Beat():
-                self._server.send(peer, self._roster.beat(message, now))
-            case Hello():
-                self._greet(peer, message, now)
 
     def _decode(self, peer: bytes, message: Decode) -> DecodedText:
         """Decode; a message that cannot be decoded is answered as if its states were lost."""
@@ -219,26 +160,6 @@ class Tokenizer:
             log.exception("decoding failed")
         return DecodedText(handles=b"", next=b"", texts=(), unknown=message.handles)
 
-    def _queue(self, waiting: Waiting) -> None:
-        if len(self._short) + len(self._long) >= self._max_pending:
-            error = Unavailable("Too many texts wait to be encoded; try again shortly.")
-            self._reply(waiting, refusal(waiting.request.id, error))
-        elif is_long(waiting.request):
-            job = self._thread.submit(self._desk.answer, waiting.request, waiting.envelope)
-            self._long.append((waiting, job))
-        else:
-            self._short.append(waiting)
-
-    def _greet(self, peer: bytes, hello: Hello, now: float) -> None:
-        try:
-            replaced = self._roster.greet(peer, hello, now)
-        except WireError as error:
-            log.error("%s", error.message)
-            return
-        if replaced is not None:
-            self._sequences.drop(replaced.identity)
-        self._server.send(peer, self._roster.me)
-
 
 def serve(config: Config, life: Lifecycle) -> int:
     """Load the vocabulary and serve until the end. Returns the exit code."""
@@ -249,17 +170,15 @@ def serve(config: Config, life: Lifecycle) -> int:
     desk = RequestHandler(vocab, config.max_encode_tokens)
     gc_tuning.settle()
     standby.wait()
-    address = bind_address(config, TOKENIZE, config.bind)
-    found = directory(config)
-    trusted, keys = config.trusted_network, own_keys(config)
-    with Server(TOKENIZE, address, trusted_network=trusted, keys=keys) as server:
-        found.announce(TOKENIZE, me, config.advertise or address)
-        log.info("serving %d tokens of %s at %s", info.vocab_size, info.model, address)
-        tokenizer = Tokenizer(desk, hello, config, server)
-        while not life.draining:
-            tokenizer.step()
-        found.close()  # new requests go to other tokenizers
-        while not life.over(tokenizer.idle):
-            tokenizer.step()
-        tokenizer.close()
+    log.info("serving %d tokens of %s", info.vocab_size, info.model)
+    rpc_server.serve(
+        Tokenizer(desk, config.max_decode_states),
+        hello,
+        TOKENIZE,
+        config,
+        life,
+        bind=config.bind,
+        advertise=config.advertise,
+        max_queued_requests=config.max_queued_requests,
+    )
     return 0

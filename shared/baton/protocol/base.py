@@ -23,6 +23,20 @@ class Message(
     """
 
 
+class RpcRequest(Message, frozen=True):
+    """A question to a stateless service, answered by one `RpcReply`."""
+
+    id: int
+    """uint32, chosen by the client; the reply carries it."""
+
+
+class RpcReply(Message, frozen=True):
+    """Answer to a `RpcRequest`."""
+
+    id: int
+    """Id of the request."""
+
+
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Header frame of every message."""
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from baton.protocol.base import Message
+from baton.protocol.base import Message, RpcReply, RpcRequest
 
 
-class EncodeChat(Message, tag="encode_chat", frozen=True):
+class EncodeChat(RpcRequest, tag="encode_chat", frozen=True):
     """Render the model's chat template and encode the result. gateway -> tokenizer."""
 
-    id: int
-    """uint32, chosen by the gateway; the answer carries it."""
     messages: bytes
     """JSON array of OpenAI messages whose content is a string, null, or a list of text parts."""
     tools: bytes = b""
@@ -24,10 +22,9 @@ class EncodeChat(Message, tag="encode_chat", frozen=True):
     """Maximum useful number of tokens; encoding may stop soon after. 0 means no limit."""
 
 
-class EncodeText(Message, tag="encode_text", frozen=True):
+class EncodeText(RpcRequest, tag="encode_text", frozen=True):
     """Encode plain text. gateway -> tokenizer."""
 
-    id: int
     text: str
     add_special: bool = True
     """Let the model's post-processor add its beginning-of-sequence token."""
@@ -39,10 +36,9 @@ class EncodeText(Message, tag="encode_text", frozen=True):
     """A second text, encoded after the first one into one sequence."""
 
 
-class Encoded(Message, tag="encoded", frozen=True):
+class Encoded(RpcReply, tag="encoded", frozen=True):
     """Answer to `EncodeChat` and `EncodeText`. tokenizer -> gateway."""
 
-    id: int
     tokens: bytes
     """int32: token ids"""
     truncated: bool = False
@@ -51,19 +47,17 @@ class Encoded(Message, tag="encoded", frozen=True):
     """Index of the first token of the second text, if the model distinguishes the two; else 0."""
 
 
-class Detokenize(Message, tag="detokenize", frozen=True):
+class Detokenize(RpcRequest, tag="detokenize", frozen=True):
     """Decode a whole list of ids, without state. gateway -> tokenizer."""
 
-    id: int
     tokens: bytes
     """int32: token ids"""
     skip_special: bool = False
 
 
-class Detokenized(Message, tag="detokenized", frozen=True):
+class Detokenized(RpcReply, tag="detokenized", frozen=True):
     """Answer to `Detokenize`. tokenizer -> gateway."""
 
-    id: int
     text: str
 
 
@@ -121,24 +115,19 @@ class DecodedText(Message, tag="decoded_text", frozen=True):
     """Per row, for each consumed token: total number of characters emitted after it."""
 
 
-class Vocabulary(Message, tag="vocabulary", frozen=True):
+class Vocabulary(RpcRequest, tag="vocabulary", frozen=True):
     """Request the bytes of every token. gateway -> tokenizer, for log-probabilities."""
 
-    id: int
 
-
-class VocabularyBytes(Message, tag="vocabulary_bytes", frozen=True):
+class VocabularyBytes(RpcReply, tag="vocabulary_bytes", frozen=True):
     """Answer to `Vocabulary`: entry i is token i as raw bytes. tokenizer -> gateway."""
 
-    id: int
     pieces: tuple[bytes, ...]
 
 
-class RequestError(Message, tag="request_error", frozen=True):
+class RequestError(RpcReply, tag="request_error", frozen=True):
     """Error answer to any request: a `BatonError`. tokenizer or mm-preprocess -> gateway."""
 
-    id: int
-    """Id of the request."""
     code: str | None
     message: str
     param: str | None = None

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from baton.protocol.base import Message
+from baton.protocol.base import RpcReply, RpcRequest
 
 
 class Blob(msgspec.Struct, frozen=True, array_like=True):
@@ -28,17 +28,15 @@ class MediaItem(msgspec.Struct, frozen=True, array_like=True):
     """Dotted path of the part in the request, for errors."""
 
 
-class Prepare(Message, tag="prepare", frozen=True):
+class Prepare(RpcRequest, tag="prepare", frozen=True):
     """Convert the media of one request to tensors. gateway -> mm-preprocess."""
 
-    id: int
     items: tuple[MediaItem, ...]
 
 
-class Prepared(Message, tag="prepared", frozen=True):
+class Prepared(RpcReply, tag="prepared", frozen=True):
     """Answer to `Prepare`, with one entry per item. mm-preprocess -> gateway."""
 
-    id: int
     placeholders: tuple[int, ...]
     """Number of placeholder tokens per item."""
     hashes: tuple[bytes, ...]

@@ -8,13 +8,14 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
-from baton.protocol import Envelope, Message, RequestError
+from baton.protocol import Envelope, RequestError
+from baton.protocol.base import RpcReply, RpcRequest
 from baton_gateway.clients.connection import Connection, Pool, wait_until
 
 _TRIES = 2
 """Attempts per call: a call is retried once when its server is lost."""
 
-A = TypeVar("A", bound=Message)
+A = TypeVar("A", bound=RpcReply)
 
 
 class _Lost(Exception):
@@ -31,7 +32,7 @@ class RpcClient(Generic[A]):
         self._ids = count(1)
         self._pending: dict[int, tuple[Connection, asyncio.Future[A | RequestError]]] = {}
 
-    async def call(self, build: Callable[[int], Message], trace: str = "") -> A:
+    async def call(self, build: Callable[[int], RpcRequest], trace: str = "") -> A:
         """Send the message that `build` makes from a call id, and return the reply.
 
         Raises the `BatonError` of an error reply, or `Unavailable` when no server replies.
@@ -48,8 +49,7 @@ class RpcClient(Generic[A]):
 
     def receive(self, message: A | RequestError) -> None:
         """Complete the call that this reply belongs to; ignored after a cancellation."""
-        number: int = message.id  # type: ignore[union-attr]
-        _, future = self._pending.get(number, (None, None))
+        _, future = self._pending.get(message.id, (None, None))
         if future is not None and not future.done():
             future.set_result(message)
 
@@ -59,20 +59,19 @@ class RpcClient(Generic[A]):
             if home is connection and not future.done():
                 future.set_exception(_Lost())
 
-    async def _ask_once(self, question: Message, trace: str) -> A | RequestError:
+    async def _ask_once(self, request: RpcRequest, trace: str) -> A | RequestError:
         await wait_until(lambda: bool(self._pool.ready()), self._patience)
         connection = self._pool.pick()
         if connection is None:
             raise Unavailable(f"No {self._who} is connected. Try again in a moment.", retry_after=1)
-        number: int = question.id  # type: ignore[attr-defined]
         future: asyncio.Future[A | RequestError] = asyncio.get_running_loop().create_future()
-        self._pending[number] = (connection, future)
+        self._pending[request.id] = (connection, future)
         try:
-            if not await connection.post(question, Envelope(trace=trace) if trace else None):
+            if not await connection.post(request, Envelope(trace=trace) if trace else None):
                 raise _Lost
             return await future
         finally:
-            del self._pending[number]
+            del self._pending[request.id]
 
 
 def _refusal(answer: RequestError) -> BatonError:

@@ -12,11 +12,11 @@ from baton.protocol import (
     EncodeChat,
     Encoded,
     EncodeText,
-    Message,
     TokenizerInfo,
     Vocabulary,
     VocabularyBytes,
 )
+from baton.protocol.base import RpcRequest
 from baton.protocol.token_columns import pack, unpack
 from baton_gateway.clients.connection import Pool
 from baton_gateway.clients.rpc import RpcClient
@@ -76,7 +76,7 @@ class TokenizerClient(RpcClient[Answer]):
         return self._pieces
 
 
-def _encode(number: int, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int) -> Message:
+def _encode(number: int, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int) -> RpcRequest:
     if isinstance(prompt, PairPrompt):
         # Pooling inputs are untrusted text, so special tokens in it stay plain text.
         return EncodeText(number, prompt.text, allow_special=False, limit=limit, pair=prompt.pair)
