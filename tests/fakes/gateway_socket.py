@@ -65,5 +65,6 @@ def site(**settings: Any) -> Iterator[Site]:
 
 def post(path: str, body: Any, *headers: str) -> bytes:
     data = json.dumps(body).encode()
-    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(data)}", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    lines += [f"Content-Length: {len(data)}", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + data

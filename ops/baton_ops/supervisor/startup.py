@@ -24,11 +24,12 @@ log = logger(__name__)
 
 
 class Address(NamedTuple):
-    """Where the gateway listens, and a key that it accepts."""
+    """Where the gateway listens, a key that it accepts, and one of an operator."""
 
     host: str
     port: int
     key: str = ""
+    admin_key: str = ""
 
     def local(self) -> str:
         """The host under which this machine reaches it."""
@@ -48,7 +49,10 @@ def listening(given: dict[str, str]) -> Address:
     whole = {**environment(), **given}
     host = whole.get("BATON_GATEWAY_HOST", "127.0.0.1")
     text = whole.get("BATON_GATEWAY_PORT", "8000")
-    key = whole.get("BATON_GATEWAY_API_KEY", "").partition(",")[0].strip()
+    key, admin_key = (
+        whole.get(f"BATON_GATEWAY_{name}", "").partition(",")[0].strip()
+        for name in ("API_KEY", "ADMIN_API_KEY")
+    )
     if not text.isdigit():
         raise SettingsError(f"BATON_GATEWAY_PORT must be a number (got '{text}').")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -60,13 +64,14 @@ def listening(given: dict[str, str]) -> Address:
             raise SettingsError(
                 f"Cannot listen on {host} port {text}: {error}. Choose another: --port 0 takes any."
             ) from error
-        return Address(host, int(probe.getsockname()[1]), key)
+        return Address(host, int(probe.getsockname()[1]), key, admin_key)
 
 
 def ask(address: Address, path: str) -> tuple[int, dict[str, Any]]:
     """GET a JSON page of the gateway: status and body; status 0 when nobody answers."""
     connection = http.client.HTTPConnection(address.local(), address.port, timeout=2.0)
-    headers = {"Authorization": f"Bearer {address.key}"} if address.key else {}
+    key = address.admin_key or address.key
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()

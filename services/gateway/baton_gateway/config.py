@@ -31,6 +31,9 @@ class Config(Settings, prefix="gateway"):
     api_key_file: Path | None = setting(None, "security")
     """File of API keys with their tenants, models and limits, in TOML; see
     docs/operations/security.md. It is read again when it changes."""
+    admin_api_key: str = setting("", "security", repr=False)
+    """Keys of operators, separated by commas: for /metrics, /fleet and /reset_prefix_cache. Where
+    any keys are in use these routes answer no others but those marked `operator` in the file."""
     requests_per_minute: int = setting(0, "limits", ge=0)
     """POST requests that each key may make per minute; 0 means any number. Without keys, all
     clients share one."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from baton import __version__
+from baton_gateway.access.api_keys import OPERATOR_CHANGES, OPERATOR_READS
 from tests.fakes.gateway_app import Site, error_of, site
 
 
@@ -68,8 +70,30 @@ def test_a_reset_that_nobody_answers_is_a_503() -> None:
         assert (response.status_code, error_of(response)["code"]) == (503, "server_is_overloaded")
 
 
-def test_a_reset_needs_the_key() -> None:
-    with site(api_key="one") as here:
-        assert here.post("/reset_prefix_cache").status_code == 401
-        headers = {"authorization": "Bearer one"}
+ROUTES = [("GET", p) for p in sorted(OPERATOR_READS)] + [("POST", p) for p in OPERATOR_CHANGES]
+
+
+def test_where_keys_are_in_use_the_operators_routes_need_an_operators_key(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(
+        '[[key]]\nname = "a"\nkey = "ordinary-1"\n'
+        '[[key]]\nname = "b"\nkey = "operator-1"\noperator = true\n'
+    )
+    with site(api_key="one", admin_api_key="root", api_key_file=keys) as here:
+        for method, path in ROUTES:
+            assert here.request(method, path).status_code == 401
+            for key in ("one", "ordinary-1"):
+                response = here.request(method, path, headers={"authorization": f"Bearer {key}"})
+                assert (response.status_code, error_of(response)["code"]) == (403, "operator_only")
+        for key in ("root", "operator-1"):
+            headers = {"authorization": f"Bearer {key}", "origin": "http://else.example"}
+            assert here.get("/metrics", headers=headers).status_code == 200
+            assert here.post("/reset_prefix_cache", headers=headers).status_code == 200
+
+
+def test_an_operators_key_alone_closes_the_operators_routes_only() -> None:
+    with site(admin_api_key="root") as here:
+        assert [here.request(*route).status_code for route in ROUTES] == [401] * 4
+        headers = {"authorization": "Bearer root"}
         assert here.post("/reset_prefix_cache", headers=headers).status_code == 200
+        assert here.chat().status_code == 200

@@ -25,6 +25,10 @@ _OPEN = frozenset(
 )
 """Paths without authentication: probes and the page. They reveal no model or request."""
 _OPEN_FOLDER = "/static/"
+OPERATOR_READS = frozenset({"/metrics", "/fleet", "/fleet/stream"})
+OPERATOR_CHANGES = frozenset({"/reset_prefix_cache"})
+OPERATOR_PATHS = OPERATOR_READS | OPERATOR_CHANGES
+"""Paths that tell about all tenants, and those that change something for all."""
 _LOOK_SECONDS = 1.0
 """Interval in seconds of checks for changes of the key file."""
 
@@ -51,6 +55,8 @@ class ApiKey(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ()
     """Permitted models; empty permits all."""
     limits: KeyLimits = KeyLimits()
+    operator: bool = False
+    """Whether it opens the routes of operators."""
 
     def permits(self, model: str) -> bool:
         """Return whether the model is permitted."""
@@ -74,6 +80,7 @@ class KeyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens_per_minute: _Count | None = None
     tokens_per_month: _Count | None = None
     concurrent_choices: _Count | None = None
+    operator: bool = False
 
     def digest(self) -> bytes:
         """Return the SHA-256 of the key. Raises `ValueError` unless exactly one of both forms is
@@ -87,7 +94,8 @@ class KeyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         given = {name: getattr(self, name) for name in KeyLimits.__struct_fields__}
         limits = {name: value for name, value in given.items() if value is not None}
         tenant = self.tenant or self.name
-        return ApiKey(self.name, tenant, self.models, msgspec.structs.replace(default, **limits))
+        limits_of = msgspec.structs.replace(default, **limits)
+        return ApiKey(self.name, tenant, self.models, limits_of, self.operator)
 
 
 class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,9 +124,10 @@ class ApiKeys:
         )
         self.anyone = ApiKey(limits=self._default)
         self._path = config.api_key_file
-        self._given = self._from_setting(config.api_key)
+        self._given = self._from_setting(config.api_key, "key")
+        self._operators = self._from_setting(config.admin_api_key, "operator")
         self._seen, self._next_look = (0, 0), 0.0
-        self._known = self._given
+        self._known = self._given + self._operators
         if self._path is not None:
             self._read(self._path)
 
@@ -129,7 +138,7 @@ class ApiKeys:
         """
         if path in _OPEN or path.startswith(_OPEN_FOLDER):
             return ApiKey()
-        if not self._given and self._path is None:
+        if not self.needed and not (self._operators and path in OPERATOR_PATHS):
             return self.anyone
         self._look()
         given = headers.getlist("authorization")
@@ -144,6 +153,11 @@ class ApiKeys:
             raise InvalidRequest("Incorrect API key provided.", code="invalid_api_key", status=401)
         return key
 
+    @property
+    def needed(self) -> bool:
+        """Whether clients need a key."""
+        return bool(self._given) or self._path is not None
+
     def _find(self, header: str) -> ApiKey | None:
         scheme, _, key = header.partition(" ")
         digest = _digest(key.encode("latin-1", "replace"))
@@ -151,12 +165,12 @@ class ApiKeys:
         matches = [opened for known, opened in self._known if hmac.compare_digest(digest, known)]
         return matches[0] if scheme.lower() == "bearer" and matches else None
 
-    def _from_setting(self, setting: str) -> Known:
+    def _from_setting(self, setting: str, kind: str) -> Known:
         """Keys are numbered in the order of the setting: "key-1" is the first."""
         keys = [key.strip().encode() for key in setting.split(",") if key.strip()]
-        names = (f"key-{number}" for number in range(1, len(keys) + 1))
+        names = (f"{kind}-{number}" for number in range(1, len(keys) + 1))
         return [
-            (_digest(key), ApiKey(name, name, (), self._default))
+            (_digest(key), ApiKey(name, name, (), self._default, kind == "operator"))
             for key, name in zip(keys, names, strict=True)
         ]
 
@@ -182,7 +196,7 @@ class ApiKeys:
             raise SettingsError(f"The file of API keys cannot be used: {error}") from error
         if len({key.name for _, key in known}) < len(known):
             raise SettingsError("Two API keys have the same name. Give each its own.")
-        self._known = self._given + known
+        self._known = self._given + self._operators + known
 
 
 def _stamp(path: Path) -> tuple[int, int]:

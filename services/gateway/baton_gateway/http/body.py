@@ -35,8 +35,9 @@ async def read(request: Request, model: type[M]) -> M:
 
 
 def check_type(request: Request) -> None:
-    """Raise 415 for any media type but JSON. A missing Content-Type counts as JSON."""
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    """Raise 415 for any media type but JSON. A missing one is none: a page of another site may send
+    a body without a type, but not as JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     is_json = kind == "application/json" or (
         kind.startswith("application/") and kind.endswith("+json")

@@ -13,8 +13,10 @@ from baton.logs import logger, request_id
 from baton_gateway.access.api_keys import ApiKeys
 from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
 from baton_gateway.http.allowed_hosts import AllowedHosts
+from baton_gateway.http.browser_guard import check_same_origin
 from baton_gateway.http.disconnect import ClientDisconnected
 from baton_gateway.http.errors import FAULT, respond
+from baton_gateway.http.operator_routes import check_operator
 from baton_gateway.observability.metrics import Metrics
 from baton_gateway.observability.request_timeline import RequestTimeline
 from baton_gateway.observability.timeline_store import TimelineStore
@@ -60,7 +62,11 @@ class RequestMiddleware:
         try:
             headers = Headers(scope=scope)
             self._hosts.check(headers)
-            budget = self._limiter.quota(self._keys.check(scope["path"], headers))
+            key = self._keys.check(scope["path"], headers)
+            if not self._keys.needed:
+                check_same_origin(scope["method"], headers)
+            check_operator(scope, headers, key, keys_in_use=self._keys.needed)
+            budget = self._limiter.quota(key)
             scope["state"]["budget"], visit.headers = budget, budget.headers
             scope["state"]["account"] = visit.account
             if scope["method"] == "POST":

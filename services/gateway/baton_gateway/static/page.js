@@ -325,6 +325,7 @@ async function follow() {
   try {
     const response = await fetch("fleet/stream", { headers: headers(), signal: silence.signal });
     if (response.status === 401) return connection("lost", "API key needed: see Settings");
+    if (response.status === 403) return connection("lost", "operator's key needed: see Settings");
     if (!response.ok) return connection("lost", "reconnecting");
     for await (const data of events(response)) {
       clearTimeout(timer);
