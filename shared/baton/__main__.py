@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import signal
 import sys
 from importlib.util import find_spec
 
@@ -72,8 +74,28 @@ def main() -> None:
     if find_spec(module.partition(".")[0]) is None:
         sys.exit(f"baton: '{verb}' is not installed here: pip install 'baton-serve[all]'")
     sys.argv = [" ".join(["baton", *sys.argv[1 : 1 + words]]), *sys.argv[1 + words :]]
-    # `alter_sys`: settings find their own module, its annotations and docstrings, in sys.modules.
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    _run(module)
+
+
+def _run(module: str) -> None:
+    """Run it. A reader of its output that leaves early (`| head`) ends it without a traceback."""
+    try:
+        # `alter_sys`: settings find their own module, its annotations and docstrings, in it.
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except BrokenPipeError:
+        _forget_output()
+        sys.exit(128 + signal.SIGPIPE)
+    except SystemExit:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _forget_output()
+        raise
+
+
+def _forget_output() -> None:
+    """What could not be written is not tried again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

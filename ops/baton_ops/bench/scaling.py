@@ -62,7 +62,7 @@ SIZES = {
 }
 
 
-class Scaling(Settings, prefix="scaling"):
+class Scaling(Settings, prefix="bench_scaling"):
     """Measure the cost per token over load, context and workers, and find the knee of each
     curve."""
 

@@ -19,7 +19,7 @@ from baton_ops.commands.fleet import ask
 from baton_ops.supervisor.control_socket import order, supervised
 
 
-class Options(Settings, prefix="fleet"):
+class Options(Settings, prefix="fleet_role"):
     """Change the role of a running worker."""
 
     worker: CliPositionalArg[str]

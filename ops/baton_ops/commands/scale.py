@@ -18,7 +18,7 @@ from baton_ops.commands.fleet import ask
 from baton_ops.supervisor.control_socket import order, supervised
 
 
-class Options(Settings, prefix="fleet"):
+class Options(Settings, prefix="fleet_scale"):
     """Change how many workers a supervisor runs."""
 
     counts: CliPositionalArg[list[str]]

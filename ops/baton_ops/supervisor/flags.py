@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 from baton.errors import SettingsError
 from baton.settings import Settings, config_classes, env_prefix, trait
 from baton.settings_file import mapping, text, unknown
-from baton_ops.supervisor.vllm_flags import TABLE
+from baton_ops.supervisor.vllm_flags import TABLE, holds_negated
 
+SEVERAL = {"--api-key": "gateway.api-key"}
+"""Flags that take several words, and what they set; here they are separated by commas."""
 _TRUE = ("1", "true", "yes", "on", "t", "y")
 
 
@@ -27,7 +29,7 @@ def table(own: Mapping[str, Any]) -> dict[str, Flag]:
 
     A setting of one service has a plain flag, and so has one that several services share.
     """
-    flags: dict[str, Flag] = {}
+    flags: dict[str, Flag] = {"revision": Flag(("revision",), False)}
     plain: dict[str, list[tuple[str, Any]]] = {}
     for service, cls in config_classes().items():
         for name in set(cls.model_fields) - set(Settings.model_fields):
@@ -65,12 +67,13 @@ class Reader:
                 self._word(word, last)
 
     def _word(self, word: str, last: str) -> None:
-        """The model, or, behind it, one more key of --api-key."""
+        """The model, or, behind it, one more value of a flag that takes several."""
+        target = SEVERAL.get(last, "")
         if "model" not in self.given:
             self.given["model"] = ("MODEL", word)
-        elif last == "--api-key":
-            flag, keys = self.given["gateway.api-key"]
-            self.given["gateway.api-key"] = (flag, f"{keys},{word}")
+        elif target:
+            flag, values = self.given[target]
+            self.given[target] = (flag, f"{values},{word}")
         else:
             raise SettingsError(f"'{word}' belongs to no flag: the model is named already.")
 
@@ -85,6 +88,8 @@ class Reader:
             value = "" if row.switch else value if equals else _next(flag, words)
             if (ours := row.become(value)) is not None:
                 self.say(flag, *ours)
+            return flag
+        if flag[2:] not in self.flags and holds_negated(flag):
             return flag
         name, negative = self._known(flag)
         if self.flags[name].boolean:
@@ -121,9 +126,10 @@ class Reader:
 
     def words(self) -> list[str]:
         """The same as a command line of full names."""
-        return [
-            word for target, (_, value) in self.given.items() for word in self._words(target, value)
-        ]
+        given = {target: value for target, (_, value) in self.given.items()}
+        if revision := given.pop("revision", ""):
+            given["model"] = _at(given.get("model", ""), revision)
+        return [w for target, value in given.items() for w in self._words(target, value)]
 
     def _words(self, target: str, value: str) -> list[str]:
         if target == "model":
@@ -131,6 +137,13 @@ class Reader:
         if self.flags[target].boolean:
             return [f"--{target}" if value.lower() in _TRUE else f"--no-{target}"]
         return [f"--{target}={value}"]
+
+
+def _at(model: str, revision: str) -> str:
+    """A model of a hub at a revision. Raises `SettingsError` for one that has none."""
+    if "/" not in model or "@" in model or model.startswith(("/", ".", "pypi:")):
+        raise SettingsError(f"--revision {revision}: write the model as org/name, and no @ in it.")
+    return f"{model}@{revision}"
 
 
 def _next(flag: str, words: list[str]) -> str:

@@ -24,9 +24,10 @@ from baton.settings import (
     setting,
 )
 from baton.settings_file import path_in, read
+from baton.settings_help import HELP, HELP_ALL, page
 from baton_ops.supervisor import replicas as copies
 from baton_ops.supervisor.flags import Reader, add_file, table
-from baton_ops.supervisor.help import page
+from baton_ops.supervisor.help import USAGE, entries
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from baton_ops.supervisor.supervisor import Patience
@@ -74,16 +75,22 @@ class Serve(Settings):
     @classmethod
     def load(cls, argv: Sequence[str] = ()) -> Self:
         """Read plain flags, flags of a service, those of vLLM, and the file of --config."""
-        own = {n: f for n, f in cls.model_fields.items() if not _is_service(n)}
-        everything = {"--help-all", "--help=advanced", "--help=all"}
-        if asked := ({"-h", "--help"} | everything) & set(argv):
-            print(page(own, bool(asked & everything)))
-            sys.exit(0)
-        reader = Reader(table(own))
+        if {*HELP, *HELP_ALL} & set(argv):
+            return super().load(argv)
+        reader = Reader(table(cls._plain()))
         reader.read(argv)
         if path := path_in(argv, environment()):
             add_file(reader, read(path), environment())
         return super().load(reader.words())
+
+    @classmethod
+    def help(cls, everything: bool) -> str:
+        return page(USAGE, entries(cls._plain()), everything)
+
+    @classmethod
+    def _plain(cls) -> dict[str, Any]:
+        """Its own fields: those that are no service."""
+        return {n: f for n, f in cls.model_fields.items() if not _is_service(n)}
 
     @classmethod
     def from_file(cls, path: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from baton.errors import SettingsError
+from baton_ops.supervisor.vllm_refusals import REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,87 +43,78 @@ def _gibibytes(text: str) -> str:
     try:
         return str(int(float(text) * 1024**3))
     except ValueError as error:
-        raise SettingsError(f"--swap-space takes GiB as a number (got '{text}').") from error
+        raise SettingsError(f"Give GiB as a number (got '{text}').") from error
 
 
 def _no(text: str) -> str:
     return "False"
 
 
-def _always(*flags: str) -> tuple[Row, ...]:
+def _yes(text: str) -> str:
+    return "True"
+
+
+def _holding(*flags: str) -> tuple[Row, ...]:
     return tuple(Row(flag, switch=True, holds=("",)) for flag in flags)
 
 
-def _refused(instead: str, *flags: str, switch: bool = False) -> tuple[Row, ...]:
-    return tuple(Row(flag, switch=switch, instead=instead) for flag in flags)
-
-
-_TLS = "terminate TLS in a proxy in front of the gateway"
-_PARSERS = "Baton has no parsers of tool calls yet: the text of the model is returned as it is"
-_REASONING = "Baton has no reasoning parsers yet: the text of the model is returned as it is"
-_LORA = "Baton has no LoRA adapters yet: serve a checkpoint that they are merged into"
-_DRAFTS = "Baton has no speculative decoding yet"
-_COMPILED = "nothing is compiled by torch here; --cuda-graphs and --max-cudagraph-capture-size"
-_LOADER = "the loader finds the format of a checkpoint itself: leave it out"
-_PROXY = "set it in a proxy in front of the gateway"
-_REMOTE = "code of a checkpoint is never run; a supported architecture needs none"
 _HOSTS = "start workers on the other hosts and name the scheduler with --fleet-address"
+_LOADER = "the loader finds the format of a checkpoint itself: leave it out"
 
 ROWS = (
     Row("-tp", "tensor-parallel-size"),
     Row("-dp", "data-parallel-size"),
     Row("-dcp", "decode-context-parallel-size"),
     Row("-q", "quantization"),
-    Row("-ep", "enable-expert-parallel", switch=True, value=lambda text: "True"),
+    Row("-ep", "enable-expert-parallel", switch=True, value=_yes),
+    Row("-asc", "gateways"),
+    Row("--api-server-count", "gateways"),
     Row("--swap-space", "host-cache-bytes", _gibibytes),
+    Row("--kv-offloading-size", "host-cache-bytes", _gibibytes),
     Row("--enforce-eager", "cuda-graphs", _no, switch=True),
-    Row("--no-enforce-eager", "cuda-graphs", lambda text: "True", switch=True),
+    Row("--no-enforce-eager", "cuda-graphs", _yes, switch=True),
+    Row("--disable-log-stats", "metrics", _no, switch=True),
+    Row("--disable-hybrid-kv-cache-manager", "hybrid-kv-cache", _no, switch=True),
+    Row("--no-async-scheduling", "plans-in-flight", lambda text: "1", switch=True),
     Row("--uvicorn-log-level", "log-level"),
     Row("--guided-decoding-backend", "grammar-backend", holds=("auto",)),
     Row("--structured-outputs-config.backend", "grammar-backend", holds=("auto",)),
-    Row("--collect-detailed-traces", instead="use --otlp-endpoint"),
     Row("--otlp-traces-endpoint", "otlp-endpoint"),
     Row("--download-dir", "cache-dir"),
     Row("--pipeline-parallel-size", holds=("1",), instead="use --tensor-parallel-size"),
     Row("-pp", holds=("1",), instead="use --tensor-parallel-size"),
     Row("--max-logprobs", holds=("20",), instead="up to 20 per token can be asked for"),
+    Row("--logprobs-mode", holds=("raw_logprobs",), instead="they are raw log-probabilities"),
     Row("--load-format", holds=("auto",), instead=_LOADER),
     Row("--tokenizer-mode", holds=("auto",), instead="the tokenizer is read from the checkpoint"),
     Row("--config-format", holds=("auto", "hf"), instead=_LOADER),
     Row("--model-impl", holds=("auto",), instead="the architecture decides: leave it out"),
+    Row("--generation-config", holds=("vllm",), instead="requests say how they are sampled"),
+    Row("--runner", holds=("auto", "generate"), instead="use --task"),
+    Row("--convert", holds=("auto", "none"), instead="use --task"),
+    Row("--seed", holds=("0",), instead="requests have a seed of their own: the field seed"),
+    Row("--prefix-caching-hash-algo", holds=("sha256",), instead="blocks are named by SHA-256"),
     Row("--distributed-executor-backend", holds=("mp",), instead=_HOSTS),
     Row("--nnodes", holds=("1",), instead=_HOSTS),
-    *_always("--enable-chunked-prefill", "--async-scheduling", "--disable-log-requests"),
-    *_always("--no-enable-log-requests", "--disable-custom-all-reduce"),
-    *_always("--no-trust-remote-code", "--no-enable-lora", "--disable-uvicorn-access-log"),
-    *_refused(
-        "prompts are always split: a larger --max-num-batched-tokens makes it rare",
-        "--no-enable-chunked-prefill",
-        switch=True,
+    Row("--node-rank", holds=("0",), instead=_HOSTS),
+    Row("--stream-interval", holds=("1",), instead="every token is sent as it comes"),
+    Row("--response-role", holds=("assistant",), instead="answers are those of the assistant"),
+    *_holding("--enable-chunked-prefill", "--async-scheduling", "--disable-log-requests"),
+    *_holding("--no-enable-log-requests", "--disable-custom-all-reduce", "--log-error-stack"),
+    *_holding("--disable-uvicorn-access-log", "--enable-request-id-headers"),
+    *_holding("--use-tqdm-on-load", "--no-use-tqdm-on-load", "--enable-prompt-tokens-details"),
+    *_holding("--disable-frontend-multiprocessing"),
+    *(
+        Row(flag, switch=flag in refusal.switches, instead=refusal.instead)
+        for refusal in REFUSED
+        for flag in (*refusal.switches, *refusal.flags)
     ),
-    *_refused("use --plans-in-flight 1", "--no-async-scheduling", switch=True),
-    *_refused("use --no-metrics", "--disable-log-stats", switch=True),
-    *_refused("prompts are never logged", "--enable-log-requests", switch=True),
-    *_refused(_REMOTE, "--trust-remote-code", switch=True),
-    *_refused(_PARSERS, "--enable-auto-tool-choice", switch=True),
-    *_refused(_PARSERS, "--tool-call-parser", "--tool-parser-plugin"),
-    *_refused(_REASONING, "--reasoning-parser"),
-    *_refused(_REASONING, "--enable-reasoning", switch=True),
-    *_refused(_DRAFTS, "--speculative-config"),
-    *_refused(_LORA, "--enable-lora", switch=True),
-    *_refused(_LORA, "--lora-modules", "--max-loras", "--max-lora-rank"),
-    *_refused(_COMPILED, "-O", "--compilation-config", "--cuda-graph-sizes"),
-    *_refused(_COMPILED, "--cudagraph-capture-sizes"),
-    *_refused(_TLS, "--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs", "--ssl-cert-reqs"),
-    *_refused(_PROXY, "--root-path", "--allowed-origins", "--middleware"),
-    *_refused("requests have a seed of their own: the field seed", "--seed"),
-    *_refused("write it into the model: org/name@revision", "--revision"),
-    *_refused("the tokenizer comes from the checkpoint", "--tokenizer", "--tokenizer-revision"),
-    *_refused("use --mm-preprocess.max-items", "--limit-mm-per-prompt"),
-    *_refused("requests name their template arguments", "--chat-template-content-format"),
-    *_refused("use --num-gpu-blocks-override", "--kv-cache-memory-bytes"),
-    *_refused("weights do not move to the host", "--cpu-offload-gb"),
-    *_refused("edit config.json", "--hf-overrides", "--rope-scaling"),
 )
 TABLE = {row.flag: row for row in ROWS}
 """By the flag as it is written."""
+
+
+def holds_negated(flag: str) -> bool:
+    """Whether it is "--no-x" of a switch x that is refused: what it asks for is the case."""
+    row = TABLE.get("--" + flag.removeprefix("--no-")) if flag.startswith("--no-") else None
+    return row is not None and row.switch and not row.ours and not row.holds

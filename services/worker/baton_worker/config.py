@@ -11,15 +11,11 @@ from baton_worker.distributed.all2all import ALL2ALL
 from baton_worker.kv_transfer.registry import Transports
 from baton_worker.kv_transfer.vllm_config import Connector
 from baton_worker.layers.moe.routers import ROUTERS
+from baton_worker.quantization.methods import ALIASES, METHODS, REFUSED
 from baton_worker.structured_output import GRAMMARS
 
 _VALUES = {"half": "float16", "float": "float32", "fp8_e4m3": "fp8"}
 """Values of `dtype` and `kv_cache_dtype` by the names that vLLM has for them."""
-_METHODS = (
-    *("awq", "awq_marlin", "gptq", "gptq_marlin", "fp8", "fbgemm_fp8", "ptpc_fp8"),
-    *("compressed-tensors", "modelopt", "modelopt_fp4", "mxfp4"),
-)
-"""Values of vLLM's `quantization` that name how a checkpoint was quantised."""
 
 
 def _named_by_vllm(value: object) -> object:
@@ -27,8 +23,11 @@ def _named_by_vllm(value: object) -> object:
 
 
 def _of_checkpoint(value: object) -> object:
-    """A method of checkpoints rounds nothing at load: the loader finds it in the checkpoint."""
-    return "none" if value in _METHODS else value
+    """A method of checkpoints rounds nothing at load: the loader finds it in the checkpoint. One
+    that is refused says so before anything is loaded."""
+    if value in REFUSED:
+        raise ValueError(f"'{value}' is not supported. {REFUSED[str(value)]}")
+    return "none" if value in METHODS or value in ALIASES else value
 
 
 class Config(Settings, prefix="worker"):

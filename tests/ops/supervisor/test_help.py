@@ -14,5 +14,5 @@ def test_advanced_settings_are_shown_when_asked_for(
     with pytest.raises(SystemExit):
         serve_config().load([flag])
     text = capsys.readouterr().out
-    assert "\nmemory:\n" in text and text.count("  --max-num-batched-tokens\n") == 1
-    assert ("--kv-cache-layout (advanced)" in text) is advanced
+    assert "\nmemory:\n" in text and text.count("  --max-num-batched-tokens N\n") == 1
+    assert ("--kv-cache-layout {auto,nhd,hnd} (advanced)" in text) is advanced

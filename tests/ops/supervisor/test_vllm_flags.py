@@ -27,11 +27,15 @@ def load(*argv: str) -> Serve:
         ("--max-num-batched-tokens 64", "SCHEDULER_MAX_NUM_BATCHED_TOKENS", "64"),
         ("--max-num-batched-tokens 64", "WORKER_MAX_NUM_BATCHED_TOKENS", "64"),
         ("--quantization awq", "WORKER_QUANTIZATION", "none"),
+        ("-q gptqmodel", "WORKER_QUANTIZATION", "none"),
         ("-q int8", "WORKER_QUANTIZATION", "int8"),
         ("--dtype half", "WORKER_DTYPE", "float16"),
         ("--kv-cache-dtype fp8_e4m3", "WORKER_KV_CACHE_DTYPE", "fp8"),
         ("--kv-cache-dtype fp8", "WORKER_KV_CACHE_DTYPE", "fp8"),
         ("--model a/b --api-key x y", "GATEWAY_API_KEY", "x,y"),
+        ("--model a/b --revision v2", "MODEL", "a/b@v2"),
+        ("--disable-log-stats", "GATEWAY_METRICS", "False"),
+        ("--no-async-scheduling", "SCHEDULER_PLANS_IN_FLIGHT", "1"),
         ("--guided-decoding-backend llguidance", "GATEWAY_GRAMMAR_BACKEND", "llguidance"),
     ],
 )
@@ -52,3 +56,18 @@ def test_what_has_no_meaning_is_refused_by_name(row: object) -> None:
     assert isinstance(row, type(ROWS[0]))
     with pytest.raises(SettingsError, match=re.escape(row.flag)):
         load(row.flag, *([] if row.switch else ["other"]))
+
+
+def test_the_negation_of_what_is_refused_says_nothing() -> None:
+    assert variables(load("--no-enable-lora", "--no-enable-sleep-mode")) == {}
+    assert load("-asc", "2").gateways == 2
+
+
+def test_a_revision_belongs_to_a_model_of_a_hub() -> None:
+    with pytest.raises(SettingsError, match="org/name"):
+        load("./folder", "--revision", "v2")
+
+
+def test_a_method_of_checkpoints_that_is_refused_says_what_to_use() -> None:
+    with pytest.raises(SettingsError, match=r"'bitsandbytes' is not supported\. Use the unquant"):
+        load("-q", "bitsandbytes")

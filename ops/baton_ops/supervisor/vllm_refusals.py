@@ -1,0 +1,192 @@
+"""Flags of `vllm serve` that have no meaning here, by what to do instead."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Refusal(NamedTuple):
+    """Flags that are refused for one reason."""
+
+    instead: str
+    switches: tuple[str, ...] = ()
+    """Those without a value."""
+    flags: tuple[str, ...] = ()
+    """Those with one."""
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_PROXY = "set it in a proxy in front of the gateway"
+_MEDIA = "Baton does not serve pictures or sound yet"
+
+REFUSED = (
+    Refusal(
+        "prompts are always split: a larger --max-num-batched-tokens makes it rare",
+        _names("--no-enable-chunked-prefill"),
+        _names(
+            "--max-num-partial-prefills --max-long-partial-prefills --long-prefill-token-threshold"
+        ),
+    ),
+    Refusal("use --otlp-endpoint", (), _names("--collect-detailed-traces")),
+    Refusal("prompts are never logged", _names("--enable-log-requests --enable-log-outputs")),
+    Refusal("log lines hold no prompts", (), _names("--max-log-len --log-config-file")),
+    Refusal(
+        "code of a checkpoint is never run; a supported architecture needs none",
+        _names("--trust-remote-code"),
+        _names("--code-revision"),
+    ),
+    Refusal(
+        "Baton has no parsers of tool calls yet: the text of the model is returned as it is",
+        _names("--enable-auto-tool-choice --exclude-tools-when-tool-choice-none"),
+        _names("--tool-call-parser --tool-parser-plugin --tool-server"),
+    ),
+    Refusal(
+        "Baton has no reasoning parsers yet: the text of the model is returned as it is",
+        _names("--enable-reasoning"),
+        _names("--reasoning-parser --reasoning-parser-plugin"),
+    ),
+    Refusal(
+        "Baton has no speculative decoding yet",
+        (),
+        _names("--speculative-config --num-lookahead-slots --spec-method --spec-model"),
+    ),
+    Refusal(
+        "Baton has no LoRA adapters yet: serve a checkpoint that they are merged into",
+        _names("--enable-lora --enable-lora-bias --fully-sharded-loras"),
+        _names("--lora-modules --max-loras --max-lora-rank --max-cpu-loras --lora-dtype"),
+    ),
+    Refusal(
+        "nothing is compiled by torch here; --cuda-graphs and --max-cudagraph-capture-size",
+        (),
+        _names(
+            "-O --compilation-config --cuda-graph-sizes --cudagraph-capture-sizes"
+            " --optimization-level --performance-mode"
+        ),
+    ),
+    Refusal(
+        "terminate TLS in a proxy in front of the gateway",
+        _names("--enable-ssl-refresh"),
+        _names("--ssl-keyfile --ssl-certfile --ssl-ca-certs --ssl-cert-reqs --ssl-ciphers"),
+    ),
+    Refusal(
+        _PROXY,
+        _names("--allow-credentials"),
+        _names(
+            "--root-path --allowed-origins --allowed-methods --allowed-headers --middleware --uds"
+        ),
+    ),
+    Refusal(
+        "requests are bounded by --max-body-bytes",
+        (),
+        _names("--h11-max-incomplete-event-size --h11-max-header-count"),
+    ),
+    Refusal(
+        "the tokenizer comes from the checkpoint",
+        _names("--skip-tokenizer-init"),
+        _names("--tokenizer --tokenizer-revision"),
+    ),
+    Refusal("use --mm-preprocess.max-items", (), _names("--limit-mm-per-prompt")),
+    Refusal(
+        _MEDIA,
+        _names(
+            "--enable-mm-embeds --disable-mm-preprocessor-cache --interleave-mm-strings"
+            " --skip-mm-profiling --disable-chunked-mm-input"
+        ),
+        _names(
+            "--media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb --mm-encoder-tp-mode"
+            " --allowed-local-media-path --allowed-media-domains --video-pruning-rate"
+            " --default-mm-loras"
+        ),
+    ),
+    Refusal(
+        "requests name their template arguments: chat_template_kwargs",
+        _names("--trust-request-chat-template"),
+        _names("--chat-template-content-format --default-chat-template-kwargs"),
+    ),
+    Refusal(
+        "requests ask for it: return_token_ids, stream_options.include_usage",
+        _names("--return-tokens-as-token-ids --enable-force-include-usage"),
+    ),
+    Refusal("/fleet and /metrics tell the load", _names("--enable-server-load-tracking")),
+    Refusal("use --num-gpu-blocks-override", (), _names("--kv-cache-memory-bytes")),
+    Refusal(
+        "weights do not move to the host",
+        _names("--enable-sleep-mode"),
+        _names("--cpu-offload-gb --offload-backend"),
+    ),
+    Refusal("use --host-cache-bytes", (), _names("--kv-offloading-backend")),
+    Refusal(
+        "edit config.json",
+        _names("--disable-sliding-window"),
+        _names("--hf-overrides --rope-scaling --rope-theta --hf-config-path"),
+    ),
+    Refusal(
+        "edit generation_config.json, or let requests say it",
+        (),
+        _names("--override-generation-config"),
+    ),
+    Refusal("use --pooling-type", (), _names("--pooler-config --override-pooler-config")),
+    Refusal(
+        "the loader finds the format of a checkpoint itself: leave it out",
+        (),
+        _names(
+            "--safetensors-load-strategy --model-loader-extra-config --ignore-patterns"
+            " --pt-load-map-location --max-parallel-loading-workers"
+        ),
+    ),
+    Refusal("log in with `hf auth login`, or set HF_TOKEN", (), _names("--hf-token")),
+    Refusal("prompts are text or token ids", _names("--enable-prompt-embeds")),
+    Refusal("use --logits-processors", (), _names("--io-processor-plugin")),
+    Refusal(
+        "use --grammar-backend",
+        _names("--guided-decoding-disable-fallback"),
+        _names("--structured-outputs-config"),
+    ),
+    Refusal(
+        "start workers on the other hosts and name the scheduler with --fleet-address",
+        _names("--headless --ray-workers-use-nsight"),
+        _names(
+            "--master-addr --master-port -dpn --data-parallel-start-rank -dpl"
+            " --data-parallel-size-local -dpa --data-parallel-address -dpp"
+            " --data-parallel-rpc-port -dpb --data-parallel-backend"
+        ),
+    ),
+    Refusal(
+        "one scheduler balances all workers: leave it out",
+        _names("--data-parallel-hybrid-lb --data-parallel-external-lb"),
+        _names("--scheduler-cls --worker-cls --worker-extension-cls"),
+    ),
+    Refusal(
+        "experts stay where --expert-placement-strategy puts them",
+        _names("--enable-eplb --enable-dbo"),
+        _names("--eplb-config"),
+    ),
+    Refusal(
+        "the scales of keys and values are those of the checkpoint, or of each token",
+        _names("--calculate-kv-scales"),
+    ),
+    Refusal(
+        "states have the precision of the model: use --dtype",
+        (),
+        _names("--mamba-cache-dtype --mamba-ssm-cache-dtype --mamba-block-size"),
+    ),
+    Refusal(
+        "use --attention-backend",
+        _names("--disable-cascade-attn --kv-sharing-fast-prefill"),
+        _names("--attention-config"),
+    ),
+    Refusal("the scheduler decides it: leave it out", (), _names("--additional-config")),
+    Refusal("KV events are not published", (), _names("--kv-events-config")),
+    Refusal(
+        "metrics have one name each, listed in docs/operations/observability.md",
+        _names("--kv-cache-metrics"),
+        _names("--show-hidden-metrics-for-version"),
+    ),
+    Refusal(
+        "the documents of the API are served as they are",
+        _names("--disable-fastapi-docs --enable-tokenizer-info-endpoint"),
+    ),
+)
