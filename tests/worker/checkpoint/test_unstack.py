@@ -14,8 +14,10 @@ from torch import Tensor
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.unstack import Unstack
+from baton_worker.kernels.fp8 import Fp8Weight, Inputs
+from baton_worker.kernels.mxfp4 import dequantise
+from baton_worker.kernels.weight import ExpertStack
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.quantization.mxfp4 import dequantise
 from baton_worker.spec import (
     Decoder,
     Glu,
@@ -42,7 +44,7 @@ def expert(number: int, part: str, suffix: str = "weight") -> str:
     return f"model.layers.0.mlp.experts.{number}.{part}_proj.{suffix}"
 
 
-def apart(decoder: Decoder, *tensors: tuple[str, Tensor]) -> dict[str, Tensor]:
+def apart(decoder: Decoder, *tensors: tuple[str, Any]) -> dict[str, Any]:
     unstack = Unstack(decoder)
     return dict(part for stored in tensors for part in unstack(*stored))
 
@@ -83,7 +85,35 @@ def test_a_quantised_tensor_waits_for_its_scales(blocks_first: bool) -> None:
     rule = Stacked("layers.{layer}.b", ("expert_down",), scales="layers.{layer}.s")
     stored = [("layers.0.b", blocks), ("layers.0.s", scales)]
     parts = apart(spec(rule), *(stored if blocks_first else stored[::-1]))
-    assert torch.equal(parts[expert(1, "down")], dequantise(blocks[1], scales[1]))
+    assert torch.equal(parts[expert(1, "down")].dequantise(), dequantise(blocks[1], scales[1]))
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_quantised_experts_come_apart_as_they_are_stored(interleaved: bool) -> None:
+    """What is stored transposed becomes floats: its groups run along the other axis."""
+    codes, scales = torch.randn(2, 6, 32).to(torch.float8_e4m3fn), torch.rand(2, 6, 1)
+    stack = ExpertStack(
+        codes.shape, lambda e: Fp8Weight(codes[e], scales[e], (1, 32), Inputs(None))
+    )
+    rule = Stacked("layers.{layer}.packed", GATE_UP, interleaved=interleaved)
+    parts = apart(spec(rule), ("layers.0.packed", stack), ("other", stack))
+    floats = apart(spec(rule), ("layers.0.packed", stack.dequantise()))
+    assert torch.equal(parts.pop("other"), stack.dequantise()) and parts.keys() == floats.keys()
+    for name, part in parts.items():
+        assert isinstance(part, Fp8Weight) and torch.equal(part.dequantise(), floats[name])
+    parts = apart(spec(replace(rule, transposed=True)), ("layers.0.packed", stack))
+    assert parts[expert(1, "gate")].shape == (16, 6)
+    rows = slice(1, None, 2) if interleaved else slice(16, None)
+    assert torch.equal(parts[expert(1, "up")], stack[1].dequantise().T[rows])
+
+
+def test_rows_of_quantised_experts_lie_one_after_the_other() -> None:
+    weight = Fp8Weight(
+        torch.randn(12, 32).to(torch.float8_e4m3fn), torch.rand(12, 1), (1, 32), Inputs()
+    )
+    rule = Stacked("layers.{layer}.packed", GATE_UP, flat=True)
+    parts = apart(spec(rule), ("layers.0.packed", weight))
+    assert torch.equal(parts[expert(1, "up")].dequantise(), weight.dequantise()[9:])
 
 
 def test_other_spellings_are_renamed_first() -> None:

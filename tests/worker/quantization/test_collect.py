@@ -10,6 +10,7 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton_worker.kernels.fp8 import Fp8Weight
+from baton_worker.kernels.weight import ExpertStack
 from baton_worker.quantization import fp8
 from baton_worker.quantization.collect import CollectedWeights, Format, Parts
 from tests.support import quantized_checkpoints
@@ -50,7 +51,8 @@ def test_experts_in_one_tensor_have_scales_of_its_name() -> None:
     gathered = CollectedWeights(lambda module: fp8.stored(False, fp8.Inputs(4), [4, 4]))
     assert not list(gathered("experts.gate_up_proj_scale_inv", scales))
     [(name, weight)] = gathered("experts.gate_up_proj", codes)
-    assert name == "experts.gate_up_proj" and isinstance(weight, Fp8Weight)
+    assert name == "experts.gate_up_proj" and isinstance(weight, ExpertStack)
+    assert isinstance(weight[1], Fp8Weight) and weight.shape == codes.shape
     expected = codes.float() * scales.repeat_interleave(4, 1).repeat_interleave(4, 2)
     assert torch.equal(weight.dequantise(), expected)
 

@@ -20,7 +20,7 @@ from baton_worker.checkpoint.quantized_loading import (
 )
 from baton_worker.checkpoint.row_reader import Rows, copy_rows
 from baton_worker.checkpoint.unfuse import Unfuse
-from baton_worker.checkpoint.unstack import Unstack
+from baton_worker.checkpoint.unstack import Stored, Unstack, Whole
 from baton_worker.distributed.shard_weights import (
     Destination,
     Parts,
@@ -90,7 +90,7 @@ class WeightFiller:
 
 def fill(
     model: Model | EncoderModel,
-    tensors: Iterator[tuple[str, Tensor | QuantizedWeight | Rows]],
+    tensors: Iterator[tuple[str, Stored]],
     spec: Decoder,
     quantize: Quantize = "none",
     parts: Parts | None = None,
@@ -122,16 +122,16 @@ def fill(
 def _copy_all(
     filling: WeightFiller,
     layers: list[Layer],
-    tensors: Iterator[tuple[str, Tensor | QuantizedWeight | Rows]],
+    tensors: Iterator[tuple[str, Stored]],
     spec: Decoder,
 ) -> list[str]:
     """Fill the targets; returns the names of unused tensors."""
     wanted, leftover = filling.wanted, list[str]()
     unstack, unfuse = Unstack(spec), Unfuse(spec, wanted)
     taking = QuantizedLoader(layers, partial(sliced, wanted), filling.done, partial(_fills, wanted))
-    here = _wanted_here(tensors, filling)
-    whole = (part for stored in taking(here) for part in unstack(*stored))
-    for name, tensor in (part for stored in whole for part in unfuse(*stored)):
+    whole = (part for stored in tensors for part in unstack(*stored))
+    floats = taking(_wanted_here(whole, filling))
+    for name, tensor in (part for fused in floats for part in unfuse(*fused)):
         if name in wanted:
             _copy(name, tensor, wanted)
             filling.done(name)
@@ -141,8 +141,8 @@ def _copy_all(
 
 
 def _wanted_here(
-    tensors: Iterator[tuple[str, Tensor | QuantizedWeight | Rows]], filling: WeightFiller
-) -> Iterator[tuple[str, Tensor | QuantizedWeight | Rows]]:
+    tensors: Iterable[tuple[str, Whole]], filling: WeightFiller
+) -> Iterator[tuple[str, Whole]]:
     """Skip tensors of other ranks only, such as their experts, before they are converted."""
     for name, tensor in tensors:
         if _is_elsewhere(filling.wanted.get(name)):

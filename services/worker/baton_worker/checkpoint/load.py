@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from baton.errors import ModelError
 from baton.logs import logger
@@ -18,9 +17,9 @@ from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.checkpoint.fill import fill
 from baton_worker.checkpoint.quantized_loading import Quantize, kinds
 from baton_worker.checkpoint.rank_sharded import RankShardedFolder
-from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.checkpoint.task import ServedTask, is_listed, served_task
+from baton_worker.checkpoint.unstack import Stored
 from baton_worker.distributed.communicator import Communicator, SingleRank
 from baton_worker.distributed.expert_parallel import exchange
 from baton_worker.distributed.shard_spec import Shard, deal, shard_spec
@@ -29,7 +28,6 @@ from baton_worker.distributed.step_sync import StepSync
 from baton_worker.distributed.tensor_parallel import shard_modules
 from baton_worker.kernels.kv_pages import KVCodes
 from baton_worker.kernels.quantized_weights import KINDS
-from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import transformers_backend
 from baton_worker.models.build import build
@@ -79,7 +77,7 @@ class Checkpoint(Protocol):
     config: SimpleNamespace
     eos_token_ids: tuple[int, ...]
 
-    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | QuantizedWeight | Rows]]:
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Stored]]:
         """Every tensor once, under its Hugging Face name; quantised as it is stored."""
         ...
 
@@ -153,7 +151,7 @@ def load_model(
 
 def _weights(
     checkpoint: Checkpoint, spec: Decoder, what: ServedTask, scaled: bool
-) -> Iterator[tuple[str, Tensor | QuantizedWeight | Rows]]:
+) -> Iterator[tuple[str, Stored]]:
     """The checkpoint's weights without unused KV scales, and those of the extra files."""
     unread = (".k_scale", ".v_scale") if has_kv_scales(checkpoint.config) and not scaled else ()
     stored = (pair for pair in checkpoint.tensors(spec) if not pair[0].endswith(unread))

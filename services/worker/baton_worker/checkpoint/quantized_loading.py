@@ -10,6 +10,7 @@ from torch import Tensor
 
 from baton.logs import logger
 from baton_worker.checkpoint.row_reader import Rows
+from baton_worker.checkpoint.unstack import Stored, Whole
 from baton_worker.kernels.linear import has_kernel
 from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.layer import Layer
@@ -49,9 +50,7 @@ def choose_precision(layers: Iterable[Layer], quantize: Quantize) -> None:
             layer.quantised_as = other
 
 
-def as_floats(
-    tensors: Iterable[tuple[str, Tensor | QuantizedWeight | Rows]],
-) -> Iterator[tuple[str, Tensor]]:
+def as_floats(tensors: Iterable[tuple[str, Stored]]) -> Iterator[tuple[str, Tensor]]:
     """Dequantise every tensor."""
     for name, tensor in tensors:
         yield name, tensor if isinstance(tensor, Tensor) else tensor.dequantise()
@@ -88,9 +87,7 @@ class QuantizedLoader:
                 self._like = tensor.new_empty(0) if self._like is None else self._like
         self._packed, self._widened = 0, list[str]()
 
-    def __call__(
-        self, tensors: Iterable[tuple[str, Tensor | QuantizedWeight | Rows]]
-    ) -> Iterator[tuple[str, Tensor]]:
+    def __call__(self, tensors: Iterable[tuple[str, Whole]]) -> Iterator[tuple[str, Tensor]]:
         """The remaining tensors, all of them floats."""
         for name, tensor in tensors:
             if isinstance(tensor, Tensor):

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.mmap import opened
-from baton_worker.kernels.weight import QuantizedWeight
-from baton_worker.quantization.collect import CollectedWeights
+from baton_worker.quantization.collect import Collected, CollectedWeights
 from baton_worker.quantization.methods import formats
 from baton_worker.spec import Decoder
 from baton_worker.spec.hf_config import read_config, read_eos_token_ids
@@ -29,7 +28,7 @@ class SafetensorsFolder:
         self.config = read_config(folder)
         self.eos_token_ids = read_eos_token_ids(folder, self.config)
 
-    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Tensor | QuantizedWeight]]:
+    def tensors(self, spec: Decoder) -> Iterator[tuple[str, Collected]]:
         """Every tensor of every shard, memory-mapped until it is copied or packed."""
         if (how := formats(self.config)) is None:
             yield from self._stored(spec)

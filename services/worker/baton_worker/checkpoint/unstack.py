@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TypeAlias
 
-import torch
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.quantization.mxfp4 import dequantise
+from baton_worker.checkpoint.row_reader import Rows
+from baton_worker.kernels.mxfp4 import stack
+from baton_worker.kernels.weight import ExpertStack, QuantizedWeight
 from baton_worker.spec import (
     Decoder,
     Moe,
@@ -17,6 +19,11 @@ from baton_worker.spec import (
     Stacked,
 )
 from baton_worker.spec.names import Names, placed
+
+Whole: TypeAlias = Tensor | QuantizedWeight | Rows
+"""A tensor that a layer may have as its own."""
+Stored: TypeAlias = Whole | ExpertStack
+"""A tensor as a checkpoint has it."""
 
 
 class Unstack:
@@ -38,7 +45,7 @@ class Unstack:
                     self._scales[placed(rule.scales, layer)] = source
         self._waiting = dict[str, Tensor]()
 
-    def __call__(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    def __call__(self, name: str, stored: Stored) -> Iterator[tuple[str, Whole]]:
         """Split a stored tensor; an MXFP4 tensor waits for its scales or blocks.
 
         Raises:
@@ -47,47 +54,62 @@ class Unstack:
         for pattern, to in self._renames:
             name = pattern.sub(to, name)
         source = self._scales.get(name, name)
-        if name in self._corrections:
+        if source in self._rules:
+            yield from self._of_stack(name, source, stored)
+        elif isinstance(stored, ExpertStack):
+            yield name, stored.dequantise()
+        elif name in self._corrections and isinstance(stored, Tensor):
             # One row for texts; beside images, a second one for these.
-            yield name, tensor[0] if tensor.ndim > 1 else tensor
-        elif source not in self._rules:
-            yield name, tensor
-        elif self._rules[source][0].scales is None:
-            yield from self._taken_apart(source, tensor, None)
+            yield name, stored[0] if stored.ndim > 1 else stored
+        else:
+            yield name, stored
+
+    def _of_stack(self, name: str, source: str, stored: Stored) -> Iterator[tuple[str, Whole]]:
+        if self._rules[source][0].scales is None:
+            yield from self._taken_apart(source, stored)
         elif source in self._waiting:
             other = self._waiting.pop(source)
-            blocks, scales = (tensor, other) if name == source else (other, tensor)
-            yield from self._taken_apart(source, blocks, scales)
+            assert isinstance(stored, Tensor)
+            blocks, scales = (stored, other) if name == source else (other, stored)
+            yield from self._taken_apart(source, stack(blocks, scales))
         else:
-            self._waiting[source] = tensor
+            assert isinstance(stored, Tensor)
+            self._waiting[source] = stored
 
-    def _taken_apart(
-        self, source: str, tensor: Tensor, scales: Tensor | None
-    ) -> Iterator[tuple[str, Tensor]]:
+    def _taken_apart(self, source: str, stored: Stored) -> Iterator[tuple[str, Whole]]:
         rule, layer = self._rules[source]
-        ffn, names = self._spec.layers[layer][1], Names(self._spec.names).at(layer)
-        moe = ffn.branch if isinstance(ffn, ShortcutMoe) else ffn
-        count = moe.router.num_experts if isinstance(moe, Moe) else 0
-        zero = moe.router.zero_experts if isinstance(moe, Moe) else 0
-        if rule.flat and count and tensor.shape[0] % count == 0:
-            tensor = torch.unflatten(tensor, 0, (count, -1))
-        # Some checkpoints have rows for zero experts, too.
-        if tensor.shape[0] not in (count, count + zero):
-            raise ModelError(
-                f"Tensor {source} holds {tensor.shape[0]} experts in the checkpoint, "
-                f"but the config wants {count}."
-            )
-        for expert, share in enumerate(tensor[:count]):
-            if scales is not None:
-                share = dequantise(share, scales[expert])
+        names = Names(self._spec.names).at(layer)
+        for expert, share in enumerate(self._shares(source, stored)):
             for role, part in zip(rule.parts, _parts(rule, share), strict=True):
                 yield f"{names(role).format(expert=expert)}.{rule.suffix}", part
 
+    def _shares(self, source: str, stored: Stored) -> Iterator[Tensor | QuantizedWeight]:
+        """What each expert has of a stored tensor."""
+        rule, layer = self._rules[source]
+        ffn = self._spec.layers[layer][1]
+        moe = ffn.branch if isinstance(ffn, ShortcutMoe) else ffn
+        count = moe.router.num_experts if isinstance(moe, Moe) else 0
+        zero = moe.router.zero_experts if isinstance(moe, Moe) else 0
+        held = stored.shape[0]
+        if rule.flat and count and held % count == 0 and not isinstance(stored, ExpertStack | Rows):
+            rows = held // count
+            yield from (stored[first : first + rows] for first in range(0, held, rows))
+        # Some checkpoints have rows for zero experts, too.
+        elif held in (count, count + zero) and isinstance(stored, Tensor | ExpertStack):
+            yield from (stored[expert] for expert in range(count))
+        else:
+            raise ModelError(
+                f"Tensor {source} holds {held} experts in the checkpoint, "
+                f"but the config wants {count}."
+            )
 
-def _parts(rule: Stacked, share: Tensor) -> list[Tensor]:
+
+def _parts(rule: Stacked, share: Tensor | QuantizedWeight) -> list[Tensor | QuantizedWeight]:
     if rule.transposed:
-        share = share.T
+        # Groups run along the other axis of a quantised weight.
+        share = (share if isinstance(share, Tensor) else share.dequantise()).T
     count = len(rule.parts)
     if rule.interleaved:
         return [share[part::count] for part in range(count)]
-    return list(share.chunk(count))
+    rows = -(-share.shape[0] // count)
+    return [share[first : first + rows] for first in range(0, share.shape[0], rows)]

@@ -16,14 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized, concatenate
+from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized, UnreadWeight
 
 BITS = (2, 3, 4, 8)
 """Of a code."""
 _PLAIN, _SHIFTED = ("int4", "int8"), "int4_offset"
 """Kinds of blocks whose codes have their zeros subtracted, and the one that keeps both."""
-_AT_ONCE = 4 << 20
-"""Codes that become blocks at one time."""
 
 
 def unpack(stream: Tensor, bits: int) -> Tensor:
@@ -134,8 +132,9 @@ class GptqWeight:
         return self._shifted().float().mul_(self._by_column(self.scales).float())
 
     def blocks(self) -> BlockQuantized | None:
-        """The same numbers as the CPU kernels run them; None where these have no such kind: groups
-        that are no runs of whole blocks, or scales that are no half-precision numbers."""
+        """The same numbers as the CPU kernels run them, made from the words as rows are read; None
+        where these have no such kind: groups that are no runs of whole blocks, or scales that are
+        no half-precision numbers."""
         count, depth = len(self.scales), self.shape[1]
         scales, kind = self.scales.half(), self._kind()
         run, rest = divmod(depth, count)
@@ -146,9 +145,8 @@ class GptqWeight:
             return None
         if not torch.equal(scales.float(), self.scales.float()):
             return None
-        rows = max(1, _AT_ONCE // depth)
-        pieces = (self[first : first + rows] for first in range(0, self.shape[0], rows))
-        return concatenate([piece._as_kind(kind, run // KINDS[kind].group) for piece in pieces])
+        repeats = run // KINDS[kind].group
+        return UnreadWeight(kind, self.shape, lambda rows: self[rows]._as_kind(kind, repeats))
 
     def _kind(self) -> str | None:
         """That of `KINDS` which holds all codes that these zeros allow."""

@@ -103,8 +103,7 @@ class BlockQuantized:
     @property
     def column_multiple(self) -> int:
         """See `QuantizedWeight`: a shard has whole groups, whole super groups of a super kind."""
-        width = self.shape[1]
-        return max(width // part.shape[1] for _, part in self.parts())
+        return KINDS[self.kind].multiple
 
     def blocks(self) -> BlockQuantized:
         """Itself: what other forms of a weight become, for the CPU."""
@@ -184,6 +183,11 @@ class UnreadWeight(BlockQuantized):
     def dequantise(self) -> Tensor:
         """See `BlockQuantized`."""
         return self[:].dequantise()
+
+    def columns(self, first: int, count: int) -> UnreadWeight:
+        """Some columns, unread still."""
+        shape = torch.Size((self.shape[0], count))
+        return UnreadWeight(self.kind, shape, lambda rows: self[rows].columns(first, count))
 
     def __getitem__(self, rows: slice | Tensor) -> BlockQuantized:
         """Some rows, in memory."""

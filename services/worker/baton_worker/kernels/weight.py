@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
 import torch
@@ -52,3 +54,21 @@ class QuantizedWeight(Protocol):
     def blocks(self) -> BlockQuantized | None:
         """The same numbers as the CPU kernels run them; None where these have no such kind."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertStack:
+    """The weights of all experts of a layer, as one tensor of a checkpoint holds them."""
+
+    shape: torch.Size
+    """[E, N, K]."""
+    read: Callable[[int], QuantizedWeight]
+    """The weight of an expert."""
+
+    def __getitem__(self, expert: int) -> QuantizedWeight:
+        """The weight of an expert."""
+        return self.read(expert)
+
+    def dequantise(self) -> Tensor:
+        """float32 [E, N, K]."""
+        return torch.stack([self[expert].dequantise() for expert in range(self.shape[0])])

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.kernels.weight import QuantizedWeight
+from baton_worker.kernels.weight import ExpertStack, QuantizedWeight
 
 Parts: TypeAlias = Mapping[str, Tensor]
 """The tensors of a weight by their suffix after the module name."""
+Collected: TypeAlias = Tensor | QuantizedWeight | ExpertStack
+"""A stored tensor, or what several of them mean together."""
 _SPELLINGS = {"weight_scale_inv": "weight_scale", "activation_scale": "input_scale"}
 _STACKED = "_scale_inv"
 """Suffix of the scales of a tensor that holds all experts."""
@@ -27,7 +29,7 @@ class Format:
     parts: frozenset[str]
     """Required tensors of a weight. If "weight" is one of them, a "weight" of more than one byte
     per number is unquantised."""
-    read: Callable[[Parts], QuantizedWeight]
+    read: Callable[[Parts], QuantizedWeight | ExpertStack]
     """Decodes the parts. May raise a ModelError."""
     unread: frozenset[str] = frozenset()
     """Ignored tensors."""
@@ -48,7 +50,7 @@ class CollectedWeights:
         self._formats = formats
         self._waiting = defaultdict[str, dict[str, Tensor]](dict)
 
-    def __call__(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor | QuantizedWeight]]:
+    def __call__(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Collected]]:
         """Yield the weight that a stored tensor completes, if any.
 
         Raises:
@@ -95,7 +97,7 @@ def _is_plain(part: str, tensor: Tensor) -> bool:
     return part == "weight" and tensor.dtype.itemsize > 1
 
 
-def _read(form: Format, name: str, parts: Parts) -> QuantizedWeight:
+def _read(form: Format, name: str, parts: Parts) -> QuantizedWeight | ExpertStack:
     try:
         return form.read(parts)
     except (RuntimeError, ValueError, IndexError, ZeroDivisionError) as error:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton_worker.kernels.fp8 import Fp8Weight, Inputs
+from baton_worker.kernels.weight import ExpertStack
 from baton_worker.quantization.collect import Format, Formats, Parts
 
 _WEIGHT = frozenset({"weight", "weight_scale"})
@@ -49,7 +50,7 @@ def stored(
     return Format(_WEIGHT, read, frozenset(unread) | {_INPUT})
 
 
-def _read(parts: Parts, *, inputs: Inputs, block: list[int] | None) -> Fp8Weight:
+def _read(parts: Parts, *, inputs: Inputs, block: list[int] | None) -> Fp8Weight | ExpertStack:
     """weight float8 [..., N, K], weight_scale a scalar, [N], [N, 1] or one per block, and optional
     scalar input_scale."""
     codes, scales = parts["weight"], parts["weight_scale"]
@@ -58,7 +59,14 @@ def _read(parts: Parts, *, inputs: Inputs, block: list[int] | None) -> Fp8Weight
     if _INPUT in parts:
         inputs = Inputs(scale=parts[_INPUT].float().reshape(()))
     scales, size = _blocks(codes, scales.float(), block)
-    return Fp8Weight(codes, scales.contiguous(), size, inputs)
+    if codes.ndim == 2:
+        return Fp8Weight(codes, scales.contiguous(), size, inputs)
+    each = scales.expand(*codes.shape[:-2], *scales.shape[-2:])
+
+    def of(expert: int) -> Fp8Weight:
+        return Fp8Weight(codes[expert], each[expert].contiguous(), size, inputs)
+
+    return ExpertStack(codes.shape, of)
 
 
 def _blocks(

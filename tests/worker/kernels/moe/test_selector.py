@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from baton.errors import ModelError
@@ -9,6 +11,7 @@ from baton_worker.kernels.moe.grouped import GroupedExperts
 from baton_worker.kernels.moe.loop import LoopExperts
 from baton_worker.kernels.moe.selector import ExpertKernelSelector
 from tests.support.worker.expert_layers import experts
+from tests.support.worker.random_products import some_blocks
 
 
 def test_a_kernel_may_be_named_and_then_it_is_this_one_or_none() -> None:
@@ -25,3 +28,14 @@ def test_the_first_kernel_that_does_not_refuse_is_chosen(monkeypatch: pytest.Mon
     monkeypatch.setattr(LoopExperts, "refuses", classmethod(lambda cls, e: "so is it"))
     with pytest.raises(ModelError, match=r"for accelerators.*it is off.*so is it"):
         ExpertKernelSelector().select(experts(2))
+
+
+def test_kernels_of_floats_refuse_packed_experts() -> None:
+    layer = experts(2, hidden=32, size=32)
+    packed = [(some_blocks("int8", 64, 32),), None]
+    packed_layer = replace(layer, packed_gate_up=packed)
+    assert packed_layer.is_packed and not layer.is_packed
+    with pytest.raises(ModelError, match="loop refused: its weights are floats"):
+        ExpertKernelSelector("eager").select(packed_layer)
+    assert ExpertKernelSelector().takes_packed
+    assert not ExpertKernelSelector("deep_gemm").takes_packed

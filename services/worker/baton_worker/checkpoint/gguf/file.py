@@ -108,12 +108,14 @@ class GgufFile:
                 f"but its metadata asks for {first}."
             )
 
-    def _experts(self, tensor: TensorEntry, name: str) -> Iterator[tuple[str, Tensor | Rows]]:
+    def _experts(
+        self, tensor: TensorEntry, name: str
+    ) -> Iterator[tuple[str, Tensor | BlockQuantized | Rows]]:
         """The experts of a tensor [E, rows, columns] or [E, rows], one by one."""
         for expert in range(tensor.shape[0]):
             part = self._data.part(tensor, expert, 1)
             part = part._replace(shape=tensor.shape[1:])
-            yield name.format(expert=expert), self._values(part, None)
+            yield name.format(expert=expert), self._read(part, None)
 
     def _keys_and_values_up(self, keys: TensorEntry) -> Tensor:
         """The up-projection from latents to each head's K and V, stored by newer files in two

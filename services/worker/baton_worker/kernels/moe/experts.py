@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from torch import Tensor
 
 from baton_worker.kernels.quantized_weights import KINDS, Rounding
+from baton_worker.kernels.weight import QuantizedWeight
 
 Gate: TypeAlias = Callable[[Tensor], Tensor]
 """What an expert does between its products: what comes out of the first one, gate and then up
 [n, 2 * intermediate] or, of an expert without a gate, up alone, to [n, intermediate]."""
+PackedParts: TypeAlias = tuple[QuantizedWeight, ...]
+"""The weights whose rows make up one of an expert's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,15 @@ class Experts:
     """The kind of `kernels.quantized.KINDS` that each expert's weights are to be rounded to."""
     disposable: bool = False
     """Whether nobody else reads the weights: what a kernel has packed may go at once."""
+    packed_gate_up: Sequence[PackedParts | None] = ()
+    """By expert what stands in place of its rows of `gate_up`, if the checkpoint is quantised."""
+    packed_down: Sequence[PackedParts | None] = ()
+    """The same for `down`."""
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether some expert's weights are quantised, and not in `gate_up` or `down`."""
+        return any(parts is not None for parts in (*self.packed_gate_up, *self.packed_down))
 
     @property
     def nbytes(self) -> int:
@@ -51,6 +63,8 @@ class ExpertKernel(Protocol):
 
     capture_blocker: str | None
     """See `layers.layer.Layer.capture_blocker`."""
+    takes_packed: bool
+    """Whether it multiplies with weights as a checkpoint stores them; others get floats."""
 
     def __init__(self, experts: Experts) -> None: ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from baton_worker.kernels.moe.dispatch import (
     gather_inputs,
     output_weights,
 )
-from baton_worker.kernels.moe.experts import Experts
+from baton_worker.kernels.moe.experts import Experts, PackedParts
 from baton_worker.kernels.quantized_weights import KINDS, Rounding
 from baton_worker.platform.malloc import release_pages
 
@@ -29,15 +30,18 @@ from baton_worker.platform.malloc import release_pages
 class GroupedExperts:
     """One pair of products per expert that has visits: a few tokens read a few experts.
 
-    Each expert's weights are prepared once for the CPU, as a linear layer's are.
+    Each expert's weights are prepared once, as a linear layer's are, and stay quantised like those.
     """
 
     capture_blocker = COUNTED
+    takes_packed = True
 
     def __init__(self, experts: Experts) -> None:
         self._gate, self._weigh_input = experts.gate, experts.weigh_input
-        self._gate_up = _linears(experts.gate_up, experts.gate_up_bias, experts, experts.fused)
-        self._down = _linears(experts.down, experts.down_bias, experts)
+        first = _Product(experts.gate_up, experts.packed_gate_up, experts.gate_up_bias)
+        second = _Product(experts.down, experts.packed_down, experts.down_bias)
+        self._gate_up = first.kernels(experts, experts.fused)
+        self._down = second.kernels(experts)
         pairs = [*zip(self._gate_up, experts.gate_up, strict=True)]
         pairs += zip(self._down, experts.down, strict=True)
         self.nbytes = sum(kernel.nbytes or weight.nbytes for kernel, weight in pairs)
@@ -64,18 +68,24 @@ class GroupedExperts:
         return combine(returned, visits, output_weights(weights, self._weigh_input))
 
 
-def _linears(
-    weights: Tensor, biases: Tensor | None, experts: Experts, gate: str | None = None
-) -> Sequence[LinearKernel]:
-    """One product per expert; every expert has scales of its own where they are rounded."""
-    kernels = list[LinearKernel]()
-    for expert, weight in enumerate(weights):
-        bias = None if biases is None else biases[expert]
-        parts = (_perhaps_rounded(weight, experts.quantised_as),)
-        kernels.append(choose(LinearSpec(parts, bias, weight, gate=gate)))
-        if experts.disposable and kernels[-1].nbytes:
-            release_pages(weight.data_ptr(), weight.nbytes)
-    return kernels
+class _Product(NamedTuple):
+    """The weights of one of the two products of every expert."""
+
+    weights: Tensor
+    packed: Sequence[PackedParts | None]
+    biases: Tensor | None
+
+    def kernels(self, experts: Experts, gate: str | None = None) -> list[LinearKernel]:
+        """One per expert; every expert has scales of its own where they are rounded."""
+        packed = self.packed or [None] * len(self.weights)
+        made = list[LinearKernel]()
+        for expert, (weight, parts) in enumerate(zip(self.weights, packed, strict=True)):
+            given = parts or (_perhaps_rounded(weight, experts.quantised_as),)
+            bias = None if self.biases is None else self.biases[expert]
+            made.append(choose(LinearSpec(given, bias, weight, gate=gate)))
+            if experts.disposable and made[-1].nbytes:
+                release_pages(weight.data_ptr(), weight.nbytes)
+        return made
 
 
 def _perhaps_rounded(weight: Tensor, kind: str | None) -> LinearWeight:

@@ -14,6 +14,7 @@ class LoopExperts:
     """The twin: every visit by itself, as the definition has it."""
 
     capture_blocker = COUNTED
+    takes_packed = False
 
     def __init__(self, experts: Experts) -> None:
         self._experts = rounded(experts)

@@ -22,6 +22,7 @@ class PaddedExperts:
     Lepikhin et al. 2020, arXiv:2006.16668). For a device that would idle between small products."""
 
     capture_blocker = COUNTED
+    takes_packed = False
 
     def __init__(self, experts: Experts) -> None:
         self._experts = rounded(experts)

@@ -27,6 +27,12 @@ class ExpertKernelSelector:
     def _candidates(self) -> tuple[str, ...]:
         return NAMES.candidates(self.backend, KERNELS)
 
+    @property
+    def takes_packed(self) -> bool:
+        """Whether experts may stay as a checkpoint stores them."""
+        kernels: list[type[ExpertKernel]] = [KERNELS.load(name) for name in self._candidates()]
+        return any(kernel.takes_packed for kernel in kernels)
+
     def select(self, experts: Experts) -> ExpertKernel:
         """Build the kernel for these experts.
 
@@ -36,8 +42,12 @@ class ExpertKernelSelector:
         reasons = list[str]()
         for name in self._candidates():
             kernel: type[ExpertKernel] = KERNELS.load(name)
-            reason = kernel.refuses(experts)
+            reason = _unpacked(kernel, experts) or kernel.refuses(experts)
             if reason is None:
                 return kernel(experts)
             reasons.append(f"{name} refused: {reason}")
         raise ModelError(f"No kernel serves these experts: {'; '.join(reasons)}.")
+
+
+def _unpacked(kernel: type[ExpertKernel], experts: Experts) -> str | None:
+    return "its weights are floats" if experts.is_packed and not kernel.takes_packed else None

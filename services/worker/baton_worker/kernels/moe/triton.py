@@ -15,6 +15,7 @@ class TritonExperts:
 
     _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
     capture_blocker = None
+    takes_packed = False
 
     def __init__(self, experts: Experts) -> None:
         from baton_worker.kernels.triton import moe

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.kernels.linear import has_kernel
 from baton_worker.kernels.moe import experts as kernels
+from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import sigmoid
 from baton_worker.layers.layer import Layer
@@ -47,9 +49,17 @@ class Experts(Layer):
         rows = len(self._first) * size
         self.gate_up = site.empty(num, rows, hidden)
         self.down = site.empty(num, hidden, size)
+        shapes = dict.fromkeys(self._first, (size, hidden)) | {"down": (hidden, size)}
+        self._shapes = {
+            self._name(role, expert): shape
+            for role, shape in shapes.items()
+            for expert in self._numbers
+        }
         self.gate_up_bias = site.empty(num, rows) if settings.expert.bias else None
         self.down_bias = site.empty(num, hidden) if settings.expert.bias else None
         self._selector = site.experts
+        self._like = torch.empty(0, dtype=site.dtype, device=site.device)
+        self._taken = dict[str, QuantizedWeight]()
         self._kernel: kernels.ExpertKernel | None = None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
@@ -64,9 +74,22 @@ class Experts(Layer):
                     for expert, rows in zip(self._numbers, stacked, strict=True):
                         yield f"{self._roles[role].format(expert=expert)}.{suffix}", rows
 
+    def load_quantized(self, name: str, weight: QuantizedWeight) -> bool:
+        """Take an expert's weight if a kernel can run it as stored."""
+        if self.gate_up is None or self.down is None or name not in self._shapes:
+            return False
+        if weight.shape != self._shapes[name] or not self._selector.takes_packed:
+            return False
+        if not has_kernel(weight, self._like):
+            return False
+        self._taken[name] = weight
+        return True
+
     def process_weights_after_loading(self) -> None:
         """Choose a kernel, which packs the weights in its preferred layout."""
         assert self.gate_up is not None and self.down is not None
+        packed_gate_up, packed_down = self._packed(self._first), self._packed(("down",))
+        self._widen_rest()
         self._kernel = self._selector.select(
             kernels.Experts(
                 self.gate_up,
@@ -78,9 +101,30 @@ class Experts(Layer):
                 _fused(self._settings.expert),
                 self.quantised_as,
                 disposable=True,
+                packed_gate_up=packed_gate_up,
+                packed_down=packed_down,
             )
         )
         self.gate_up = self.down = None
+
+    def _packed(self, roles: Sequence[str]) -> list[kernels.PackedParts | None]:
+        """By local expert its quantised weights; None where it lacks one of them."""
+        found = list[kernels.PackedParts | None]()
+        for expert in self._numbers:
+            names = [self._name(role, expert) for role in roles]
+            has_all = all(name in self._taken for name in names)
+            found.append(tuple(self._taken.pop(name) for name in names) if has_all else None)
+        return found
+
+    def _widen_rest(self) -> None:
+        """Dequantise gates without their up projections and the reverse: the rest are floats."""
+        if self._taken:
+            for name, rows in self.weight_targets():
+                if name in self._taken:
+                    rows.copy_(self._taken.pop(name).dequantise())
+
+    def _name(self, role: str, expert: int) -> str:
+        return f"{self._roles[role].format(expert=expert)}.weight"
 
     @property
     def capture_blocker(self) -> str | None:
