@@ -23,6 +23,8 @@ from baton_worker.engine.engine import Engine
 from baton_worker.engine.input_batch import PlanError
 from baton_worker.graphs import Sizes
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.mixer import Attending
+from baton_worker.layers.moe.moe import Experts
 from baton_worker.service import worker_info
 from tests.fakes.replayed_steps import Counting
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
@@ -75,6 +77,37 @@ def test_the_layout_of_pages_changes_no_token(stories: Path, engine: Engine) -> 
         rows = [Sequence(list(range(1, 9 + i)), Sampling(40, seed=i)) for i in range(4)]
         logs.append(run_all(Planner(one, num_pages=64), rows))
     assert logs[0] == logs[1] and all(len(log) == 40 for log in logs[0])
+
+
+def test_engines_of_one_process_have_kernels_of_their_own(tmp_path: Path) -> None:
+    """Each keeps what its settings name, also once another engine was built."""
+    tiny_models.save_checkpoint(tmp_path, "Qwen3MoeForCausalLM")
+
+    def built(attention: str, experts: str, sampler: str) -> Engine:
+        kernels = {
+            "attention_backend": attention,
+            "moe_backend": experts,
+            "sampling_backend": sampler,
+        }
+        return Engine.build(config(tmp_path).model_copy(update=kernels))
+
+    one, other = built("reference", "loop", "torch"), built("grouped", "grouped", "auto")
+    assert kernels_of(one) == {"ReferenceBackend", "LoopExperts", "torch"}
+    assert kernels_of(other) == {"GroupedBackend", "GroupedExperts", "auto"}
+    logs = []
+    for engine in (one, other, one):
+        engine.reset()
+        rows = [Sequence([1, 5, 9 + i], Sampling(12, seed=i)) for i in range(3)]
+        logs.append(run_all(Planner(engine, num_pages=64), rows))
+    assert logs[0] == logs[1] == logs[2] and all(len(log) == 12 for log in logs[0])
+
+
+def kernels_of(engine: Engine) -> set[str]:
+    """Names of what attends, what experts run in, and what samples."""
+    layers = list(engine._model.modules())
+    found = {type(m.backend).__name__ for m in layers if isinstance(m, Attending)}
+    found |= {type(m._kernel).__name__ for m in layers if isinstance(m, Experts)}
+    return found | {engine._runner.sampler._backend.name}
 
 
 @pytest.mark.row("F09.01", "F09.13")

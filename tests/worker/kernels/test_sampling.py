@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from baton_worker.kernels.sampling import draw
 from baton_worker.sampling import (
     PARAMETERS,
     Parameters,
-    backends,
+    Sampler,
     fill,
-    sample,
 )
+from baton_worker.sampling.sampler_backend import SamplerBackend
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(
@@ -46,12 +45,6 @@ MIXED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def auto() -> Iterator[None]:
-    yield
-    backends.prefer("auto", CPU)
-
-
 def parameters(rows: int) -> Parameters:
     made = np.zeros(rows, PARAMETERS)
     for row in range(rows):
@@ -67,8 +60,7 @@ def logits(rows: int, vocab: int, ties: bool = False) -> Tensor:
 
 
 def tokens(name: str, given: Tensor, how: Parameters, index: Any) -> npt.NDArray[np.int32]:
-    backends.prefer(name, CPU)
-    return sample(given.clone(), how, index)
+    return Sampler(SamplerBackend.named(name, CPU)).sample(given.clone(), how, index)
 
 
 @pytest.mark.row("F09.13")

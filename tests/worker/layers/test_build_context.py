@@ -75,3 +75,21 @@ def test_each_worker_of_a_group_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyP
 def test_a_missing_gpu_is_refused() -> None:
     with pytest.raises(SettingsError, match="no GPU"):
         resolved(Config(device="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"attention_backend": "flash"}, "Unknown attention 'flash'"),
+        ({"moe_backend": "looop"}, "Unknown experts 'looop'"),
+        ({"sampling_backend": "other"}, "it is not one of auto, torch, cpu, triton"),
+    ],
+)
+def test_an_unknown_kernel_is_refused(changes: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        resolved(Config(device="cpu", **changes))
+
+
+def test_kernels_of_attention_are_counted_where_that_is_set() -> None:
+    assert resolved(Config(device="cpu")).attention.counts is None
+    assert resolved(Config(device="cpu", runtime_stats=True)).attention.counts is not None

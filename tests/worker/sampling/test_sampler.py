@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from baton.protocol import Sampling
-from baton_worker.sampling import PARAMETERS, Parameters, fill, sample
+from baton_worker.sampling import PARAMETERS, Parameters, Sampler, fill
 from baton_worker.sampling.philox import uniform
 from baton_worker.sampling.sampler import invert
 
@@ -31,7 +31,9 @@ def logits(rows: int, vocab: int = VOCAB, seed: int = 0) -> Tensor:
 @pytest.mark.row("F09.01", "F09.13")
 def test_greedy_takes_the_first_maximum() -> None:
     values = torch.tensor([[1.0, 5.0, 5.0], [3.0, 2.0, 1.0]])
-    tokens = sample(values, columns(*[Sampling(1, temperature=0.0)] * 2), np.zeros(2, np.int64))
+    tokens = Sampler().sample(
+        values, columns(*[Sampling(1, temperature=0.0)] * 2), np.zeros(2, np.int64)
+    )
     assert tokens.tolist() == [1, 0]
 
 
@@ -50,7 +52,7 @@ def test_random_rows_equal_definition(temperature: float) -> None:
     values = logits(64)
     samplings = [Sampling(1, seed=2**40 + s, temperature=temperature) for s in range(64)]
     index = np.arange(64) * 7
-    tokens = sample(values.clone(), columns(*samplings), index)
+    tokens = Sampler().sample(values.clone(), columns(*samplings), index)
     expected = [
         chosen_by_definition(row, temperature, sampling.seed, int(i))
         for row, sampling, i in zip(values, samplings, index, strict=True)
@@ -73,13 +75,13 @@ MIXED = [
 def test_a_row_does_not_depend_on_its_batch() -> None:
     values, parameters = logits(len(MIXED)), columns(*MIXED)
     index = np.arange(len(MIXED)) + 100
-    together = sample(values.clone(), parameters, index).tolist()
+    together = Sampler().sample(values.clone(), parameters, index).tolist()
     alone = [
-        sample(values[i : i + 1].clone(), parameters[i : i + 1], index[i : i + 1])[0]
+        Sampler().sample(values[i : i + 1].clone(), parameters[i : i + 1], index[i : i + 1])[0]
         for i in range(len(MIXED))
     ]
     order = np.array([3, 0, 6, 2, 5, 1, 4])
-    shuffled = sample(values[order], parameters[order], index[order])
+    shuffled = Sampler().sample(values[order], parameters[order], index[order])
     assert together == alone
     assert shuffled.tolist() == [together[i] for i in order]
 
@@ -102,7 +104,7 @@ def test_distribution(sampling: Sampling, kept: int | None) -> None:
         kept = int((probabilities.cumsum(0) < sampling.top_p).sum()) + 1
     shares = torch.where(torch.arange(12) < kept, probabilities, 0.0)
     expected = (shares / shares.sum() * 20_000).numpy()
-    tokens = sample(
+    tokens = Sampler().sample(
         values.repeat(20_000, 1),
         columns(sampling).repeat(20_000),
         np.arange(20_000, dtype=np.int64),
@@ -116,7 +118,7 @@ def test_distribution(sampling: Sampling, kept: int | None) -> None:
 def test_extreme_temperatures_stay_finite() -> None:
     values = torch.tensor([[1e4, -1e4, 9e3]] * 2)
     samplings = [Sampling(1, temperature=1.1e-5), Sampling(1, temperature=1e6, seed=3)]
-    tokens = sample(values, columns(*samplings), np.array([0, 0]))
+    tokens = Sampler().sample(values, columns(*samplings), np.array([0, 0]))
     assert tokens[0] == 0 and 0 <= tokens[1] < 3
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from baton.protocol import Sampling
-from baton_worker.sampling import PARAMETERS, fill, sample
+from baton_worker.sampling import PARAMETERS, Sampler, fill
 from baton_worker.sampling.typical import keep_typical
 
 pytestmark = pytest.mark.row("F09.06")
@@ -74,7 +74,7 @@ def test_distribution() -> None:
     assert 1 < len(typical) < 12 and 0 not in typical[1:]
     row = np.zeros(1, PARAMETERS)
     fill(row[0], Sampling(1, seed=5, typical_p=0.6))
-    tokens = sample(values.repeat(20_000, 1), row.repeat(20_000), np.arange(20_000))
+    tokens = Sampler().sample(values.repeat(20_000, 1), row.repeat(20_000), np.arange(20_000))
     counts = np.bincount(tokens, minlength=12)
     shares = probabilities[typical] / probabilities[typical].sum()
     expected = (shares * 20_000).numpy()

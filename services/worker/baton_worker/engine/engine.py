@@ -231,6 +231,7 @@ class Engine:
             model, self._cache, batch, device, pools
         )
         made.host, made.budget = self._host, resolved.max_num_batched_tokens
+        made.sampler = resolved.build.sampler
         return made
 
 

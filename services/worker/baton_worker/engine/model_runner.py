@@ -26,7 +26,7 @@ from baton_worker.engine.pooling_step import PoolingStep
 from baton_worker.engine.spans import Spans
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
-from baton_worker.sampling import concatenate, describe, sample
+from baton_worker.sampling import Sampler, concatenate, describe
 
 _PROMPT_LOGITS = 16 * 1024 * 1024
 """Logits of a prompt that exist at one time, when its log-probabilities are wanted."""
@@ -65,6 +65,7 @@ class ModelRunner:
         self._spans = Spans()
         self.buffers = Buffers(device)
         """What every step's indices are written to."""
+        self.sampler = Sampler()
         self.host: HostPages | None = None
         """Where pages are swapped out to; None where there is no such memory."""
         self.ran: BatchRows | None = None
@@ -215,7 +216,8 @@ class ModelRunner:
         outcome: _Outcome,
     ) -> None:
         parameters, index = self.batch.parameters[slots], self.batch.first_index(slots)
-        tokens, forced = sample(logits, parameters, index), self.batch.forced[slots]
+        tokens = self.sampler.sample(logits, parameters, index)
+        forced = self.batch.forced[slots]
         outcome.slots, outcome.index, outcome.counts = slots, index - forced, forced + 1
         outcome.tokens = self._with_forced(slots, tokens)
         if raw is not None and len(described):

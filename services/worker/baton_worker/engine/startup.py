@@ -16,7 +16,6 @@ from baton_worker.engine.engine_config import EngineConfig, resolve
 from baton_worker.kernels import cpu
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.platform.malloc import keep_freed_memory
-from baton_worker.sampling import backends
 
 
 def prepare(config: Config, rank: int = 0) -> BuildContext:
@@ -28,7 +27,6 @@ def prepare(config: Config, rank: int = 0) -> BuildContext:
     keep_freed_memory()
     cpu.use(config)
     build = BuildContext.from_config(config, rank)
-    backends.prefer(config.sampling_backend, build.device)
     torch.set_num_threads(build.threads)
     if build.device.type == "cpu":
         cpu.prepare()

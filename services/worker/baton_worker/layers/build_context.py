@@ -17,6 +17,8 @@ from baton_worker.kernels.kv_pages import CODES, KVCodes
 from baton_worker.kernels.moe.selector import ExpertKernelSelector
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.platform import machine
+from baton_worker.sampling import Sampler
+from baton_worker.sampling.sampler_backend import SamplerBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class BuildContext:
     """Chooses the backends of attention layers."""
     experts: ExpertKernelSelector = field(default_factory=ExpertKernelSelector)
     """Chooses the kernels of experts."""
+    sampler: Sampler = field(default_factory=Sampler)
+    """Draws tokens from the logits of what is built."""
     peers: Peers | None = None
     """Communication with the ranks that hold the other parts of the model."""
     threads: int = 1
@@ -59,6 +63,7 @@ class BuildContext:
                 config.attention_backend, CallStats() if config.runtime_stats else None
             ),
             experts=ExpertKernelSelector(config.moe_backend),
+            sampler=Sampler(SamplerBackend.named(config.sampling_backend, device)),
             threads=max(1, (config.threads or machine.cores()) // config.tensor_parallel_size),
         )
 

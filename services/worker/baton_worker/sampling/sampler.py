@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.sampling import draw
-from baton_worker.sampling.backends import in_cpp, in_triton
 from baton_worker.sampling.parameters import Parameters
 from baton_worker.sampling.penalties import Entries, History
 from baton_worker.sampling.philox import uniform
+from baton_worker.sampling.sampler_backend import SamplerBackend
 from baton_worker.sampling.token_rules import TokenRules
 from baton_worker.sampling.truncation import drop, threshold
 from baton_worker.sampling.typical import keep_typical
@@ -51,43 +51,65 @@ class Adjustments:
             self.mask.apply(logits)
 
 
-def sample(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
-    """Sample one token per row.
-
-    A row's token is a function of its own logits, parameters and index, independent of the rest of
-    the batch.
+class Sampler:
+    """Draws tokens from logits.
 
     Args:
-        logits: float32 [R, V], finite or -inf, at least one finite in each row; overwritten.
-        parameters: [R].
-        index: position of each new token in its log, int64 [R].
-
-    Returns:
-        int32 [R].
+        backend: which code does.
     """
-    if not in_triton(logits.device):
-        return _each(logits, parameters, index)
-    # Torch handles locally typical sampling; both give the same token for a greedy row.
-    typical = parameters["typical"]
-    if typical.all():
-        return _each(logits, parameters, index)
-    if not typical.any():
-        return _host(_fused(logits, parameters, index))
-    tokens = np.empty(len(logits), np.int32)
-    tokens[~typical] = _host(_fused(*_some(~typical, logits, parameters, index)))
-    tokens[typical] = _each(*_some(typical, logits, parameters, index))
-    return tokens
 
+    def __init__(self, backend: SamplerBackend | None = None) -> None:
+        self._backend = SamplerBackend() if backend is None else backend
 
-def _each(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
-    """Like `sample`, without Triton."""
-    greedy = parameters["greedy"]
-    if not greedy.any():
-        return _draw(logits, parameters, index)
-    tokens = _most_probable(logits)
-    if not greedy.all():
-        tokens[~greedy] = _draw(*_some(~greedy, logits, parameters, index))
-    return tokens
+    def sample(self, logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
+        """Sample one token per row.
+
+        A row's token is a function of its own logits, parameters and index, independent of the
+        rest of the batch.
+
+        Args:
+            logits: float32 [R, V], finite or -inf, at least one finite in each row; overwritten.
+            parameters: [R].
+            index: position of each new token in its log, int64 [R].
+
+        Returns:
+            int32 [R].
+        """
+        if not self._backend.in_triton(logits.device):
+            return self._each(logits, parameters, index)
+        # Torch handles locally typical sampling; both give the same token for a greedy row.
+        typical = parameters["typical"]
+        if typical.all():
+            return self._each(logits, parameters, index)
+        if not typical.any():
+            return _host(_fused(logits, parameters, index))
+        tokens = np.empty(len(logits), np.int32)
+        tokens[~typical] = _host(_fused(*_some(~typical, logits, parameters, index)))
+        tokens[typical] = self._each(*_some(typical, logits, parameters, index))
+        return tokens
+
+    def _each(self, logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
+        """Like `sample`, without Triton."""
+        greedy = parameters["greedy"]
+        if not greedy.any():
+            return self._draw(logits, parameters, index)
+        tokens = _most_probable(logits)
+        if not greedy.all():
+            tokens[~greedy] = self._draw(*_some(~greedy, logits, parameters, index))
+        return tokens
+
+    def _draw(self, logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
+        """Inverse-CDF sampling of each row at its uniform. The backend of a row depends on that row
+        alone."""
+        typical = parameters["typical"]
+        if not self._backend.in_cpp(logits.device) or typical.all():
+            return _host(_draw_in_torch(logits, parameters, index))
+        if not typical.any():
+            return _draw_in_cpp(logits, parameters, index)
+        tokens = np.empty(len(logits), np.int32)
+        tokens[~typical] = _draw_in_cpp(*_some(~typical, logits, parameters, index))
+        tokens[typical] = _host(_draw_in_torch(*_some(typical, logits, parameters, index)))
+        return tokens
 
 
 def _some(
@@ -114,20 +136,6 @@ def _most_probable(logits: Tensor) -> Tokens:
         best: Tokens = logits.numpy().argmax(1).astype(np.int32)
         return best
     return _host(logits.argmax(1))
-
-
-def _draw(logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
-    """Inverse-CDF sampling of each row at its uniform. The backend of a row depends on that row
-    alone."""
-    typical = parameters["typical"]
-    if not in_cpp(logits.device) or typical.all():
-        return _host(_draw_in_torch(logits, parameters, index))
-    if not typical.any():
-        return _draw_in_cpp(logits, parameters, index)
-    tokens = np.empty(len(logits), np.int32)
-    tokens[~typical] = _draw_in_cpp(*_some(~typical, logits, parameters, index))
-    tokens[typical] = _host(_draw_in_torch(*_some(typical, logits, parameters, index)))
-    return tokens
 
 
 def _warmth(parameters: Parameters) -> npt.NDArray[np.float32]:
