@@ -14,7 +14,7 @@ BUDGET = {
     "mm_preprocess": 260,
     "ops": 520,
     "scheduler": 620,
-    "shared": 520,
+    "shared": 640,
     "system": 220,
     "tokenizer": 460,
     "worker/attention": 1800,

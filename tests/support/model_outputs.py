@@ -105,6 +105,74 @@ def _tagged(opener: str, closer: str, between: str = "\n", key: str = "arguments
     return between.join(f"{opener}{call}{closer}" for call in _json(TWO, key))
 
 
+def _named(template: str, between: str = "") -> str:
+    """The calls, name and arguments put into a template."""
+    return between.join(
+        template.replace("$NAME", name)
+        .replace("$N", str(i))
+        .replace("$ARGS", json.dumps(arguments))
+        for i, (name, arguments) in enumerate(TWO)
+    )
+
+
+def _tags(calls: Calls, function: tuple[str, str], parameter: tuple[str, str]) -> list[str]:
+    """Calls of which each argument is a tag; KEY is in the opening one."""
+    return [
+        function[0].replace("NAME", name)
+        + "".join(
+            parameter[0].replace("KEY", key).replace("KIND", str(isinstance(value, str)).lower())
+            + (value if isinstance(value, str) else json.dumps(value))
+            + parameter[1]
+            for key, value in arguments.items()
+        )
+        + function[1]
+        for name, arguments in calls
+    ]
+
+
+_V3 = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>$NAME\n```json\n$ARGS\n```<｜tool▁call▁end｜>"
+_V31 = "<｜tool▁call▁begin｜>$NAME<｜tool▁sep｜>$ARGS<｜tool▁call▁end｜>"
+_QWEN = (("<function=NAME>\n", "</function>"), ("<parameter=KEY>\n", "\n</parameter>\n"))
+_COMPACT = (("<function=NAME>", "</function>"), ("<parameter=KEY>", "</parameter>"))
+_INVOKE = (('<invoke name="NAME">\n', "</invoke>\n"), ('<parameter name="KEY">', "</parameter>\n"))
+_DSML = (
+    ('<｜DSML｜invoke name="NAME">\n', "</｜DSML｜invoke>\n"),
+    ('<｜DSML｜parameter name="KEY" string="KIND">', "</｜DSML｜parameter>\n"),
+)
+_STEP = (
+    (
+        '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="NAME">',
+        "</steptml:invoke><｜tool_call_end｜>",
+    ),
+    ('<steptml:parameter name="KEY">', "</steptml:parameter>"),
+)
+_GLM = (
+    ("<tool_call>NAME\n", "</tool_call>"),
+    ("<arg_key>KEY</arg_key>\n<arg_value>", "</arg_value>\n"),
+)
+_GLM_TIGHT = (
+    ("<tool_call>NAME", "</tool_call>"),
+    ("<arg_key>KEY</arg_key><arg_value>", "</arg_value>"),
+)
+_NOW: Calls = [("now", {})]
+_PYTHON = [
+    "get_weather(city='Paris', days=3)",
+    "write_file(path='a.py', text='if a < b:\\n    print(\"x\")\\n', tags=['a', \"b\"])",
+]
+_LINES = [
+    'get_weather(city="Paris", days=3)',
+    'write_file(path="a.py", text="if a < b:\\n    print(\\"x\\")\\n", tags=["a", "b"])',
+]
+_GEMMA = [
+    "call:get_weather{city:<escape>Paris<escape>,days:3}",
+    'call:write_file{path:<escape>a.py<escape>,text:<escape>if a < b:\n    print("x")\n<escape>,'
+    "tags:[<escape>a<escape>,<escape>b<escape>]}",
+]
+_CALL_OF_GPT = (
+    "<|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json"
+    '<|message|>{"city": "Paris", "days": 3}<|call|>'
+)
+
 _ARRAY = "[" + ", ".join(_json(TWO)) + "]"
 _ONE = [TWO[1]]
 
@@ -151,5 +219,114 @@ EXAMPLES = (
     Example("xlam", f"[TOOL_CALLS]{_ARRAY}", TWO),
     Example("xlam", f"<tool_call>{_ARRAY}</tool_call>", TWO),
     Example("xlam", f"I think.</think>{_ARRAY}", TWO, "I think."),
+    # ------------------------------------------------ the name outside the JSON
+    Example("mistral", "Yes." + _named("[TOOL_CALLS]$NAME[ARGS]$ARGS") + "</s>", TWO, "Yes."),
+    Example("mistral", _named("[TOOL_CALLS]$NAME[CALL_ID]abcdefgh$N[ARGS]$ARGS"), TWO),
+    Example("mistral", _named("[TOOL_CALLS]$NAME$ARGS"), TWO),
+    Example("mistral", f"[TOOL_CALLS]{_ARRAY}", TWO),
+    Example(
+        "deepseek_v3",
+        "Yes.<｜tool▁calls▁begin｜>" + _named(_V3, "\n") + "<｜tool▁calls▁end｜>",
+        TWO,
+        "Yes.",
+    ),
+    Example("deepseek_v31", "<｜tool▁calls▁begin｜>" + _named(_V31) + "<｜tool▁calls▁end｜>", TWO),
+    Example(
+        "kimi_k2",
+        "Yes.<|tool_calls_section_begin|>"
+        + _named(
+            "<|tool_call_begin|>functions.$NAME:$N<|tool_call_argument_begin|>$ARGS<|tool_call_end|>"
+        )
+        + "<|tool_calls_section_end|>",
+        TWO,
+        "Yes.",
+    ),
+    Example("qwen_vl", _named("✿FUNCTION✿: $NAME\n✿ARGS✿: $ARGS", "\n") + "\n✿RESULT✿", TWO),
+    Example("qwen_vl", _named("✿FUNCTION✿:$NAME\n✿ARGS✿:$ARGS", "\n"), TWO),
+    Example("openai", _CALL_OF_GPT.removeprefix("<|start|>assistant"), [TWO[0]]),
+    Example(
+        "openai",
+        "<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>commentary"
+        f"<|message|>Yes.<|end|>{_CALL_OF_GPT}",
+        [TWO[0]],
+        "Yes.",
+        "So.",
+    ),
+    Example(
+        "openai",
+        "<|channel|>analysis<|message|>So.<|end|><|start|>assistant to=functions.now"
+        "<|channel|>commentary json<|message|>{}",
+        _NOW,
+        None,
+        "So.",
+    ),
+    # ------------------------------------------------ values without quotes
+    *(
+        Example(name, f"Yes.\n<tool_call>\n{block}\n</tool_call>", [call], "Yes.\n")
+        for name in ("qwen3_xml", "qwen3_coder", "qwen3coder", "step3p5")
+        for shape in (_QWEN, _COMPACT)
+        for call, block in zip(TWO, _tags(TWO, *shape), strict=True)
+    ),
+    Example(
+        "qwen3_xml", "\n".join(f"<tool_call>\n{x}\n</tool_call>" for x in _tags(TWO, *_QWEN)), TWO
+    ),
+    Example(
+        "qwen3coder", "Yes. " + _tags([TWO[1]], *_QWEN)[0] + "\n</tool_call>", [TWO[1]], "Yes. "
+    ),
+    Example("qwen3coder", "<tool_call><function=now></function></tool_call>", _NOW),
+    *(
+        Example("seed_oss", f"<seed:tool_call>\n{block}\n</seed:tool_call>", [call])
+        for shape in (_QWEN, _COMPACT)
+        for call, block in zip(TWO, _tags(TWO, *shape), strict=True)
+    ),
+    Example(
+        "deepseek_v32",
+        "Yes.\n\n<｜DSML｜function_calls>\n"
+        + "".join(_tags(TWO, *_DSML))
+        + "</｜DSML｜function_calls>",
+        TWO,
+        "Yes.\n\n",
+        tools=(),
+    ),
+    Example(
+        "minimax_m2",
+        "<minimax:tool_call>\n" + "".join(_tags(TWO, *_INVOKE)) + "</minimax:tool_call>[e~[",
+        TWO,
+    ),
+    *(
+        Example(
+            "step3",
+            f"<｜tool_calls_begin｜>{between}"
+            + between.join(_tags(TWO, *_STEP))
+            + "<｜tool_calls_end｜>",
+            TWO,
+        )
+        for between in ("", "\n")
+    ),
+    *(
+        Example(name, "Yes." + "\n".join(_tags(TWO, *shape)) + "<|observation|>", TWO, "Yes.")
+        for name in ("glm4", "glm45", "glm47", "glm4_moe")
+        for shape in (_GLM, _GLM_TIGHT)
+    ),
+    Example("glm45", "<tool_call>now\n</tool_call>", _NOW),
+    # ------------------------------------------------ syntaxes of their own
+    Example("pythonic", f"[{', '.join(_PYTHON)}]", TWO),
+    Example("pythonic", "\n[now()]\n", _NOW),
+    Example("llama4_pythonic", f"[{', '.join(_PYTHON)}]<|eot|>", TWO),
+    Example("llama4_pythonic", f"Yes.<|python_start|>[{_PYTHON[1]}]<|python_end|>", _ONE, "Yes."),
+    Example(
+        "olmo3",
+        "Yes.\n<function_calls>\n" + "\n".join(_LINES) + "\n</function_calls>",
+        TWO,
+        "Yes.\n",
+    ),
+    Example("olmo3", "<function_calls>" + "\n".join(_PYTHON) + "</function_calls>", TWO),
+    Example(
+        "functiongemma",
+        "".join(f"<start_function_call>{c}<end_function_call>" for c in _GEMMA)
+        + "<start_function_response>",
+        TWO,
+    ),
+    Example("functiongemma", "<start_function_call>call:now{}<end_function_call>", _NOW),
 )
 """Texts that are read to the end without an error."""

@@ -16,14 +16,11 @@ from baton.output_parsing.tools import Tools
 
 
 class Malformed(Exception):
-    """The text is not what the format has here; the message says why."""
+    """The text is not what the format has here; the message says why.
 
-
-class Ended(Malformed):
-    """The text ends inside a call."""
-
-    def __init__(self) -> None:
-        super().__init__("the text ends inside the call")
+    Raised as soon as no text that may follow could make it good, or at the end of the text: so
+    where the text was cut makes no difference.
+    """
 
 
 MakeId = Callable[[str, int], str]
@@ -108,8 +105,9 @@ class Calls:
         return self.count > before
 
     def _fail(self, fault: Malformed) -> None:
-        message = f"Tool call {self.count}: {fault}."
-        if isinstance(fault, Ended):
+        if self.source.ended:
+            message = f"Tool call {self.count}: the text ends inside the call."
             self._output.put(ParseError(self.count, "incomplete_tool_call", message))
         else:
+            message = f"Tool call {self.count}: {fault}."
             self._output.put(ParseError(self.count, "invalid_tool_call", message))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from baton.output_parsing.reasoning_format import Answer, ReasoningFormat
+from baton.output_parsing.harmony import HarmonyReasoning
+from baton.output_parsing.reasoning_format import Answer, ReasoningFormat, ReasoningReader
 
 _OPEN, _CLOSE = ("<think>",), ("</think>",)
 
-REASONING_FORMATS = (
+REASONING_FORMATS: tuple[ReasoningReader, ...] = (
     ReasoningFormat("deepseek_r1", _OPEN, _CLOSE, aliases=("deepseek-r1",)),
     ReasoningFormat("deepseek_v3", _OPEN, _CLOSE, opened_by_template="on request"),
     ReasoningFormat("qwen3", _OPEN, _CLOSE, opened_by_template="perhaps"),
@@ -38,5 +39,7 @@ REASONING_FORMATS = (
         opened_by_template="no",
         answer=Answer(("<answer>\n", "<answer>"), ("\n</answer>", "</answer>"), True),
     ),
+    ReasoningFormat("identity", (), (), opened_by_template="no"),
+    HarmonyReasoning(),
 )
 """One row per format; a name of vLLM's that means the same is an alias."""

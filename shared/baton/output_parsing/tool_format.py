@@ -18,9 +18,9 @@ _STOP_TOKENS = delimiters(
 
 
 class Body(Protocol):
-    """Reads what stands behind an opener."""
+    """Reads what stands behind an opener, which is "" at the beginning of the text."""
 
-    def read(self, source: Source, calls: Calls) -> Reader[None]:
+    def read(self, source: Source, calls: Calls, opener: str) -> Reader[None]:
         """Read calls, and the closer behind them. Raises `Malformed` where there is none."""
 
 
@@ -92,7 +92,7 @@ class ToolFormat:
         write("")
 
     def _attempt(self, source: Source, calls: Calls, opener: str) -> Reader[bool]:
-        found = yield from calls.attempt(self.body.read(source, calls), len(opener))
+        found = yield from calls.attempt(self.body.read(source, calls, opener), len(opener))
         if found:
             yield from source.space()
             while (yield from source.literal(_STOP_TOKENS)):

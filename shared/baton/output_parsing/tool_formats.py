@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from baton.output_parsing.bodies.escaped_values import EscapedValues
+from baton.output_parsing.bodies.glm import GlmCalls
 from baton.output_parsing.bodies.json_calls import JsonCalls
-from baton.output_parsing.tool_format import ToolFormat
+from baton.output_parsing.bodies.mistral import MistralCalls
+from baton.output_parsing.bodies.named_json import NamedJson
+from baton.output_parsing.bodies.pythonic import PythonicCalls
+from baton.output_parsing.bodies.tagged_arguments import TaggedArguments
+from baton.output_parsing.calls import mistral_id
+from baton.output_parsing.harmony import HarmonyTools
+from baton.output_parsing.tool_format import ToolFormat, ToolReader
 
-TOOL_FORMATS = (
+_QWEN_FUNCTION = ("<function=", ">", "</function>")
+_QWEN_PARAMETER = ("<parameter=", ">", "</parameter>")
+
+TOOL_FORMATS: tuple[ToolReader, ...] = (
     # ------------------------------------------------ one JSON object per tag
     ToolFormat("hermes", ("<tool_call>",), JsonCalls(("</tool_call>",)), aliases=("qwen3_json",)),
     ToolFormat("longcat", ("<longcat_tool_call>",), JsonCalls(("</longcat_tool_call>",))),
@@ -48,6 +59,104 @@ TOOL_FORMATS = (
         ("```json", "```", "[TOOL_CALLS]", "<tool_call>", "</think>"),
         JsonCalls(("</tool_call>", "```"), named_by_tools=True),
         naked="[{",
+    ),
+    # ------------------------------------------------ the name outside the JSON
+    ToolFormat("mistral", ("[TOOL_CALLS]",), MistralCalls(), make_id=mistral_id),
+    ToolFormat(
+        "deepseek_v3",
+        ("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
+        NamedJson(
+            call_openers=("<｜tool▁call▁begin｜>",),
+            before_name=("function<｜tool▁sep｜>",),
+            separators=("```json", "```"),
+            closers=("<｜tool▁call▁end｜>", "```"),
+            section_closers=("<｜tool▁calls▁end｜>",),
+        ),
+    ),
+    ToolFormat(
+        "deepseek_v31",
+        ("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
+        NamedJson(
+            call_openers=("<｜tool▁call▁begin｜>",),
+            separators=("<｜tool▁sep｜>",),
+            closers=("<｜tool▁call▁end｜>",),
+            section_closers=("<｜tool▁calls▁end｜>",),
+        ),
+    ),
+    ToolFormat(
+        "kimi_k2",
+        ("<|tool_calls_section_begin|>", "<|tool_call_begin|>"),
+        NamedJson(
+            call_openers=("<|tool_call_begin|>",),
+            separators=("<|tool_call_argument_begin|>",),
+            closers=("<|tool_call_end|>",),
+            section_closers=("<|tool_calls_section_end|>",),
+            named_in_id=r"(?:functions\.)?(?P<name>[^:]+)(?::\d+)?",
+        ),
+    ),
+    ToolFormat(
+        "qwen_vl",
+        ("✿FUNCTION✿",),
+        NamedJson(before_name=(":",), separators=("✿ARGS✿",), before_json=(":",)),
+        swallowed=("✿RETURN✿: ", "✿RETURN✿:", "✿RETURN✿", "✿RESULT✿"),
+    ),
+    HarmonyTools(),
+    # ------------------------------------------------ values without quotes
+    ToolFormat(
+        "qwen3_xml",
+        ("<tool_call>", "<function="),
+        TaggedArguments(_QWEN_FUNCTION, _QWEN_PARAMETER, ("</tool_call>",), newlines="first"),
+        aliases=("qwen3_coder", "qwen3coder", "step3p5"),
+    ),
+    ToolFormat(
+        "seed_oss",
+        ("<seed:tool_call>",),
+        TaggedArguments(_QWEN_FUNCTION, _QWEN_PARAMETER, ("</seed:tool_call>",), newlines="pair"),
+    ),
+    ToolFormat(
+        "deepseek_v32",
+        ("<｜DSML｜function_calls>",),
+        TaggedArguments(
+            ('<｜DSML｜invoke name="', '"', "</｜DSML｜invoke>"),
+            ('<｜DSML｜parameter name="', '"', "</｜DSML｜parameter>"),
+            ("</｜DSML｜function_calls>",),
+        ),
+    ),
+    ToolFormat(
+        "minimax_m2",
+        ("<minimax:tool_call>",),
+        TaggedArguments(
+            ('<invoke name="', '"', "</invoke>"),
+            ('<parameter name="', '"', "</parameter>"),
+            ("</minimax:tool_call>",),
+        ),
+    ),
+    ToolFormat(
+        "step3",
+        ("<｜tool_calls_begin｜>",),
+        TaggedArguments(
+            ('<steptml:invoke name="', '"', "</steptml:invoke>"),
+            ('<steptml:parameter name="', '"', "</steptml:parameter>"),
+            ("<｜tool_calls_end｜>",),
+            skipped=("<｜tool_call_begin｜>", "function", "<｜tool_sep｜>", "<｜tool_call_end｜>"),
+        ),
+    ),
+    ToolFormat("glm45", ("<tool_call>",), GlmCalls(), aliases=("glm4", "glm4_moe", "glm47")),
+    # ------------------------------------------------ syntaxes of their own
+    ToolFormat("pythonic", (), PythonicCalls(), naked="["),
+    ToolFormat(
+        "llama4_pythonic",
+        ("<|python_start|>",),
+        PythonicCalls(("<|python_end|>",)),
+        naked="[",
+    ),
+    ToolFormat(
+        "olmo3", ("<function_calls>",), PythonicCalls(("</function_calls>",), brackets=False)
+    ),
+    ToolFormat(
+        "functiongemma",
+        ("<start_function_call>",),
+        EscapedValues("<escape>", ("<end_function_call>",)),
     ),
 )
 """One row per format; a name of vLLM's that means the same is an alias."""

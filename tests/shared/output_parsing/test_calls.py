@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from baton.output_parsing.calls import Calls, Ended, Malformed, mistral_id, openai_id
+from baton.output_parsing.calls import Calls, Malformed, mistral_id, openai_id
 from baton.output_parsing.output import Output
 from baton.output_parsing.pieces import Arguments, CallEnd, CallStart, ParseError
 from baton.output_parsing.source import Reader, Source
@@ -37,15 +37,16 @@ def test_before_its_start_a_call_may_turn_out_to_be_text() -> None:
 
 
 def test_after_its_start_a_fault_is_an_error() -> None:
-    _, output, calls = made()
+    source, output, calls = made()
 
     def body() -> Reader[None]:
         calls.add("f", "{}", "an id")
         calls.start("g")
-        raise Ended
+        source.ended = True
+        raise Malformed("no")
         yield
 
-    with pytest.raises(Ended):
+    with pytest.raises(Malformed):
         run(calls, body())
     pieces = output.take()
     assert pieces[:3] == [CallStart(0, "an id", "f"), Arguments(0, "{}"), CallEnd(0)]

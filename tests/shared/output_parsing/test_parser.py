@@ -113,7 +113,8 @@ def test_long_arguments_arrive_as_they_come() -> None:
     for example in EXAMPLES:
         long = "word " * 400
         text = example.text.replace("a.py", long)
-        if long not in text:
+        if long not in text or (example.parser == "seed_oss" and f"\n{long}" in text):
+            # Only the end of a value says whether a newline at its beginning is part of it.
             continue
         parser, begin, seen = OutputParser(tool_format(example.parser), None, tools=TOOLS), 0, ""
         for i, char in enumerate(text):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from baton.output_parsing.message import Message
+from baton.output_parsing.reasoning_format import ReasoningFormat
 from baton.output_parsing.reasoning_formats import REASONING_FORMATS
 from tests.support.model_outputs import parse, reasoning_format
 
@@ -82,6 +83,29 @@ CASES: dict[str, tuple[str, Sequence[Case]]] = {
             (None, "<think>\nso", "so", None),
         ),
     ),
+    "F17.14": ("identity", ((None, "<think>so</think>yes", None, "<think>so</think>yes"),)),
+    "F17.15": (
+        "gpt_oss",
+        (
+            (None, "yes", None, "yes"),
+            (
+                None,
+                "<|channel|>analysis<|message|>so<|end|><|start|>assistant"
+                "<|channel|>final<|message|>yes<|return|>",
+                "so",
+                "yes",
+            ),
+            (None, "<|channel|>analysis<|message|>so", "so", None),
+            (None, "<|channel|>final<|message|>yes", None, "yes"),
+            (
+                None,
+                "<|channel|>analysis<|message|>so<|end|><|start|>assistant"
+                "<|channel|>analysis<|message|>it is<|end|>",
+                "so\nit is",
+                None,
+            ),
+        ),
+    ),
 }
 
 
@@ -110,6 +134,8 @@ def test_a_format(name: str, cases: Sequence[Case]) -> None:
 
 def test_calls_stand_behind_the_thinking() -> None:
     for row in REASONING_FORMATS:
+        if not isinstance(row, ReasoningFormat) or not row.openers:
+            continue
         thinking = f"{row.openers[0]}so{CALL if row.closers[-1] != '</think>' else ''}"
         message = split(row.name, True, f"{thinking}{row.closers[-1]}{CALL}")
         assert [call.name for call in message.tool_calls] == ["f"]

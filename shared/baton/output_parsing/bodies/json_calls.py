@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from baton.output_parsing.bodies.json_value import copy_value, json_string
-from baton.output_parsing.calls import Calls, Ended, Malformed
+from baton.output_parsing.bodies.header import NAME
+from baton.output_parsing.bodies.json_value import copy_value, json_string, whole
+from baton.output_parsing.calls import Calls, Malformed
 from baton.output_parsing.source import Reader, Source, Write, delimiters, gather
 
-NAME = re.compile(r"[\w./:-]{1,256}")
-"""What can be a function's name: more than OpenAI's API allows, and never prose."""
 _HARMLESS = {"type", "id", "index", "tool_call_id", "call_id"}
 """Keys beside the name that say nothing about the arguments."""
 _NAMES = ("name", "tool_name")
@@ -28,13 +27,13 @@ class JsonCalls:
     id_pattern: str = ""
     """Which ids that the model wrote are the call's id; "" for none."""
 
-    def read(self, source: Source, calls: Calls) -> Reader[None]:
+    def read(self, source: Source, calls: Calls, opener: str) -> Reader[None]:
         """Read the calls and the closer behind them."""
         if (yield from source.space()) == "[":
             source.position += 1
         while True:
-            if (char := (yield from source.space())) != "{":
-                raise Malformed("an object is expected") if char else Ended
+            if (yield from source.space()) != "{":
+                raise Malformed("an object is expected")
             yield from _Object(self, source, calls).read()
             if (yield from source.space()) in (",", ";"):
                 source.position += 1
@@ -44,10 +43,11 @@ class JsonCalls:
 
 
 def close(source: Source, closers: tuple[str, ...]) -> Reader[None]:
-    """Read one of the closers if it is next, brackets that nothing opened before it included."""
+    """Read closers if they are next, brackets that nothing opened before them included."""
     while (char := (yield from source.space())) and char in "]}":
         source.position += 1
-    yield from source.literal(delimiters(*closers))
+    while (yield from source.literal(delimiters(*closers))):
+        yield from source.space()
 
 
 class _Object:
@@ -77,15 +77,15 @@ class _Object:
         self._source.position += 1
         while (char := (yield from self._source.space())) != "}":
             key = yield from json_string(self._source)
-            if (char := (yield from self._source.space())) != ":":
-                raise Malformed("a colon is expected") if char else Ended
+            if (yield from self._source.space()) != ":":
+                raise Malformed("a colon is expected")
             self._source.position += 1
             yield from self._source.space()
             yield from self._member(key)
             if (char := (yield from self._source.space())) == ",":
                 self._source.position += 1
             elif char != "}":
-                raise Malformed("a comma is expected") if char else Ended
+                raise Malformed("a comma is expected")
         self._source.position += 1
 
     def _member(self, key: str) -> Reader[None]:
@@ -143,14 +143,31 @@ class _Object:
             raise Malformed("the object is no call")
 
 
+def copy_arguments(
+    source: Source, calls: Calls, name: str, call_id: str | None, closers: tuple[str, ...]
+) -> Reader[None]:
+    """Read the arguments of a call whose name is known: an object, or one in a string, or none."""
+    if (char := (yield from source.space())) == "{":
+        calls.start(name, call_id)
+        yield from copy_value(source, calls.write)
+        calls.end()
+        return
+    arguments = "{}"
+    if char == '"':
+        text = yield from json_string(source)
+        arguments = _quoted_object(text) if text else "{}"
+    elif found := (yield from source.literal(delimiters(*closers))):
+        source.position -= len(found)
+    else:
+        text, _ = yield from gather(lambda write: copy_value(source, write))
+        if text != "null":
+            raise Malformed("the arguments are no object")
+    calls.add(name, arguments, call_id)
+
+
 def _quoted_object(text: str) -> str:
     """The object that a model wrote as a string of JSON, as JSON again."""
-    source = Source()
-    source.append(text)
-    source.ended = True
-    parts: list[str] = []
-    for _ in copy_value(source, parts.append):
-        raise AssertionError("the source has ended")
-    if (copied := "".join(parts))[:1] != "{" or source.text[source.position :].strip():
+    copied = whole(copy_value, text)
+    if copied is None or not copied.startswith("{"):
         raise Malformed("the arguments are no object")
     return copied

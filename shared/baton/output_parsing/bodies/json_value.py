@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
-from baton.output_parsing.calls import Ended, Malformed
+from baton.output_parsing.calls import Malformed
 from baton.output_parsing.source import Reader, Source, Write, gather
 
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
@@ -54,13 +55,13 @@ def copy_string(source: Source, write: Write) -> Reader[None]:
         write(char if char == '"' else json.dumps(char)[1:-1])
         if char == '"':
             return
-    raise Ended
+    raise Malformed("the text ends")
 
 
 def _escape(source: Source, write: Write) -> Reader[None]:
-    char = yield from _ahead(source, 1)
+    char = yield from ahead(source, 1)
     if char == "u":
-        write((yield from _unicode(source)))
+        write((yield from unicode_escape(source)))
     elif char in '"\\/bfnrt':
         source.position += 2
         write("\\" + char)
@@ -71,10 +72,10 @@ def _escape(source: Source, write: Write) -> Reader[None]:
         raise Malformed(f"the escape '\\{char}' does not exist in JSON")
 
 
-def _unicode(source: Source) -> Reader[str]:
+def unicode_escape(source: Source) -> Reader[str]:
     """A `\\uXXXX`, and the second one if the first is half of a pair."""
     for i in range(2, 6):
-        yield from _ahead(source, i)
+        yield from ahead(source, i)
     text, start = source.text, source.position
     if not _HEX.fullmatch(text, start + 2, start + 6):
         raise Malformed("an escape of four hexadecimal digits is expected")
@@ -89,18 +90,18 @@ def _second_half(source: Source) -> Reader[str]:
     """The escape of a low surrogate if it is next, else ""."""
     while _SECOND.fullmatch(source.text[source.position : source.position + 4]):
         if len(source.text) - source.position >= 4:
-            return (yield from _unicode(source))
+            return (yield from unicode_escape(source))
         if source.ended:
             break
         yield
     return ""
 
 
-def _ahead(source: Source, offset: int) -> Reader[str]:
+def ahead(source: Source, offset: int) -> Reader[str]:
     """The unread character at an offset."""
     while source.position + offset >= len(source.text):
         if source.ended:
-            raise Ended
+            raise Malformed("the text ends")
         yield
     return source.text[source.position + offset]
 
@@ -140,7 +141,7 @@ def _closed(source: Source, write: Write, closers: list[str], fresh: bool) -> Re
                 yield from _key(source, write)
             return True
         else:
-            raise Malformed("a comma or a closing bracket is expected") if char else Ended
+            raise Malformed("a comma or a closing bracket is expected")
     return False
 
 
@@ -148,7 +149,7 @@ def _key(source: Source, write: Write) -> Reader[None]:
     yield from copy_string(source, write)
     char = yield from source.space()
     if char != ":":
-        raise Malformed("a colon is expected") if char else Ended
+        raise Malformed("a colon is expected")
     source.position += 1
     write(":")
     yield from source.space(write)
@@ -161,8 +162,20 @@ def _scalar(source: Source, write: Write) -> Reader[None]:
         return
     atom, _ = yield from gather(lambda part: source.match(_ATOM, part))
     if not atom:
-        raise Malformed("a value is expected") if char else Ended
+        raise Malformed("a value is expected")
     if not (literal := _LITERALS.get(atom)) and not NUMBER.fullmatch(atom):
-        ended = source.ended and source.position == len(source.text)
-        raise Ended if ended else Malformed(f"'{atom[:40]}' is no JSON value")
+        raise Malformed(f"'{atom[:40]}' is no JSON value")
     write(literal or atom)
+
+
+def whole(copy: Callable[[Source, Write], Reader[None]], text: str) -> str | None:
+    """A text as JSON if it is one value from its beginning to its end, else None."""
+    source, parts = Source(), list[str]()
+    source.append(text)
+    source.ended = True
+    try:
+        for _ in copy(source, parts.append):
+            raise AssertionError("the source has ended")
+    except Malformed:
+        return None
+    return "".join(parts) if not text[source.position :].strip() else None

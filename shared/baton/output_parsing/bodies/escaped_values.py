@@ -1,0 +1,117 @@
+"""Calls of Gemma: `call:NAME{KEY:VALUE,...}`, whose strings stand between two escape tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from baton.output_parsing.bodies.header import header, name_header
+from baton.output_parsing.bodies.json_calls import close
+from baton.output_parsing.bodies.json_value import NUMBER
+from baton.output_parsing.calls import Calls, Malformed
+from baton.output_parsing.source import Reader, Source, Write, delimiters, gather
+
+_ATOM = re.compile(r"[-+.0-9A-Za-z_]+")
+_KEY_SHAPE = re.compile(r"[^:{}\[\]<>\n]{0,256}")
+_LITERALS = {"true", "false", "null"}
+_OPEN = {"{": "}", "[": "]"}
+
+
+@dataclass(frozen=True, slots=True)
+class EscapedValues:
+    """One call."""
+
+    escape: str
+    closers: tuple[str, ...]
+
+    def read(self, source: Source, calls: Calls, opener: str) -> Reader[None]:
+        """Read the call and its closer."""
+        yield from source.space()
+        if not (yield from source.literal(delimiters("call:"))):
+            raise Malformed("a call is expected")
+        name, _ = yield from name_header(source, delimiters("{"))
+        source.position -= 1
+        yield from self._object(source, calls, name)
+        yield from close(source, self.closers)
+
+    def _object(self, source: Source, calls: Calls, name: str) -> Reader[None]:
+        begun = False
+
+        def write(text: str) -> None:
+            """Start the call with its first argument: until then it may be text."""
+            nonlocal begun
+            if not begun and text != "{":
+                calls.start(name)
+                calls.write("{")
+                begun = True
+            if begun:
+                calls.write(text)
+
+        yield from self._value(source, write)
+        calls.end()
+
+    def _value(self, source: Source, write: Write) -> Reader[None]:
+        closers: list[str] = []
+        while True:
+            fresh = (char := (yield from source.space())) in _OPEN
+            if fresh:
+                source.position += 1
+                write(char)
+                closers.append(_OPEN[char])
+            else:
+                yield from self._scalar(source, write)
+            if not (yield from self._closed(source, write, closers, fresh)):
+                return
+
+    def _closed(
+        self, source: Source, write: Write, closers: list[str], fresh: bool
+    ) -> Reader[bool]:
+        """Read closing brackets, then what stands before the next item: whether there is one."""
+        while closers:
+            char = yield from source.space()
+            comma = char == "," and not fresh
+            if comma:
+                source.position += 1
+                char = yield from source.space()
+            if char == closers[-1]:
+                source.position += 1
+                write(closers.pop())
+                fresh = False
+            elif comma or fresh:
+                key = (yield from self._key(source)) if closers[-1] == "}" else ""
+                write((", " if comma else "") + key)
+                return True
+            else:
+                raise Malformed("a comma or a closing bracket is expected")
+        return False
+
+    def _key(self, source: Source) -> Reader[str]:
+        if (yield from source.literal(delimiters(self.escape))):
+            key, found = yield from gather(
+                lambda write: source.until(delimiters(self.escape), write)
+            )
+            char = yield from source.space()
+            if not found or char != ":":
+                raise Malformed("a colon is expected")
+            source.position += 1
+        else:
+            key, _ = yield from header(source, delimiters(":"), _KEY_SHAPE)
+        return json.dumps(key, ensure_ascii=False) + ": "
+
+    def _scalar(self, source: Source, write: Write) -> Reader[None]:
+        escape = delimiters(self.escape)
+        if (yield from source.literal(escape)):
+            write('"')
+            if not (yield from source.until(escape, lambda text: write(_quoted(text)))):
+                raise Malformed("the text ends")
+            write('"')
+            return
+        atom, _ = yield from gather(lambda part: source.match(_ATOM, part))
+        if atom not in _LITERALS and not NUMBER.fullmatch(atom):
+            raise Malformed(f"'{atom[:40]}' is no value")
+        write(atom)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]

@@ -1,0 +1,155 @@
+"""Reads one Python literal and passes it on as JSON, as it comes.
+
+Strings in either quote, or three of them, with Python's escapes; numbers; True, False, None and
+their JSON spellings; lists, tuples and dictionaries. Anything else, an expression for example, is
+`Malformed`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from baton.output_parsing.bodies.json_value import NUMBER, ahead, unicode_escape
+from baton.output_parsing.calls import Malformed
+from baton.output_parsing.source import Reader, Source, Write, delimiters, gather
+
+_ATOM = re.compile(r"[-+.0-9A-Za-z_]+")
+_WHOLE = re.compile(r"([-+]?)(0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+)")
+_FLOAT = re.compile(r"([-+]?)([0-9]*)\.?([0-9]*)((?:[eE][-+]?[0-9]+)?)")
+_LITERALS = {"True": "true", "False": "false", "None": "null"} | {
+    name: name for name in ("true", "false", "null")
+}
+_OPEN = {"{": ("{", "}", "}"), "[": ("[", "]", "]"), "(": ("[", ")", "]")}
+"""Bracket -> (JSON's, what closes it, what JSON's is closed by)."""
+_QUOTES = delimiters('"""', "'''", '"', "'")
+_ESCAPES = {
+    **{"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a"},
+    **{"\\": "\\", "'": "'", '"': '"', "\n": ""},
+}
+_CODES = {"x": 2, "U": 8}
+_OCTAL = re.compile(r"[0-7]{1,3}")
+
+
+def copy_python(source: Source, write: Write) -> Reader[None]:
+    """Read a literal, white space before it included, and pass it on as JSON."""
+    closers: list[tuple[str, str]] = []
+    while True:
+        bracket = _OPEN.get((yield from source.space()))
+        if bracket is not None:
+            source.position += 1
+            write(bracket[0])
+            closers.append(bracket[1:])
+        else:
+            yield from _scalar(source, write)
+        if not (yield from _closed(source, write, closers, bracket is not None)):
+            return
+
+
+def _closed(
+    source: Source, write: Write, closers: list[tuple[str, str]], fresh: bool
+) -> Reader[bool]:
+    """Read closing brackets, then what stands before the next item: whether there is one."""
+    while closers:
+        char = yield from source.space()
+        comma = char == "," and not fresh
+        if comma:
+            source.position += 1
+            char = yield from source.space()
+        if char == closers[-1][0]:
+            source.position += 1
+            write(closers.pop()[1])
+            fresh = False
+        elif comma or fresh:
+            write(", " if comma else "")
+            if closers[-1][0] == "}":
+                yield from _key(source, write)
+            return True
+        else:
+            raise Malformed("a comma or a closing bracket is expected")
+    return False
+
+
+def _key(source: Source, write: Write) -> Reader[None]:
+    key, _ = yield from gather(lambda part: _scalar(source, part))
+    char = yield from source.space()
+    if char != ":":
+        raise Malformed("a colon is expected")
+    source.position += 1
+    write((key if key.startswith('"') else json.dumps(key)) + ": ")
+
+
+def _scalar(source: Source, write: Write) -> Reader[None]:
+    if quote := (yield from source.literal(_QUOTES)):
+        yield from _string(source, write, quote)
+        return
+    atom, _ = yield from gather(lambda part: source.match(_ATOM, part))
+    if not atom:
+        raise Malformed("a value is expected")
+    if (value := _LITERALS.get(atom) or _number(atom)) is None:
+        raise Malformed(f"'{atom[:40]}' is no literal")
+    write(value)
+
+
+def _number(atom: str) -> str | None:
+    """A number of Python as JSON."""
+    if NUMBER.fullmatch(atom):
+        return atom
+    digits = re.sub(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])", "", atom)
+    if found := _WHOLE.fullmatch(digits):
+        return found[1].replace("+", "") + str(int(found[2], 0))
+    found = _FLOAT.fullmatch(digits)
+    if found is None or not (found[2] or found[3]):
+        return None
+    point = "." + (found[3] or "0") if "." in digits else ""
+    number = found[1].replace("+", "") + (found[2] or "0") + point + found[4]
+    return number if NUMBER.fullmatch(number) else None
+
+
+def _string(source: Source, write: Write, quote: str) -> Reader[None]:
+    write('"')
+    wanted = delimiters(quote, "\\")
+    while found := (yield from source.until(wanted, lambda text: write(_quoted(text)))):
+        if found == quote:
+            write('"')
+            return
+        source.position -= 1
+        yield from _escape(source, write)
+    raise Malformed("the text ends")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _escape(source: Source, write: Write) -> Reader[None]:
+    char = yield from ahead(source, 1)
+    if char == "u":
+        write((yield from unicode_escape(source)))
+    elif char in _CODES:
+        write((yield from _code(source, _CODES[char])))
+    elif char in "01234567":
+        write((yield from _octal(source)))
+    else:
+        source.position += 2
+        write(_quoted(_ESCAPES.get(char, "\\" + char)))
+
+
+def _code(source: Source, size: int) -> Reader[str]:
+    for offset in range(2, 2 + size):
+        yield from ahead(source, offset)
+    digits = source.text[source.position + 2 : source.position + 2 + size]
+    source.position += 2 + size
+    if not re.fullmatch("[0-9a-fA-F]+", digits) or int(digits, 16) > 0x10FFFF:
+        raise Malformed("hexadecimal digits are expected in an escape")
+    return _quoted(chr(int(digits, 16)))
+
+
+def _octal(source: Source) -> Reader[str]:
+    for offset in (2, 3):
+        if (yield from ahead(source, offset)) not in "01234567":
+            break
+    found = _OCTAL.match(source.text, source.position + 1)
+    assert found is not None
+    source.position = found.end()
+    return _quoted(chr(int(found[0], 8)))

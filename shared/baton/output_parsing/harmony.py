@@ -1,0 +1,135 @@
+"""Harmony, the format of gpt-oss: messages in channels, of which one may be a call.
+
+    <|channel|>analysis<|message|>TEXT<|end|>
+    <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>ARGS...
+    <|start|>assistant<|channel|>final<|message|>TEXT<|return|>
+
+The prompt ends with `<|start|>assistant`, so a text begins at its first channel.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from baton.output_parsing.bodies.header import header
+from baton.output_parsing.bodies.json_calls import copy_arguments
+from baton.output_parsing.calls import Calls, MakeId, Malformed, openai_id
+from baton.output_parsing.output import Output
+from baton.output_parsing.reasoning_format import Start
+from baton.output_parsing.source import Reader, Source, Write, delimiters, gather
+
+_BEGIN = ("<|start|>", "<|channel|>")
+_CLOSE = ("<|end|>", "<|return|>", "<|call|>")
+_MESSAGE = delimiters("<|message|>")
+_HEADER = re.compile(r"[^{}\n]{0,256}")
+_RECIPIENT = re.compile(r"\bto=(?P<function>functions\.)?(?P<name>[\w./:-]+)")
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_ENDS = delimiters(*_BEGIN, *_CLOSE)
+
+
+class _Answer:
+    """Reads the messages of one answer."""
+
+    def __init__(self, source: Source, output: Output, content: Write, calls: Calls | None) -> None:
+        self._source = source
+        self._output = output
+        self._content = content
+        self._calls = calls
+        self._thought = False
+        self._joint = ""
+        """Stands between two thoughts."""
+
+    def read(self, start: Start) -> Reader[None]:
+        """Read all messages. Text outside of them is content, for want of a channel."""
+        source, begin = self._source, delimiters(*_BEGIN)
+        blank, _ = yield from gather(source.space)
+        if start == "thinking":
+            yield from self._pass(self._think)
+        elif opener := (yield from source.literal(begin)):
+            source.position -= len(opener)
+        else:
+            self._content(blank)
+        while opener := (yield from source.until(begin, self._content)):
+            if (yield from self._message(opener)):
+                yield from source.space()
+            else:
+                source.position += len(opener)
+                self._content(opener)
+
+    def _message(self, opener: str) -> Reader[bool]:
+        """Read a message behind the beginning of its header, or go back to there."""
+        self._source.mark(len(opener))
+        try:
+            text, found = yield from header(self._source, _MESSAGE, _HEADER)
+        except Malformed:
+            self._source.rewind()
+            return False
+        self._source.release()
+        return (yield from self._body(opener + text, len(opener + text + found)))
+
+    def _body(self, head: str, size: int) -> Reader[bool]:
+        channel, recipient = _CHANNEL.search(head), _RECIPIENT.search(head)
+        if self._calls is not None and recipient is not None:
+            name = recipient["name"]
+            if recipient["function"] or name in self._calls.tools:
+                return (yield from self._call(self._calls, name, size))
+        thinks = channel is not None and channel[1] == "analysis"
+        yield from self._pass(self._think if thinks else self._content)
+        return True
+
+    def _call(self, calls: Calls, name: str, size: int) -> Reader[bool]:
+        arguments = copy_arguments(self._source, calls, name, None, _CLOSE)
+        found = yield from calls.attempt(arguments, size)
+        if found:
+            yield from self._pass(len)
+        return found
+
+    def _pass(self, write: Write) -> Reader[None]:
+        """Pass the text of a message on, up to its end or to the next one."""
+        end = yield from self._source.until(_ENDS, write)
+        if end in _BEGIN:
+            self._source.position -= len(end)
+        self._joint = "\n" if self._thought else ""
+
+    def _think(self, text: str) -> None:
+        self._output.reasoning(self._joint + text)
+        self._joint = ""
+        self._thought = True
+
+
+@dataclass(frozen=True, slots=True)
+class HarmonyTools:
+    """Harmony as a format of tool calls; thinking is a part of it."""
+
+    name: str = "openai"
+    aliases: tuple[str, ...] = ()
+    openers: tuple[str, ...] = _BEGIN
+    make_id: MakeId = openai_id
+    reads_reasoning: bool = True
+
+    def read(self, source: Source, output: Output, calls: Calls) -> Reader[None]:
+        """As in `ToolReader`."""
+        yield from _Answer(source, output, output.content, calls).read("content")
+
+
+@dataclass(frozen=True, slots=True)
+class HarmonyReasoning:
+    """Harmony as a format of thinking; the text of a call is content."""
+
+    name: str = "gpt_oss"
+    aliases: tuple[str, ...] = ("gpt-oss", "gptoss", "openai_gptoss")
+
+    def default_start(self, thinking: bool | None) -> Start:
+        """As in `ReasoningReader`: a prompt ends before the first channel."""
+        return "content"
+
+    def start(self, prompt: str) -> Start:
+        """As in `ReasoningReader`."""
+        return "thinking" if prompt.endswith("<|channel|>analysis<|message|>") else "content"
+
+    def read(
+        self, source: Source, output: Output, content: Write, start: Start, calls: tuple[str, ...]
+    ) -> Reader[None]:
+        """As in `ReasoningReader`."""
+        yield from _Answer(source, output, content, None).read(start)
