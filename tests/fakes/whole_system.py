@@ -83,7 +83,7 @@ class RealTokenizer(FakeServer):
         super().__init__()
         vocab = load(path)
         self._info: TokenizerInfo = vocab.info(path.name)
-        self._desk = RequestHandler(vocab, 4096)
+        self._desk = RequestHandler(vocab, 4096, path.name)
         self._sequences = DecodeStates(self._desk.alphabet, 256)
 
     def hello(self) -> Hello:

@@ -15,10 +15,11 @@ def test_the_engine_lives_as_long_as_the_application() -> None:
         config = Config()
         engine = FakeEngine(config)
         app = create_app(config, engine)
-        assert engine.tokenizers.info is None
+        assert engine.tokenizers.infos == []
         async with app.router.lifespan_context(app):
-            assert (await engine.model_info()).model == "tiny"
-        assert engine.tokenizers.info is None
+            assert (await engine.model_info(None)).model == "tiny"
+            assert [info.vocab_size for info in engine.tokenizers.infos] == [260]
+        assert engine.tokenizers.infos == []
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(main())

@@ -218,7 +218,7 @@ def test_the_tokenizer_takes_anything(
 ) -> None:
     inbox = Inbox()
     hello = Hello("tokenizer", "t", incarnation(), __version__, tokenizer=TokenizerInfo("m", 300))
-    desk = RequestHandler(vocab, 100)
+    desk = RequestHandler(vocab, 100, "m")
     tokenizer = Tokenizer(desk, TokenizerConfig().max_decode_states)
     loop = RpcServer(tokenizer, hello, cast(Server, inbox), 1024)
     for number, (peer, message) in enumerate(frames):

@@ -50,7 +50,7 @@ class Bench:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         vocab = byte_vocab()
-        self.desk = RequestHandler(vocab, 1000)
+        self.desk = RequestHandler(vocab, 1000, "tiny")
         self.address = socket_path(folder, TOKENIZE)
         self.server = Server(TOKENIZE, self.address)
         hello = Hello("tokenizer", "tokenizer-1", 7, "0", tokenizer=vocab.info("tiny"))
@@ -114,6 +114,12 @@ def test_every_kind_of_request(bench: Bench) -> None:
     assert unpack(text.tokens)[0] in unpack(chat.tokens)
     assert back == Detokenized(3, "hi")
     assert isinstance(pieces, VocabularyBytes) and pieces.pieces[104] == b"h"
+
+
+def test_a_text_for_another_vocabulary_is_refused(bench: Bench) -> None:
+    right, wrong = bench.ask(EncodeText(1, "a", model="tiny"), EncodeText(2, "a", model="other"))
+    assert isinstance(right, Encoded) and isinstance(wrong, RequestError)
+    assert wrong.status == 500 and "serves tiny, not other" in wrong.message
 
 
 def test_a_long_text_is_encoded_aside_and_still_answered(bench: Bench) -> None:

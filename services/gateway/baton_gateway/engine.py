@@ -40,6 +40,7 @@ from baton.protocol import (
 )
 from baton.telemetry import start, traceparent
 from baton_gateway.beam_runner import BeamRunner
+from baton_gateway.catalogue import Catalogue, ModelInfo
 from baton_gateway.clients.connection import (
     Connect,
     Connection,
@@ -53,9 +54,9 @@ from baton_gateway.clients.scheduler import SchedulerClient
 from baton_gateway.clients.tokenizer import TokenizerClient
 from baton_gateway.config import Config
 from baton_gateway.generation.admission import (
-    ModelInfo,
     check_beams,
     check_ids,
+    check_model,
     check_task,
     check_total,
     clamp_max_tokens,
@@ -116,6 +117,7 @@ class Engine:
         )
         self.tokenizers = TokenizerClient(self._tokenize, config.service_wait_seconds)
         self.preprocessors = MediaClient(self._media, config.service_wait_seconds)
+        self.catalogue = Catalogue(lambda: self._fleet.models, lambda: self.tokenizers.infos)
         self._burst = WriteBatch()
         self.decoding = DetokenizerClient(
             self._scheduler.live, self._tokenize.pick, self._scheduler.abort, self._burst
@@ -203,10 +205,11 @@ class Engine:
             await request.quota.charge_completion(sum(len(s.log) - s.inherited for s in sequences))
             span.end()
 
-    async def check_admission(self, patience: float | None = None) -> ModelInfo:
-        """Return the served model once a worker is available.
+    async def check_admission(self, name: str | None, patience: float | None = None) -> ModelInfo:
+        """Return a model once a worker of it is available.
 
-        Raises `Unavailable` after `patience` seconds, by default `service_wait_seconds`.
+        Raises `Unavailable` after `patience` seconds, by default `service_wait_seconds`, and
+        `NotFound` for an unknown name.
         """
         patience = self.config.service_wait_seconds if patience is None else patience
         if self.draining:
@@ -219,7 +222,10 @@ class Engine:
             raise GatewayPartitioned
         if self._running > self.config.max_concurrent_requests:
             raise Unavailable("Too many requests are in flight. Try again later.", retry_after=1)
-        able = await wait_until(lambda: self._fleet.has_ready_worker(time.monotonic()), patience)
+        facts = await self.model_info(name, patience)
+        able = await wait_until(
+            lambda: self._fleet.has_ready_worker(time.monotonic(), facts.model), patience
+        )
         if not self._scheduler.pool.ready():
             raise Unavailable("The scheduler is not connected. Try again later.", retry_after=2)
         if not able:
@@ -228,29 +234,31 @@ class Engine:
                 code="no_worker",
                 retry_after=2,
             )
-        return await self.model_info(patience)
+        return await self.model_info(name, patience)
 
-    async def model_info(self, patience: float | None = None) -> ModelInfo:
-        """Return the served model; waits briefly for a tokenizer, then raises `Unavailable`."""
+    async def model_info(self, name: str | None, patience: float | None = None) -> ModelInfo:
+        """Return a model by name, None being the only one. Waits briefly for a tokenizer.
+
+        Raises `Unavailable` if none comes, `NotFound` for an unknown name.
+        """
         patience = self.config.service_wait_seconds if patience is None else patience
-        await wait_until(lambda: self.tokenizers.info is not None, patience)
-        info, stats = self.tokenizers.info, self._fleet.stats
-        if info is None:
-            raise Unavailable("No tokenizer is connected. Try again later.", retry_after=2)
-        served = stats.models[0] if stats and stats.models else None
-        return ModelInfo(
-            model=served.name if served else info.model,
-            max_model_len=served.max_model_len if served else 0,
-            vocab_size=min(info.vocab_size, served.vocab_size) if served else info.vocab_size,
-            eos_ids=tuple(sorted({*info.eos_ids, *(served.eos_ids if served else ())})),
-            media_ids=frozenset(info.media_ids),
-            special_ids=frozenset(info.special_ids),
-            pooling=served.pooling if served else None,
-        )
+        await wait_until(lambda: check_model(name, self.catalogue) is not None, patience)
+        facts = check_model(name, self.catalogue)
+        if facts is None:
+            raise _no_tokenizer()
+        return facts
 
-    async def vocabulary(self) -> Vocabulary:
-        """Return the vocabulary, for log-probabilities."""
-        return Vocabulary(await self.tokenizers.pieces())
+    async def models(self) -> list[ModelInfo]:
+        """Return every model. Waits briefly for a tokenizer, then raises `Unavailable`."""
+        patience = self.config.service_wait_seconds
+        if not await wait_until(lambda: bool(self.tokenizers.infos), patience):
+            raise _no_tokenizer()
+        return self.catalogue.entries()
+
+    async def vocabulary(self, name: str) -> Vocabulary:
+        """Return the vocabulary of a model, for log-probabilities."""
+        facts = await self.model_info(name)
+        return Vocabulary(await self.tokenizers.of(facts.tokenizer).pieces())
 
     async def reset_cache(self) -> int:
         """Empty the prefix cache. Returns the number of pages that it held. Raises
@@ -269,15 +277,18 @@ class Engine:
             reasons = ["the scheduler does not answer"]
         else:
             reasons = self._fleet.unhealthy_reasons(time.monotonic())
-        if self.tokenizers.info is None:
+        if not self.tokenizers.infos:
             reasons.append("no tokenizer answers")
+        elif (names := [m.name for m in self._fleet.models]) and not any(
+            map(self.catalogue.get, names)
+        ):
+            reasons.append(f"no tokenizer answers for {', '.join(names)}")
         if self.draining:
             reasons.append("this gateway is draining")
         return reasons
 
     def snapshot(self) -> dict[str, Any]:
         """Return the system as a JSON object; see `baton_gateway.clients.fleet_view.snapshot`."""
-        info, stats = self.tokenizers.info, self._fleet.stats
         me = {
             "service": "gateway",
             "name": self._name,
@@ -289,9 +300,11 @@ class Engine:
             "mm-preprocess": self._media,
             "scheduler": self._scheduler.pool,
         }
-        served = stats.models[0] if stats and stats.models else None
+        names = self.catalogue.names
+        served = next(iter(self._fleet.models), None)
         return {
-            "model": served.name if served else info.model if info else "",
+            "model": served.name if served else names[0] if names else "",
+            "models": names,
             "max_model_len": served.max_model_len if served else 0,
             "vocab_size": served.vocab_size if served else 0,
             "task": served.pooling.task if served and served.pooling else "generate",
@@ -309,7 +322,7 @@ class Engine:
             if request.prior_outputs
             else self.config.service_wait_seconds
         )
-        facts = check_task(request, await self.check_admission(patience))
+        facts = check_task(request, await self.check_admission(request.model, patience))
         check_ids(request, facts)
         check_beams(request, facts)
         await self._try_grammar(request)
@@ -317,7 +330,7 @@ class Engine:
         encoded = await self._encode(request, facts, request.trace)
         total = sum(len(one.ids) for one in encoded)
         check_total(request, total, self.config.max_pooling_tokens)
-        request = await self._encode_words(request)
+        request = await self._encode_words(request, facts)
         request.timeline.enter("admission")
         _check_deadline(request, began)
         return self._sequences(request, encoded, facts, stream, began)
@@ -343,9 +356,10 @@ class Engine:
         if isinstance(prompt, tuple):
             return EncodedPrompt(array("i", prompt))
         if isinstance(prompt, MediaItem):
-            return await self.preprocessors.encode(prompt, trace)
+            return await self.preprocessors.encode(prompt, facts.model, trace)
+        tokenizers = self.tokenizers.of(facts.tokenizer)
         try:
-            ids, second = await self.tokenizers.encode_pair(prompt, facts.max_model_len, trace)
+            ids, second = await tokenizers.encode_pair(prompt, facts.max_model_len, trace)
         except InvalidRequest as error:
             if request.pooling is None:
                 raise
@@ -365,10 +379,12 @@ class Engine:
         except TimeoutError as error:
             raise _timed_out() from error
 
-    async def _encode_words(self, request: GenerationRequest) -> GenerationRequest:
+    async def _encode_words(
+        self, request: GenerationRequest, facts: ModelInfo
+    ) -> GenerationRequest:
         if not request.bad_words:
             return request
-        words = await encode_words(request.bad_words, self.tokenizers)
+        words = await encode_words(request.bad_words, self.tokenizers.of(facts.tokenizer))
         return replace(request, sampling=structs.replace(request.sampling, bad_words=words))
 
     def _sequences(
@@ -387,6 +403,7 @@ class Engine:
                 handle=self._handle(),
                 request=request.id,
                 model=facts.model,
+                tokenizer=facts.tokenizer,
                 choice=number * request.n + choice,
                 prompt=one.ids,
                 sampling=sampling_of(request, choice, room, facts),
@@ -516,6 +533,10 @@ def _check_deadline(request: GenerationRequest, began: float) -> None:
             code="queue_timeout",
             retry_after=1,
         )
+
+
+def _no_tokenizer() -> Unavailable:
+    return Unavailable("No tokenizer is connected. Try again later.", retry_after=2)
 
 
 def _timed_out() -> BatonError:

@@ -7,7 +7,7 @@ from functools import partial
 
 from baton import __version__
 from baton.checkpoint.hub import resolve, served_name
-from baton.errors import InvalidRequest, WireError
+from baton.errors import InvalidRequest, ServerFault, WireError
 from baton.logs import logger
 from baton.net.handshake import incarnation
 from baton.net.sockets import Received
@@ -50,8 +50,9 @@ log = logger(__name__)
 class RequestHandler:
     """Answers stateless requests; every answer is a function of the request."""
 
-    def __init__(self, vocab: TokenizerVocabulary, max_tokens: int) -> None:
-        self._vocab = vocab
+    def __init__(self, vocab: TokenizerVocabulary, max_tokens: int, model: str) -> None:
+        """`model`: name under which the vocabulary is served."""
+        self._vocab, self._model = vocab, model
         self._chat = ChatTemplates(vocab.templates, vocab.named, vocab.literal)
         self._encoder = Encoder(vocab, max_tokens)
         self._alphabet = Alphabet(vocab)
@@ -75,6 +76,8 @@ class RequestHandler:
                 return Encoded(request.id, pack(found.ids), found.truncated, found.second)
 
     def _encode(self, request: EncodeChat | EncodeText) -> Ids:
+        if request.model not in ("", self._model):
+            raise ServerFault(f"This tokenizer serves {self._model}, not {request.model[:200]}.")
         if isinstance(request, EncodeChat):
             longest = self._encoder.reach(request.limit)
             return self._encoder.chat(self._chat.render(request, longest), request.limit)
@@ -167,7 +170,7 @@ def serve(config: Config, life: Lifecycle) -> int:
     me = default_name("tokenizer")
     info = vocab.info(served_name(config))
     hello = Hello("tokenizer", me, incarnation(), __version__, tokenizer=info)
-    desk = RequestHandler(vocab, config.max_encode_tokens)
+    desk = RequestHandler(vocab, config.max_encode_tokens, info.model)
     gc_tuning.settle()
     standby.wait()
     log.info("serving %d tokens of %s", info.vocab_size, info.model)

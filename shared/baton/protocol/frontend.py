@@ -20,6 +20,8 @@ class EncodeChat(RpcRequest, tag="encode_chat", frozen=True):
     continue_final_message: bool = False
     limit: int = 0
     """Maximum useful number of tokens; encoding may stop soon after. 0 means no limit."""
+    model: str = ""
+    """Model whose vocabulary is meant; a tokenizer of another one refuses. Empty means any."""
 
 
 class EncodeText(RpcRequest, tag="encode_text", frozen=True):
@@ -34,6 +36,8 @@ class EncodeText(RpcRequest, tag="encode_text", frozen=True):
     """As `EncodeChat.limit`."""
     pair: str | None = None
     """A second text, encoded after the first one into one sequence."""
+    model: str = ""
+    """As `EncodeChat.model`."""
 
 
 class Encoded(RpcReply, tag="encoded", frozen=True):

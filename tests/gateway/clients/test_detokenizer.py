@@ -56,7 +56,7 @@ class Bench:
         self.burst = WriteBatch()
         self.decoding = DetokenizerClient(self.live, self._pick, self._abort, self.burst)
 
-    def _pick(self) -> Connection | None:
+    def _pick(self, model: str) -> Connection | None:
         up = [home for home in self.homes if home.up]
         return cast(Connection, up[0]) if up else None
 

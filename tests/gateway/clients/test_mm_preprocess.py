@@ -52,7 +52,7 @@ async def encoded(server: Server) -> EncodedPrompt:
     listener.preprocessors = MediaClient(pool, 0.3)
     await pool.follow(("a",))
     try:
-        return await listener.preprocessors.encode(ITEM, "00-a-b-01")
+        return await listener.preprocessors.encode(ITEM, "", "00-a-b-01")
     finally:
         await pool.close()
 

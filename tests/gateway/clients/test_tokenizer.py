@@ -12,7 +12,7 @@ from baton.net.handshake import incarnation
 from baton.net.topology import TOKENIZE
 from baton.protocol import Encoded, Envelope, Hello, Message, RequestError, VocabularyBytes
 from baton_gateway.clients.connection import Connection, Pool
-from baton_gateway.clients.tokenizer import TokenizerClient
+from baton_gateway.clients.tokenizer import TokenizerClient, TokenizerGroup
 from baton_gateway.generation.request import ChatPrompt, TextPrompt
 from tests.fakes.gateway_engine import FakeChannel, FakeTokenizer
 
@@ -38,7 +38,7 @@ class Listener:
 
 
 def _run(
-    test: Callable[[TokenizerClient, dict[str, FakeTokenizer]], Awaitable[None]],
+    test: Callable[[TokenizerGroup, dict[str, FakeTokenizer]], Awaitable[None]],
     **given: FakeTokenizer,
 ) -> None:
     async def main() -> None:
@@ -48,27 +48,26 @@ def _run(
         listener.tokenizers = TokenizerClient(pool, patience=0.3)
         await pool.follow(tuple(servers))
         await asyncio.sleep(0.15)
-        await test(listener.tokenizers, servers)
+        await test(listener.tokenizers.of(""), servers)
         await pool.close()
 
     asyncio.run(main())
 
 
 def test_questions() -> None:
-    async def check(tokenizers: TokenizerClient, servers: dict[str, FakeTokenizer]) -> None:
+    async def check(tokenizers: TokenizerGroup, servers: dict[str, FakeTokenizer]) -> None:
         assert list(await tokenizers.encode(TextPrompt("hi", add_special=False), 9)) == [104, 105]
         assert len(await tokenizers.encode(TextPrompt("x" * 50), 9)) > 9
         assert await tokenizers.detokenize([104, 105], skip_special=True) == "hi"
         pieces = await tokenizers.pieces()
         assert pieces[104] == b"h" and await tokenizers.pieces() is pieces
         assert len([m for m in servers["a"].seen if type(m).__name__ == "Vocabulary"]) == 1
-        assert tokenizers.info is not None and tokenizers.info.vocab_size == 260
 
     _run(check, a=FakeTokenizer())
 
 
 def test_refusal() -> None:
-    async def check(tokenizers: TokenizerClient, servers: dict[str, FakeTokenizer]) -> None:
+    async def check(tokenizers: TokenizerGroup, servers: dict[str, FakeTokenizer]) -> None:
         servers["a"].refuse = RequestError(0, "invalid_value", "No.", param="messages")
         with pytest.raises(InvalidRequest) as caught:
             await tokenizers.encode(ChatPrompt(b"[]"), 9)
@@ -85,7 +84,7 @@ class Mute(FakeTokenizer):
 
 
 def test_question_of_a_tokenizer_that_dies_is_put_to_the_other() -> None:
-    async def check(tokenizers: TokenizerClient, servers: dict[str, FakeTokenizer]) -> None:
+    async def check(tokenizers: TokenizerGroup, servers: dict[str, FakeTokenizer]) -> None:
         # Taking turns, one of two questions goes to the mute one first.
         texts = [asyncio.create_task(tokenizers.encode(TextPrompt("hi"), 9)) for _ in range(2)]
         await asyncio.sleep(0.1)
@@ -100,7 +99,7 @@ def test_question_of_a_tokenizer_that_dies_is_put_to_the_other() -> None:
 
 
 def test_answer_of_another_kind() -> None:
-    async def check(tokenizers: TokenizerClient, servers: dict[str, FakeTokenizer]) -> None:
+    async def check(tokenizers: TokenizerGroup, servers: dict[str, FakeTokenizer]) -> None:
         server = servers["a"]
         server.serve = lambda m: server.push(VocabularyBytes(m.id, ()))  # type: ignore[attr-defined, method-assign]
         with pytest.raises(ServerFault, match="VocabularyBytes"):
@@ -110,8 +109,7 @@ def test_answer_of_another_kind() -> None:
 
 
 def test_nobody_there() -> None:
-    async def check(tokenizers: TokenizerClient, servers: dict[str, FakeTokenizer]) -> None:
-        assert tokenizers.info is None
+    async def check(tokenizers: TokenizerGroup, servers: dict[str, FakeTokenizer]) -> None:
         with pytest.raises(Unavailable) as caught:
             await tokenizers.detokenize([1], skip_special=False)
         assert caught.value.retry_after == 1
@@ -120,7 +118,7 @@ def test_nobody_there() -> None:
 
 
 def test_envelope_carries_the_trace() -> None:
-    async def check(tokenizers: TokenizerClient, servers: dict[str, FakeTokenizer]) -> None:
+    async def check(tokenizers: TokenizerGroup, servers: dict[str, FakeTokenizer]) -> None:
         await tokenizers.encode(TextPrompt("hi"), 9, trace="00-a-b-01")
         assert servers["a"].traces == ["00-a-b-01"] and Envelope().trace == ""
 

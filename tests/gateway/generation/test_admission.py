@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from baton.errors import InvalidRequest, NotFound
+from baton.errors import InvalidRequest
 from baton.protocol import Sampling
 from baton.protocol.token_columns import derive_seed
+from baton_gateway.catalogue import ModelInfo
 from baton_gateway.generation.admission import (
-    ModelInfo,
     check_ids,
-    check_model,
     clamp_max_tokens,
     sampling_of,
     too_long,
@@ -26,14 +25,6 @@ FACTS = ModelInfo("m", max_model_len=10, vocab_size=100, eos_ids=(1, 2), media_i
 def _generation(**fields: Any) -> GenerationRequest:
     given: dict[str, Any] = {"id": "r", "prompts": ((3,),), "sampling": Sampling(0), "seed": 5}
     return GenerationRequest(**(given | {"param": "prompt"} | fields))
-
-
-def test_model() -> None:
-    check_model("m", FACTS)
-    for name in ("M", "m ", "", "other"):
-        with pytest.raises(NotFound) as caught:
-            check_model(name, FACTS)
-        assert (caught.value.status, caught.value.code) == (404, "model_not_found")
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from baton_gateway.api.reply import (
     respond,
     sampling,
 )
+from baton_gateway.catalogue import ModelInfo
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
-from baton_gateway.generation.admission import ModelInfo
 from baton_gateway.generation.logprobs import (
     CompletionLogprobs,
     PromptTable,
@@ -58,24 +58,24 @@ async def create(request: Request) -> Response:
 async def writer(engine: Engine, body: CompletionRequest, head: Head) -> Writer:
     """Create the response writer."""
     asked = body.logprobs is not None or body.prompt_logprobs is not None
-    vocabulary = await engine.vocabulary() if asked else Vocabulary(())
-    return Writer(body, head, vocabulary, await engine.model_info(), await _echoes(body, engine))
+    vocabulary = await engine.vocabulary(head.model) if asked else Vocabulary(())
+    facts = await engine.model_info(head.model)
+    return Writer(body, head, vocabulary, facts, await _echoes(body, engine, facts))
 
 
-async def _echoes(body: CompletionRequest, engine: Engine) -> list[str]:
+async def _echoes(body: CompletionRequest, engine: Engine, facts: ModelInfo) -> list[str]:
     """Return the text of every prompt if `echo` is set, else an empty list."""
     if not body.echo:
         return [""] * len(body.prompt)
     return [
-        p if isinstance(p, str) else await _text(p, body.skip_special_tokens, engine)
+        p if isinstance(p, str) else await _text(p, body.skip_special_tokens, engine, facts)
         for p in body.prompt
     ]
 
 
-async def _text(ids: tuple[int, ...], skip_special: bool, engine: Engine) -> str:
-    facts = await engine.model_info()
+async def _text(ids: tuple[int, ...], skip_special: bool, engine: Engine, facts: ModelInfo) -> str:
     known = [i for i in ids[: facts.max_model_len] if 0 <= i < facts.vocab_size]
-    return await engine.tokenizers.detokenize(known, skip_special)
+    return await engine.tokenizers.of(facts.tokenizer).detokenize(known, skip_special)
 
 
 def generation(request: Request, body: CompletionRequest, head: Head) -> GenerationRequest:

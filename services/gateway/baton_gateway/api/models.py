@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton_gateway.api.reply import json, permitted
+from baton_gateway.catalogue import ModelInfo
 from baton_gateway.engine import Engine
-from baton_gateway.generation.admission import ModelInfo
 from baton_gateway.http.middleware import quota_of
 
 router = APIRouter()
@@ -38,18 +38,19 @@ class Models(msgspec.Struct):
 
 @router.get("/v1/models")
 async def models(request: Request) -> Response:
-    """List the served model, if it is permitted for the API key."""
+    """List the served models that are permitted for the API key."""
     engine: Engine = request.app.state.engine
-    facts = await engine.model_info()
-    allowed = quota_of(request).key.permits(facts.model)
-    return json(Models([_entry(facts)] if allowed else []))
+    key = quota_of(request).key
+    return json(
+        Models([_entry(facts) for facts in await engine.models() if key.permits(facts.name)])
+    )
 
 
 @router.get("/v1/models/{name:path}")
 async def model(request: Request, name: str) -> Response:
-    """Return the served model by name."""
+    """Return one of them by name."""
     return json(_entry(await permitted(request, name)))
 
 
 def _entry(facts: ModelInfo) -> Model:
-    return Model(facts.model, facts.max_model_len or None)
+    return Model(facts.name, facts.max_model_len or None)

@@ -16,8 +16,9 @@ from starlette.requests import Request
 from baton.errors import InvalidRequest
 from baton.protocol import MediaItem, PooledTask, Pooling, PoolingInfo, Sampling
 from baton_gateway.api.reply import deadline, permitted, trace, whole
+from baton_gateway.catalogue import ModelInfo
 from baton_gateway.config import Config
-from baton_gateway.generation.admission import ModelInfo, serves
+from baton_gateway.generation.admission import serves
 from baton_gateway.generation.request import (
     ChatPrompt,
     GenerationRequest,
@@ -50,7 +51,7 @@ class Job:
 
     def head(self, prefix: str) -> dict[str, Any]:
         """Return the common fields of a response: id, created, model."""
-        created, model = int(time.time()), self.body.model or self.facts.model
+        created, model = int(time.time()), self.body.model or self.facts.name
         return {"id": f"{prefix}-{id_of(self.request)[4:]}", "created": created, "model": model}
 
     async def run(
@@ -62,6 +63,7 @@ class Job:
             raise too_many(param, config.max_pooling_inputs)
         generation = GenerationRequest(
             id=self.head("pool")["id"],
+            model=self.facts.name,
             prompts=tuple(prompts),
             sampling=Sampling(max_tokens=0),
             seed=0,
@@ -91,7 +93,7 @@ async def begin(request: Request, body: PooledRequest, *tasks: PooledTask) -> Jo
     facts = await permitted(request, body.model)
     if facts.pooling is None or (tasks and facts.pooling.task not in tasks):
         raise InvalidRequest(
-            f"The model `{facts.model}` cannot be used here. {serves(facts.pooling)}",
+            f"The model `{facts.name}` cannot be used here. {serves(facts.pooling)}",
             code="unsupported_value",
             param="model",
         )

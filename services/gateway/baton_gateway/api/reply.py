@@ -18,12 +18,13 @@ from baton import __version__
 from baton.errors import InvalidRequest
 from baton.protocol import Sampling
 from baton.protocol.token_columns import pack
+from baton_gateway.catalogue import ModelInfo
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import Route, StreamRecord
 from baton_gateway.durable.streams import DurableStreams, ReplayCursor
 from baton_gateway.engine import Engine
 from baton_gateway.generation import logits_processors, processor_registry
-from baton_gateway.generation.admission import ModelInfo, check_model, no_model
+from baton_gateway.generation.admission import no_model
 from baton_gateway.generation.output import (
     Event,
     OutputDelta,
@@ -131,13 +132,12 @@ def tenant(request: Request, body: SampledRequest) -> str:
 
 
 async def permitted(request: Request, model: str | None) -> ModelInfo:
-    """Return the served model. Raises `NotFound` for another one, or if the key does not permit
-    it."""
+    """Return the model of this name, None being the only one. Raises `NotFound` if there is none,
+    or if the key does not permit it."""
     engine: Engine = request.app.state.engine
-    facts = await engine.model_info()
-    check_model(facts.model if model is None else model, facts)
-    if not quota_of(request).key.permits(facts.model):
-        raise no_model(facts.model if model is None else model)
+    facts = await engine.model_info(model)
+    if not quota_of(request).key.permits(facts.name):
+        raise no_model(facts.name)
     return facts
 
 
@@ -160,6 +160,7 @@ def requested(
     """Create the generation request; `param` is the field that contains the prompts."""
     return GenerationRequest(
         id=head.id,
+        model=head.model,
         prompts=prompts,
         sampling=how,
         seed=seed(body),

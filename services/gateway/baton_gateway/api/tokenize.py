@@ -33,7 +33,7 @@ async def tokenize(request: Request) -> Response:
     engine: Engine = request.app.state.engine
     facts = await permitted(request, body.model)
     limit = max(_LONGEST, 4 * facts.max_model_len)
-    encode = engine.tokenizers.encode(_prompt(body), limit)
+    encode = engine.tokenizers.of(facts.tokenizer).encode(_prompt(body), limit)
     ids = await cancel_on_disconnect(request.receive, encode)
     if len(ids) > limit:
         raise InvalidRequest(
@@ -43,7 +43,7 @@ async def tokenize(request: Request) -> Response:
         )
     names = None
     if body.return_token_strs:
-        vocabulary = await engine.vocabulary()
+        vocabulary = await engine.vocabulary(facts.name)
         names = [vocabulary.text(token) for token in ids]
     return json(TokenizeResponse(len(ids), facts.max_model_len, list(ids), names))
 
@@ -67,5 +67,6 @@ async def detokenize(request: Request) -> Response:
     engine: Engine = request.app.state.engine
     facts = await permitted(request, body.model)
     check_prompt_ids(body.tokens, "tokens", facts)
-    decode = engine.tokenizers.detokenize(body.tokens, body.skip_special_tokens)
+    tokenizers = engine.tokenizers.of(facts.tokenizer)
+    decode = tokenizers.detokenize(body.tokens, body.skip_special_tokens)
     return json(DetokenizeResponse(await cancel_on_disconnect(request.receive, decode)))

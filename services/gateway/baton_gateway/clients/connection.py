@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -164,7 +165,8 @@ class Pool:
         self._link, self._hello = link, hello
         self._connect, self._listener = connect, listener
         self._connections: dict[str, Connection] = {}
-        self._turn = 0
+        self._turns: Counter[str] = Counter()
+        """Picks by model."""
 
     async def follow(self, addresses: tuple[str, ...]) -> None:
         """Connect to new addresses and close connections to removed ones."""
@@ -178,19 +180,20 @@ class Pool:
         for address in set(self._connections) - set(addresses):
             await self._connections.pop(address).close()
 
-    def ready(self) -> list[Connection]:
-        """Return the connections to servers that are available."""
-        return [c for c in self._connections.values() if c.server is not None]
+    def ready(self, model: str = "") -> list[Connection]:
+        """Return the connections to servers that are available and serve `model`, if given."""
+        found = self._connections.values()
+        return [c for c in found if c.server is not None and _serves(c.server, model)]
 
     def silent(self) -> bool:
         """True if there are servers and all are silent."""
         return bool(self._connections) and all(c.silent for c in self._connections.values())
 
-    def pick(self) -> Connection | None:
-        """Return a ready connection, round-robin."""
-        ready = self.ready()
-        self._turn += 1
-        return ready[self._turn % len(ready)] if ready else None
+    def pick(self, model: str = "") -> Connection | None:
+        """Return a ready connection, round-robin among the servers of a model, if given."""
+        ready = self.ready(model)
+        self._turns[model] += 1
+        return ready[self._turns[model] % len(ready)] if ready else None
 
     def servers(self) -> list[tuple[bool, Hello | None]]:
         """Return (ever connected, current server) of each connection."""
@@ -199,6 +202,12 @@ class Pool:
     async def close(self) -> None:
         """Close every connection."""
         await self.follow(())
+
+
+def _serves(server: Hello, model: str) -> bool:
+    """Return whether a tokenizer or media preprocessor serves a model; "" means any."""
+    info = server.tokenizer or server.media
+    return not model or (info is not None and info.model == model)
 
 
 async def wait_until(ready: Callable[[], bool], seconds: float) -> bool:

@@ -70,14 +70,15 @@ class _Batch:
 class DetokenizerClient:
     """Sends logs to tokenizers and puts the returned text on the streams.
 
-    `live` maps handles to the engine's sequences; `abort` stops sequences at the scheduler after a
-    stop string; `burst` coalesces the socket writes of one message.
+    `live` maps handles to the engine's sequences; `pick` chooses a tokenizer of a group; `abort`
+    stops sequences at the scheduler after a stop string; `burst` coalesces the socket writes of one
+    message.
     """
 
     def __init__(
         self,
         live: Mapping[int, Sequence],
-        pick: Callable[[], Connection | None],
+        pick: Callable[[str], Connection | None],
         abort: Callable[[Iterable[Sequence]], Awaitable[None]],
         burst: WriteBatch,
     ) -> None:
@@ -90,7 +91,7 @@ class DetokenizerClient:
             batches: dict[Connection, _Batch] = {}
             left = []
             for sequence in waiting:
-                home = sequence.home = sequence.home or self._pick()
+                home = sequence.home = sequence.home or self._pick(sequence.tokenizer)
                 visible = sequence.visible
                 if home is None or not _due(sequence, visible):
                     continue

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from baton.protocol import Stats
+from baton.protocol import ModelStats, Stats
 from baton_gateway.clients.connection import Pool
 
 SILENT_SECONDS = 3.0
@@ -46,6 +46,11 @@ class FleetView:
         self.stats = None
         self._progress = {}
 
+    @property
+    def models(self) -> tuple[ModelStats, ...]:
+        """Models that have a worker."""
+        return self.stats.models if self.stats else ()
+
     def silent(self, now: float) -> bool:
         """Return whether the scheduler has not reported for `SILENT_SECONDS`."""
         return self.stats is None or now - self.last_heard > SILENT_SECONDS
@@ -60,11 +65,12 @@ class FleetView:
             or (w.running and now - self._progress[w.name].since > self.hang_seconds)
         ]
 
-    def has_ready_worker(self, now: float) -> bool:
-        """Return whether a worker accepts new sequences."""
+    def has_ready_worker(self, now: float, model: str = "") -> bool:
+        """Return whether a worker, of `model` if given, accepts new sequences."""
         hung = self.hung(now)
         workers = self.stats.workers if self.stats else ()
-        return any(w.state == "ready" and w.name not in hung for w in workers)
+        able = (w for w in workers if w.state == "ready" and model in ("", w.model))
+        return any(w.name not in hung for w in able)
 
     def unhealthy_reasons(self, now: float) -> list[str]:
         """Return the reasons why the system is unhealthy; empty when it is healthy."""

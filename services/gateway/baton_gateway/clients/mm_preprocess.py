@@ -20,10 +20,10 @@ class MediaClient(RpcClient[Prepared]):
     def __init__(self, pool: Pool, patience: float) -> None:
         super().__init__(pool, patience, "media preprocessor")
 
-    async def encode(self, item: MediaItem, trace: str = "") -> EncodedPrompt:
-        """Encode one media part as a sequence of its own. Raises `BatonError`, for example for an
-        unreadable file."""
-        answer = await self.call(lambda number: Prepare(number, (item,)), trace)
+    async def encode(self, item: MediaItem, model: str, trace: str = "") -> EncodedPrompt:
+        """Encode one media part for a model as a sequence of its own. Raises `BatonError`, for
+        example for an unreadable file."""
+        answer = await self.call(lambda number: Prepare(number, (item,)), trace, model)
         if not len(answer.placeholders) == len(answer.tensors) == 1:
             raise ServerFault("The media preprocessor has not answered what it was asked.")
         return EncodedPrompt(

@@ -32,14 +32,15 @@ class RpcClient(Generic[A]):
         self._ids = count(1)
         self._pending: dict[int, tuple[Connection, asyncio.Future[A | RequestError]]] = {}
 
-    async def call(self, build: Callable[[int], RpcRequest], trace: str = "") -> A:
-        """Send the message that `build` makes from a call id, and return the reply.
+    async def call(self, build: Callable[[int], RpcRequest], trace: str = "", model: str = "") -> A:
+        """Send the message that `build` makes from a call id to a server of `model`, or any if that
+        is empty, and return the reply.
 
         Raises the `BatonError` of an error reply, or `Unavailable` when no server replies.
         """
         for _ in range(_TRIES):
             try:
-                answer = await self._ask_once(build(next(self._ids) & 0xFFFFFFFF), trace)
+                answer = await self._ask_once(build(next(self._ids) & 0xFFFFFFFF), trace, model)
             except _Lost:
                 continue
             if isinstance(answer, RequestError):
@@ -59,9 +60,9 @@ class RpcClient(Generic[A]):
             if home is connection and not future.done():
                 future.set_exception(_Lost())
 
-    async def _ask_once(self, request: RpcRequest, trace: str) -> A | RequestError:
-        await wait_until(lambda: bool(self._pool.ready()), self._patience)
-        connection = self._pool.pick()
+    async def _ask_once(self, request: RpcRequest, trace: str, model: str) -> A | RequestError:
+        await wait_until(lambda: bool(self._pool.ready(model)), self._patience)
+        connection = self._pool.pick(model)
         if connection is None:
             raise Unavailable(f"No {self._who} is connected. Try again in a moment.", retry_after=1)
         future: asyncio.Future[A | RequestError] = asyncio.get_running_loop().create_future()

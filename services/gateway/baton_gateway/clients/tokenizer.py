@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from baton.errors import ServerFault
 from baton.protocol import (
@@ -26,19 +26,29 @@ Answer = Encoded | Detokenized | VocabularyBytes
 
 
 class TokenizerClient(RpcClient[Answer]):
-    """Sends requests to any available tokenizer."""
+    """Sends requests to the tokenizers. Those of one model are a group: any of them can answer."""
 
     def __init__(self, pool: Pool, patience: float) -> None:
         super().__init__(pool, patience, "tokenizer")
-        self._pieces: tuple[bytes, ...] = ()
+        self._groups: dict[str, TokenizerGroup] = {}
 
     @property
-    def info(self) -> TokenizerInfo | None:
-        """Properties of the tokenizers; None while none is connected."""
-        for connection in self._pool.ready():
-            if connection.server is not None and connection.server.tokenizer is not None:
-                return connection.server.tokenizer
-        return None
+    def infos(self) -> list[TokenizerInfo]:
+        """Properties of the connected tokenizers."""
+        servers = (connection.server for connection in self._pool.ready())
+        return [s.tokenizer for s in servers if s is not None and s.tokenizer is not None]
+
+    def of(self, model: str) -> TokenizerGroup:
+        """The tokenizers of a model."""
+        return self._groups.setdefault(model, TokenizerGroup(self, model))
+
+
+class TokenizerGroup:
+    """The tokenizers of one model: they encode text, decode ids and know the vocabulary."""
+
+    def __init__(self, client: TokenizerClient, model: str) -> None:
+        self._client, self._model = client, model
+        self._pieces: tuple[bytes, ...] = ()
 
     async def encode(
         self, prompt: ChatPrompt | TextPrompt, limit: int, trace: str = ""
@@ -53,7 +63,7 @@ class TokenizerClient(RpcClient[Answer]):
     ) -> tuple[array[int], int]:
         """Like `encode`, with the offset of the second text if the model separates the two, else
         0."""
-        answer = await self.call(lambda id: _encode(id, prompt, limit), trace)
+        answer = await self._call(lambda id: _encode(id, prompt, limit, self._model), trace)
         if not isinstance(answer, Encoded):
             raise _unexpected(answer)
         return unpack(answer.tokens), answer.second
@@ -61,27 +71,36 @@ class TokenizerClient(RpcClient[Answer]):
     async def detokenize(self, tokens: Sequence[int], skip_special: bool) -> str:
         """Return the text of a complete list of ids."""
         column = pack(tokens)
-        answer = await self.call(lambda id: Detokenize(id, column, skip_special))
+        answer = await self._call(lambda id: Detokenize(id, column, skip_special))
         if not isinstance(answer, Detokenized):
             raise _unexpected(answer)
         return answer.text
 
     async def pieces(self) -> tuple[bytes, ...]:
-        """Return the raw bytes of every token. Cached, since a deployment has one vocabulary."""
+        """Return the raw bytes of every token. Cached, since a model has one vocabulary."""
         if not self._pieces:
-            answer = await self.call(Vocabulary)
+            answer = await self._call(Vocabulary)
             if not isinstance(answer, VocabularyBytes):
                 raise _unexpected(answer)
             self._pieces = answer.pieces
         return self._pieces
 
+    async def _call(self, build: Callable[[int], RpcRequest], trace: str = "") -> Answer:
+        return await self._client.call(build, trace, self._model)
 
-def _encode(number: int, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int) -> RpcRequest:
+
+def _encode(
+    number: int, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int, model: str
+) -> RpcRequest:
     if isinstance(prompt, PairPrompt):
         # Pooling inputs are untrusted text, so special tokens in it stay plain text.
-        return EncodeText(number, prompt.text, allow_special=False, limit=limit, pair=prompt.pair)
+        return EncodeText(
+            number, prompt.text, allow_special=False, limit=limit, pair=prompt.pair, model=model
+        )
     if isinstance(prompt, TextPrompt):
-        return EncodeText(number, prompt.text, add_special=prompt.add_special, limit=limit)
+        return EncodeText(
+            number, prompt.text, add_special=prompt.add_special, limit=limit, model=model
+        )
     return EncodeChat(
         number,
         prompt.messages,
@@ -90,6 +109,7 @@ def _encode(number: int, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: in
         add_generation_prompt=prompt.add_generation_prompt,
         continue_final_message=prompt.continue_final_message,
         limit=limit,
+        model=model,
     )
 
 

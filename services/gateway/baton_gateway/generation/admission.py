@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
 from baton.errors import InvalidRequest, NotFound
 from baton.protocol import PoolingInfo, Sampling
 from baton.protocol.token_columns import derive_seed
+from baton_gateway.catalogue import Catalogue, ModelInfo
 from baton_gateway.generation.beam_search import alternatives
 from baton_gateway.generation.request import GenerationRequest
 
@@ -18,26 +19,23 @@ MAX_ALTERNATIVES = 255
 """Most alternatives per position that a worker reports."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """Properties and limits of the served model."""
+def check_model(name: str | None, catalogue: Catalogue) -> ModelInfo | None:
+    """Return the catalogue's entry of a model, None while it, or any model, is not known yet.
 
-    model: str
-    max_model_len: int
-    """Most tokens of one sequence, prompt and output together."""
-    vocab_size: int
-    """Size of the vocabulary; token ids of clients must be lower."""
-    eos_ids: tuple[int, ...]
-    media_ids: frozenset[int] = frozenset()
-    special_ids: frozenset[int] = frozenset()
-    pooling: PoolingInfo | None = None
-    """Pooling task of the model; None for a model that generates text."""
-
-
-def check_model(name: str, facts: ModelInfo) -> None:
-    """Raise `NotFound` unless `name` is the served model."""
-    if name != facts.model:
+    None as `name` means the only model. Raises `NotFound` for a name that is not in the catalogue,
+    `InvalidRequest` for no name where there are several.
+    """
+    names = catalogue.names
+    if name is None and len(names) > 1:
+        raise InvalidRequest(
+            f"Missing required parameter: 'model'. This server has {', '.join(names)[:200]}.",
+            code="missing_required_parameter",
+            param="model",
+        )
+    if name is not None and names and name not in names:
         raise no_model(name)
+    wanted = names[0] if name is None and names else name
+    return None if wanted is None else catalogue.get(wanted)
 
 
 def no_model(name: str) -> NotFound:
@@ -57,7 +55,7 @@ def check_task(generation: GenerationRequest, facts: ModelInfo) -> ModelInfo:
         return facts if pooling is None else replace(facts, max_model_len=pooling.max_model_len)
     if pooling is not None and not pooling.generates:
         raise InvalidRequest(
-            f"The model `{facts.model}` does not generate text. {serves(pooling)}",
+            f"The model `{facts.name}` does not generate text. {serves(pooling)}",
             code="unsupported_value",
             param="model",
         )

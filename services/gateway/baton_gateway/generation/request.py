@@ -137,5 +137,7 @@ class GenerationRequest:
     """Beam search options; the `n` choices are then its best outputs instead of samples."""
     direct_sink: DirectSink = field(default_factory=DirectSink)
     """Writes deltas directly when the reader is idle."""
+    model: str | None = None
+    """Name of the model; None means the only one."""
     pooling: Pooling | None = None
     """Pooling parameters; the request then returns one vector per prompt, with `n` = 1."""

@@ -44,6 +44,8 @@ class Sequence:
     priority: int = 0
     model: str = ""
     """Name of the model whose workers run it."""
+    tokenizer: str = ""
+    """Group of tokenizers that decode it."""
     tenant: str = ""
     salt: bytes = b""
     notes: AdmissionHeaders = field(default_factory=AdmissionHeaders)

@@ -1,0 +1,79 @@
+"""The catalogue of models: what serves each name that clients may ask for, and its limits.
+
+It is read from the scheduler's `Stats` and the tokenizers' `Hello`, so it needs no configuration: a
+model is served from the moment that a worker and a tokenizer of it have joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from baton.protocol import ModelStats, PoolingInfo, TokenizerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """One entry of the catalogue."""
+
+    name: str
+    """Name that clients ask for."""
+    max_model_len: int
+    """Most tokens of one sequence, prompt and output together; 0 until a worker has reported it."""
+    vocab_size: int
+    """Size of the vocabulary; token ids of clients must be lower."""
+    eos_ids: tuple[int, ...]
+    media_ids: frozenset[int] = frozenset()
+    special_ids: frozenset[int] = frozenset()
+    pooling: PoolingInfo | None = None
+    """Pooling task of the model; None for a model that generates text."""
+    model: str = ""
+    """Model whose workers and media preprocessors serve the name."""
+    adapter: str = ""
+    """Adapter that is applied to the model; always empty, since workers load none yet."""
+    tokenizer: str = ""
+    """Group of tokenizers: those that name this model in their `Hello`."""
+
+
+class Catalogue:
+    """Names of models and what serves them."""
+
+    def __init__(
+        self,
+        models: Callable[[], Iterable[ModelStats]],
+        tokenizers: Callable[[], Iterable[TokenizerInfo]],
+    ) -> None:
+        """`models`: those that have a worker now; `tokenizers`: the connected ones."""
+        self._models, self._tokenizers = models, tokenizers
+        self._known: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """Every name since the start, sorted: a model whose servers restart still exists."""
+        self._known.update(model.name for model in self._models())
+        self._known.update(info.model for info in self._tokenizers())
+        return sorted(self._known)
+
+    def get(self, name: str) -> ModelInfo | None:
+        """Entry of a name; None while none of its tokenizers is connected."""
+        info = next((info for info in self._tokenizers() if info.model == name), None)
+        stats = next((model for model in self._models() if model.name == name), None)
+        return None if info is None else _entry(info, stats)
+
+    def entries(self) -> list[ModelInfo]:
+        """Entries of all models with a connected tokenizer, by name."""
+        return [entry for name in self.names if (entry := self.get(name)) is not None]
+
+
+def _entry(info: TokenizerInfo, stats: ModelStats | None) -> ModelInfo:
+    return ModelInfo(
+        name=info.model,
+        max_model_len=stats.max_model_len if stats else 0,
+        vocab_size=min(info.vocab_size, stats.vocab_size) if stats else info.vocab_size,
+        eos_ids=tuple(sorted({*info.eos_ids, *(stats.eos_ids if stats else ())})),
+        media_ids=frozenset(info.media_ids),
+        special_ids=frozenset(info.special_ids),
+        pooling=stats.pooling if stats else None,
+        model=info.model,
+        tokenizer=info.model,
+    )
