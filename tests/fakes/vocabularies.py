@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from baton.checkpoint.byte_tokens import ALPHABET
 from baton_tokenizer.vocabulary.pretokenizers import byte_level, pre_tokenizer
 from baton_tokenizer.vocabulary.sentencepiece_model import scored_merges
-from baton_tokenizer.vocabulary.token_bytes import ALPHABET
 from baton_tokenizer.vocabulary.vocabulary import Source, TokenizerVocabulary, build
 
 CHATML = (

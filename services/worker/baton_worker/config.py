@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
+from baton.protocol import Role
 from baton.settings import Settings, setting
 from baton_worker.distributed.all2all import ALL2ALL
 from baton_worker.kv_transfer.registry import Transports
@@ -35,7 +36,7 @@ class Config(Settings, prefix="worker"):
 
     name: str = setting("", "parallelism", advanced=True)
     """Name in logs and on the fleet page; empty means host name and process id."""
-    role: Literal["both", "prefill", "decode"] = setting("both", "parallelism", advanced=True)
+    role: Role = setting("both", "parallelism", advanced=True)
     """Legs of the relay that it runs: prefill workers pass sequences on to decode workers."""
     bind_kv: str = setting("", "network", advanced=True)
     """Address that serves KV pages to other workers, one for each rank by commas; empty means a

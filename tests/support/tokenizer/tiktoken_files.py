@@ -6,7 +6,7 @@ from functools import cache
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from baton_tokenizer.vocabulary.token_bytes import ALPHABET
+from baton.checkpoint.byte_tokens import ALPHABET
 from tests.support.nasty_texts import corpus, prose
 
 

@@ -7,9 +7,9 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.checkpoint.byte_tokens import ALPHABET
 from baton_tokenizer.vocabulary.bpe_ranks import add_tokens, letters, ranked_spec
 from baton_tokenizer.vocabulary.formats.checkpoint_folder import entry
-from baton_tokenizer.vocabulary.token_bytes import ALPHABET
 from baton_tokenizer.vocabulary.tokenizer_json import compile_spec
 
 WORD = r"\S+|\s+"

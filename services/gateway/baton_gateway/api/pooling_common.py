@@ -26,14 +26,14 @@ from baton_gateway.generation.request import (
     Prompt,
     TextPrompt,
 )
-from baton_gateway.http.errors import invalid
+from baton_gateway.http.errors import array_too_long, invalid
 from baton_gateway.http.middleware import (
     id_of,
     quota_of,
     tenant_of,
     timeline_of,
 )
-from baton_gateway.schemas.pooling import Input, PooledRequest, VectorRequest, too_many
+from baton_gateway.schemas.pooling import Input, PooledRequest, VectorRequest
 from baton_gateway.schemas.pooling_responses import Numbers, PooledUsage
 from baton_gateway.schemas.unsupported import unsupported
 
@@ -60,7 +60,7 @@ class Job:
         """Run the prompts and return their outputs in order."""
         config: Config = self.request.app.state.config
         if len(prompts) > config.max_pooling_inputs:
-            raise too_many(param, config.max_pooling_inputs)
+            raise array_too_long(param, config.max_pooling_inputs)
         generation = GenerationRequest(
             id=self.head("pool")["id"],
             model=self.facts.name,

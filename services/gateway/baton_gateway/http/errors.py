@@ -117,6 +117,29 @@ def invalid(param: str, message: str, code: str = "invalid_value") -> InvalidReq
     return InvalidRequest(message, code=code, param=param)
 
 
+def empty_array(param: str) -> InvalidRequest:
+    """Error for an array that must not be empty."""
+    return invalid(param, f"Invalid '{param}': empty array.", "empty_array")
+
+
+def array_too_long(param: str, limit: int) -> InvalidRequest:
+    """Error for an array with more than `limit` elements."""
+    message = f"Invalid '{param}': array too long. Expected at most {limit} elements."
+    return invalid(param, message, "array_above_max_length")
+
+
+def string_too_long(param: str, limit: int) -> InvalidRequest:
+    """Error for a string with more than `limit` characters."""
+    message = f"Invalid '{param}': string too long. Expected at most {limit} characters."
+    return invalid(param, message, "string_above_max_length")
+
+
+def too_many_properties(param: str, limit: int) -> InvalidRequest:
+    """Error for an object with more than `limit` properties."""
+    message = f"Invalid '{param}': too many properties. Expected at most {limit}."
+    return invalid(param, message, "object_above_max_properties")
+
+
 def translate(error: ValidationError) -> InvalidRequest:
     """Convert the first pydantic error to OpenAI's wording and codes."""
     problem = error.errors(include_url=False)[0]
@@ -168,19 +191,7 @@ def _digits(value: object) -> str:
 def _too_long(param: str, context: dict[str, Any], *, text: bool) -> InvalidRequest:
     limit = context["max_length"]
     if text:
-        return invalid(
-            param,
-            f"Invalid '{param}': string too long. Expected at most {limit} characters.",
-            "string_above_max_length",
-        )
+        return string_too_long(param, limit)
     if context.get("field_type") == "Dictionary":
-        return invalid(
-            param,
-            f"Invalid '{param}': too many properties. Expected at most {limit}.",
-            "object_above_max_properties",
-        )
-    return invalid(
-        param,
-        f"Invalid '{param}': array too long. Expected at most {limit} elements.",
-        "array_above_max_length",
-    )
+        return too_many_properties(param, limit)
+    return array_too_long(param, limit)

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from baton_gateway.http.errors import invalid, wrong_type
-from baton_gateway.schemas.fields import INT32, empty_array, token_ids
+from baton_gateway.http.errors import array_too_long, empty_array, invalid, wrong_type
+from baton_gateway.schemas.fields import INT32, token_ids
 from baton_gateway.schemas.sampled_request import SampledRequest
 
 MAX_PROMPTS = 2048
@@ -32,11 +32,7 @@ def _prompt(value: object) -> tuple[str | tuple[int, ...], ...]:
 
 def _prompts(values: list[Any]) -> tuple[str | tuple[int, ...], ...]:
     if len(values) > MAX_PROMPTS:
-        raise invalid(
-            "prompt",
-            f"Invalid 'prompt': array too long. Expected at most {MAX_PROMPTS} elements.",
-            "array_above_max_length",
-        )
+        raise array_too_long("prompt", MAX_PROMPTS)
     kind = type(values[0])
     for i, value in enumerate(values):
         if type(value) is not kind:

@@ -10,7 +10,15 @@ from pydantic import BeforeValidator, Field
 from baton_gateway.generation.bad_words import MAX_WORDS
 from baton_gateway.generation.logits_processors import MAX_PROCESSORS
 from baton_gateway.http.body import check_depth
-from baton_gateway.http.errors import invalid, missing, wrong_type
+from baton_gateway.http.errors import (
+    array_too_long,
+    empty_array,
+    invalid,
+    missing,
+    string_too_long,
+    too_many_properties,
+    wrong_type,
+)
 from baton_gateway.schemas.unsupported import refuse_template_names
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
@@ -47,11 +55,7 @@ def _stop(value: object) -> tuple[str, ...]:
         if not stop:
             raise invalid("stop", "Invalid 'stop': empty string.", "empty_string")
         if len(stop) > _MAX_STOP:
-            raise invalid(
-                "stop",
-                f"Invalid 'stop': string too long. Expected at most {_MAX_STOP} characters.",
-                "string_above_max_length",
-            )
+            raise string_too_long("stop", _MAX_STOP)
     return tuple(stops)
 
 
@@ -91,11 +95,7 @@ def token_ids(value: object, param: str, most: int) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise wrong_type(param, "an array of integers", value)
     if len(value) > most:
-        raise invalid(
-            param,
-            f"Invalid '{param}': array too long. Expected at most {most} elements.",
-            "array_above_max_length",
-        )
+        raise array_too_long(param, most)
     for i, token in enumerate(value):
         if type(token) is not int:
             raise wrong_type(f"{param}[{i}]", "an integer", token)
@@ -117,11 +117,7 @@ def _bad_words(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise wrong_type("bad_words", "an array of strings", value)
     if len(value) > MAX_WORDS:
-        raise invalid(
-            "bad_words",
-            f"Invalid 'bad_words': array too long. Expected at most {MAX_WORDS} elements.",
-            "array_above_max_length",
-        )
+        raise array_too_long("bad_words", MAX_WORDS)
     for i, word in enumerate(value):
         if not isinstance(word, str):
             raise wrong_type(f"bad_words[{i}]", "a string", word)
@@ -140,11 +136,7 @@ def _processors(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise wrong_type("processors", "an object", value)
     if len(value) > MAX_PROCESSORS:
-        raise invalid(
-            "processors",
-            f"Invalid 'processors': too many properties. Expected at most {MAX_PROCESSORS}.",
-            "object_above_max_properties",
-        )
+        raise too_many_properties("processors", MAX_PROCESSORS)
     check_depth(value, "processors")
     return value
 
@@ -168,11 +160,7 @@ def _metadata(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise wrong_type("metadata", "an object", value)
     if len(value) > 16:
-        raise invalid(
-            "metadata",
-            "Invalid 'metadata': too many properties. Expected at most 16.",
-            "object_above_max_properties",
-        )
+        raise too_many_properties("metadata", 16)
     for key, item in value.items():
         if not isinstance(item, str):
             raise wrong_type("metadata", "strings as values", item)
@@ -184,11 +172,6 @@ def _metadata(value: object) -> dict[str, str]:
                 "string_above_max_length",
             )
     return value
-
-
-def empty_array(param: str) -> Exception:
-    """Error for an array that must not be empty."""
-    return invalid(param, f"Invalid '{param}': empty array.", "empty_array")
 
 
 ModelName = Annotated[str, BeforeValidator(_model)]

@@ -6,7 +6,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
-from baton_gateway.http.errors import invalid, missing, wrong_type
+from baton_gateway.http.errors import (
+    array_too_long,
+    empty_array,
+    invalid,
+    missing,
+    wrong_type,
+)
 from baton_gateway.schemas.base import Request
 from baton_gateway.schemas.embedding_input import Embeddable, check_embeddable
 from baton_gateway.schemas.fields import INT32, ModelName, TemplateKwargs
@@ -41,22 +47,13 @@ def _many(value: object, param: str) -> list[Any]:
     if not isinstance(value, list):
         raise wrong_type(param, "an array", value)
     if not value:
-        raise invalid(param, f"Invalid '{param}': empty array.", "empty_array")
+        raise empty_array(param)
     return value
 
 
 def _check_number(number: int, param: str) -> None:
     if number > MAX_TEXTS:
-        raise too_many(param, MAX_TEXTS)
-
-
-def too_many(param: str, most: int) -> Exception:
-    """Error for more texts than one request may have."""
-    return invalid(
-        param,
-        f"Invalid '{param}': array too long. Expected at most {most} elements.",
-        "array_above_max_length",
-    )
+        raise array_too_long(param, MAX_TEXTS)
 
 
 def _input(value: object) -> Input:

@@ -6,12 +6,7 @@ import re
 from typing import Any
 
 from baton_gateway.http.body import check_depth
-from baton_gateway.http.errors import (
-    invalid,
-    missing,
-    shorten,
-    wrong_type,
-)
+from baton_gateway.http.errors import array_too_long, invalid, missing, shorten, wrong_type
 from baton_gateway.schemas.unsupported import unsupported
 
 MAX_TOOLS = 128
@@ -24,11 +19,7 @@ def check_tools(value: object) -> list[dict[str, Any]]:
     if not isinstance(value, list):
         raise wrong_type("tools", "an array", value)
     if len(value) > MAX_TOOLS:
-        raise invalid(
-            "tools",
-            f"Invalid 'tools': array too long. Expected at most {MAX_TOOLS} elements.",
-            "array_above_max_length",
-        )
+        raise array_too_long("tools", MAX_TOOLS)
     names = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(value)]
     for i, name in enumerate(names):
         if name in names[:i]:

@@ -16,6 +16,8 @@ import msgspec
 from baton.errors import InvalidRequest
 from baton.protocol import Grammar
 from baton_gateway.http.errors import (
+    array_too_long,
+    empty_array,
     invalid,
     missing,
     shorten,
@@ -197,13 +199,9 @@ def _choice(value: Any, param: str) -> list[Constraint]:
     if not isinstance(value, list):
         raise wrong_type(param, "an array of strings", value)
     if not value:
-        raise invalid(param, f"Invalid '{param}': empty array.", "empty_array")
+        raise empty_array(param)
     if len(value) > MAX_CHOICES:
-        raise invalid(
-            param,
-            f"Invalid '{param}': array too long. Expected at most {MAX_CHOICES} elements.",
-            "array_above_max_length",
-        )
+        raise array_too_long(param, MAX_CHOICES)
     for i, one in enumerate(value):
         _text(one, f"{param}[{i}]", _MAX_TEXT)
     source = msgspec.json.encode(value).decode()
@@ -264,13 +262,9 @@ def _check_list(value: Any, param: str) -> None:
     if not isinstance(value, list):
         raise wrong_type(param, "an array", value)
     if not value:
-        raise invalid(param, f"Invalid '{param}': empty array.", "empty_array")
+        raise empty_array(param)
     if len(value) > _MAX_TAGS:
-        raise invalid(
-            param,
-            f"Invalid '{param}': array too long. Expected at most {_MAX_TAGS} elements.",
-            "array_above_max_length",
-        )
+        raise array_too_long(param, _MAX_TAGS)
 
 
 def _text(value: Any, param: str, most: int) -> str:

@@ -73,14 +73,15 @@ class LatencyMeter:
 
     def first_token(self, seconds: float) -> None:
         """Add the time from arrival to first token of a sequence."""
-        self.ttft = _average(self.ttft, seconds)
+        self.ttft = average(self.ttft, seconds)
 
     def step_done(self, seconds: float, rows: int, tokens: int) -> None:
         """Add the time between two consecutive results, in which `rows` sequences got `tokens`
         tokens."""
         if tokens:
-            self.itl = _average(self.itl, seconds * rows / tokens)
+            self.itl = average(self.itl, seconds * rows / tokens)
 
 
-def _average(before: float, latest: float) -> float:
+def average(before: float, latest: float) -> float:
+    """Return the moving average after `latest`; 0 stands for no average yet."""
     return _KEPT * before + (1 - _KEPT) * latest if before else latest

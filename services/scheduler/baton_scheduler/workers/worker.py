@@ -22,15 +22,11 @@ from baton_scheduler.sequence import Sequence
 from baton_scheduler.slot_table import Ints, SlotTable
 from baton_scheduler.workers.cost_model import LinearCostModel
 from baton_scheduler.workers.in_flight import InFlightStep, InFlightSteps
-from baton_scheduler.workers.meters import LatencyMeter, RateMeter
+from baton_scheduler.workers.meters import LatencyMeter, RateMeter, average
 
 _WIDEST_PAGE = 256
 """Maximum page size of any worker in tokens."""
 _NOTHING: Mapping[int, bytes] = MappingProxyType({})
-
-
-def _average(before: float, latest: float) -> float:
-    return 0.9 * before + 0.1 * latest if before else latest
 
 
 class Worker:
@@ -270,9 +266,9 @@ class Worker:
         self.tokens.add(num_sampled)
         self.pulse.computed.add(flight.num_tokens)
         if flight.num_tokens:
-            self.step_ms = _average(self.step_ms, result.duration_us / 1000)
+            self.step_ms = average(self.step_ms, result.duration_us / 1000)
             self.pace.add(flight.num_tokens, (result.duration_us - result.swap_us) / 1e6)
-            self.gap_ms = _average(self.gap_ms, result.gap_us / 1000)
+            self.gap_ms = average(self.gap_ms, result.gap_us / 1000)
         if flight.num_swapped:
             self.swaps.add(flight.num_swapped, result.swap_us / 1e6)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from baton.checkpoint.byte_tokens import ALPHABET
 from baton_tokenizer.vocabulary.pretokenizers import byte_level, pre_tokenizer
-from baton_tokenizer.vocabulary.token_bytes import ALPHABET
 
 _LETTERS = {byte: letter for letter, byte in ALPHABET.items()}
 

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from baton.checkpoint.byte_tokens import byte_fallback, byte_level
 from baton.errors import ModelError
-
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """The printable character that GPT-2 vocabularies write for each byte, inverted.
-
-    Follows `bytes_to_unicode` of https://github.com/openai/gpt-2.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    shifted = {chr(256 + index): byte for index, byte in enumerate(others)}
-    return {chr(byte): byte for byte in printable} | shifted
-
 
 _MARKS = frozenset((".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"))
 """Tokens before which the tokenizers library's WordPiece decoder writes no space."""
-ALPHABET = _byte_alphabet()
-"""Character of a byte-level token to byte."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +34,9 @@ class Spelling:
     def spell(self, token: str) -> bytes:
         """The bytes of one token."""
         if self.byte_level:
-            try:
-                return bytes([ALPHABET[character] for character in token])
-            except KeyError:
-                return token.encode()
-        if self.byte_tokens and (match := _BYTE_TOKEN.fullmatch(token)):
-            return bytes([int(match[1], 16)])
+            return byte_level(token)
+        if self.byte_tokens and (byte := byte_fallback(token)) is not None:
+            return byte
         if self.continuation:
             return self._word(token).encode()
         return (token.replace(self.space, " ") if self.space else token).encode()

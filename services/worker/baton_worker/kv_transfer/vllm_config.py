@@ -14,12 +14,12 @@ import msgspec
 from pydantic import AfterValidator
 
 from baton.errors import SettingsError
+from baton.protocol import Role
 from baton_worker.kv_transfer.registry import TRANSPORTS
 
 if TYPE_CHECKING:  # Avoids a cycle: the settings import this module.
     from baton_worker.config import Config
 
-Role: TypeAlias = Literal["both", "prefill", "decode"]
 
 CONNECTORS: dict[str, str] = {
     "NixlConnector": "nixl",

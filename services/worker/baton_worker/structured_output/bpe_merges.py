@@ -13,9 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from baton.checkpoint.byte_tokens import byte_level
 from baton.checkpoint.gguf_header import read_metadata
 from baton.errors import ModelError
-from baton_worker.structured_output.vocabulary import BYTE, Vocabulary, byte_piece
+from baton_worker.structured_output.vocabulary import BYTE, Vocabulary
 
 _WORD = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[^\W\d_]+| ?\d+| ?(?:[^\s\w]|_)+|\s+(?!\S)|\s+")
 """GPT-2's words. Its descendants cut numbers, runs of white space and contractions otherwise: text
@@ -86,7 +87,7 @@ def _listed(merges: Sequence[str]) -> Rank:
     """Of two pieces, the left one may itself begin with a space."""
     cuts = ((merge, merge.index(" ", 1)) for merge in merges)
     ranks = {
-        (byte_piece(merge[:cut]), byte_piece(merge[cut + 1 :])): float(number)
+        (byte_level(merge[:cut]), byte_level(merge[cut + 1 :])): float(number)
         for number, (merge, cut) in enumerate(cuts)
     }
     return lambda left, right: ranks.get((left, right))

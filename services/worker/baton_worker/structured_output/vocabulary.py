@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from baton.checkpoint import byte_tokens
 from baton.checkpoint.gguf_header import read_metadata
 from baton.errors import ModelError
 
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE = "\u2581"
 _NORMAL, BYTE, _USER_DEFINED = 1, 6, 4
 """`llama_token_type` of llama.cpp; every other type is a special token."""
@@ -49,7 +48,7 @@ def _from_json(path: Path) -> Iterable[tuple[int, bytes]]:
     if isinstance(vocab, list):
         raise ModelError("A Unigram vocabulary cannot be constrained by grammars here.")
     for name, token in vocab.items():
-        yield token, byte_piece(name) if byte_level else _sentence(name)
+        yield token, byte_tokens.byte_level(name) if byte_level else _sentence(name)
     for added in data["added_tokens"]:
         yield added["id"], b"" if added["special"] else added["content"].encode()
 
@@ -65,33 +64,10 @@ def _from_gguf(path: Path) -> Iterable[tuple[int, bytes]]:
         if kind == _USER_DEFINED:
             yield token, name.encode()
         elif kind in (_NORMAL, BYTE):
-            yield token, byte_piece(name) if byte_level else _sentence(name)
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """The printable character that GPT-2 vocabularies write for each byte, inverted.
-
-    Follows `bytes_to_unicode` of https://github.com/openai/gpt-2.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    shifted = {chr(256 + index): byte for index, byte in enumerate(others)}
-    return {chr(byte): byte for byte in printable} | shifted
-
-
-_ALPHABET = _byte_alphabet()
-
-
-def byte_piece(name: str) -> bytes:
-    """A byte-level token, each character one byte."""
-    try:
-        return bytes([_ALPHABET[character] for character in name])
-    except KeyError:
-        return name.encode()
+            yield token, byte_tokens.byte_level(name) if byte_level else _sentence(name)
 
 
 def _sentence(name: str) -> bytes:
     """A SentencePiece token."""
-    if match := _BYTE.fullmatch(name):
-        return bytes([int(match[1], 16)])
-    return name.replace(_SPACE, " ").encode()
+    byte = byte_tokens.byte_fallback(name)
+    return name.replace(_SPACE, " ").encode() if byte is None else byte
