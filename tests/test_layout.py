@@ -52,6 +52,8 @@ UNMIRRORED = {
     "shared/protocol/pooling.py",
     "shared/protocol/sampling.py",
     "shared/protocol/transfer.py",
+    # A protocol: each of its implementations has its own tests.
+    "worker/engine/forward/forward_pass.py",
     # Data without behaviour: the tests of families and layers read every field.
     "worker/spec/attention.py",
     "worker/spec/checkpoint.py",

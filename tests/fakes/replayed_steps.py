@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.graphs import GraphedModel, Recorder, Repeater, Sizes
 from baton_worker.graphs.capture import Recording, Run
@@ -38,8 +39,9 @@ def replaying(
 ) -> Counting:
     """From now on a runner, whose cache has a spare page, replays its decode steps."""
     assert isinstance(model, Model)
-    counts, cache = Counting(), runner._cache
-    graphed = GraphedModel(model, cache, Sizes(tuple(rows), length), counts, runner._device)
+    forward, counts = runner._forward, Counting()
+    assert isinstance(forward, CausalForward)
+    sizes = Sizes(tuple(rows), length)
+    forward.model = graphed = GraphedModel(model, forward._cache, sizes, counts, forward.device)
     graphed.capture()
-    runner._model = graphed
     return counts

@@ -50,7 +50,8 @@ from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
-from baton_worker.engine.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.kv_cache import KVCache, page_groups
@@ -133,7 +134,8 @@ class Team:
         config = config.model_copy(update={"bind_kv": f"ipc://{config.run_dir}/{name}"})
         relay = KVTransferManager(cache, config, name)
         relay.start()
-        self.desks[name] = Desk(ModelRunner(self.loaded.model, cache, batch, DEVICE), relay, cache)
+        runner = ModelRunner(CausalForward(self.loaded.model, cache, DEVICE), cache, batch)
+        self.desks[name] = Desk(runner, relay, cache)
         info = WorkerInfo(
             "m", num_pages, size, 8, self.chunk, self.max_length, self.loaded.vocab_size,
             role=role, kv_address=relay.address, kv_layout=relay.layout, windows=groups.windows,

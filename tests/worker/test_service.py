@@ -29,8 +29,8 @@ from baton.protocol import (
 )
 from baton.protocol.token_columns import pack
 from baton_worker.config import Config
+from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.engine import Engine
-from baton_worker.engine.input_batch import PlanError
 from baton_worker.service import Service
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
 

@@ -34,8 +34,8 @@ from baton.protocol import (
     WorkerInfo,
 )
 from baton_worker.config import Config
+from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.engine import Engine
-from baton_worker.engine.input_batch import PlanError
 from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
 from baton_worker.kv_transfer.manager import KVTransferManager

@@ -64,7 +64,7 @@ class Jumping(House):
         pages: int = 200,
     ) -> None:
         super().__init__(loaded, limits, num_pages=pages)
-        self.runner.batch._constraints = like.fresh()
+        self.runner.batch.sampling.grammars = like.fresh()
         self.logprobs: dict[int, list[Any]] = {}
 
     def _hear(self, message: Tokens) -> None:

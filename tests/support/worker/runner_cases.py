@@ -6,8 +6,9 @@ import torch
 
 from baton.protocol import Sampling
 from baton_worker.checkpoint.load import LoadedModel
-from baton_worker.engine.input_batch import InputBatch
-from baton_worker.engine.model_runner import CausalModel, ModelRunner
+from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.forward.causal_forward import CausalForward, CausalModel
+from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
 from tests.fakes.scheduler_planner import (
     Planner,
@@ -33,7 +34,7 @@ def planner_of(
         num_pages=NUM_PAGES,
         vocab_size=loaded.vocab_size,
     )
-    runner = ModelRunner(model or loaded.model, cache, batch, DEVICE)
+    runner = ModelRunner(CausalForward(model or loaded.model, cache, DEVICE), cache, batch)
     return Planner(runner, num_pages=NUM_PAGES, page_size=PAGE_SIZE, chunk=chunk)
 
 

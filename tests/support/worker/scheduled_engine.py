@@ -31,7 +31,8 @@ from baton_scheduler.events import (
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from baton_worker.checkpoint.load import LoadedModel
-from baton_worker.engine.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.kernels.page_layout import Layout
@@ -80,8 +81,9 @@ class House:
             vocab_size=loaded.vocab_size,
             windows=groups.windows,
         )
-        self.runner = ModelRunner(loaded.model, cache, batch, DEVICE)
-        self.runner.host = HostPages(cache, host_pages) if host_pages else None
+        forward = CausalForward(loaded.model, cache, DEVICE)
+        host = HostPages(cache, host_pages) if host_pages else None
+        self.runner = ModelRunner(forward, cache, batch, host=host)
         self.state = State(limits or SchedulerOptions())
         self.inbox: deque[Plan | TruncatePlan] = deque()
         self.plans = PlanQueue()

@@ -19,7 +19,8 @@ from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.attention.backends.cpu import CpuBackend
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.checkpoint.load import load_model
-from baton_worker.engine.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.build_context import BuildContext
@@ -75,7 +76,7 @@ def planner_of(folder: Path, dtype: torch.dtype) -> Planner:
         vocab_size=loaded.vocab_size,
     )
     cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=dtype, device=DEVICE)
-    runner = ModelRunner(loaded.model, cache, batch, DEVICE)
+    runner = ModelRunner(CausalForward(loaded.model, cache, DEVICE), cache, batch)
     return Planner(runner, num_pages=NUM_PAGES, page_size=PAGE_SIZE)
 
 
@@ -116,15 +117,16 @@ def test_decode_steps_read_block_tables_and_lengths_at_one_address(tmp_path: Pat
     save_checkpoint(tmp_path, "LlamaForCausalLM")
     planner = planner_of(tmp_path, torch.float32)
     runner, steps = planner.target, list[tuple[tuple[int, ...], int]]()
-    assert isinstance(runner, ModelRunner)
-    forward = runner._model.forward
+    assert isinstance(runner, ModelRunner) and isinstance(runner._forward, CausalForward)
+    model, buffers = runner._forward.model, runner._forward.buffers
+    forward = model.forward
 
     def watched(tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache) -> Tensor:
         read = (batch.query_start_loc, batch.seq_lens, batch.block_table, batch.slot_mapping)
-        steps.append((tuple(x.data_ptr() for x in read), runner.buffers.allocations))
+        steps.append((tuple(x.data_ptr() for x in read), buffers.allocations))
         return forward(tokens, positions, batch, cache)
 
-    runner._model.forward = watched  # type: ignore[method-assign]
+    model.forward = watched  # type: ignore[method-assign]
     decode(planner, 3, temperature=0.0)
     # Tables of 1, 2, 4 and 8 pages a row.
     assert len({addresses for addresses, _ in steps[1:]}) <= 4

@@ -19,8 +19,8 @@ from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from baton_worker.checkpoint.load import load_model
 from baton_worker.config import Config
+from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.engine import Engine
-from baton_worker.engine.input_batch import PlanError
 from baton_worker.graphs import Sizes
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.mixer import Attending
@@ -107,7 +107,7 @@ def kernels_of(engine: Engine) -> set[str]:
     layers = list(engine._model.modules())
     found = {type(m.backend).__name__ for m in layers if isinstance(m, Attending)}
     found |= {type(m._kernel).__name__ for m in layers if isinstance(m, Experts)}
-    return found | {engine._runner.sampler._backend.name}
+    return found | {engine._runner._sampling.sampler._backend.name}
 
 
 @pytest.mark.row("F09.01", "F09.13")

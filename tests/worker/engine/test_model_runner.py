@@ -28,8 +28,10 @@ from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from baton_worker.attention import AttentionBatch
 from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.engine.input_batch import InputBatch, PlanError
-from baton_worker.engine.model_runner import CausalModel, ModelRunner
+from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.plan_columns import PlanError
+from baton_worker.engine.forward.causal_forward import CausalForward, CausalModel
+from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.build_context import BuildContext
 from tests.fakes.scheduler_planner import (
@@ -301,9 +303,8 @@ def scheduled(loaded: LoadedModel, requests: list[list[int]], *, caching: bool) 
     """Requests one after the other through the scheduler's own plans, with pages of 4 tokens."""
     cache = KVCache(loaded.spec, 64, 4, dtype=torch.float32, device=DEVICE)
     sizes = {"page_size": 4, "num_pages": 64, "vocab_size": loaded.vocab_size}
-    runner = ModelRunner(
-        loaded.model, cache, InputBatch(max_num_seqs=8, max_model_len=256, **sizes), DEVICE
-    )
+    batch = InputBatch(max_num_seqs=8, max_model_len=256, **sizes)
+    runner = ModelRunner(CausalForward(loaded.model, cache, DEVICE), cache, batch)
     state = State(SchedulerOptions(enable_prefix_caching=caching, max_steps_per_plan=1))
     info = WorkerInfo("m", 64, 4, 8, 2048, 256, loaded.vocab_size)
     state.apply(WorkerJoined("w", 1, info))

@@ -15,8 +15,8 @@ from baton_worker.attention.backends.cpu import CpuBackend
 from baton_worker.attention.call_stats import CallStats
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.config import Config
+from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.engine import Engine
-from baton_worker.engine.input_batch import BatchRows
 from baton_worker.engine.runtime_stats import LayerTimes, RuntimeStats
 from baton_worker.layers.layer import Bare
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all

@@ -14,10 +14,11 @@ import torch
 
 from baton.protocol.token_columns import unpack
 from baton_worker.engine import warmup
+from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.engine_config import EngineConfig
-from baton_worker.engine.input_batch import InputBatch
 from baton_worker.kv_cache import LayerGroups
 from baton_worker.layers.build_context import BuildContext
+from tests.support.worker.plans import commit
 
 ROOT = Path(__file__).parents[3]
 
@@ -48,12 +49,10 @@ def run(resolved: EngineConfig) -> tuple[InputBatch, list[int]]:
     sizes = []
     for plan in warmup.plans(resolved):
         assert sum(unpack(plan.num_scheduled, "I")) <= resolved.max_num_batched_tokens
-        rows, refused = batch.apply(plan)
-        assert not refused
-        batch.advance(rows)
-        if len(rows):
-            batch.accept(rows.slots, rows.slots.astype("int32"))
-        sizes.append(len(rows))
+        inputs = batch.prepare(plan)
+        assert not inputs.failed
+        commit(batch, inputs, {slot: [slot] for slot in inputs.logits.slots.tolist()})
+        sizes.append(len(inputs))
     return batch, sizes
 
 

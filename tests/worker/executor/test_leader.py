@@ -12,6 +12,7 @@ from baton.protocol import Sampling
 from baton_scheduler.options import SchedulerOptions
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.distributed.communicator import SingleRank
+from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.executor.commands import (
     Clear,
@@ -101,8 +102,9 @@ def test_states_are_told_before_their_logits_are_computed(told: Any, stories: Pa
 def house(led: Led, limits: SchedulerOptions | None = None, **sizes: int) -> House:
     """A scheduler whose worker is two processes."""
     made = House(led.loaded, limits, **sizes)
-    made.runner = ModelRunner(led.loaded.model, led.cache, made.runner.batch, CPU)
-    made.runner.host = led.host if sizes.get("host_pages") else None
+    forward = CausalForward(led.loaded.model, led.cache, CPU)
+    host = led.host if sizes.get("host_pages") else None
+    made.runner = ModelRunner(forward, led.cache, made.runner.batch, host=host)
     return made
 
 
@@ -169,7 +171,7 @@ def test_groups_of_layers_have_their_own_pages_on_both_ranks(
     tiny_models.save_checkpoint(tmp_path, "Gemma3ForCausalLM", num_key_value_heads=2 // context)
     loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
     expected = House(loaded, num_pages=200)
-    assert len(expected.runner.batch.tables) > 1, "this model has one group of layers"
+    assert len(expected.runner.batch.tables.tables) > 1, "this model has one group of layers"
     prompts = [list(range(2, 2 + n)) for n in (5, 30, 41)]
 
     def run(made: House) -> dict[int, list[int]]:

@@ -204,7 +204,7 @@ def test_a_model_whose_replays_differ_runs_kernel_by_kernel(
         engine = Engine.build(config(secretive))
     assert engine._graphed is None
     assert "replayed ones had other answers" in caplog.text
-    assert engine._runner._model is engine._model
+    assert engine._runner._forward.model is engine._model
 
 
 @pytest.mark.row("F13.06")
@@ -212,7 +212,7 @@ def test_an_engine_replays_by_itself(stories: Path, caplog: pytest.LogCaptureFix
     with caplog.at_level("INFO"):
         engine = Engine.build(config(stories))
     assert "steps of at most 8 rows and 512 tokens replayed" in caplog.text
-    assert engine._runner._model is engine._graphed
+    assert engine._runner._forward.model is engine._graphed
     before = engine.progress
     for plan in warmup.plans(engine.resolved):
         engine.step(plan)
@@ -231,7 +231,7 @@ def test_an_engine_without_does_not_fail(
     monkeypatch.setattr(TapeRecorder, "capture", refuse)
     with caplog.at_level("INFO"):
         engine = Engine.build(config(stories))
-    assert engine._runner._model is engine._model
+    assert engine._runner._forward.model is engine._model
     assert "decode steps run kernel by kernel: torch computes a part of it" in caplog.text
 
 

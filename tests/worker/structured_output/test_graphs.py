@@ -70,7 +70,7 @@ def test_prefill_in_one_worker_and_replayed_decode_in_another(
     try:
         counts = {}
         for name, desk in split.desks.items():
-            desk.runner.batch._constraints = stepping.fresh()
+            desk.runner.batch.sampling.grammars = stepping.fresh()
             counts[name] = replaying(desk.runner, loaded.model)
         for number, sampling in enumerate(samplings()):
             split.submit(STORY[: 3 + number % 4], sampling)

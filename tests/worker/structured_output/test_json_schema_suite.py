@@ -17,7 +17,8 @@ from baton.protocol import Grammar, Sampling
 from baton.structured_output.llguidance import problem
 from baton_gateway.structured_output.request import constraint
 from baton_worker.checkpoint.load import load_model
-from baton_worker.engine.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.build_context import BuildContext
@@ -56,7 +57,7 @@ def planner(folder: Path, vocabulary: Vocabulary) -> Planner:
         constraints=StructuredOutputManager(Guidance(vocabulary), loaded.vocab_size),
     )
     cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=torch.float32, device=DEVICE)
-    runner = ModelRunner(loaded.model, cache, batch, DEVICE)
+    runner = ModelRunner(CausalForward(loaded.model, cache, DEVICE), cache, batch)
     return Planner(runner, num_pages=NUM_PAGES, page_size=PAGE_SIZE)
 
 

@@ -13,7 +13,8 @@ import torch
 from baton.protocol import Grammar, Sampling
 from baton.structured_output.llguidance import GrammarError
 from baton_worker.checkpoint.load import LoadedModel
-from baton_worker.engine.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
 from baton_worker.structured_output.llguidance import Guidance
@@ -122,7 +123,7 @@ def planner_of(loaded: LoadedModel, vocabulary: Vocabulary, rows: int = 64) -> P
         vocab_size=loaded.vocab_size,
         constraints=StructuredOutputManager(Guidance(vocabulary), loaded.vocab_size),
     )
-    runner = ModelRunner(loaded.model, cache, batch, DEVICE)
+    runner = ModelRunner(CausalForward(loaded.model, cache, DEVICE), cache, batch)
     return Planner(runner, num_pages=NUM_PAGES, page_size=PAGE_SIZE)
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from baton.checkpoint.hub import resolve as fetch
 from baton.errors import ModelError
@@ -14,15 +18,14 @@ from baton.protocol import Plan, Result
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine import warmup
-from baton_worker.engine.encoder_runner import (
-    DualEncoderRunner,
-    EmbedAndGenerateRunner,
-    EncoderRunner,
-)
+from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.engine_config import EngineConfig
-from baton_worker.engine.input_batch import InputBatch
+from baton_worker.engine.forward.bidirectional_forward import BidirectionalForward
+from baton_worker.engine.forward.causal_forward import CausalForward
+from baton_worker.engine.forward.dual_encoder_forward import DualEncoderForward
+from baton_worker.engine.forward.encoder_forward import EncoderForward
+from baton_worker.engine.forward.forward_pass import ForwardPass
 from baton_worker.engine.model_runner import ModelRunner
-from baton_worker.engine.pooling_step import PoolingStep
 from baton_worker.engine.runtime_stats import RuntimeStats
 from baton_worker.engine.startup import load, page_settings, prepare
 from baton_worker.executor.executor import Executor, assemble, check
@@ -42,6 +45,12 @@ from baton_worker.structured_output.jump_forward import Spelling, encoder
 from baton_worker.structured_output.manager import GrammarEngine as Grammars
 from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
+
+_ENCODERS: dict[type, Callable[[Any, torch.device], ForwardPass]] = {
+    EncoderModel: EncoderForward,
+    DualEncoderModel: DualEncoderForward,
+}
+"""How models without pages run; all others are causal."""
 
 log = logger(__name__)
 
@@ -219,20 +228,24 @@ class Engine:
             windows=resolved.groups.windows,
             constraints=self._constraints.fresh(),
             image_shape=getattr(self._model, "image_shape", None),
+            max_num_batched_tokens=resolved.max_num_batched_tokens,
         )
-        device, pools = resolved.build.device, PoolingStep(self._model.pooler)
-        if isinstance(self._model, DualEncoderModel):
-            return DualEncoderRunner(self._model, self._cache, batch, device, pools)
-        if isinstance(self._model, EncoderModel):
-            return EncoderRunner(self._model, self._cache, batch, device, pools)
-        whole = resolved.pooling is not None and resolved.pooling.reach == "whole"
-        model = self._graphed or self._team.model(self._model)
-        made = (EmbedAndGenerateRunner if whole else ModelRunner)(
-            model, self._cache, batch, device, pools
+        return ModelRunner(
+            self._forward_pass(),
+            self._cache,
+            batch,
+            pooler=self._model.pooler,
+            host=self._host,
+            sampler=resolved.build.sampler,
         )
-        made.host, made.budget = self._host, resolved.max_num_batched_tokens
-        made.sampler = resolved.build.sampler
-        return made
+
+    def _forward_pass(self) -> ForwardPass:
+        device, pooling = self.resolved.build.device, self.resolved.pooling
+        if (encoder := _ENCODERS.get(type(self._model))) is not None:
+            return encoder(self._model, device)
+        whole = pooling is not None and pooling.reach == "whole"
+        causal = BidirectionalForward if whole else CausalForward
+        return causal(self._graphed or self._team.model(self._model), self._cache, device)
 
 
 def _recorder(resolved: EngineConfig) -> Recorder:

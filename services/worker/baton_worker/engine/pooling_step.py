@@ -8,7 +8,9 @@ import torch
 
 from baton.protocol import Plan
 from baton.protocol.token_columns import unpack
-from baton_worker.engine.input_batch import BatchRows, InputBatch, PlanError
+from baton_worker.engine.batch.plan_columns import PlanError
+from baton_worker.engine.batch.step_inputs import StepInputs
+from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.pooling.accumulate import PoolingAccumulator
 from baton_worker.pooling.pooler import Pooler
 
@@ -36,25 +38,39 @@ class PoolingStep:
         self._gathering.begin(unpack(plan.release, "I"))
         self._gathering.begin(new.slot for new in plan.new_sequences)
 
-    def step(self, batch: InputBatch, rows: BatchRows, hidden: torch.Tensor) -> dict[int, Vector]:
-        """Slot to the numbers of each text that has come to its end; hidden is [T, hidden], or one
-        row per text of a model that does its own pooling."""
+    def step(self, inputs: StepInputs, hidden: torch.Tensor, outputs: StepOutputs) -> None:
+        """Finish the texts whose last token has run; set those apart that are not finite. Hidden is
+        [T, hidden], or one row per text of a model that does its own pooling."""
+        if not inputs.pooling:
+            return
+        vectors = self._vectors(inputs, self._complete(inputs, hidden, outputs))
+        outputs.vectors = {s: v for s, v in vectors.items() if np.isfinite(v).all()}
+        outputs.break_down(np.array([s for s in vectors if s not in outputs.vectors]), "vectors")
+
+    def _complete(
+        self, inputs: StepInputs, hidden: torch.Tensor, outputs: StepOutputs
+    ) -> dict[int, torch.Tensor]:
+        """Slot to the states of each text that has come to its end."""
         assert self._pooler is not None and self._gathering is not None
         complete: dict[int, torch.Tensor] = {}
-        each = len(hidden) == len(rows)
-        chunks = torch.split(hidden, 1 if each else rows.counts.tolist())
+        rows, lengths = inputs.rows, inputs.rows.counts.tolist()
+        chunks = torch.split(hidden, 1 if len(hidden) == len(rows) else lengths)
+        texts = torch.split(torch.from_numpy(inputs.tokens).to(hidden.device), lengths)
         for row, slot in enumerate(rows.slots.tolist()):
-            if slot not in batch.pooling or batch.done[slot]:
+            if slot not in inputs.pooling or slot in outputs.failed:
                 continue
-            start, end = int(rows.starts[row]), int(rows.starts[row] + rows.counts[row])
-            tokens = torch.from_numpy(batch.tokens[slot, start:end]).to(hidden.device)
+            start, tokens = int(rows.starts[row]), texts[row]
             # A mark is looked for in texts that are run whole: their only chunk begins at 0.
             skipped = self._pooler.recipe.skipped(tokens.tolist()) if not start else 0
             self._gathering.add(slot, chunks[row][skipped:], tokens[skipped:])
-            if end == batch.lengths[slot]:
+            if (end := start + len(tokens)) == inputs.lengths[row]:
                 complete[slot] = self._gathering.finish(slot, end - skipped)
+        return complete
+
+    def _vectors(self, inputs: StepInputs, complete: dict[int, torch.Tensor]) -> dict[int, Vector]:
+        """Slot to the numbers of each."""
+        assert self._pooler is not None
         if not complete:
             return {}
-        wanted = [batch.pooling[slot] for slot in complete]
-        vectors = self._pooler(list(complete.values()), wanted)
+        vectors = self._pooler(list(complete.values()), [inputs.pooling[s] for s in complete])
         return {s: v.flatten().cpu().numpy() for s, v in zip(complete, vectors, strict=True)}

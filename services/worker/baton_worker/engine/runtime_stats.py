@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from baton_worker.attention.call_stats import CallStats
-from baton_worker.engine.input_batch import BatchRows
+from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.layers.layer import Bare
 
 _SHOWN = 8

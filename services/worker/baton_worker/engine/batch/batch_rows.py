@@ -1,0 +1,76 @@
+"""What one step runs: a row per sequence, with its new tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from baton.protocol import Plan
+from baton_worker.engine.batch.plan_columns import Column, PlanError, check_lengths, column
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRows:
+    """What one plan runs, in parallel columns [B] in the order of the plan."""
+
+    slots: Column
+    starts: Column
+    counts: Column
+    samples: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, plan: Plan, turn: int = 0) -> BatchRows:
+        """The rows that a plan names, in its step `turn`, counted from 0.
+
+        Raises:
+            PlanError: its columns disagree, or a slot runs twice.
+        """
+        rows = cls(
+            column(plan.rows, "<u4"),
+            column(plan.num_computed, "<u4") + turn,
+            column(plan.num_scheduled, "<u4"),
+            np.frombuffer(plan.samples, np.uint8) > 0,
+        )
+        check_lengths("row", rows.slots, rows.starts, rows.counts, rows.samples)
+        return rows
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> BatchRows:
+        """The rows where `chosen` holds."""
+        if chosen.all():
+            return self
+        columns = (self.slots, self.starts, self.counts, self.samples)
+        return BatchRows(*(column[chosen] for column in columns))  # type: ignore[arg-type]
+
+    @property
+    def last(self) -> Column:
+        """Where the last token of each row is on the flat token axis: int64 [B]."""
+        last: Column = np.cumsum(self.counts) - 1
+        return last
+
+    def flat(self) -> tuple[Column, Column]:
+        """Row and position in its sequence of every new token: int64 [T] each."""
+        rows = np.arange(len(self))
+        if (self.counts == 1).all():
+            return rows, self.starts
+        rows = np.repeat(rows, self.counts)
+        ends = np.cumsum(self.counts)
+        return rows, np.arange(len(rows)) - (ends - self.counts - self.starts)[rows]
+
+    def going_on(self, plan: Plan, turn: int) -> BatchRows:
+        """Those of the rows of a plan that have a step of this number.
+
+        Raises:
+            PlanError: the plan does not say so of each, or repeats one that does not decode.
+        """
+        turns = column(plan.steps_per_row, "<u4")
+        if len(turns) != len(self) or turns.max(initial=0) < plan.num_steps:
+            raise PlanError("The turns of a plan do not match its rows and steps.")
+        chosen = turns > turn
+        if (chosen & ~(self.samples & (self.counts == 1))).any():
+            raise PlanError("A plan repeats a row that does not decode.")
+        return self.take(chosen)

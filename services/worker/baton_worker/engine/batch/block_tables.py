@@ -1,0 +1,111 @@
+"""The pages of each slot, per group of layers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from baton.kv.page_groups import PageGroups
+from baton.protocol import Plan
+from baton_worker.engine.batch.plan_columns import Column, PlanError, check_lengths, column
+from baton_worker.engine.batch.sequence_states import SequenceStates
+
+
+class BlockTables:
+    """Page numbers by group, slot and block.
+
+    Args:
+        max_num_seqs: slots.
+        max_model_len: most tokens of a sequence.
+        page_size: tokens per page.
+        num_pages: pages of the cache.
+        windows: how far back the layers of each group see; 0: as far as there is anything.
+    """
+
+    def __init__(
+        self,
+        max_num_seqs: int,
+        max_model_len: int,
+        page_size: int,
+        num_pages: int,
+        windows: tuple[int, ...] = (0,),
+    ) -> None:
+        self.page_size, self.num_cache_pages = page_size, num_pages
+        self._groups = PageGroups(windows, page_size, max_model_len)
+        blocks = -(-max_model_len // page_size)
+        self.tables = np.zeros((len(windows), max_num_seqs, blocks), np.int32)
+        """int32 [groups, slots, blocks]. Where there is no page, or it was let go of, the first
+        that is left stands in its place: attention multiplies it by 0, and what others write to a
+        foreign one could be NaN."""
+        self._blocks = np.zeros((len(windows), max_num_seqs), np.int64)
+        self.num_pages = np.zeros(max_num_seqs, np.int64)
+        """Blocks for which every group has a page, or had one."""
+
+    def room(self, slots: Column) -> Column:
+        """Tokens that the pages of these slots hold."""
+        room: Column = self.num_pages[slots] * self.page_size
+        return room
+
+    def room_of(self, slot: int) -> int:
+        """Tokens that the pages of a slot hold."""
+        return int(self.num_pages[slot]) * self.page_size
+
+    def pages(self, slot: int) -> list[int]:
+        """All pages of a slot, group after group."""
+        pages: list[int] = self.tables[:, slot, : self.num_pages[slot]].flatten().tolist()
+        return pages
+
+    def enter(self, slot: int) -> None:
+        """A sequence has entered; it has no page yet."""
+        self._blocks[:, slot] = self.num_pages[slot] = 0
+
+    def apply(self, plan: Plan, sequences: SequenceStates) -> None:
+        """Append and drop the pages of these sequences as a plan says.
+
+        Raises:
+            PlanError: it is not possible.
+        """
+        drops = self._drops(plan, sequences)
+        for slot, group, count in drops:
+            if not self._blocks[group, slot]:  # It has entered without what nobody sees.
+                self._blocks[group, slot] = count
+        self._append(plan, sequences)
+        for slot, group, count in drops:
+            self.tables[group, slot, :count] = self.tables[group, slot, count]
+
+    def _append(self, plan: Plan, sequences: SequenceStates) -> None:
+        slots, counts = column(plan.page_rows, "<u4"), column(plan.page_counts, "<u4")
+        pages = column(plan.pages, "<u4")
+        sequences.check_held(slots, "pages")
+        if len(slots) != len(counts) or counts.sum() != len(pages):
+            raise PlanError("The page columns of a plan disagree in length.")
+        if pages.size and pages.max() >= self.num_cache_pages:
+            raise PlanError(f"Page {pages.max()} is not one of {self.num_cache_pages}.")
+        first, groups = 0, self._of_groups(plan.page_groups, slots)
+        rows = zip(slots.tolist(), groups.tolist(), counts.tolist(), strict=True)
+        for slot, group, count in rows:
+            old = int(self._blocks[group, slot])
+            if old + count > self.tables.shape[2]:
+                raise PlanError(f"Slot {slot} gets more pages than its longest sequence needs.")
+            self.tables[group, slot, old : old + count] = pages[first : first + count]
+            self._blocks[group, slot] = old + count
+            first += count
+        self.num_pages[slots] = self._blocks[:, slots].min(0)
+
+    def _of_groups(self, groups: bytes, slots: Column) -> Column:
+        """The group of each row of some columns about pages."""
+        of = np.frombuffer(groups, np.uint8).astype(np.int64) if groups else np.zeros_like(slots)
+        if len(of) != len(slots) or of.max(initial=0) >= len(self._groups):
+            raise PlanError(f"A plan names groups of pages that are not {len(self._groups)}.")
+        return of
+
+    def _drops(self, plan: Plan, sequences: SequenceStates) -> list[tuple[int, int, int]]:
+        """(slot, group, count): how many blocks at its beginning a sequence has no pages for."""
+        slots, counts = column(plan.drop_rows, "<u4"), column(plan.drop_counts, "<u4")
+        sequences.check_held(slots, "drop pages")
+        check_lengths("drop", slots, counts)
+        groups = self._of_groups(plan.drop_groups, slots)
+        drops = list(zip(slots.tolist(), groups.tolist(), counts.tolist(), strict=True))
+        for slot, group, count in drops:
+            if count > self._groups.first(group, int(sequences.computed[slot])):
+                raise PlanError("A plan drops pages that are still seen.")
+        return drops

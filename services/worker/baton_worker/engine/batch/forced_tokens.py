@@ -1,0 +1,81 @@
+"""Tokens that grammars force, and the sequences that run ahead of the scheduler because of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from baton_worker.engine.batch.batch_rows import BatchRows
+from baton_worker.engine.batch.block_tables import BlockTables
+from baton_worker.engine.batch.plan_columns import Column
+from baton_worker.engine.batch.sampling_state import SamplingState
+from baton_worker.engine.batch.sequence_states import SequenceStates
+
+_MOST_FORCED = 200
+"""Forced tokens of one row in one step: with the one that is sampled they are counted in a byte."""
+
+
+class ForcedTokens:
+    """Which sequences may run ahead, and how many tokens each has been given in this step."""
+
+    def __init__(
+        self, sequences: SequenceStates, tables: BlockTables, sampling: SamplingState
+    ) -> None:
+        self._sequences, self._tables, self._sampling = sequences, tables, sampling
+        slots = len(sequences.held)
+        self.jumps = np.zeros(slots, np.bool_)
+        """The sequence may run ahead of what the scheduler has planned: it decodes wherever it
+        stands, whatever start a plan names."""
+        self.counts = np.zeros(slots, np.int64)
+        """How many tokens a grammar has put behind each log in this step, before one is sampled.
+        They are part of it once the step is committed."""
+        self._entered = np.zeros(slots, np.int64)
+        """Length of each sequence when it entered: it decodes once those are computed."""
+
+    def enter(self, slot: int) -> None:
+        """A sequence has entered, and follows its grammar if it has one."""
+        self._entered[slot] = self._sequences.lengths[slot]
+        self.jumps[slot] = self._sampling.grammars.jumps(slot)
+
+    def release(self, slots: Column) -> None:
+        """Their sequences have gone."""
+        self.jumps[slots] = False
+
+    def in_place(self, rows: BatchRows) -> tuple[BatchRows, Column]:
+        """The rows where they are, and not where the scheduler takes those for that run ahead; and
+        the slots of those that are not among them, for they have no page to go on in."""
+        slots, computed = rows.slots, self._sequences.computed[rows.slots]
+        ahead = self.jumps[slots] & (computed >= self._entered[slots])
+        if not ahead.any():
+            return rows, slots[:0]
+        starts = np.where(ahead, computed, rows.starts)
+        full = ahead & (starts + rows.counts > self._tables.room(slots))
+        return replace(rows, starts=starts).take(~full), slots[full]
+
+    def jump_forward(self, rows: BatchRows, budget: int) -> BatchRows:
+        """Let the rows that sample take in what their grammars force, as far as their pages and
+        their limits go, and no more tokens than `budget` in all."""
+        self.counts[:] = 0
+        ahead = rows.slots[self.jumps[rows.slots] & rows.samples].tolist()
+        if not ahead:
+            return rows
+        for slot in ahead:
+            budget -= self._force(slot, budget)
+        return replace(rows, counts=rows.counts + self.counts[rows.slots])
+
+    def _force(self, slot: int, budget: int) -> int:
+        """Put what is forced behind a log; returns how many tokens that are."""
+        sequences, length = self._sequences, int(self._sequences.lengths[slot])
+        room = min(self._tables.room_of(slot), int(sequences.ends[slot]) - 1)
+        most = min(room - length, budget, _MOST_FORCED)
+        tokens = self._sampling.grammars.run(slot, self._sampling.stops[slot].tolist(), most)
+        sequences.tokens[slot, length : length + len(tokens)] = tokens
+        self.counts[slot] = len(tokens)
+        return len(tokens)
+
+    def over(self, slots: Column) -> Column:
+        """Those of these slots that have run ahead to the end of what they may produce."""
+        ends = self._sequences.lengths[slots] >= self._sequences.ends[slots]
+        over: Column = slots[self.jumps[slots] & ends]
+        return over

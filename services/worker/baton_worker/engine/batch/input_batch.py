@@ -1,0 +1,204 @@
+"""The sequences that a worker holds, as arrays with one row per slot.
+
+    inputs = batch.prepare(plan)  ->  model, sampler, pooler  ->  batch.commit(outputs)
+
+The scheduler owns slots and pages; a plan that contradicts what is here means that the two have
+lost each other, and is refused as a whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from baton.protocol import NewSequence, Plan, Pooling
+from baton_worker.engine.batch.batch_rows import BatchRows
+from baton_worker.engine.batch.block_tables import BlockTables
+from baton_worker.engine.batch.forced_tokens import ForcedTokens
+from baton_worker.engine.batch.logits_rows import LogitsRows
+from baton_worker.engine.batch.plan_columns import Column, PlanError, column
+from baton_worker.engine.batch.sampling_state import SamplingState
+from baton_worker.engine.batch.sequence_states import SequenceStates
+from baton_worker.engine.batch.step_inputs import PromptSpan, StepInputs
+from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
+from baton_worker.engine.multimodal_input import Pixels, pixels_of
+from baton_worker.structured_output.manager import StructuredOutputManager
+
+_MOST_TOKENS = 2048
+"""Most new tokens per step, by default."""
+
+
+class InputBatch:
+    """Slots: sequences, block tables, sampling state.
+
+    Args:
+        max_num_seqs: slots.
+        max_model_len: most tokens of a sequence.
+        page_size: tokens per page.
+        num_pages: pages of the cache.
+        vocab_size: of the model.
+        windows: how far back each group of layers sees.
+        constraints: what follows grammars; None: sequences with one are refused.
+        image_shape: of the pixels that the model takes, if it takes any.
+        max_num_batched_tokens: most new tokens in one step, what grammars force included.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_num_seqs: int,
+        max_model_len: int,
+        page_size: int,
+        num_pages: int,
+        vocab_size: int,
+        windows: tuple[int, ...] = (0,),
+        constraints: StructuredOutputManager | None = None,
+        image_shape: tuple[int, ...] | None = None,
+        max_num_batched_tokens: int = _MOST_TOKENS,
+    ) -> None:
+        if constraints is None:
+            constraints = StructuredOutputManager(None, vocab_size)
+        self.sequences = SequenceStates(max_num_seqs, max_model_len)
+        self.tables = BlockTables(max_num_seqs, max_model_len, page_size, num_pages, windows)
+        self.sampling = SamplingState(self.sequences, vocab_size, constraints)
+        self.forced = ForcedTokens(self.sequences, self.tables, self.sampling)
+        self._pooling: dict[int, Pooling] = {}
+        self._images: dict[int, Pixels] = {}
+        self._image_shape, self._budget = image_shape, max_num_batched_tokens
+        self._step: int | None = None
+
+    def __len__(self) -> int:
+        """Sequences held, those that are done included."""
+        return len(self.sequences)
+
+    @property
+    def going(self) -> bool:
+        """Some sequence is not done, as far as is known here."""
+        return self.sequences.going
+
+    def prepare(self, plan: Plan, turn: int = 0) -> StepInputs:
+        """Apply a plan, or go on with one that was applied: its step `turn`, counted from 0.
+
+        What is prepared must be committed before the next step is. Masks of grammars begin to be
+        computed beside what the caller does next.
+
+        Raises:
+            PlanError: the plan does not fit what is held. The batch is not usable after that.
+        """
+        self._follow(plan.step + turn)
+        failed = {} if turn else self._apply(plan)
+        rows, stalled = self._rows(plan, turn)
+        rows = self.forced.jump_forward(rows, self._budget - int(rows.counts.sum()))
+        if len(rows):
+            self.sampling.prefetch_masks(rows.slots[rows.samples])
+        return self._inputs(rows, failed, stalled)
+
+    def commit(self, outputs: StepOutputs) -> Committed:
+        """Take over what a prepared step has made: 0 to n tokens for each slot. Of the tokens that
+        were put behind a log and are not among those, neither the log nor the pages know any more.
+
+        Slots that have ended, have failed or have their vector are done after that.
+        """
+        sequences, slots = self.sequences, outputs.slots
+        first = sequences.first_index(slots)
+        sequences.advance(outputs.rows)
+        sequences.append(slots, outputs.counts, outputs.tokens)
+        grown = slots[outputs.counts > 0]
+        stopped: Column = grown[self.sampling.accept(grown, outputs.last_tokens)]
+        sequences.done[stopped] = sequences.done[self.forced.over(grown)] = True
+        if over := [*outputs.failed, *outputs.vectors]:
+            sequences.done[over] = True
+        return Committed(first, stopped)
+
+    def _follow(self, step: int) -> None:
+        if self._step is not None and step != self._step + 1:
+            raise PlanError(f"Plan {step} follows plan {self._step}: one in between is lost.")
+        self._step = step
+
+    def _apply(self, plan: Plan) -> dict[int, str]:
+        """Release, enter, append and drop pages; returns what was refused, by slot."""
+        self._release(column(plan.release, "<u4"))
+        refused = {new.slot: why for new in plan.new_sequences if (why := self._enter(new))}
+        self.tables.apply(plan, self.sequences)
+        return refused
+
+    def _release(self, slots: Column) -> None:
+        self.sequences.release(slots)
+        for slot in slots.tolist():
+            self._pooling.pop(slot, None)
+            self._images.pop(slot, None)
+        self.sampling.release(slots)
+        self.forced.release(slots)
+
+    def _enter(self, new: NewSequence) -> str:
+        """Take a sequence in. Returns why it cannot run, or nothing."""
+        slot, tokens = new.slot, self.sequences.enter(new)
+        self.tables.enter(slot)
+        if new.pooling is not None:
+            self._pooling[slot] = new.pooling
+        why = self.sampling.enter(new, tokens) or self._set_media(new)
+        self.forced.enter(slot)
+        self.sequences.done[slot] = bool(why)
+        return why
+
+    def _set_media(self, new: NewSequence) -> str:
+        if not new.media:
+            return ""
+        image = pixels_of(new.media, self._image_shape)
+        if isinstance(image, str):
+            return image
+        self._images[new.slot] = image
+        return ""
+
+    def _rows(self, plan: Plan, turn: int) -> tuple[BatchRows, Column]:
+        """The plan's rows in one of its steps, less those of sequences that are done; and the slots
+        that wait in it."""
+        rows, sequences = BatchRows.of(plan, turn), self.sequences
+        sequences.check_held(rows.slots, "run")
+        if len(rows) > 1 and np.bincount(rows.slots).max() > 1:
+            raise PlanError("A slot runs twice in one plan.")
+        if turn:
+            rows = rows.going_on(plan, turn)
+        rows, stalled = self.forced.in_place(rows.take(~sequences.done[rows.slots]))
+        sequences.check_rows(rows, self.tables.room(rows.slots))
+        return rows, stalled
+
+    def _inputs(self, rows: BatchRows, failed: dict[int, str], stalled: Column) -> StepInputs:
+        row, positions = rows.flat()
+        forced = self.forced.counts
+        return StepInputs(
+            rows=rows,
+            tokens=self.sequences.tokens[rows.slots[row], positions].astype(np.int64),
+            positions=positions,
+            lengths=self.sequences.lengths[rows.slots] + forced[rows.slots],
+            logits=self._logits(rows),
+            tables=self.tables,
+            forced=forced,
+            prompt_spans=self._prompt_spans(rows),
+            pooling=self._pooling,
+            images=self._images,
+            failed=failed,
+            stalled=stalled,
+        )
+
+    def _logits(self, rows: BatchRows) -> LogitsRows:
+        """The last token of each row that samples."""
+        lengths = rows.starts + rows.counts
+        index = lengths - self.sequences.num_prompt[rows.slots]
+        return LogitsRows(rows.last, rows.slots, lengths, index).take(rows.samples)
+
+    def _prompt_spans(self, rows: BatchRows) -> tuple[PromptSpan, ...]:
+        """Position p describes token p + 1."""
+        wanted = self.sampling.parameters["prompt_logprobs"][rows.slots]
+        if (wanted < 0).all():
+            return ()
+        spans, offsets = [], np.cumsum(rows.counts) - rows.counts
+        for row in np.flatnonzero(wanted >= 0).tolist():
+            slot, start = int(rows.slots[row]), int(rows.starts[row])
+            num_prompt = int(self.sequences.num_prompt[slot])
+            end = min(start + int(rows.counts[row]), num_prompt - 1)
+            if start < end:
+                tokens = self.sequences.tokens[slot, start + 1 : end + 1]
+                spans.append(
+                    PromptSpan(slot, start + 1, int(offsets[row]), tokens, int(wanted[row]))
+                )
+        return tuple(spans)

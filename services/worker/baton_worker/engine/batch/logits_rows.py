@@ -1,0 +1,34 @@
+"""The rows of logits that a step needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from baton_worker.engine.batch.plan_columns import Column
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsRows:
+    """The rows of logits of a step, in parallel columns [L]. Each samples a token; a slot whose
+    tokens are to be verified has several, in the order of its tokens."""
+
+    indices: Column
+    """Where on the flat token axis its hidden state is: vLLM's `logits_indices`."""
+    slots: Column
+    lengths: Column
+    """Tokens of its sequence up to there: those that penalties, rules and grammars look at."""
+    index: Column
+    """Position of the sampled token in the log of its sequence."""
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> LogitsRows:
+        """The rows where `chosen` holds."""
+        if chosen.all():
+            return self
+        columns = (self.indices, self.slots, self.lengths, self.index)
+        return LogitsRows(*(column[chosen] for column in columns))

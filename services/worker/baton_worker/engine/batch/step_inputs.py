@@ -1,0 +1,82 @@
+"""What a plan has become: the tokens of one step, and what is wanted of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from baton.protocol import Pooling
+from baton_worker.engine.batch.batch_rows import BatchRows
+from baton_worker.engine.batch.block_tables import BlockTables
+from baton_worker.engine.batch.logits_rows import LogitsRows
+from baton_worker.engine.batch.plan_columns import Column
+from baton_worker.engine.multimodal_input import Pixels
+
+
+class PromptSpan(NamedTuple):
+    """Prompt tokens of a step whose log-probabilities are wanted."""
+
+    slot: int
+    start: int
+    """Position of the first of them in the prompt."""
+    first: int
+    """Where on the flat token axis the token before it is: its hidden state describes it."""
+    tokens: npt.NDArray[np.int32]
+    num_logprobs: int
+    """Most probable tokens wanted beside each."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """One ragged step of B rows and T tokens, on the host. The batch that has made it does not
+    change until it is committed.
+
+    Args of its columns are by row, in the order of `rows`, unless they say "by slot".
+    """
+
+    rows: BatchRows
+    tokens: Column
+    """int64 [T], row after row."""
+    positions: Column
+    """int64 [T], their positions in their sequences; [axes, T] for models whose tokens have several
+    each."""
+    lengths: Column
+    """int64 [B]: tokens of each sequence that are known, those that its grammar forces included."""
+    logits: LogitsRows
+    tables: BlockTables
+    forced: Column
+    """By slot: how many of its new tokens, the last ones, are not in its log yet. How many of them
+    stay is for `InputBatch.commit`; what a grammar forces stays."""
+    prompt_spans: tuple[PromptSpan, ...] = ()
+    pooling: dict[int, Pooling] = field(default_factory=dict)
+    """By slot: of which a vector is wanted and not tokens."""
+    images: dict[int, Pixels] = field(default_factory=dict)
+    """By slot: which hold no text but an image."""
+    embeddings: Tensor | None = None
+    """[T, hidden] in the place of the embeddings of `tokens`; None: they are looked up."""
+    failed: dict[int, str] = field(default_factory=dict)
+    """By slot: why a sequence that was to enter cannot run."""
+    stalled: Column = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Slots that wait in this step: they have run ahead to the end of their pages."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> StepInputs:
+        """The rows where `chosen` holds, for a forward pass of their own: with nothing that is
+        wanted of their logits."""
+        tokens = np.repeat(chosen, self.rows.counts)
+        return replace(
+            self,
+            rows=self.rows.take(chosen),
+            tokens=self.tokens[tokens],
+            positions=self.positions[..., tokens],
+            lengths=self.lengths[chosen],
+            logits=self.logits.take(np.zeros(len(self.logits), np.bool_)),
+            prompt_spans=(),
+            embeddings=None if self.embeddings is None else self.embeddings[tokens],
+        )

@@ -1,0 +1,91 @@
+"""What a step has made of its inputs so far: tokens, vectors, failures."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from baton.protocol import Logprobs, Plan, PromptLogprobs, Result
+from baton.protocol.vector_columns import join
+from baton_worker.engine.batch.plan_columns import Column
+from baton_worker.engine.batch.step_inputs import StepInputs
+
+
+class Committed(NamedTuple):
+    """What the batch knows of the outputs that it has taken over."""
+
+    first: Column
+    """int64 [S]: position in its log of the first token of each of their slots."""
+    stopped: Column
+    """The slots that have ended: by a stop id, or because their grammar is complete and allows
+    nothing more."""
+
+
+class StepOutputs:
+    """Grows while a step runs; then the batch commits it, and the scheduler is told."""
+
+    def __init__(self, inputs: StepInputs) -> None:
+        self.rows = inputs.rows
+        self.slots: Column = np.zeros(0, np.int64)
+        """int64 [S]: the slots that have tokens, and those that waited."""
+        self.counts: Column = np.zeros(0, np.int64)
+        """int64 [S]: new tokens of each, 0 to n: how many of those that were put behind its log
+        are accepted, and the one that is sampled behind them."""
+        self.tokens: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        """int32 [sum of counts], slot after slot."""
+        self.failed = dict(inputs.failed)
+        """By slot: why it cannot go on."""
+        self.broken: list[int] = []
+        """The slots among those whose numbers are not finite; what is in their pages may not be
+        either."""
+        self.vectors: dict[int, npt.NDArray[np.float32]] = {}
+        """By slot: the numbers of a text that has come to its end."""
+        self.logprobs: Logprobs | None = None
+        self.prompt_logprobs: list[PromptLogprobs] = []
+        self.swap_seconds = 0.0
+
+    @property
+    def last_tokens(self) -> npt.NDArray[np.int32]:
+        """int32: of each slot that has any, its last token."""
+        tokens = self.tokens
+        if len(tokens) == np.count_nonzero(self.counts):
+            return tokens
+        return tokens[np.cumsum(self.counts[self.counts > 0]) - 1]
+
+    def fail(self, slots: Column, why: str) -> None:
+        """These slots cannot go on."""
+        self.failed |= dict.fromkeys(slots.tolist(), why)
+
+    def break_down(self, slots: Column, what: str) -> None:
+        """These slots cannot go on, because numbers of theirs are not finite."""
+        self.broken += slots.tolist()
+        self.fail(slots, f"the model's {what} are not finite for this sequence")
+
+    def wait(self, slots: Column) -> None:
+        """These have not run: rows without a token, behind the others."""
+        if len(slots):
+            self.slots = np.concatenate((self.slots, slots))
+            self.counts = np.concatenate((self.counts, np.zeros_like(slots)))
+
+    def result(
+        self, plan: Plan, turn: int, committed: Committed, duration: float, gap: float
+    ) -> Result:
+        """The message that tells the scheduler. Times are in seconds."""
+        return Result(
+            epoch=plan.epoch,
+            step=plan.step + turn,
+            rows=self.slots.astype("<u4").tobytes(),
+            first=committed.first.astype("<u4").tobytes(),
+            counts=self.counts.astype(np.uint8).tobytes(),
+            tokens=self.tokens.astype("<i4").tobytes(),
+            finished=dict.fromkeys(committed.stopped.tolist(), "stop"),
+            failed=self.failed,
+            logprobs=self.logprobs,
+            prompt_logprobs=tuple(self.prompt_logprobs),
+            pooled=join({slot: v.astype("<f4").tobytes() for slot, v in self.vectors.items()}),
+            duration_us=round(duration * 1e6),
+            gap_us=round(gap * 1e6),
+            swap_us=round(self.swap_seconds * 1e6),
+        )

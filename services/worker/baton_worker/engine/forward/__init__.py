@@ -1,0 +1,1 @@
+"""How each kind of model runs the inputs of a step."""

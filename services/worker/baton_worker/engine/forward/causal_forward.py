@@ -1,0 +1,69 @@
+"""Steps of a decoder: every token sees those before it, most of them in pages."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from baton_worker.attention import AttentionBatch
+from baton_worker.attention.buffers import Buffers
+from baton_worker.engine.batch.batch_rows import BatchRows
+from baton_worker.engine.batch.block_tables import BlockTables
+from baton_worker.engine.batch.plan_columns import Column
+from baton_worker.engine.batch.step_inputs import StepInputs
+from baton_worker.kv_cache import KVCache
+
+
+class CausalModel(Protocol):
+    """What is needed of `baton_worker.models.Model`, or of what repeats or replays its steps."""
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache
+    ) -> Tensor:
+        """One ragged step: int64 [T], and [T] or [axes, T], to hidden states [T, hidden]."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[R, hidden] to float32 [R, vocab]."""
+
+
+class CausalForward:
+    """See `ForwardPass`."""
+
+    def __init__(self, model: CausalModel, cache: KVCache, device: torch.device) -> None:
+        self.model, self._cache, self.device = model, cache, device
+        self.buffers = Buffers(device)
+        """What every step's indices are written to."""
+
+    def __call__(self, inputs: StepInputs) -> Tensor:
+        """Hidden states [T, hidden] of all new tokens."""
+        assert inputs.embeddings is None, "no decoder takes embeddings in the place of tokens"
+        return self.model.forward(
+            *self._indices(inputs.tokens, inputs.positions),
+            self._attention(inputs.rows, inputs.tables),
+            self._cache,
+        )
+
+    def _indices(self, tokens: Column, positions: Column) -> tuple[Tensor, Tensor]:
+        device = self.device
+        return torch.from_numpy(tokens).to(device), torch.from_numpy(positions).to(device)
+
+    def _attention(self, rows: BatchRows, tables: BlockTables) -> AttentionBatch:
+        """What attention needs of these rows, until the next are asked for."""
+        return AttentionBatch.build_all(
+            rows.counts,
+            rows.starts,
+            tables.tables,
+            tables.page_size,
+            self.device,
+            slots=rows.slots,
+            buffers=self.buffers,
+        )
+
+    def logits(self, hidden: Tensor, indices: Column | None = None) -> Tensor:
+        """See `ForwardPass`."""
+        # All of them: a replayed step has logits of just these states, not of a copy.
+        if indices is not None and len(indices) != len(hidden):
+            hidden = hidden.index_select(0, torch.from_numpy(indices).to(self.device))
+        return self.model.logits(hidden)

@@ -1,0 +1,66 @@
+"""Log-probabilities of tokens that are known before they are sampled: prompts, and what grammars
+force."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from baton.protocol import Logprobs, PromptLogprobs
+from baton_worker.engine.batch.logits_rows import LogitsRows
+from baton_worker.engine.batch.step_inputs import PromptSpan, StepInputs
+from baton_worker.engine.forward.forward_pass import ForwardPass
+from baton_worker.sampling import concatenate, describe
+
+_PROMPT_LOGITS = 16 * 1024 * 1024
+"""Logits that exist at one time."""
+
+
+class LogprobStep:
+    """Describes tokens from the hidden states before them."""
+
+    def __init__(self, forward: ForwardPass, vocab_size: int) -> None:
+        self._forward, self._size = forward, max(1, _PROMPT_LOGITS // vocab_size)
+
+    def prompts(self, inputs: StepInputs, hidden: Tensor) -> list[PromptLogprobs]:
+        """Those of the prompt tokens of a step of which they are wanted; hidden is [T, hidden]."""
+        return [self._prompt(span, hidden) for span in inputs.prompt_spans]
+
+    def _prompt(self, span: PromptSpan, hidden: Tensor) -> PromptLogprobs:
+        states = hidden[span.first : span.first + len(span.tokens)]
+        columns = self._describe(states, span.tokens, span.num_logprobs, 0)
+        return PromptLogprobs(span.slot, span.start, columns)
+
+    def forced(
+        self, inputs: StepInputs, rows: LogitsRows, hidden: Tensor, wanted: npt.NDArray[np.int32]
+    ) -> list[Logprobs]:
+        """Those of the tokens that were forced before these rows sample, `wanted` of each.
+
+        Tokens are numbered as the step's: those of a row, and behind them the one it samples.
+        """
+        counts = inputs.forced[rows.slots]
+        if not counts.any():
+            return []
+        ends, parts = np.cumsum(counts + 1) - 1, []
+        columns = (rows.indices, counts, ends, wanted)
+        for index, count, end, number in zip(*(c.tolist() for c in columns), strict=True):
+            if count and number >= 0:
+                tokens = inputs.tokens[index - count + 1 : index + 1].astype(np.int32)
+                parts.append(
+                    self._describe(hidden[index - count : index], tokens, number, end - count)
+                )
+        return parts
+
+    def _describe(
+        self, hidden: Tensor, tokens: npt.NDArray[np.int32], count: int, start: int
+    ) -> Logprobs:
+        """Describe N tokens from hidden [N, H], a bounded number of logits at a time. They are
+        numbered from `start`."""
+        parts = []
+        for first in range(0, len(tokens), self._size):
+            some = tokens[first : first + self._size]
+            logits = self._forward.logits(hidden[first : first + self._size])
+            numbers = np.arange(first, first + len(some)) + start
+            parts.append(describe(logits, some, np.full(len(some), count), numbers))
+        return concatenate(parts)

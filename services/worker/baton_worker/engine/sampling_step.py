@@ -1,0 +1,126 @@
+"""The tokens of one step: hidden states to logits, to what is possible, to one token per row."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from baton_worker.engine.batch.logits_rows import LogitsRows
+from baton_worker.engine.batch.plan_columns import Column
+from baton_worker.engine.batch.sampling_state import SamplingState
+from baton_worker.engine.batch.step_inputs import StepInputs
+from baton_worker.engine.batch.step_outputs import StepOutputs
+from baton_worker.engine.forward.forward_pass import ForwardPass
+from baton_worker.engine.logprob_step import LogprobStep
+from baton_worker.sampling import Sampler, concatenate, describe
+
+
+class _Step(NamedTuple):
+    """What the parts of a step have in common."""
+
+    inputs: StepInputs
+    hidden: Tensor
+    outputs: StepOutputs
+
+
+class SamplingStep:
+    """Samples where the plan says so; sets rows apart whose numbers are not finite.
+
+    Trouble of one row costs no other row.
+    """
+
+    def __init__(self, forward: ForwardPass, sampling: SamplingState, sampler: Sampler) -> None:
+        self._forward, self._sampling, self.sampler = forward, sampling, sampler
+        self._logprobs = LogprobStep(forward, sampling.vocab_size)
+
+    def step(self, inputs: StepInputs, hidden: Tensor, outputs: StepOutputs) -> None:
+        """Tokens, log-probabilities and failures; hidden is [T, hidden], or [B, width]."""
+        outputs.prompt_logprobs = self._logprobs.prompts(inputs, hidden)
+        _check_others(inputs, hidden, outputs)
+        rows = inputs.logits
+        if not len(rows):
+            return
+        logits = self._forward.logits(hidden, rows.indices)
+        good = _finite(logits)
+        if not good.all():
+            outputs.break_down(rows.slots[~good], "logits")
+            rows, logits = rows.take(good), logits[_indices(good, logits)]
+        if len(rows):
+            self._sample(_Step(inputs, hidden, outputs), rows, logits)
+
+    def _sample(self, step: _Step, rows: LogitsRows, logits: Tensor) -> None:
+        described = self._sampling.parameters["logprobs"][rows.slots] >= 0
+        # A copy: adjustments change the logits in place, log-probabilities are of the raw ones.
+        raw = logits.index_select(0, _indices(described, logits)) if described.any() else None
+        self._sampling.adjustments(rows).apply(logits)
+        possible = self._possible(rows.slots, logits, step.outputs)
+        if not possible.all():
+            raw = raw if raw is None else raw[_indices(possible[described], logits)]
+            rows, logits = rows.take(possible), logits[_indices(possible, logits)]
+        if len(rows):
+            self._draw(step, rows, logits, raw)
+
+    def _possible(
+        self, slots: Column, logits: Tensor, outputs: StepOutputs
+    ) -> npt.NDArray[np.bool_]:
+        """Which rows have a token left that may be sampled; the others fail."""
+        possible = np.ones(len(slots), np.bool_)
+        restricted = self._sampling.parameters["restricted"][slots]
+        if restricted.any():
+            part = logits
+            if not restricted.all():
+                part = logits.index_select(0, _indices(restricted, logits))
+            possible[restricted] = _finite(part)
+            for slot in slots[~possible].tolist():
+                outputs.failed[slot] = self._sampling.dead_end(slot)
+        return possible
+
+    def _draw(self, step: _Step, rows: LogitsRows, logits: Tensor, raw: Tensor | None) -> None:
+        parameters, outputs = self._sampling.parameters[rows.slots], step.outputs
+        tokens = self.sampler.sample(logits, parameters, rows.index)
+        forced = step.inputs.forced[rows.slots]
+        outputs.slots, outputs.counts = rows.slots, forced + 1
+        outputs.tokens = _with_forced(step.inputs, rows, tokens)
+        described = np.flatnonzero(parameters["logprobs"] >= 0)
+        if raw is not None and len(described):
+            counts, numbers = parameters["logprobs"], np.cumsum(forced + 1) - 1
+            parts = self._logprobs.forced(step.inputs, rows, step.hidden, counts)
+            parts.append(describe(raw, tokens[described], counts[described], numbers[described]))
+            outputs.logprobs = concatenate(parts)
+
+
+def _check_others(inputs: StepInputs, hidden: Tensor, outputs: StepOutputs) -> None:
+    """Rows that do not sample fail too, if the state of their last token is not finite."""
+    quiet = np.flatnonzero(~inputs.rows.samples)
+    if len(quiet):
+        # A model that pools by itself has one state per row.
+        last = quiet if len(hidden) == len(inputs) else inputs.rows.last[quiet]
+        states = hidden.index_select(0, torch.from_numpy(last).to(hidden.device))
+        outputs.break_down(inputs.rows.slots[quiet[~_finite(states.abs())]], "hidden states")
+
+
+def _with_forced(
+    inputs: StepInputs, rows: LogitsRows, sampled: npt.NDArray[np.int32]
+) -> npt.NDArray[np.int32]:
+    """The new tokens of each row in the order of its log: what was forced, then what is sampled."""
+    forced = inputs.forced[rows.slots]
+    if not forced.any():
+        return sampled
+    ends = zip((rows.indices + 1).tolist(), forced.tolist(), strict=True)
+    drafts = np.concatenate([inputs.tokens[end - count : end] for end, count in ends])
+    return np.insert(drafts.astype(np.int32), np.cumsum(forced), sampled)
+
+
+def _indices(chosen: npt.NDArray[np.bool_], like: Tensor) -> Tensor:
+    """Where it holds, int64 [any], on the device of another tensor."""
+    return torch.from_numpy(np.flatnonzero(chosen)).to(like.device)
+
+
+def _finite(values: Tensor) -> npt.NDArray[np.bool_]:
+    """Which rows [R, N] hold neither NaN nor +inf, and something else than -inf: bool [R]."""
+    finite: npt.NDArray[np.bool_] = values.amax(1).isfinite().cpu().numpy()
+    return finite
