@@ -106,3 +106,35 @@ def test_the_rules_make_one_value_of_what_all_gateways_say() -> None:
     [rule] = yaml.safe_load(rules["data"]["config.yaml"])["externalRules"]
     assert set(re.findall(r"baton_\w+", rule["seriesQuery"])) <= exported()
     assert rule["metricsQuery"].startswith("max by (role)")
+
+
+def merged(base: Any, patch: Any) -> Any:
+    """A strategic merge as kubectl does it: of lists, entries of one name become one."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        both = {key: merged(base[key], patch[key]) for key in base.keys() & patch.keys()}
+        return {**base, **patch, **both}
+    if not (isinstance(base, list) and base and isinstance(base[0], dict)):
+        return patch
+    key = "mountPath" if "mountPath" in base[0] else "name"
+    entries = {entry[key]: entry for entry in base}
+    for entry in patch:
+        entries[entry[key]] = merged(entries.get(entry[key], {}), entry)
+    return list(entries.values())
+
+
+@pytest.mark.parametrize("name", ["prefill", "decode"])
+def test_workers_on_gpus_have_one_each_and_keep_what_they_compile(name: str) -> None:
+    overlay = yaml.safe_load((FOLDER / "gpu" / "kustomization.yaml").read_text())
+    [patch] = overlay["patches"]
+    assert re.fullmatch(patch["target"]["name"], name) and overlay["resources"] == [".."]
+    [change] = documents(FOLDER / "gpu" / patch["path"])
+    deployment = merged(DEPLOYMENTS[name], {**change, "metadata": {}})
+    kubernetes_validate.validate(deployment, "1.31", strict=True)
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert (env["BATON_WORKER_DEVICE"], env["BATON_WORKER_ROLE"]) == ("cuda", name)
+    assert {"/kernels", "/models", "/tmp"} <= {m["mountPath"] for m in container["volumeMounts"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    recipe = (FOLDER.parent / "docker" / "Dockerfile").read_text()
+    assert "TRITON_CACHE_DIR=/kernels" in recipe and "gcc libc6-dev" in recipe

@@ -123,6 +123,23 @@ def system() -> Iterator[System]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "overlays", ["gpu", "disaggregated", "disaggregated gpu-disaggregated", "observability"]
+)
+def test_overlays_fit_together(overlays: str) -> None:
+    files = ["docker-compose.yml", *(f"ops/compose/{name}.yml" for name in overlays.split())]
+    chosen = [word for file in files for word in ("-f", file)]
+    services = json.loads(compose(*chosen, "config", "--format", "json"))["services"]
+    workers = {"worker"} if "disaggregated" not in overlays else {"prefill", "decode"}
+    assert services.keys() >= {"gateway", "scheduler", *workers}
+    if "gpu" in overlays:
+        for name in workers:
+            [device] = services[name]["deploy"]["resources"]["reservations"]["devices"]
+            assert device["driver"] == "nvidia" and len(device["device_ids"]) == 1
+            assert services[name]["build"]["args"]["EXTRAS"] == ",cuda"
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_chat_works(system: System) -> None:
     answer = system.chat()

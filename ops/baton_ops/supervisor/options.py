@@ -1,7 +1,6 @@
 """Options of `baton serve`: its own flags, and what they mean for each process that it starts."""
 
 import math
-import os
 import shutil
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from baton.settings import (
 )
 from baton.settings_file import path_in, read
 from baton.settings_help import HELP, HELP_ALL, page
+from baton_ops.supervisor import device_shares
 from baton_ops.supervisor import replicas as copies
 from baton_ops.supervisor.flags import Reader, add_file, table
 from baton_ops.supervisor.help import USAGE, entries
@@ -175,7 +175,15 @@ def commands(config: Serve, run_dir: Path) -> dict[str, list[str]]:
 def worker_command(config: Serve, name: str, role: str, count: int) -> list[str]:
     """How one of so many workers is started. A single one has the name of its host and process."""
     named = ["--name", name, "--role", role] if count > 1 else []
-    return [*CHILD_MAIN, "worker", *named, *_shares(config, count), *_rank(config, name)]
+    whole, rank = _whole(config), _rank(config, name)
+    place = _place(config, name) if count > 1 and not rank else None
+    return [*CHILD_MAIN, "worker", *named, *device_shares.flags(whole, count, place), *rank]
+
+
+def _place(config: Serve, name: str) -> int:
+    """Its number among all workers; decode workers come behind prefill workers."""
+    kind, _, number = name.rpartition("-")
+    return int(number) - 1 + (config.prefill_workers if kind == "decode" else 0)
 
 
 def group(config: Serve) -> int:
@@ -184,7 +192,7 @@ def group(config: Serve) -> int:
     Raises:
         SettingsError: there are others beside them.
     """
-    given = {**environment(), **variables(config)}.get(_EXPERT_PARALLEL, "")
+    given = _whole(config).get(_EXPERT_PARALLEL, "")
     size = config.data_parallel_size or 1
     if size == 1 or given.lower() not in _TRUE:
         return 1
@@ -251,13 +259,6 @@ def _replicas(config: Serve) -> int | None:
     return config.workers if config.data_parallel_size is None else config.data_parallel_size
 
 
-def _shares(config: Serve, count: int) -> list[str]:
-    """Flags that let several workers share the cores and the memory of this machine."""
-    whole = {**environment(), **variables(config)}
-    flags: list[str] = []
-    if count > 1 and "BATON_WORKER_THREADS" not in whole:
-        flags += ["--threads", str(max(1, len(os.sched_getaffinity(0)) // count))]
-    if count > 1 and "BATON_WORKER_GPU_MEMORY_UTILIZATION" not in whole:
-        share = config_classes()["worker"].model_fields["gpu_memory_utilization"].default
-        flags += ["--gpu-memory-utilization", str(round(share / count, 3))]
-    return flags
+def _whole(config: Serve) -> dict[str, str]:
+    """The environment with what was given."""
+    return {**environment(), **variables(config)}

@@ -50,6 +50,9 @@ class Config(Settings, prefix="worker"):
     """Role and transport as vLLM takes them: '{"kv_connector": ..., "kv_role": ...}'."""
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "model")
     """Where the model runs."""
+    gpu: str = setting("", "parallelism", advanced=True)
+    """Numbers of its GPUs, one for each rank, by commas; empty means from 0 on, and `baton serve`
+    gives each worker GPUs of its own."""
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"], BeforeValidator(_named_by_vllm)
     ] = setting("auto", "model")

@@ -56,7 +56,7 @@ def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
         resolved(Config(dtype="float16", tensor_parallel_size=2), rank).device for rank in range(2)
     ]
     assert devices == [torch.device("cuda", 0), torch.device("cuda", 1)]
-    with pytest.raises(SettingsError, match="PyTorch sees 2 GPUs here, and each rank needs one"):
+    with pytest.raises(SettingsError, match="PyTorch sees 2 GPUs here, and each of 4 ranks"):
         resolved(Config(dtype="float16", tensor_parallel_size=4))
 
 
@@ -93,3 +93,28 @@ def test_an_unknown_kernel_is_refused(changes: dict[str, str], said: str) -> Non
 def test_kernels_of_attention_are_counted_where_that_is_set() -> None:
     assert resolved(Config(device="cpu")).attention.counts is None
     assert resolved(Config(device="cpu", runtime_stats=True)).attention.counts is not None
+
+
+def test_gpus_are_chosen_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    chosen = Config(dtype="float16", tensor_parallel_size=2, gpu="3,1")
+    assert [resolved(chosen, rank).device.index for rank in range(2)] == [3, 1]
+    assert resolved(Config(dtype="float16", gpu="2")).device == torch.device("cuda", 2)
+    for wrong in ("4", "1,x"):
+        with pytest.raises(SettingsError, match="--gpu"):
+            resolved(Config(dtype="float16", gpu=wrong))
+    with pytest.raises(SettingsError, match="each of 2 ranks needs one of its own"):
+        resolved(Config(dtype="float16", tensor_parallel_size=2, gpu="1,1"))
+
+
+def test_a_gpu_that_cannot_be_used_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("baton.process.nvidia.count", lambda: 1)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    assert resolved(Config(device="auto")).device == CPU
+    assert "cannot use: it is built for CUDA 13.0" in caplog.text
+    with pytest.raises(SettingsError, match="has an NVIDIA GPU that PyTorch"):
+        resolved(Config(device="cuda"))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from baton.errors import SettingsError
+from baton.logs import logger
+from baton.process import nvidia
 from baton_worker.attention.call_stats import CallStats
 from baton_worker.attention.context_parallel import Peers
 from baton_worker.attention.selector import AttentionSelector
@@ -19,6 +21,10 @@ from baton_worker.kernels.page_layout import Layout
 from baton_worker.platform import machine
 from baton_worker.sampling import Sampler
 from baton_worker.sampling.sampler_backend import SamplerBackend
+
+log = logger(__name__)
+
+_NO_GPU = "PyTorch sees no GPU here."
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +80,44 @@ class BuildContext:
 
 
 def _device(config: Config, rank: int) -> torch.device:
-    has_gpu = torch.cuda.is_available()
-    if config.device == "cuda" and not has_gpu:
-        raise SettingsError("--device cuda: PyTorch sees no GPU here. Use --device cpu or auto.")
-    device = torch.device("cuda" if has_gpu and config.device != "cpu" else "cpu")
+    if config.device == "cpu" or not _has_gpu(config):
+        return torch.device("cpu")
     ranks, group = config.tensor_parallel_size, config.data_parallel_size
-    if device.type == "cpu" or max(ranks, group) == 1:
-        return device
-    _check_gpus("--tensor-parallel-size" if ranks > 1 else "--data-parallel-size", ranks * group)
-    return torch.device("cuda", rank + config.data_parallel_rank)
+    numbers = _gpus(config.gpu) or range(ranks * group)
+    if not config.gpu and len(numbers) == 1:
+        return torch.device("cuda")
+    flag = "--tensor-parallel-size" if ranks > 1 else "--data-parallel-size"
+    _check_gpus("--gpu" if config.gpu else flag, numbers, ranks)
+    return torch.device("cuda", numbers[rank if config.gpu else rank + config.data_parallel_rank])
 
 
-def _check_gpus(flag: str, ranks: int) -> None:
-    """Each rank needs a GPU of its own."""
-    if torch.cuda.device_count() < ranks:
+def _has_gpu(config: Config) -> bool:
+    """Whether PyTorch can use a GPU. Raises `SettingsError` where one was asked for and it cannot;
+    a GPU that is there and cannot be used is never passed over in silence."""
+    if torch.cuda.is_available():
+        return True
+    problem = nvidia.problem(torch.__version__, torch.version.cuda)
+    if config.device == "cuda":
+        raise SettingsError(f"--device cuda: {problem or _NO_GPU} Use --device cpu or auto.")
+    if problem:
+        log.warning("%s Running on the CPU; --device cpu says that this is meant.", problem)
+    return False
+
+
+def _gpus(numbers: str) -> list[int]:
+    try:
+        return [int(number) for number in numbers.split(",") if number]
+    except ValueError as error:
+        raise SettingsError(f"--gpu takes numbers by commas (got '{numbers}').") from error
+
+
+def _check_gpus(flag: str, numbers: Sequence[int], ranks: int) -> None:
+    """Each rank needs a GPU of its own that exists."""
+    count = torch.cuda.device_count()
+    if max(numbers) >= count or len(numbers) < ranks or len(set(numbers)) < len(numbers):
         raise SettingsError(
-            f"{flag} {ranks}: PyTorch sees {torch.cuda.device_count()} GPUs here, and "
-            "each rank needs one. Choose a smaller number."
+            f"{flag} {','.join(map(str, numbers)) if flag == '--gpu' else len(numbers)}: PyTorch "
+            f"sees {count} GPUs here, and each of {ranks} ranks needs one of its own."
         )
 
 

@@ -1,0 +1,62 @@
+"""How several workers share the cores, the GPUs and the memory of this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from baton.process import nvidia
+from baton.settings import config_classes
+
+_MEMORY = "BATON_WORKER_GPU_MEMORY_UTILIZATION"
+
+
+def flags(variables: Mapping[str, str], count: int, place: int | None) -> list[str]:
+    """Flags of one of so many workers, for what the operator has not set.
+
+    Args:
+        variables: the environment of the workers.
+        count: workers on this machine.
+        place: its number among them, from 0; None where it finds its GPUs itself.
+    """
+    return [word for pair in _flags(variables, count, place) for word in pair]
+
+
+def _flags(
+    variables: Mapping[str, str], count: int, place: int | None
+) -> Iterator[tuple[str, str]]:
+    if count > 1 and "BATON_WORKER_THREADS" not in variables:
+        yield "--threads", str(max(1, len(os.sched_getaffinity(0)) // count))
+    beside = _on_one_device(variables, count)
+    if beside > 1 and _MEMORY not in variables:
+        share = config_classes()["worker"].model_fields["gpu_memory_utilization"].default
+        yield "--gpu-memory-utilization", str(round(share / beside, 3))
+    if place is not None and (numbers := _gpus(variables, place)):
+        yield "--gpu", ",".join(map(str, numbers))
+
+
+def _gpus(variables: Mapping[str, str], place: int) -> list[int]:
+    """GPUs of its own, beside each other; from the first again where there are fewer."""
+    have, ranks = _usable(variables), _ranks(variables)
+    if have < 2 or ranks > have or "BATON_WORKER_GPU" in variables:
+        return []
+    first = place * ranks % (have - have % ranks)
+    return list(range(first, first + ranks))
+
+
+def _on_one_device(variables: Mapping[str, str], count: int) -> int:
+    """How many of so many workers share a device."""
+    have, ranks = _usable(variables), _ranks(variables)
+    return -(-count // (have // ranks)) if have >= ranks else count
+
+
+def _usable(variables: Mapping[str, str]) -> int:
+    """GPUs that workers would run on."""
+    if variables.get("BATON_WORKER_DEVICE") == "cpu":
+        return 0
+    named = variables.get("CUDA_VISIBLE_DEVICES")
+    return nvidia.count() if named is None else len([n for n in named.split(",") if n.strip()])
+
+
+def _ranks(variables: Mapping[str, str]) -> int:
+    return int(variables.get("BATON_WORKER_TENSOR_PARALLEL_SIZE", "1"))
