@@ -18,6 +18,7 @@ _TOOLS = {
     "(bench engine), or write docs/performance.md (bench page)",
     "peers": "measure Baton, vLLM and llama.cpp in turn, on the same weights",
     "smoke": "ask a server some questions and judge the streams",
+    "parse": "read a model's output into reasoning, content and tool calls",
     "replay": "reproduce a recorded scheduler run, decision by decision",
     "fleet": "show the workers, change their roles (fleet role) or numbers (fleet scale)",
     "drain": "let a worker pass on what it runs and end",

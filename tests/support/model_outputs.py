@@ -328,5 +328,20 @@ EXAMPLES = (
         TWO,
     ),
     Example("functiongemma", "<start_function_call>call:now{}<end_function_call>", _NOW),
+    # ------------------------------------------------ rows of newer models
+    Example(
+        "cohere_command3",
+        '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "get_weather", "parameters": '
+        '{"city": "Paris", "days": 3}}\n]<|END_ACTION|><|END_OF_TURN_TOKEN|>',
+        [TWO[0]],
+    ),
+    Example(
+        "gemma4",
+        "".join(f"<|tool_call>{c}<tool_call|>" for c in _GEMMA).replace("<escape>", '<|"|>'),
+        TWO,
+    ),
+    Example("lfm2", f"<|tool_call_start|>[{', '.join(_PYTHON)}]<|tool_call_end|>", TWO),
+    Example("granite4", _tagged("<tool_call>\n", "\n</tool_call>"), TWO),
+    Example("mimo", f"<tool_call>\n{_tags(_ONE, *_QWEN)[0]}\n</tool_call>", _ONE),
 )
 """Texts that are read to the end without an error."""

@@ -1,1 +1,59 @@
-"""Reads what a model writes into reasoning, content and tool calls."""
+"""Reads what a model writes into reasoning, content and tool calls, as it comes.
+
+How a server uses it:
+
+    chosen = select(tool_call_parser, reasoning_parser, chat_template=..., response_template=...)
+    log(chosen.reason)                                      # once for each model
+
+    reasoning = chosen.reasoning_format                     # for each answer
+    parser = OutputParser(
+        chosen.tool_format,
+        reasoning,
+        start=reasoning.start(prompt_text) if reasoning else "content",
+        tools=request_tools,
+        tool_choice=request_tool_choice,
+        call_id_seed=request_id,
+    )
+    for text in answer:                                     # special tokens must be in the text
+        for piece in parser.feed(text):
+            send(delta(piece))
+    pieces = parser.finish()
+
+`Message.add(pieces)` puts an answer together that is not streamed; the result is the same however
+the text was cut. A `ParseError` is the last piece: the call that it names is not whole, and the
+answer ends. The state is a function of the text that was fed: to copy a parser, feed the text to
+another one.
+"""
+
+from baton.output_parsing.message import Message, ToolCall, delta
+from baton.output_parsing.parser import OutputParser
+from baton.output_parsing.pieces import (
+    Arguments,
+    CallEnd,
+    CallStart,
+    Content,
+    ParseError,
+    Piece,
+    Reasoning,
+)
+from baton.output_parsing.reasoning_format import Start
+from baton.output_parsing.selection import Selection, reasoning_format, select, tool_format
+
+__all__ = [
+    "Arguments",
+    "CallEnd",
+    "CallStart",
+    "Content",
+    "Message",
+    "OutputParser",
+    "ParseError",
+    "Piece",
+    "Reasoning",
+    "Selection",
+    "Start",
+    "ToolCall",
+    "delta",
+    "reasoning_format",
+    "select",
+    "tool_format",
+]

@@ -16,7 +16,7 @@ from baton.output_parsing.bodies.header import header
 from baton.output_parsing.bodies.json_calls import copy_arguments
 from baton.output_parsing.calls import Calls, MakeId, Malformed, openai_id
 from baton.output_parsing.output import Output
-from baton.output_parsing.reasoning_format import Start
+from baton.output_parsing.reasoning_format import ReasoningReader, Start
 from baton.output_parsing.source import Reader, Source, Write, delimiters, gather
 
 _BEGIN = ("<|start|>", "<|channel|>")
@@ -99,21 +99,6 @@ class _Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class HarmonyTools:
-    """Harmony as a format of tool calls; thinking is a part of it."""
-
-    name: str = "openai"
-    aliases: tuple[str, ...] = ()
-    openers: tuple[str, ...] = _BEGIN
-    make_id: MakeId = openai_id
-    reads_reasoning: bool = True
-
-    def read(self, source: Source, output: Output, calls: Calls) -> Reader[None]:
-        """As in `ToolReader`."""
-        yield from _Answer(source, output, output.content, calls).read("content")
-
-
-@dataclass(frozen=True, slots=True)
 class HarmonyReasoning:
     """Harmony as a format of thinking; the text of a call is content."""
 
@@ -133,3 +118,18 @@ class HarmonyReasoning:
     ) -> Reader[None]:
         """As in `ReasoningReader`."""
         yield from _Answer(source, output, content, None).read(start)
+
+
+@dataclass(frozen=True, slots=True)
+class HarmonyTools:
+    """Harmony as a format of tool calls; thinking is a part of it."""
+
+    name: str = "openai"
+    aliases: tuple[str, ...] = ()
+    openers: tuple[str, ...] = _BEGIN
+    make_id: MakeId = openai_id
+    own_reasoning: ReasoningReader | None = HarmonyReasoning()
+
+    def read(self, source: Source, output: Output, calls: Calls, start: Start) -> Reader[None]:
+        """As in `ToolReader`."""
+        yield from _Answer(source, output, output.content, calls).read(start)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from baton.output_parsing.calls import Calls, Malformed
 from baton.output_parsing.output import Output
 from baton.output_parsing.pieces import Piece
 from baton.output_parsing.reasoning_format import ReasoningReader, Start
-from baton.output_parsing.source import Reader, Source
+from baton.output_parsing.source import Reader, Source, Write
 from baton.output_parsing.tool_format import ToolReader
 from baton.output_parsing.tools import Tools
 
@@ -29,32 +28,50 @@ class OutputParser:
         *,
         start: Start = "content",
         tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str = "auto",
         call_id_seed: str = "",
     ) -> None:
-        """`start` says where the text begins; `tools` are those of the request, in OpenAI's form.
-        Ids of calls are a function of the seed: give each answer its own."""
+        """`start` says where the text begins. `tools` are those of the request, in OpenAI's form;
+        `tool_choice` is "none" where no call may come out. Ids of calls are a function of the seed:
+        give each answer its own."""
+        if tool_format is not None and tool_format.own_reasoning is not None:
+            reasoning_format = tool_format.own_reasoning if tool_choice == "none" else None
         self._output = Output()
         self._stages: list[_Stage] = []
-        content: Callable[[str], object] = self._output.content
-        if tool_format is not None:
-            self._stages.append(self._calls(tool_format, Tools(tools), call_id_seed))
+        content: Write = self._output.content
+        openers: tuple[str, ...] = ()
+        if tool_format is not None and tool_choice != "none":
+            openers = tool_format.openers
+            self._add(self._calls, tool_format, Tools(tools), call_id_seed, start)
             content = self._stages[0].feed
-        if reasoning_format is not None and not (tool_format and tool_format.reads_reasoning):
-            openers = tool_format.openers if tool_format else ()
-            read = partial(_reasoning, reasoning_format, self._output, content, start, openers)
-            self._stages.insert(0, _Stage(read))
+        if reasoning_format is not None:
+            self._add(self._thinking, reasoning_format, content, start, openers)
         self._feed = self._stages[0].feed if self._stages else content
 
-    def _calls(self, tool_format: ToolReader, tools: Tools, seed: str) -> _Stage:
-        def read(source: Source) -> Reader[None]:
-            calls = Calls(source, self._output, tools, seed, tool_format.make_id)
-            try:
-                yield from tool_format.read(source, self._output, calls)
-            except Malformed:
-                # The error is the last piece already; an answer ends with it.
-                return
+    def _add(self, read: Callable[..., Reader[None]], *arguments: object) -> None:
+        """Put a stage before the others."""
+        source = Source()
+        self._stages.insert(0, _Stage(source, read(source, *arguments)))
 
-        return _Stage(read)
+    def _calls(
+        self, source: Source, tool_format: ToolReader, tools: Tools, seed: str, start: Start
+    ) -> Reader[None]:
+        calls = Calls(source, self._output, tools, seed, tool_format.make_id)
+        try:
+            yield from tool_format.read(source, self._output, calls, start)
+        except Malformed:
+            # The error is the last piece already; an answer ends with it.
+            return
+
+    def _thinking(
+        self,
+        source: Source,
+        reasoning_format: ReasoningReader,
+        content: Write,
+        start: Start,
+        openers: tuple[str, ...],
+    ) -> Reader[None]:
+        yield from reasoning_format.read(source, self._output, content, start, openers)
 
     def feed(self, text: str) -> list[Piece]:
         """Read more text. Returns what is certain by now."""
@@ -69,23 +86,12 @@ class OutputParser:
         return self._output.take()
 
 
-def _reasoning(
-    reasoning_format: ReasoningReader,
-    output: Output,
-    content: Callable[[str], object],
-    start: Start,
-    openers: tuple[str, ...],
-    source: Source,
-) -> Reader[None]:
-    yield from reasoning_format.read(source, output, content, start, openers)
-
-
 class _Stage:
     """A reader and the text before it."""
 
-    def __init__(self, read: Callable[[Source], Reader[None]]) -> None:
-        self._source = Source()
-        self._reader = read(self._source)
+    def __init__(self, source: Source, reader: Reader[None]) -> None:
+        self._source = source
+        self._reader = reader
         self._done = False
 
     def feed(self, text: str) -> None:

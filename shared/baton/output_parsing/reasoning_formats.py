@@ -8,9 +8,15 @@ from baton.output_parsing.reasoning_format import Answer, ReasoningFormat, Reaso
 _OPEN, _CLOSE = ("<think>",), ("</think>",)
 
 REASONING_FORMATS: tuple[ReasoningReader, ...] = (
-    ReasoningFormat("deepseek_r1", _OPEN, _CLOSE, aliases=("deepseek-r1",)),
+    ReasoningFormat("deepseek_r1", _OPEN, _CLOSE, aliases=("deepseek-r1", "holo2")),
     ReasoningFormat("deepseek_v3", _OPEN, _CLOSE, opened_by_template="on request"),
-    ReasoningFormat("qwen3", _OPEN, _CLOSE, opened_by_template="perhaps"),
+    ReasoningFormat(
+        "qwen3",
+        _OPEN,
+        _CLOSE,
+        aliases=("glm45", "glm47", "kimi_k2", "mimo", "nemotron_v3"),
+        opened_by_template="perhaps",
+    ),
     ReasoningFormat("mistral", ("[THINK]",), ("[/THINK]",), opened_by_template="no"),
     ReasoningFormat("step3", _OPEN, _CLOSE),
     ReasoningFormat("step3p5", _OPEN, ("\n</think>", "</think>")),
@@ -38,6 +44,19 @@ REASONING_FORMATS: tuple[ReasoningReader, ...] = (
         ("\n</think>", "</think>"),
         opened_by_template="no",
         answer=Answer(("<answer>\n", "<answer>"), ("\n</answer>", "</answer>"), True),
+    ),
+    ReasoningFormat(
+        "cohere_command3",
+        ("<|START_THINKING|>",),
+        ("<|END_THINKING|>",),
+        opened_by_template="no",
+        answer=Answer(("<|START_RESPONSE|>",), ("<|END_RESPONSE|>",), holds_calls=False),
+    ),
+    ReasoningFormat(
+        "gemma4",
+        ("<|channel>thought\n", "<|channel>thought"),
+        ("<channel|>",),
+        opened_by_template="no",
     ),
     ReasoningFormat("identity", (), (), opened_by_template="no"),
     HarmonyReasoning(),

@@ -7,12 +7,21 @@ from typing import Protocol
 
 from baton.output_parsing.calls import Calls, MakeId, openai_id
 from baton.output_parsing.output import Output
+from baton.output_parsing.reasoning_format import ReasoningReader, Start
 from baton.output_parsing.source import Reader, Source, delimiters, gather
 
 _STOP_TOKENS = delimiters(
     *("<|im_end|>", "</s>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>", "<|end_of_text|>"),
     *("<|endoftext|>", "<｜end▁of▁sentence｜>", "<|observation|>", "<|user|>", "[e~[", "<eos>"),
-    *("<end_of_turn>", "<start_function_response>", "<|end|>", "<|message_sep|>", "<|endofturn|>"),
+    *(
+        "<end_of_turn>",
+        "<start_function_response>",
+        "<|end|>",
+        "<|message_sep|>",
+        "<|endofturn|>",
+        "<|END_OF_TURN_TOKEN|>",
+        "<turn|>",
+    ),
 )
 """Stop tokens that were left in the text: behind a call they are not content."""
 
@@ -44,11 +53,12 @@ class ToolReader(Protocol):
         """How ids are made where the format has none."""
 
     @property
-    def reads_reasoning(self) -> bool:
-        """Whether the format has thinking as a part of it."""
+    def own_reasoning(self) -> ReasoningReader | None:
+        """The format of thinking that this one has as a part of it; None: any may stand before."""
 
-    def read(self, source: Source, output: Output, calls: Calls) -> Reader[None]:
-        """Read an answer: content up to an opener, calls, and so on.
+    def read(self, source: Source, output: Output, calls: Calls, start: Start) -> Reader[None]:
+        """Read an answer: content up to an opener, calls, and so on. `start` is of use for a
+        format that has thinking as a part of it.
 
         Raises `Malformed` in a call that has started; the output says so already.
         """
@@ -69,9 +79,9 @@ class ToolFormat:
     swallowed: tuple[str, ...] = ()
     """Delimiters that frame the answer and are not part of it."""
     make_id: MakeId = openai_id
-    reads_reasoning: bool = False
+    own_reasoning: ReasoningReader | None = None
 
-    def read(self, source: Source, output: Output, calls: Calls) -> Reader[None]:
+    def read(self, source: Source, output: Output, calls: Calls, start: Start) -> Reader[None]:
         """As in `ToolReader`."""
         blank, char = yield from gather(source.space)
 

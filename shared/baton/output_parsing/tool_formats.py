@@ -18,7 +18,9 @@ _QWEN_PARAMETER = ("<parameter=", ">", "</parameter>")
 
 TOOL_FORMATS: tuple[ToolReader, ...] = (
     # ------------------------------------------------ one JSON object per tag
-    ToolFormat("hermes", ("<tool_call>",), JsonCalls(("</tool_call>",)), aliases=("qwen3_json",)),
+    ToolFormat(
+        "hermes", ("<tool_call>",), JsonCalls(("</tool_call>",)), aliases=("qwen3_json", "granite4")
+    ),
     ToolFormat("longcat", ("<longcat_tool_call>",), JsonCalls(("</longcat_tool_call>",))),
     ToolFormat("ernie45", ("<tool_call>",), JsonCalls(("</tool_call>",))),
     ToolFormat(
@@ -45,6 +47,7 @@ TOOL_FORMATS: tuple[ToolReader, ...] = (
     ToolFormat("minimax", ("<tool_calls>",), JsonCalls(("</tool_calls>",))),
     ToolFormat("granite", ("<|tool_call|>", "<tool_call>"), JsonCalls(("</tool_call>",))),
     ToolFormat("phi4mini", ("functools",), JsonCalls(), aliases=("phi4_mini_json",)),
+    ToolFormat("cohere_command3", ("<|START_ACTION|>",), JsonCalls(("<|END_ACTION|>",))),
     # ------------------------------------------------ JSON without a tag
     ToolFormat("json", (), JsonCalls(named_by_tools=True), naked="{["),
     ToolFormat(
@@ -106,7 +109,7 @@ TOOL_FORMATS: tuple[ToolReader, ...] = (
         "qwen3_xml",
         ("<tool_call>", "<function="),
         TaggedArguments(_QWEN_FUNCTION, _QWEN_PARAMETER, ("</tool_call>",), newlines="first"),
-        aliases=("qwen3_coder", "qwen3coder", "step3p5"),
+        aliases=("qwen3_coder", "qwen3coder", "step3p5", "mimo"),
     ),
     ToolFormat(
         "seed_oss",
@@ -158,5 +161,7 @@ TOOL_FORMATS: tuple[ToolReader, ...] = (
         ("<start_function_call>",),
         EscapedValues("<escape>", ("<end_function_call>",)),
     ),
+    ToolFormat("gemma4", ("<|tool_call>",), EscapedValues('<|"|>', ("<tool_call|>",))),
+    ToolFormat("lfm2", ("<|tool_call_start|>",), PythonicCalls(("<|tool_call_end|>",))),
 )
 """One row per format; a name of vLLM's that means the same is an alias."""

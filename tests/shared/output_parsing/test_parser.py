@@ -138,6 +138,14 @@ def test_without_formats_everything_is_content() -> None:
     assert parse("").content is None
 
 
+def test_no_call_comes_out_where_the_request_wants_none() -> None:
+    for example in EXAMPLES:
+        parser = OutputParser(tool_format(example.parser), None, tool_choice="none")
+        message = read(parser, [f"Prose. {example.text}"])
+        assert not message.tool_calls and message.error is None
+        assert message.content is not None and message.content.startswith("Prose. ")
+
+
 def test_ids_are_a_function_of_the_seed() -> None:
     def ids(seed: str) -> list[str]:
         row = tool_format("json")

@@ -142,6 +142,20 @@ def test_calls_stand_behind_the_thinking() -> None:
         assert "so" in (message.reasoning or message.content or "")
 
 
+def test_formats_of_newer_models() -> None:
+    cohere = (
+        "<|START_THINKING|>so<|END_THINKING|><|START_RESPONSE|>yes<|END_RESPONSE|>",
+        "<|START_THINKING|>so<|END_THINKING|>yes",
+    )
+    for name, text in (
+        *(("cohere_command3", text) for text in cohere),
+        ("gemma4", "<|channel>thought\nso<channel|>yes"),
+        *((name, "so</think>yes") for name in ("glm45", "kimi_k2", "mimo", "nemotron_v3", "holo2")),
+    ):
+        message = split(name, None, text)
+        assert (message.reasoning, message.content) == ("so", "yes"), name
+
+
 def test_calls_stand_inside_an_answer_of_hunyuan() -> None:
     for text in (f"<answer>{CALL}</answer>", f"<answer>\n{CALL}\n</answer>"):
         message = split("hunyuan_a13b", None, f"<think>\nso\n</think>\n{text}")

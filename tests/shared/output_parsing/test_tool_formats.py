@@ -62,7 +62,10 @@ def marked(rows: dict[str, str]) -> list[Any]:
     return [pytest.param(n, marks=pytest.mark.row(row), id=n) for row, n in rows.items()]
 
 
-@pytest.mark.parametrize("name", marked(ROWS))
+NEWER = ("cohere_command3", "gemma4", "lfm2", "granite4", "mimo", "qwen3_json", "phi4_mini_json")
+
+
+@pytest.mark.parametrize("name", [*marked(ROWS), *NEWER])
 def test_a_format(name: str) -> None:
     """Whole and in parts of any size; cut off anywhere: never another call, never nothing."""
     assert examples(name)

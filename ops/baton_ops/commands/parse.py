@@ -1,0 +1,181 @@
+"""`baton parse`: reads a model's output without the model.
+
+baton parse --tool-parser hermes < output.txt     one JSON object: what a server would answer
+baton parse --tool-parser hermes --stream < ...   one line per delta
+baton parse --cases FILE.jsonl                    many texts, each whole and cut in several ways
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic_settings import CliApp
+
+from baton.errors import InvalidRequest, SettingsError
+from baton.output_parsing import Message, OutputParser, ParseError, Piece, Start, delta
+from baton.output_parsing.selection import NONE, select
+
+_TOKENS = re.compile(r"\s?\w{1,6}|\s+|[^\w\s]{1,2}")
+"""Cuts a text about as a tokenizer does."""
+
+Object = dict[str, Any]
+
+
+class Parse(BaseModel, use_attribute_docstrings=True):
+    """Read a model's output from standard input into reasoning, content and tool calls."""
+
+    tool_parser: str = ""
+    """Format of the tool calls, as in --tool-call-parser of `baton serve`."""
+    reasoning_parser: str = ""
+    """Format of the thinking, as in --reasoning-parser of `baton serve`."""
+    tools: Path | None = None
+    """JSON file with a list of tools in OpenAI's form."""
+    tool_choice: str = "auto"
+    """auto, required, none or the name of a function."""
+    thinking: Literal["on", "off"] | None = None
+    """Whether the prompt let the model think; the default is that of the model family."""
+    stream: bool = False
+    """Print one line per delta."""
+    chunk: str = "tokens"
+    """How much is fed at a time with --stream: a number of characters, or tokens."""
+    cases: Path | None = None
+    """JSON lines of texts and how to cut each; standard input is not read then."""
+
+    def cli_cmd(self) -> None:
+        """Print the result. Exits with 2 for an unknown name."""
+        try:
+            for line in read_cases(self.cases) if self.cases else self._read(_stdin()):
+                print(json.dumps(line))
+        except (SettingsError, InvalidRequest) as error:
+            print(f"baton parse: {error.message}", file=sys.stderr)
+            sys.exit(2)
+
+    def _read(self, text: str) -> Iterator[Object]:
+        case = {
+            "tool_parser": self.tool_parser,
+            "reasoning_parser": self.reasoning_parser,
+            "tools": json.loads(self.tools.read_text()) if self.tools else None,
+            "tool_choice": self.tool_choice,
+            "thinking": None if self.thinking is None else self.thinking == "on",
+        }
+        if not self.stream:
+            yield _whole(case, text)
+            return
+        message, deltas = _streamed(case, _chunks(text, self.chunk))
+        yield from deltas
+        if message.error is not None:
+            yield {"error": _error(message.error)}
+        yield {"finish_reason": message.finish_reason}
+
+
+def _stdin() -> str:
+    """Standard input, its newlines as they are."""
+    return sys.stdin.buffer.read().decode(errors="replace")
+
+
+def read_cases(path: Path) -> Iterator[Object]:
+    """The results of a file of cases, one for each case and each way to cut it."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.strip():
+                yield from _results(line)
+
+
+def _results(line: str) -> Iterator[Object]:
+    """A case that fails does not stop the others."""
+    try:
+        case = json.loads(line)
+        chunks = case.get("chunks") or [0]
+    except (ValueError, AttributeError) as error:
+        yield {"id": None, "chunk": None, "error": _failure(error)}
+        return
+    for chunk in chunks:
+        head = {"id": case.get("id"), "chunk": chunk}
+        try:
+            yield head | _result(case, chunk)
+        except Exception as error:
+            yield head | {"error": _failure(error)}
+
+
+def _failure(error: Exception) -> Object:
+    return {"type": "invalid_case", "message": str(error) or type(error).__name__}
+
+
+def _result(case: Object, chunk: int | list[int]) -> Object:
+    text = case["text"]
+    if chunk == 0:
+        return _whole(case, text)
+    cuts = list(chunk) if isinstance(chunk, list) else range(chunk, len(text), chunk)
+    parts = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]
+    message, deltas = _streamed(case, parts)
+    return {"deltas": deltas, "finish_reason": message.finish_reason} | _errors(message)
+
+
+def _parser(case: Object) -> OutputParser:
+    found = select(case.get("tool_parser") or NONE, case.get("reasoning_parser") or NONE)
+    reasoning, start = found.reasoning_format, _start(case, found.reasoning_format)
+    return OutputParser(
+        found.tool_format,
+        reasoning,
+        start=start,
+        tools=case.get("tools"),
+        tool_choice=case.get("tool_choice") or "auto",
+        call_id_seed=str(case.get("id")),
+    )
+
+
+def _start(case: Object, reasoning: Any) -> Start:
+    return reasoning.default_start(case.get("thinking")) if reasoning is not None else "content"
+
+
+def _whole(case: Object, text: str) -> Object:
+    message = _read(_parser(case), [text])[0]
+    calls = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls]
+    return {
+        "reasoning": message.reasoning,
+        "content": message.content,
+        "tool_calls": calls,
+        "finish_reason": message.finish_reason,
+    } | _errors(message)
+
+
+def _streamed(case: Object, parts: Sequence[str]) -> tuple[Message, list[Object]]:
+    message, pieces = _read(_parser(case), parts)
+    return message, [said for piece in pieces if (said := delta(piece)) is not None]
+
+
+def _read(parser: OutputParser, parts: Sequence[str]) -> tuple[Message, list[Piece]]:
+    message = Message()
+    pieces = [piece for part in parts for piece in parser.feed(part)] + parser.finish()
+    message.add(pieces)
+    return message, pieces
+
+
+def _errors(message: Message) -> Object:
+    return {"error": _error(message.error)} if message.error is not None else {}
+
+
+def _error(error: ParseError) -> Object:
+    return {"type": error.type, "message": error.message, "index": error.index}
+
+
+def _chunks(text: str, size: str) -> list[str]:
+    if size == "tokens":
+        return _TOKENS.findall(text)
+    if not size.isdigit() or int(size) < 1:
+        raise InvalidRequest(f"--chunk is a number of characters or 'tokens', not '{size}'.")
+    return [text[i : i + int(size)] for i in range(0, len(text), int(size))]
+
+
+def main() -> None:
+    """Run the command."""
+    CliApp.run(Parse)
+
+
+if __name__ == "__main__":
+    main()
