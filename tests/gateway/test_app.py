@@ -17,7 +17,7 @@ def test_the_engine_lives_as_long_as_the_application() -> None:
         app = create_app(config, engine)
         assert engine.tokenizers.infos == []
         async with app.router.lifespan_context(app):
-            assert (await engine.model_info(None)).model == "tiny"
+            assert (await engine.models.get(None)).model == "tiny"
             assert [info.vocab_size for info in engine.tokenizers.infos] == [260]
         assert engine.tokenizers.infos == []
         assert len(asyncio.all_tasks()) == 1

@@ -9,22 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from baton.errors import InvalidRequest, ServerFault, Unavailable
+from baton.errors import ServerFault
 from baton.net.discovery import StaticDirectory, socket_path
 from baton.net.sockets import AsyncClient, Server
 from baton.net.topology import FRONTEND, TOKENIZE, Link
 from baton.protocol import (
     Decode,
     EncodeChat,
-    RequestError,
-    Sampling,
     Submit,
 )
-from baton.protocol.token_columns import derive_seed, unpack
+from baton.protocol.token_columns import unpack
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation.output import OutputDelta, Started
-from baton_gateway.generation.request import ChatPrompt, TextPrompt
+from baton_gateway.generation.request import ChatPrompt
 from tests.fakes.engine_runner import (
     REPLY,
     admitted,
@@ -38,7 +36,6 @@ from tests.fakes.gateway_engine import (
     FakeScheduler,
     FakeServer,
     FakeTokenizer,
-    worker,
 )
 
 
@@ -57,45 +54,6 @@ def test_one_request_in_order() -> None:
         assert [type(m) for m in engine.scheduler.seen] == [Submit]
         # The trace goes with the work, under the gateway's own span when there is one.
         assert engine.tokenizer.traces[0] == trace == engine.scheduler.traces[0]
-
-    run(check)
-
-
-def test_choices_differ_in_seed_alone() -> None:
-    async def check(engine: FakeEngine) -> None:
-        request = generation(prompts=(TextPrompt("a"), (98,)), n=2, max_tokens=3)
-        assert await text_of(engine, request) == dict.fromkeys(range(4), "Hel")
-        submits = [m for m in engine.scheduler.seen if isinstance(m, Submit)]
-        assert [list(unpack(m.tokens)) for m in submits] == [[256, 97]] * 2 + [[98]] * 2
-        assert [m.sampling.seed for m in submits] == [derive_seed(7, c) for c in (0, 1, 0, 1)]
-        assert len({m.handle for m in submits}) == 4
-        decodes = [m for m in engine.tokenizer.seen if isinstance(m, Decode)]
-        assert len(decodes) == 3 and all(len(m.handles) == 16 for m in decodes)
-
-    run(check)
-
-
-def test_room_is_the_rest_of_the_context() -> None:
-    async def check(engine: FakeEngine) -> None:
-        await text_of(engine, generation())
-        (submit,) = (m for m in engine.scheduler.seen if isinstance(m, Submit))
-        assert submit.sampling.max_tokens == 512 - 3
-        assert submit.sampling.stop_ids == (EOS,)
-
-    run(check)
-
-
-def test_client_stop_ids_come_with_the_models() -> None:
-    async def check(engine: FakeEngine) -> None:
-        sampling = Sampling(max_tokens=0, stop_ids=(ord("f"),))
-        events = [e async for e in engine.generate(generation(sampling=sampling))]
-        last = events[-1]
-        assert isinstance(last, OutputDelta) and (last.reason, last.stop) == ("stop", ord("f"))
-        assert "".join(e.text for e in events if isinstance(e, OutputDelta)) == "Hello "
-        ignoring = generation(sampling=sampling, ignore_eos=True, include_stop=True)
-        assert await text_of(engine, ignoring) == {0: "Hello f"}
-        submits = [m for m in engine.scheduler.seen if isinstance(m, Submit)]
-        assert [m.sampling.stop_ids for m in submits] == [(EOS, ord("f")), (ord("f"),)]
 
     run(check)
 
@@ -182,40 +140,6 @@ def test_long_silence_of_the_tokenizer_is_made_up_for(monkeypatch: pytest.Monkey
     run(check)
 
 
-def test_nobody_there_is_said_soon() -> None:
-    async def check(engine: FakeEngine) -> None:
-        engine.scheduler.workers = ()
-        await asyncio.sleep(0.3)
-        with pytest.raises(Unavailable) as caught:
-            await text_of(engine, generation())
-        assert (caught.value.code, caught.value.status) == ("no_worker", 503)
-        engine.scheduler.workers = (worker("hung"),)
-        await asyncio.sleep(0.3)
-        with pytest.raises(Unavailable, match="No worker is ready"):
-            await text_of(engine, generation())
-        assert engine.unhealthy_reasons() == ["worker worker-1 is hung"]
-
-    run(check)
-
-
-def test_no_tokenizer_is_said_soon() -> None:
-    async def check(engine: FakeEngine) -> None:
-        with pytest.raises(Unavailable, match="No tokenizer"):
-            await text_of(engine, generation())
-        assert "no tokenizer answers" in engine.unhealthy_reasons()
-
-    async def main() -> None:
-        engine = FakeEngine(Config(service_wait_seconds=0.1))
-        engine.tokenizer.silent = True
-        await engine.start()
-        try:
-            await check(engine)
-        finally:
-            await engine.close()
-
-    asyncio.run(main())
-
-
 def test_deadline() -> None:
     async def check(engine: FakeEngine) -> None:
         engine.scheduler.hold = True
@@ -225,39 +149,6 @@ def test_deadline() -> None:
         assert engine.scheduler.aborted == [1]
 
     run(check, request_timeout_seconds=0.2)
-
-
-def test_too_many_requests_are_refused() -> None:
-    async def check(engine: FakeEngine) -> None:
-        engine.scheduler.hold = True
-        first = asyncio.create_task(text_of(engine, generation()))
-        await admitted(engine)
-        with pytest.raises(Unavailable) as caught:
-            await text_of(engine, generation())
-        assert (caught.value.code, caught.value.retry_after) == ("server_is_overloaded", 1)
-        first.cancel()
-
-    run(check, max_concurrent_requests=1)
-
-
-def test_draining_takes_no_new_work() -> None:
-    async def check(engine: FakeEngine) -> None:
-        engine.draining = True
-        with pytest.raises(Unavailable) as caught:
-            await text_of(engine, generation())
-        assert caught.value.code == "shutting_down"
-
-    run(check)
-
-
-def test_what_the_tokenizer_refuses() -> None:
-    async def check(engine: FakeEngine) -> None:
-        engine.tokenizer.refuse = RequestError(0, "no_chat_template", "This model cannot chat.")
-        with pytest.raises(InvalidRequest, match="cannot chat") as caught:
-            await text_of(engine, generation(prompts=(ChatPrompt(b"[]"),)))
-        assert caught.value.code == "no_chat_template"
-
-    run(check)
 
 
 # The same over real sockets.

@@ -99,7 +99,7 @@ async def run(config: Config, life: Lifecycle) -> int:
     log.info("listening on http://%s:%d", config.host, listening.getsockname()[1])
     while not serving.done():
         pulse.beat()
-        engine.draining = http.should_exit = life.draining
+        engine.status.draining = http.should_exit = life.draining
         await asyncio.sleep(0.1)
     known.close()
     await serving

@@ -35,7 +35,7 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
     """Create the ASGI application. Its lifespan starts and closes the engine."""
     keys, hosts = ApiKeys(config), AllowedHosts(config.allowed_hosts, config.host)
     streams = DurableStreams(
-        open_journal(config), config.unread_stream_seconds, lambda: engine.partitioned
+        open_journal(config), config.unread_stream_seconds, lambda: engine.status.partitioned
     )
     limiter = RateLimiter(_redis(config.redis_url) if config.redis_url else None)
 

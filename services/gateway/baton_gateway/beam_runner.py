@@ -17,6 +17,7 @@ from baton_gateway.clients.scheduler import SchedulerClient
 from baton_gateway.generation.beam_search import BeamSearch
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.generation.output_queue import OutputQueue
+from baton_gateway.generation.request import BeamSearchOptions
 from baton_gateway.generation.sequence import Sequence
 
 
@@ -40,7 +41,23 @@ class BeamRunner:
         self._scheduler, self._handle = scheduler, handle
         self._numbers = count()
 
-    async def run(self, searches: Items[BeamSearch], template: Items[Sequence]) -> None:
+    async def fill(self, sequences: Items[Sequence], n: int, options: BeamSearchOptions) -> None:
+        """Search for the choices of every prompt and write their logs. Raises `BatonError`.
+
+        Args:
+            sequences: the choices of a request, `n` per prompt.
+        """
+        firsts = sequences[::n]
+        searches = [
+            BeamSearch(options, frozenset(s.sampling.stop_ids), s.sampling.max_tokens)
+            for s in firsts
+        ]
+        await self._run(searches, firsts)
+        best = [beam for search in searches for beam in search.best(n)]
+        for sequence, beam in zip(sequences, best, strict=True):
+            sequence.write(beam.tokens, beam.logprobs, beam.reason)
+
+    async def _run(self, searches: Items[BeamSearch], template: Items[Sequence]) -> None:
         """Advance the searches until all have finished. Raises `BatonError`.
 
         Args:

@@ -80,5 +80,5 @@ def test_nobody_answers(own_site: Site, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_draining(own_site: Site) -> None:
     _settle(own_site)
-    own_site.engine.draining = True
+    own_site.engine.status.draining = True
     assert own_site.get("/health/ready").json()["reasons"] == ["this gateway is draining"]

@@ -123,7 +123,7 @@ def test_a_scheduler_that_was_stopped_and_goes_on(
             scheduler.step()
         scheduler.push = heard
         await asyncio.sleep(0.4)
-        assert engine.unhealthy_reasons()
+        assert engine.status.unhealthy_reasons()
         if leaves:
             texts.cancel()
             await asyncio.gather(texts, return_exceptions=True)

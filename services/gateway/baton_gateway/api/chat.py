@@ -59,7 +59,9 @@ async def create(request: Request) -> Response:
 async def writer(engine: Engine, body: ChatRequest, head: Head) -> Writer:
     """Create the response writer."""
     asked = body.logprobs or body.prompt_logprobs is not None
-    return Writer(body, head, await engine.vocabulary(head.model) if asked else Vocabulary(()))
+    return Writer(
+        body, head, await engine.models.vocabulary(head.model) if asked else Vocabulary(())
+    )
 
 
 def generation(request: Request, body: ChatRequest, head: Head) -> GenerationRequest:

@@ -58,8 +58,8 @@ async def create(request: Request) -> Response:
 async def writer(engine: Engine, body: CompletionRequest, head: Head) -> Writer:
     """Create the response writer."""
     asked = body.logprobs is not None or body.prompt_logprobs is not None
-    vocabulary = await engine.vocabulary(head.model) if asked else Vocabulary(())
-    facts = await engine.model_info(head.model)
+    vocabulary = await engine.models.vocabulary(head.model) if asked else Vocabulary(())
+    facts = await engine.models.get(head.model)
     return Writer(body, head, vocabulary, facts, await _echoes(body, engine, facts))
 
 

@@ -40,6 +40,6 @@ async def stream(request: Request) -> Response:
 
 
 async def _snapshots(engine: Engine) -> AsyncGenerator[bytes, None]:
-    while not engine.draining:
+    while not engine.status.draining:
         yield msgspec.json.encode(engine.snapshot())
         await asyncio.sleep(_INTERVAL_SECONDS)

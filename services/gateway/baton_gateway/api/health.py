@@ -25,7 +25,7 @@ async def live() -> Response:
 async def ready(request: Request) -> Response:
     """Return 200 when requests are served, else 503 with the reasons."""
     engine: Engine = request.app.state.engine
-    reasons = engine.unhealthy_reasons()
+    reasons = engine.status.unhealthy_reasons()
     response = json({"status": "unhealthy" if reasons else "ok", "reasons": reasons})
     if reasons:
         response.status_code = 503

@@ -42,7 +42,7 @@ async def models(request: Request) -> Response:
     engine: Engine = request.app.state.engine
     key = quota_of(request).key
     return json(
-        Models([_entry(facts) for facts in await engine.models() if key.permits(facts.name)])
+        Models([_entry(facts) for facts in await engine.models.all() if key.permits(facts.name)])
     )
 
 

@@ -135,7 +135,7 @@ async def permitted(request: Request, model: str | None) -> ModelInfo:
     """Return the model of this name, None being the only one. Raises `NotFound` if there is none,
     or if the key does not permit it."""
     engine: Engine = request.app.state.engine
-    facts = await engine.model_info(model)
+    facts = await engine.models.get(model)
     if not quota_of(request).key.permits(facts.name):
         raise no_model(facts.name)
     return facts

@@ -43,7 +43,7 @@ async def tokenize(request: Request) -> Response:
         )
     names = None
     if body.return_token_strs:
-        vocabulary = await engine.vocabulary(facts.name)
+        vocabulary = await engine.models.vocabulary(facts.name)
         names = [vocabulary.text(token) for token in ids]
     return json(TokenizeResponse(len(ids), facts.max_model_len, list(ids), names))
 

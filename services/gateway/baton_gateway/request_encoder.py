@@ -1,0 +1,61 @@
+"""Encodes what a request asks for: its prompts and bad words, as token ids of the model."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from dataclasses import replace
+
+from msgspec import structs
+
+from baton.errors import InvalidRequest
+from baton.protocol import MediaItem
+from baton_gateway.catalogue import ModelInfo
+from baton_gateway.clients.mm_preprocess import MediaClient
+from baton_gateway.clients.tokenizer import TokenizerClient
+from baton_gateway.generation.admission import too_long
+from baton_gateway.generation.bad_words import encode_bad_words
+from baton_gateway.generation.request import EncodedPrompt, GenerationRequest, Prompt
+
+_ENCODED_AT_ONCE = 16
+"""Most prompts of one request that are encoded concurrently, to keep all tokenizers busy."""
+
+
+class RequestEncoder:
+    """Sends texts to the tokenizers of a model, and images to its media preprocessors."""
+
+    def __init__(self, tokenizers: TokenizerClient, preprocessors: MediaClient) -> None:
+        self._tokenizers, self._preprocessors = tokenizers, preprocessors
+
+    async def prompts(self, request: GenerationRequest, facts: ModelInfo) -> list[EncodedPrompt]:
+        """Encode every prompt. Raises `BatonError`, for example for one that is too long."""
+        found: list[EncodedPrompt] = []
+        for first in range(0, len(request.prompts), _ENCODED_AT_ONCE):
+            some = request.prompts[first : first + _ENCODED_AT_ONCE]
+            found += await asyncio.gather(*(self._prompt(request, one, facts) for one in some))
+        return found
+
+    async def _prompt(
+        self, request: GenerationRequest, prompt: Prompt, facts: ModelInfo
+    ) -> EncodedPrompt:
+        if isinstance(prompt, tuple):
+            return EncodedPrompt(array("i", prompt))
+        if isinstance(prompt, MediaItem):
+            return await self._preprocessors.encode(prompt, facts.model, request.trace)
+        tokenizers = self._tokenizers.of(facts.tokenizer)
+        try:
+            ids, second = await tokenizers.encode_pair(prompt, facts.max_model_len, request.trace)
+        except InvalidRequest as error:
+            if request.pooling is None:
+                raise
+            raise InvalidRequest(error.message, code=error.code, param=request.param) from error
+        if len(ids) > facts.max_model_len:
+            raise too_long(request, len(ids), facts)
+        return EncodedPrompt(ids, second)
+
+    async def bad_words(self, request: GenerationRequest, facts: ModelInfo) -> GenerationRequest:
+        """Return the request with its bad words among the sampling parameters, as ids."""
+        if not request.bad_words:
+            return request
+        words = await encode_bad_words(request.bad_words, self._tokenizers.of(facts.tokenizer))
+        return replace(request, sampling=structs.replace(request.sampling, bad_words=words))

@@ -1,0 +1,76 @@
+"""The served models, by the names that clients use; waits briefly for the servers of one."""
+
+from __future__ import annotations
+
+import time
+
+from baton.errors import Unavailable
+from baton_gateway.catalogue import Catalogue, ModelInfo
+from baton_gateway.clients.connection import wait_until
+from baton_gateway.clients.fleet_view import FleetView
+from baton_gateway.clients.scheduler import SchedulerClient
+from baton_gateway.clients.tokenizer import TokenizerClient
+from baton_gateway.generation.admission import check_model
+from baton_gateway.generation.logprobs import Vocabulary
+
+
+class ServedModels:
+    """Looks models up in the catalogue. A server that restarts is waited for."""
+
+    def __init__(
+        self,
+        fleet: FleetView,
+        scheduler: SchedulerClient,
+        tokenizers: TokenizerClient,
+        patience: float,
+    ) -> None:
+        """`patience`: seconds to wait for a missing server, if a call does not say."""
+        self.catalogue = Catalogue(lambda: fleet.models, lambda: tokenizers.infos)
+        self._fleet, self._scheduler, self._tokenizers = fleet, scheduler, tokenizers
+        self._patience = patience
+
+    async def get(self, name: str | None, patience: float | None = None) -> ModelInfo:
+        """Return a model by name, None being the only one.
+
+        Raises `Unavailable` if no tokenizer of it comes in time, `NotFound` for an unknown name.
+        """
+        patience = self._patience if patience is None else patience
+        await wait_until(lambda: check_model(name, self.catalogue) is not None, patience)
+        facts = check_model(name, self.catalogue)
+        if facts is None:
+            raise _no_tokenizer()
+        return facts
+
+    async def with_worker(self, name: str | None, patience: float) -> ModelInfo:
+        """Return a model once a worker of it takes sequences.
+
+        Raises `Unavailable` after `patience` seconds, and what `get` raises.
+        """
+        model = (await self.get(name, patience)).model
+        able = await wait_until(
+            lambda: self._fleet.has_ready_worker(time.monotonic(), model), patience
+        )
+        if not self._scheduler.pool.ready():
+            raise Unavailable("The scheduler is not connected. Try again later.", retry_after=2)
+        if not able:
+            raise Unavailable(
+                "No worker is ready for this model. Try again later.",
+                code="no_worker",
+                retry_after=2,
+            )
+        return await self.get(name, patience)
+
+    async def all(self) -> list[ModelInfo]:
+        """Return every model. Raises `Unavailable` if no tokenizer comes in time."""
+        if not await wait_until(lambda: bool(self._tokenizers.infos), self._patience):
+            raise _no_tokenizer()
+        return self.catalogue.entries()
+
+    async def vocabulary(self, name: str) -> Vocabulary:
+        """Return the vocabulary of a model, for log-probabilities."""
+        facts = await self.get(name)
+        return Vocabulary(await self._tokenizers.of(facts.tokenizer).pieces())
+
+
+def _no_tokenizer() -> Unavailable:
+    return Unavailable("No tokenizer is connected. Try again later.", retry_after=2)
