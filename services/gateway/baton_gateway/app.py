@@ -22,6 +22,7 @@ from baton_gateway.durable.journal import open_journal
 from baton_gateway.durable.streams import DurableStreams
 from baton_gateway.engine import Engine
 from baton_gateway.http.allowed_hosts import AllowedHosts
+from baton_gateway.http.body_reader import BodyReader
 from baton_gateway.http.errors import respond
 from baton_gateway.http.middleware import RequestMiddleware
 
@@ -37,6 +38,7 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
     streams = DurableStreams(
         open_journal(config), config.unread_stream_seconds, lambda: engine.status.partitioned
     )
+    bodies = BodyReader(config)
     limiter = RateLimiter(_redis(config.redis_url) if config.redis_url else None)
 
     @asynccontextmanager
@@ -50,6 +52,7 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
             await streams.close()
             await engine.close()
             await limiter.close()
+            await bodies.close()
 
     app = FastAPI(
         lifespan=lifespan,
@@ -60,6 +63,7 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
         exception_handlers={BatonError: _on_error, HTTPException: _on_http_error},
     )
     app.state.config, app.state.engine, app.state.streams = config, engine, streams
+    app.state.bodies = bodies
     for router in ROUTERS:
         app.include_router(router)
     if config.playground:

@@ -45,6 +45,9 @@ class Config(Settings, prefix="gateway"):
     """Choices that each key may have in flight at this gateway; 0 means any number."""
     max_body_bytes: int = setting(32 * 1024 * 1024, "limits", ge=1024)
     """Largest request body."""
+    max_unfinished_body_bytes: int = setting(256 * 1024 * 1024, "limits", advanced=True, ge=1024)
+    """Bytes that all request bodies which are being received may have together, beside the first
+    64 KiB of each; more are refused with 503 and Retry-After."""
     max_concurrent_requests: int = setting(1024, "limits", ge=1)
     """Requests in flight; more are refused with 503 and Retry-After."""
     max_choices: int = setting(128, "limits", ge=1, le=128)

@@ -13,7 +13,7 @@ from baton.protocol import MediaItem
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.clients.mm_preprocess import MediaClient
 from baton_gateway.clients.tokenizer import TokenizerClient
-from baton_gateway.generation.admission import too_long
+from baton_gateway.generation.admission import check_text, too_long
 from baton_gateway.generation.bad_words import encode_bad_words
 from baton_gateway.generation.request import EncodedPrompt, GenerationRequest, Prompt
 
@@ -42,6 +42,7 @@ class RequestEncoder:
             return EncodedPrompt(array("i", prompt))
         if isinstance(prompt, MediaItem):
             return await self._preprocessors.encode(prompt, facts.model, request.trace)
+        check_text(request, prompt, facts)
         tokenizers = self._tokenizers.of(facts.tokenizer)
         try:
             ids, second = await tokenizers.encode_pair(prompt, facts.max_model_len, request.trace)

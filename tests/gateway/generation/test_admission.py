@@ -13,11 +13,18 @@ from baton.protocol.token_columns import derive_seed
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.generation.admission import (
     check_ids,
+    check_text,
     clamp_max_tokens,
     sampling_of,
     too_long,
 )
-from baton_gateway.generation.request import GenerationRequest
+from baton_gateway.generation.request import (
+    ChatPrompt,
+    GenerationRequest,
+    PairPrompt,
+    Prompt,
+    TextPrompt,
+)
 
 FACTS = ModelInfo("m", max_model_len=10, vocab_size=100, eos_ids=(1, 2), media_ids=frozenset({50}))
 
@@ -91,3 +98,23 @@ def test_sampling_of_a_choice(ignore: bool, stops: tuple[int, ...]) -> None:
     told = sampling_of(generation, 3, 6, FACTS)
     assert (told.max_tokens, told.seed, told.temperature) == (6, derive_seed(5, 3), 0.5)
     assert told.stop_ids == stops
+
+
+@pytest.mark.parametrize(
+    ("prompt", "fits"),
+    [
+        (TextPrompt("x" * 262_144), True),
+        (TextPrompt("x" * 262_145), False),
+        (PairPrompt("x", "x" * 262_145), False),
+        (ChatPrompt(b"x" * 6 * 262_144), True),
+        (ChatPrompt(b"x" * 6 * 262_144 + b"x"), False),
+        ((1,) * 300_000, True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_text_of_megabytes_is_refused_before_it_is_encoded(prompt: Prompt, fits: bool) -> None:
+    if fits:
+        return check_text(_generation(), prompt, FACTS)
+    with pytest.raises(InvalidRequest, match="262144 characters") as caught:
+        check_text(_generation(), prompt, FACTS)
+    assert caught.value.code == "context_length_exceeded"

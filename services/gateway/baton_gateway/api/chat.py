@@ -28,7 +28,7 @@ from baton_gateway.engine import Engine
 from baton_gateway.generation.logprobs import Vocabulary
 from baton_gateway.generation.output import OutputDelta, Started
 from baton_gateway.generation.request import ChatPrompt, GenerationRequest
-from baton_gateway.http.body import read
+from baton_gateway.http.body_reader import read
 from baton_gateway.schemas.chat import ChatRequest
 from baton_gateway.schemas.chat_responses import (
     ChatChoice,

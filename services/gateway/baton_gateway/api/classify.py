@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from baton_gateway.api.pooling_common import Vector, begin, prompts_of
 from baton_gateway.api.reply import json
-from baton_gateway.http.body import read
+from baton_gateway.http.body_reader import read
 from baton_gateway.schemas.pooling import ClassifyRequest
 from baton_gateway.schemas.pooling_responses import Classification, Classifications
 

@@ -34,7 +34,7 @@ from baton_gateway.generation.logprobs import (
 )
 from baton_gateway.generation.output import OutputDelta, Started
 from baton_gateway.generation.request import GenerationRequest, Prompt, TextPrompt
-from baton_gateway.http.body import read
+from baton_gateway.http.body_reader import read
 from baton_gateway.schemas.completion_responses import Completion, CompletionChoice
 from baton_gateway.schemas.completions import CompletionRequest
 from baton_gateway.schemas.usage import Usage

@@ -13,7 +13,7 @@ from baton_gateway.api.pooling_common import (
     written,
 )
 from baton_gateway.api.reply import json
-from baton_gateway.http.body import read
+from baton_gateway.http.body_reader import read
 from baton_gateway.schemas.pooling import PoolingRequest
 from baton_gateway.schemas.pooling_responses import PooledData, PooledList
 

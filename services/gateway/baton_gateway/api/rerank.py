@@ -12,7 +12,7 @@ from starlette.responses import Response
 from baton_gateway.api.pooling_common import Job, begin
 from baton_gateway.api.reply import json
 from baton_gateway.api.score import compare
-from baton_gateway.http.body import read
+from baton_gateway.http.body_reader import read
 from baton_gateway.schemas.pooling import RerankRequest
 from baton_gateway.schemas.pooling_responses import (
     CohereRanking,

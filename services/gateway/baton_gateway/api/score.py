@@ -17,7 +17,7 @@ from baton_gateway.api.pooling_common import (
 )
 from baton_gateway.api.reply import json
 from baton_gateway.generation.request import TextPrompt
-from baton_gateway.http.body import read
+from baton_gateway.http.body_reader import read
 from baton_gateway.schemas.pooling import ScoreRequest
 from baton_gateway.schemas.pooling_responses import PooledUsage, Score, Scores
 

@@ -12,7 +12,7 @@ from baton_gateway.api.reply import json, permitted
 from baton_gateway.engine import Engine
 from baton_gateway.generation.admission import check_prompt_ids
 from baton_gateway.generation.request import ChatPrompt, TextPrompt
-from baton_gateway.http.body import read
+from baton_gateway.http.body_reader import read
 from baton_gateway.http.disconnect import cancel_on_disconnect
 from baton_gateway.schemas.tokenize import (
     DetokenizeRequest,

@@ -13,10 +13,20 @@ from baton.protocol import PoolingInfo, Sampling
 from baton.protocol.token_columns import derive_seed
 from baton_gateway.catalogue import Catalogue, ModelInfo
 from baton_gateway.generation.beam_search import alternatives
-from baton_gateway.generation.request import GenerationRequest
+from baton_gateway.generation.request import (
+    ChatPrompt,
+    GenerationRequest,
+    PairPrompt,
+    Prompt,
+    TextPrompt,
+)
 
 MAX_ALTERNATIVES = 255
 """Most alternatives per position that a worker reports."""
+
+_DENSEST, _SLACK, _ALWAYS_ENCODED = 16, 65, 262_144
+"""Characters per token, tokens beyond the limit, and characters in any case that the tokenizer
+encodes; see `baton_tokenizer.encode`."""
 
 
 def check_model(name: str | None, catalogue: Catalogue) -> ModelInfo | None:
@@ -189,6 +199,32 @@ def too_long(generation: GenerationRequest, length: int, facts: ModelInfo) -> In
         code="context_length_exceeded",
         param=param,
     )
+
+
+def check_text(request: GenerationRequest, prompt: Prompt, facts: ModelInfo) -> None:
+    """Raise `InvalidRequest` for text that the tokenizer would refuse, before it is sent there.
+
+    The bound is the tokenizer's for text of any vocabulary; JSON spells a character in 6 bytes at
+    most.
+    """
+    most = max(_ALWAYS_ENCODED, (facts.max_model_len + _SLACK) * _DENSEST)
+    match prompt:
+        case ChatPrompt():
+            longest = -(-len(prompt.messages) // 6)
+        case TextPrompt():
+            longest = len(prompt.text)
+        case PairPrompt():
+            longest = max(len(prompt.text), len(prompt.pair))
+        case _:
+            return
+    if longest > most and facts.max_model_len:
+        raise InvalidRequest(
+            f"This model's maximum context length is {facts.max_model_len} tokens. However, your "
+            f"{request.param} has more than {most} characters. Please reduce the length of the "
+            f"{request.param}.",
+            code="context_length_exceeded",
+            param=request.param,
+        )
 
 
 def sampling_of(

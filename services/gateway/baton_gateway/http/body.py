@@ -1,4 +1,4 @@
-"""Reads and validates request bodies: bounded size, strict JSON (RFC 8259) in UTF-8."""
+"""Parses and validates request bodies: strict JSON (RFC 8259) in UTF-8, of bounded structure."""
 
 from __future__ import annotations
 
@@ -12,26 +12,22 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from baton.errors import InvalidRequest
-from baton_gateway.config import Config
 from baton_gateway.http.errors import invalid, path, translate
 
 DEPTH = 64
 """Maximum nesting of free-form values such as tool schemas."""
+MAX_VALUES = 2**20
+"""Most values of one body, counted before anything is built."""
+MAX_NESTING = 700
+"""Deepest nesting of a body. Its free-form fields have a lower limit, `DEPTH`."""
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BRACKET = re.compile(rb"[\[{\]}]")
 _DIGITS = 300
 """Longer integers are truncated to this: still out of every range, but fast to parse and finite as
 floats."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 M = TypeVar("M", bound=BaseModel)
-
-
-async def read(request: Request, model: type[M]) -> M:
-    """Read and validate the body as `model`. Raises `InvalidRequest` with a code and a field
-    path."""
-    config: Config = request.app.state.config
-    check_type(request)
-    request.state.body = await collect(request, config.max_body_bytes)
-    return build(parse(request.state.body), model, strict=config.strict_fields)
 
 
 def check_type(request: Request) -> None:
@@ -50,30 +46,9 @@ def check_type(request: Request) -> None:
         )
 
 
-async def collect(request: Request, limit: int) -> bytes:
-    """Read the whole body. Raises 413 as soon as it exceeds `limit` bytes."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > limit:
-        raise _too_large(limit)
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _too_large(limit: int) -> InvalidRequest:
-    return InvalidRequest(
-        f"The request body is too large. Send at most {limit} bytes.",
-        code="request_too_large",
-        status=413,
-    )
-
-
 def parse(data: bytes) -> dict[str, Any]:
     """Parse a JSON object (RFC 8259): UTF-8 without byte order mark, unique keys, no NaN."""
+    check_structure(data)
     try:
         value = json.loads(
             data.decode("utf-8"),
@@ -90,6 +65,26 @@ def parse(data: bytes) -> dict[str, Any]:
     if _SURROGATE.search(data):
         _check_unicode(value)
     return value
+
+
+def check_structure(data: bytes) -> None:
+    """Raise `InvalidRequest` for a body of too many values or too deep a nesting, valid or not."""
+    if len(data) <= MAX_NESTING:
+        return
+    structure = _TEXT.sub(b"", data)
+    openers = structure.count(b"[") + structure.count(b"{")
+    if structure.count(b",") + openers > MAX_VALUES:
+        raise InvalidRequest(
+            f"The body of the request has more than {MAX_VALUES} values. Send fewer at a time.",
+            code="request_too_large",
+        )
+    depth = 0
+    for bracket in _BRACKET.findall(structure) if openers > MAX_NESTING else ():
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_NESTING:
+            raise InvalidRequest(
+                f"The body of the request is nested more than {MAX_NESTING} levels deep."
+            )
 
 
 def build(value: dict[str, Any], model: type[M], *, strict: bool = False) -> M:

@@ -27,6 +27,12 @@ class DirectWriter:
         """Add the writer to the request's scope."""
         scope.setdefault("extensions", {})[_KEY] = self
 
+    @staticmethod
+    def withdraw(scope: Any) -> None:
+        """Remove the writer from the scope, which its cycle owns: the two would keep the body of
+        the request until the garbage collector finds them."""
+        scope.get("extensions", {}).pop(_KEY, None)
+
     @property
     def open(self) -> bool:
         """True if a chunk can be written: the body has begun and the transport is not paused."""

@@ -74,6 +74,7 @@ class RequestMiddleware:
                 await budget.request()
             await self._app(scope, receive, visit.send)
         except ClientDisconnected:
+            log.info("the client of %s left", scope["path"][:_LONGEST_PATH])
             visit.status = _GONE
         except BatonError as error:
             await visit.refuse(scope, receive, error)

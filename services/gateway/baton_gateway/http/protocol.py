@@ -13,6 +13,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -199,7 +200,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         DirectWriter(cycle).offer(cycle.scope)
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, partial(_closing, cycle, app))
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -270,6 +271,23 @@ class HttpProtocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+async def _closing(
+    cycle: RequestResponseCycle, app: Any, scope: Any, receive: Any, send: Any
+) -> None:
+    """Run the application. An answer before the end of the body announces that the connection
+    closes: nobody reads the rest."""
+
+    async def announce(message: Any) -> None:
+        if message["type"] == "http.response.start" and cycle.more_body:
+            cycle.keep_alive = False
+        await send(message)
+
+    try:
+        await app(scope, receive, announce)
+    finally:
+        DirectWriter.withdraw(scope)
 
 
 def _head_too_large() -> InvalidRequest:
