@@ -108,10 +108,11 @@ class Writer:
         if self.arch.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
             values += 1
         if ".experts.gate_up_proj" in name:
-            self.experts(name, np.split(values, 2, axis=1), ("gate", "up"))
+            written = self.experts(name, np.split(values, 2, axis=1), ("gate", "up"), kind)
+            parameter.data.copy_(written)
             return
         if ".experts.down_proj" in name:
-            self.experts(name, [values], ("down",))
+            parameter.data.copy_(self.experts(name, [values], ("down",), kind))
             return
         stored = self.names.get_name(name, try_suffixes=(".weight", ".bias"))
         if values.ndim == 1 or kind is Type.F32:
@@ -123,12 +124,19 @@ class Writer:
         rounded = gguf.quants.dequantize(blocks(parameter.detach().numpy(), kind), kind)
         parameter.data.copy_(torch.from_numpy(rounded.copy()))
 
-    def experts(self, name: str, parts: list[np.ndarray[Any, Any]], roles: Iterable[str]) -> None:
-        """One tensor per role, of all experts."""
-        layer = name.split(".")[2]
+    def experts(
+        self, name: str, parts: list[np.ndarray[Any, Any]], roles: Iterable[str], kind: Type
+    ) -> torch.Tensor:
+        """One tensor per role, of all experts; returns what they mean, in the layout of `name`."""
+        layer, meant = name.split(".")[2], list[torch.Tensor]()
         for part, role in zip(parts, roles, strict=True):
-            stacked = np.ascontiguousarray(part)
-            self.file.add_tensor(f"blk.{layer}.ffn_{role}_exps.weight", stacked)
+            rows = np.ascontiguousarray(part).reshape(-1, part.shape[-1])
+            data = rows if kind is Type.F32 else blocks(rows, kind)
+            stored = f"blk.{layer}.ffn_{role}_exps.weight"
+            shaped = data.reshape(*part.shape[:2], -1)
+            self.file.add_tensor(stored, shaped, raw_dtype=None if kind is Type.F32 else kind)
+            meant.append(torch.from_numpy(gguf.quants.dequantize(data, kind)).view(part.shape))
+        return torch.cat(meant, 1)
 
     def close(self) -> Path:
         self.file.write_header_to_file()

@@ -20,20 +20,32 @@ def some_blocks(kind: str, columns: int, depth: int) -> BlockQuantized:
     def integers(low: int, high: int, width: int) -> Tensor:
         return torch.randint(low, high, (columns, width), generator=generator, dtype=torch.int8)
 
-    def halves() -> Tensor:
-        width = depth // (256 if form.is_super else form.group)
-        return (torch.rand(columns, width, generator=generator) / 16).half()
+    def positive(width: int) -> Tensor:
+        return torch.rand(columns, width, generator=generator) / 16
 
+    def small_floats(width: int) -> Tensor:
+        given = torch.randn(columns, width, generator=generator)
+        return given.to(torch.float8_e4m3fn).view(torch.int8)
+
+    heads = depth // (form.super_group or form.group)
+    if kind == "fp8":
+        return BlockQuantized(kind, small_floats(depth), positive(heads))
+    codes = integers(form.lowest, form.highest + 1, depth)
+    if kind == "mxfp4":
+        return BlockQuantized(kind, codes, integers(110, 127, heads).view(torch.uint8))
+    if kind == "nvfp4":
+        scales = small_floats(depth // form.group)
+        return BlockQuantized(kind, codes, positive(heads), scale_steps=scales)
     steps: list[Tensor | None] = [None, None]
-    if form.is_super:
+    if form.super_group:
         steps = [integers(1, 64, depth // form.group) for _ in range(2)]
     if form.has_offset:
         steps = [None, integers(-16, 1, depth // form.group)]
     return BlockQuantized(
         kind,
-        integers(form.lowest, form.highest + 1, depth),
-        halves(),
-        -halves() if form.has_minimum else None,
+        codes,
+        positive(heads).half(),
+        -positive(heads).half() if form.has_minimum else None,
         steps[0],
         steps[1] if form.has_minimum or form.has_offset else None,
     )

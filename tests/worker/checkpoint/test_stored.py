@@ -37,7 +37,8 @@ def interpreted() -> Iterator[None]:
 def on_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose CPU passes for a GPU."""
     monkeypatch.setattr(linear, "runs", lambda device: True)
-    monkeypatch.setattr(GptqWeight, "blocks", lambda self: None)
+    for weight in (GptqWeight, fp8.Fp8Weight):
+        monkeypatch.setattr(weight, "blocks", lambda self: None)
 
 
 def loaded(folder: Path) -> LoadedModel:

@@ -86,4 +86,20 @@ def test_a_product_is_that_of_rounded_numbers(inputs: Inputs) -> None:
     plain = x @ meant.T
     assert float((found - plain).norm() / plain.norm()) < 0.05
     assert weight.shape == (24, 40) and weight.nbytes == 24 * 40 + 4 * weight.scales.numel()
-    assert weight.blocks() is None
+
+
+@pytest.mark.parametrize("block", [(24, 96), (1, 96), (5, 32), (16, 64)])
+def test_blocks_are_the_same_numbers(block: tuple[int, int]) -> None:
+    scales = some(-(-24 // block[0]), -(-96 // block[1])).abs()
+    weight = Fp8Weight(some(24, 96).to(torch.float8_e4m3fn), scales, block, Inputs())
+    blocks = weight.blocks()
+    assert blocks is not None and blocks.kind == "fp8"
+    assert torch.equal(blocks.dequantise(), weight.dequantise())
+    assert torch.equal(blocks[7:20].dequantise(), weight.dequantise()[7:20])
+
+
+@pytest.mark.parametrize(("columns", "width"), [(40, 40), (96, 48)])
+def test_groups_that_would_lie_in_two_blocks_are_none(columns: int, width: int) -> None:
+    scales = torch.ones(1, -(-columns // width))
+    codes = torch.zeros(2, columns, dtype=torch.float8_e4m3fn)
+    assert Fp8Weight(codes, scales, (2, width), Inputs()).blocks() is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from baton_worker.kernels.mxfp4 import dequantise
+from baton_worker.kernels.mxfp4 import Mxfp4Weight, dequantise, stack
 
 E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 
@@ -33,3 +33,15 @@ def test_agrees_with_transformers() -> None:
     scales = torch.randint(110, 140, (2, 6, 3), dtype=torch.uint8)
     theirs = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
     assert torch.equal(dequantise(blocks, scales), theirs.transpose(1, 2))
+
+
+def test_experts_and_their_blocks_are_the_same_numbers() -> None:
+    codes = torch.randint(0, 256, (2, 6, 3, 16), dtype=torch.uint8)
+    scales = torch.randint(110, 140, (2, 6, 3), dtype=torch.uint8)
+    experts, floats = stack(codes, scales), dequantise(codes, scales)
+    assert experts.shape == floats.shape == (2, 6, 96)
+    assert torch.equal(experts.dequantise(), floats)
+    assert isinstance(experts[1], Mxfp4Weight)
+    blocks = experts[1].blocks()
+    assert blocks is not None and blocks.kind == "mxfp4"
+    assert torch.equal(blocks[2:5].dequantise(), floats[1, 2:5])

@@ -9,6 +9,7 @@ import torch
 
 from baton_worker.kernels.fp8 import Fp8Weight, Inputs
 from baton_worker.kernels.gptq import GptqWeight
+from baton_worker.kernels.mxfp4 import Mxfp4Weight
 from baton_worker.kernels.nvfp4 import Nvfp4Weight
 from baton_worker.kernels.quantized_weights import UnreadWeight
 from baton_worker.kernels.weight import QuantizedWeight
@@ -44,6 +45,13 @@ def unread() -> UnreadWeight:
     return UnreadWeight("int8", blocks.shape, lambda rows: blocks[rows])
 
 
+def mxfp4() -> Mxfp4Weight:
+    generator = torch.Generator().manual_seed(5)
+    codes = torch.randint(0, 256, (N, K // 32, 16), dtype=torch.uint8, generator=generator)
+    scales = torch.randint(110, 127, (N, K // 32), dtype=torch.uint8, generator=generator)
+    return Mxfp4Weight(codes, scales)
+
+
 WEIGHTS: dict[str, Callable[[], QuantizedWeight]] = {
     "blocks": lambda: some_blocks("int4_super", N, K),
     "unread": unread,
@@ -54,6 +62,7 @@ WEIGHTS: dict[str, Callable[[], QuantizedWeight]] = {
     "fp8 rows": lambda: fp8((1, K)),
     "fp8 blocks": lambda: fp8((5, 64)),
     "nvfp4": nvfp4,
+    "mxfp4": mxfp4,
 }
 
 
@@ -94,5 +103,5 @@ def test_columns_are_cut_between_groups() -> None:
     found = {name: make().column_multiple for name, make in WEIGHTS.items()}
     assert found == {
         **{"blocks": 256, "unread": 32, "gptq": 8, "three bits": 32, "act-order": 8},
-        **{"fp8": 1, "fp8 rows": 1, "fp8 blocks": 64, "nvfp4": 16},
+        **{"fp8": 1, "fp8 rows": 1, "fp8 blocks": 64, "nvfp4": 16, "mxfp4": 32},
     }

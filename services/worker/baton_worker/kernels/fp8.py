@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.quantized_weights import BlockQuantized
+from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized, UnreadWeight
 
 MOST = torch.finfo(torch.float8_e4m3fn).max
 """448: what the largest number of a block becomes."""
@@ -135,8 +135,19 @@ class Fp8Weight:
         return dequantise(self.codes, self.scales, self.block)
 
     def blocks(self) -> BlockQuantized | None:
-        """The CPU kernels have no product of 8-bit floats."""
-        return None
+        """The same numbers as the CPU kernels run them, made as rows are read, for inputs that are
+        not rounded; None where a group of these would lie in two blocks."""
+        group = KINDS["fp8"].group
+        if self.shape[1] % group or (not self._spans_rows and self.block[1] % group):
+            return None
+        return UnreadWeight("fp8", self.shape, lambda rows: self[rows]._as_blocks())
+
+    def _as_blocks(self) -> BlockQuantized:
+        """Of rows that have scales of their own."""
+        group = KINDS["fp8"].group
+        scales = self.scales.float().repeat_interleave(-(-self.block[1] // group), 1)
+        scales = scales[:, : self.shape[1] // group].contiguous()
+        return BlockQuantized("fp8", self.codes.view(torch.int8), scales)
 
 
 def product(x: Tensor, weight: Fp8Weight) -> Tensor:

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.nvfp4 import E2M1
-from baton_worker.kernels.quantized_weights import BlockQuantized
+from baton_worker.kernels.quantized_weights import E2M1, BlockQuantized, UnreadWeight, nibbles
 from baton_worker.kernels.weight import ExpertStack
 
 _BLOCK = 32
@@ -22,9 +21,7 @@ def dequantise(codes: Tensor, scales: Tensor) -> Tensor:
     A byte holds two E2M1 values, the first in its low half; a scale is an E8M0 exponent. Every
     value is exact in bfloat16.
     """
-    table = torch.tensor(E2M1, device=codes.device)
-    low, high = table[(codes & 0x0F).int()], table[(codes >> 4).int()]
-    values = torch.stack((low, high), dim=-1).flatten(-2)
+    values = torch.tensor(E2M1, device=codes.device)[nibbles(codes).int()]
     return torch.ldexp(values, scales.int()[..., None] - _EXPONENT_BIAS).flatten(-2)
 
 
@@ -77,9 +74,13 @@ class Mxfp4Weight:
         """float32 [N, K]."""
         return dequantise(self.codes, self.scales)
 
-    def blocks(self) -> BlockQuantized | None:
-        """The CPU kernels have no product of 4-bit floats."""
-        return None
+    def blocks(self) -> BlockQuantized:
+        """The same numbers as the CPU kernels run them, made as rows are read."""
+        return UnreadWeight("mxfp4", self.shape, lambda rows: self[rows]._as_blocks())
+
+    def _as_blocks(self) -> BlockQuantized:
+        codes = nibbles(self.codes).flatten(1).view(torch.int8)
+        return BlockQuantized("mxfp4", codes, self.scales)
 
 
 def stack(codes: Tensor, scales: Tensor) -> ExpertStack:

@@ -9,11 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.quantized_weights import BlockQuantized
-
-_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-E2M1 = (*_VALUES, *(-value for value in _VALUES))
-"""What a nibble stands for; the OCP's MXFP4 has the same numbers."""
+from baton_worker.kernels.quantized_weights import (
+    E2M1,
+    KINDS,
+    BlockQuantized,
+    UnreadWeight,
+    nibbles,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,19 @@ class Nvfp4Weight:
     def dequantise(self) -> Tensor:
         """float32 [N, K]."""
         table = torch.tensor(E2M1, device=self.codes.device)
-        nibbles = torch.stack((self.codes & 0x0F, self.codes >> 4), dim=-1).flatten(-2)
-        groups = torch.unflatten(table[nibbles.int()], -1, (self.scales.shape[-1], -1))
+        numbers = table[nibbles(self.codes).int()]
+        groups = torch.unflatten(numbers, -1, (self.scales.shape[-1], -1))
         return (groups * (self.scales.float() * self.factor)[..., None]).flatten(-2)
 
     def blocks(self) -> BlockQuantized | None:
-        """The CPU kernels have no product of 4-bit floats."""
-        return None
+        """The same numbers as the CPU kernels run them, made as rows are read; None where a row is
+        no whole number of their super groups."""
+        if self.shape[1] % KINDS["nvfp4"].multiple or self.column_multiple != KINDS["nvfp4"].group:
+            return None
+        return UnreadWeight("nvfp4", self.shape, lambda rows: self[rows]._as_blocks())
+
+    def _as_blocks(self) -> BlockQuantized:
+        rows, depth = self.shape
+        factors = self.factor.expand(rows, depth // KINDS["nvfp4"].multiple).contiguous()
+        codes = nibbles(self.codes).view(torch.int8)
+        return BlockQuantized("nvfp4", codes, factors, scale_steps=self.scales.view(torch.int8))

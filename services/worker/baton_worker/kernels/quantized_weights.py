@@ -11,6 +11,11 @@ whose minima are whole multiples of the scale:
     int4_offset    4.75                  groups of 32, scale * (code + offset)
     int4_super     4.6                   groups of 32, scale and minimum, super    Q4_K
     int6_super     8.6                   groups of 16, scale, super                Q6_K
+    mxfp4          4.25                  groups of 32, a power of two              MXFP4
+    nvfp4          5                     groups of 16, 8-bit scale, super          NVFP4
+    fp8            9                     groups of 32, float scale                 E4M3
+
+The last three are of small floats in place of integers, for the formats of those names.
 """
 
 from __future__ import annotations
@@ -18,14 +23,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from itertools import accumulate, groupby
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-SUPER = 256
-"""Values that share the factors of a super kind."""
+_SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+E2M1 = (*_SIZES, *(-size for size in _SIZES))
+"""The 4-bit floats that nibbles stand for."""
+_EXPONENT_BIAS = 127
+"""Of a scale that is a power of two (E8M0)."""
 _AT_ONCE = 64 << 10
 """Values that are quantised at one time: what the search for scales works on stays in cache, and a
 weight is nowhere in memory as float32."""
@@ -39,8 +47,11 @@ class Kind:
     lowest: int
     highest: int
     has_minimum: bool = False
-    is_super: bool = False
+    super_group: int = 0
+    """Values that share the factors of a super kind."""
     has_offset: bool = False
+    values: Literal["integer", "e2m1", "e4m3"] = "integer"
+    """What codes are: whole numbers, or small floats by their bits."""
 
     @property
     def is_nibble(self) -> bool:
@@ -50,7 +61,15 @@ class Kind:
     @property
     def multiple(self) -> int:
         """What the inner dimension must be a multiple of."""
-        return SUPER if self.is_super else self.group
+        return self.super_group or self.group
+
+    def numbers(self, codes: Tensor) -> Tensor:
+        """What int8 codes stand for, float32."""
+        if self.values == "e2m1":
+            return torch.tensor(E2M1, device=codes.device)[codes.int()]
+        if self.values == "e4m3":
+            codes = codes.view(torch.float8_e4m3fn)
+        return codes.to(torch.float32)
 
 
 KINDS = {
@@ -58,8 +77,11 @@ KINDS = {
     "int4": Kind(32, -8, 7),
     "int4_minimum": Kind(32, 0, 15, has_minimum=True),
     "int4_offset": Kind(32, 0, 15, has_offset=True),
-    "int4_super": Kind(32, 0, 15, has_minimum=True, is_super=True),
-    "int6_super": Kind(16, -32, 31, is_super=True),
+    "int4_super": Kind(32, 0, 15, has_minimum=True, super_group=256),
+    "int6_super": Kind(16, -32, 31, super_group=256),
+    "mxfp4": Kind(32, 0, 15, values="e2m1"),
+    "nvfp4": Kind(16, 0, 15, super_group=64, values="e2m1"),
+    "fp8": Kind(32, -128, 127, values="e4m3"),
 }
 
 
@@ -71,11 +93,13 @@ class BlockQuantized:
     codes: Tensor
     """int8 [N, K]."""
     scales: Tensor
-    """float16 [N, K / group]; of a super kind the factors, [N, K / 256]."""
+    """float16 [N, K / group]; of a super kind the factors, [N, K / super_group]. float32 for fp8
+    and nvfp4, for mxfp4 uint8 exponents with a bias of 127."""
     minima: Tensor | None = None
     """The same for the minima, if the kind has any."""
     scale_steps: Tensor | None = None
-    """int8 [N, K / group]: what a factor is multiplied by, of a super kind."""
+    """int8 [N, K / group]: what a factor is multiplied by, of a super kind; of nvfp4 E4M3 floats by
+    their bits."""
     minimum_steps: Tensor | None = None
     """The same for the minima; of a kind with offsets these, and the scale is multiplied."""
 
@@ -86,10 +110,16 @@ class BlockQuantized:
 
     def dequantise(self) -> Tensor:
         """float32 [N, K]: the plain twin of every kernel that takes blocks."""
-        group = KINDS[self.kind].group
-        weight = self.codes.to(torch.float32).view(len(self.codes), -1, group)
-        weight.mul_(_expanded(self.scales, self.scale_steps))
-        if KINDS[self.kind].has_offset:
+        kind = KINDS[self.kind]
+        weight = kind.numbers(self.codes).view(len(self.codes), -1, kind.group)
+        if self.kind == "mxfp4":
+            scales = self.scales.int()[..., None] - _EXPONENT_BIAS
+            return torch.ldexp(weight, scales).flatten(1)
+        steps = self.scale_steps
+        if self.kind == "nvfp4" and steps is not None:
+            steps = steps.view(torch.float8_e4m3fn)
+        weight.mul_(_expanded(self.scales, steps))
+        if kind.has_offset:
             weight.add_(_expanded(self.scales, self.minimum_steps))
         elif self.minima is not None:
             weight.add_(_expanded(self.minima, self.minimum_steps))
@@ -140,6 +170,11 @@ class BlockQuantized:
             part = getattr(self, field.name)
             if isinstance(part, Tensor):
                 yield field.name, part
+
+
+def nibbles(packed: Tensor) -> Tensor:
+    """uint8 [..., n] to [..., 2 n]: of each byte the low half, then the high one."""
+    return torch.stack((packed & 0x0F, packed >> 4), dim=-1).flatten(-2)
 
 
 def _expanded(values: Tensor, steps: Tensor | None) -> Tensor:

@@ -81,11 +81,18 @@ def _q6_k(block: Tensor) -> BlockQuantized:
     )
 
 
+def _mxfp4(block: Tensor) -> BlockQuantized:
+    """Exponent 0, codes 1 to 16."""
+    exponents = block[..., 0].contiguous()
+    return BlockQuantized("mxfp4", _nibbles(block[..., 1:]).flatten(1), exponents)
+
+
 BLOCK_TYPES: dict[int, Callable[[Tensor], BlockQuantized]] = {
     _Type.Q8_0: _q8_0,
     _Type.Q4_0: _q4_0,
     _Type.Q4_1: _q4_1,
     _Type.Q4_K: _q4_k,
     _Type.Q6_K: _q6_k,
+    _Type.MXFP4: _mxfp4,
 }
 """Decoders by GGUF type; other types are dequantised."""

@@ -6,9 +6,12 @@
 // weights of two vectors of columns and hands them, step by step, to `use(step, left, right)`.
 //
 // Quantised weights are codes, and per group and column a scale and perhaps a minimum, kept at the
-// precision at which they were given: w = scale * code + minimum. The product of a group is summed
-// over codes, which are exact in every arithmetic, and scaled then.
+// precision at which they were given: w = scale * code + minimum. A code is a whole number or a small
+// float. The product of a group is summed over codes, which are exact in every arithmetic, and scaled
+// then.
 #pragma once
+
+#include <limits>
 
 #include "arithmetic.h"
 
@@ -95,9 +98,78 @@ struct Bytes {
 #endif
 };
 
-// Eight values of k in 32 bits, those of even k in the lower half: [Size / 8][column]. A nibble n
-// stands for n + Offset.
-template <int Size, int Offset>
+// 8-bit floats (E4M3), laid out as `Bytes`; a code counts as a 256th of itself.
+template <int Size>
+struct FloatBytes {
+    static constexpr int kSize = Size;
+    static constexpr int kBytes = Size * kColumns;
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* bytes, Use&& use) {
+        const auto* codes = reinterpret_cast<const std::int8_t*>(bytes);
+        for (int pair = 0; pair < Size / 2; ++pair, codes += 2 * kColumns) {
+            if constexpr (Arithmetic::kStep == 2) {
+#if defined(__AVX512BF16__)
+                use(pair, as_pairs(codes), as_pairs(codes + kColumns));
+#endif
+            } else {
+                const IntVec left = halves(codes), right = halves(codes + kColumns);
+                use(2 * pair, low_halves(left), low_halves(right));
+                use(2 * pair + 1, low_halves(shift_right<16>(left)),
+                    low_halves(shift_right<16>(right)));
+            }
+        }
+    }
+
+  private:
+    static IntVec halves(const std::int8_t* codes) {
+        const IntVec signs = set1(static_cast<std::int32_t>(0xbfffbfff));
+        return both(shift_words_left<7>(load_signed_pairs(codes)), signs);
+    }
+
+#if defined(__AVX512BF16__)
+    static __m512i as_pairs(const std::int8_t* codes) {
+        return (__m512i)_mm512_cvtne2ps_pbh(load_e4m3(codes + kWidth), load_e4m3(codes));
+    }
+#endif
+};
+
+// What a nibble n stands for: n + Offset.
+template <int Offset>
+struct Whole {
+#if defined(__AVX512F__)
+    static Vec values() {
+        const Vec nibbles = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        return add(nibbles, set1(static_cast<float>(Offset)));
+    }
+#else
+    // Of the lowest bits of every lane.
+    static Vec of(IntVec nibbles) {
+        return to_float(add(both(nibbles, set1(15)), set1(Offset)));
+    }
+#endif
+};
+
+// A 4-bit float (E2M1).
+struct FourBitFloat {
+#if defined(__AVX512F__)
+    static Vec values() {
+        return _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f,
+                              -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
+    }
+#else
+    static Vec of(IntVec nibbles) {
+        // A lookup takes three bits; the fourth is the sign.
+        const Vec sizes = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
+        const IntVec size = as_int(_mm256_permutevar8x32_ps(sizes, nibbles));
+        const IntVec sign = set1(std::numeric_limits<std::int32_t>::min());
+        return as_float(either(size, both(shift_left<28>(nibbles), sign)));
+    }
+#endif
+};
+
+// Eight values of k in 32 bits, those of even k in the lower half: [Size / 8][column].
+template <int Size, class Value>
 struct Nibbles {
     static constexpr int kSize = Size;
     static constexpr int kBytes = Size / 2 * kColumns;
@@ -139,23 +211,16 @@ struct Nibbles {
     static Vec as_floats(IntVec word) {
 #if defined(__AVX512F__)
         // A lookup takes four bits.
-        return _mm512_permutexvar_ps(shift_right<Shift>(word), values());
+        return _mm512_permutexvar_ps(shift_right<Shift>(word), Value::values());
 #else
-        return to_float(add(both(shift_right<Shift>(word), set1(15)), set1(Offset)));
+        return Value::of(shift_right<Shift>(word));
 #endif
     }
-
-#if defined(__AVX512F__)
-    static Vec values() {
-        const Vec nibbles = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        return add(nibbles, set1(static_cast<float>(Offset)));
-    }
-#endif
 
 #if defined(__AVX512BF16__)
     // The bfloat16 of every nibble, twice: a lookup takes five bits, of which the fifth is noise.
     static __m512i table() {
-        return (__m512i)_mm512_cvtne2ps_pbh(values(), values());
+        return (__m512i)_mm512_cvtne2ps_pbh(Value::values(), Value::values());
     }
 
     template <int Shift>
@@ -251,11 +316,89 @@ struct SuperGrouped {
     }
 };
 
-using Int8 = Grouped<Bytes<32>, false>;                     // GGUF Q8_0
-using Int4 = Grouped<Nibbles<32, -8>, false>;               // GGUF Q4_0
-using Int4Minimum = Grouped<Nibbles<32, 0>, true>;          // GGUF Q4_1
-using Int4Offset = Shifted<Nibbles<32, 0>>;                 // AWQ, GPTQ; zeros negated
-using Int4Super = SuperGrouped<Nibbles<32, 0>, true>;       // GGUF Q4_K, minima negated
-using Int6Super = SuperGrouped<Bytes<16>, false>;           // GGUF Q6_K, a byte per code
+// A chunk is a group of 4-bit floats: a byte per column, the exponent of its scale with a bias of
+// 127, codes. An exponent of -127 counts as a scale of zero.
+struct Mxfp4 {
+    using Codes = Nibbles<32, FourBitFloat>;
+    static constexpr int kGroups = 1;
+    static constexpr int kChunk = Codes::kSize;
+    static constexpr bool kScaled = true, kHasMinimum = false;
+    static constexpr int kBytes = kColumns + Codes::kBytes;
+
+    static Pair scale(const std::uint8_t* chunk, int) {
+        const auto* exponents = reinterpret_cast<const std::int8_t*>(chunk);
+        return {power(load_signed(exponents)), power(load_signed(exponents + kWidth))};
+    }
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* chunk, int, Use&& use) {
+        Codes::unpack<Arithmetic>(chunk + kColumns, use);
+    }
+
+  private:
+    static Vec power(IntVec exponent) {
+        return as_float(both(shift_left<23>(exponent), set1(0x7f800000)));
+    }
+};
+
+inline Pair load_floats(const std::uint8_t* bytes) {
+    const auto* floats = reinterpret_cast<const float*>(bytes);
+    return {load(floats), load(floats + kWidth)};
+}
+
+// What makes an 8-bit float of its 256th.
+inline Pair widened(Pair x) { return mul(x, {set1(256.0f), set1(256.0f)}); }
+
+// A chunk is four groups of 4-bit floats: a factor of their scales per column, then the groups, each
+// with its scales, 8-bit floats, before its codes.
+struct Nvfp4 {
+    using Codes = Nibbles<16, FourBitFloat>;
+    static constexpr int kGroups = 4;
+    static constexpr int kChunk = kGroups * Codes::kSize;
+    static constexpr bool kScaled = true, kHasMinimum = false;
+    static constexpr int kHead = 4 * kColumns;
+    static constexpr int kGroupBytes = kColumns + Codes::kBytes;
+    static constexpr int kBytes = kHead + kGroups * kGroupBytes;
+
+    static Pair scale(const std::uint8_t* chunk, int group) {
+        const auto* scales = reinterpret_cast<const std::int8_t*>(at(chunk, group));
+        const Pair given{load_e4m3(scales), load_e4m3(scales + kWidth)};
+        return mul(widened(given), load_floats(chunk));
+    }
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* chunk, int group, Use&& use) {
+        Codes::unpack<Arithmetic>(at(chunk, group) + kColumns, use);
+    }
+
+  private:
+    static const std::uint8_t* at(const std::uint8_t* chunk, int group) {
+        return chunk + kHead + group * kGroupBytes;
+    }
+};
+
+// A chunk is a group of 8-bit floats: float scales, codes.
+struct Fp8 {
+    using Codes = FloatBytes<32>;
+    static constexpr int kGroups = 1;
+    static constexpr int kChunk = Codes::kSize;
+    static constexpr bool kScaled = true, kHasMinimum = false;
+    static constexpr int kHead = 4 * kColumns;
+    static constexpr int kBytes = kHead + Codes::kBytes;
+
+    static Pair scale(const std::uint8_t* chunk, int) { return widened(load_floats(chunk)); }
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* chunk, int, Use&& use) {
+        Codes::unpack<Arithmetic>(chunk + kHead, use);
+    }
+};
+
+using Int8 = Grouped<Bytes<32>, false>;                       // GGUF Q8_0
+using Int4 = Grouped<Nibbles<32, Whole<-8>>, false>;          // GGUF Q4_0
+using Int4Minimum = Grouped<Nibbles<32, Whole<0>>, true>;     // GGUF Q4_1
+using Int4Offset = Shifted<Nibbles<32, Whole<0>>>;            // AWQ, GPTQ; zeros negated
+using Int4Super = SuperGrouped<Nibbles<32, Whole<0>>, true>;  // GGUF Q4_K, minima negated
+using Int6Super = SuperGrouped<Bytes<16>, false>;             // GGUF Q6_K, a byte per code
 
 }  // namespace baton

@@ -392,6 +392,9 @@ void baton_linear(const baton::Weight* weight, const void* x, std::int64_t rows,
         case baton::kInt4Super: return baton::run<baton::Int4Super>(call, rows);
         case baton::kInt6Super: return baton::run<baton::Int6Super>(call, rows);
         case baton::kInt4Offset: return baton::run<baton::Int4Offset>(call, rows);
+        case baton::kMxfp4: return baton::run<baton::Mxfp4>(call, rows);
+        case baton::kNvfp4: return baton::run<baton::Nvfp4>(call, rows);
+        case baton::kFp8: return baton::run<baton::Fp8>(call, rows);
         case baton::kCompact: return baton::run<baton::Compact>(call, rows);
     }
 }

@@ -26,6 +26,9 @@ enum Kind : std::int32_t {
     kInt6Super = 6,
     kInt4Offset = 7,
     kCompact = 8,
+    kMxfp4 = 9,
+    kNvfp4 = 10,
+    kFp8 = 11,
 };
 
 }  // namespace

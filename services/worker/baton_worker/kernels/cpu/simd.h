@@ -80,6 +80,14 @@ inline IntVec load_signed_pairs(const std::int8_t* p) {
 }
 template <int N>
 inline IntVec shift_right_signed(IntVec x) { return _mm512_srai_epi32(x, N); }
+// A 256th of kWidth E4M3 floats: as half-precision numbers, whose exponent has a bias larger by 8.
+inline Vec load_e4m3(const std::int8_t* p) {
+    const __m256i words = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i signs = _mm256_set1_epi16(static_cast<short>(0xbfff));
+    return _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(words, 7), signs));
+}
+// The half-precision numbers in the lower half of every lane.
+inline Vec low_halves(IntVec x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
 inline void store_rounded(Bf16* p, IntVec upper) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(upper));
 }
@@ -183,6 +191,18 @@ inline IntVec load_signed_pairs(const std::int8_t* p) {
 }
 template <int N>
 inline IntVec shift_right_signed(IntVec x) { return _mm256_srai_epi32(x, N); }
+// A 256th of kWidth E4M3 floats: as half-precision numbers, whose exponent has a bias larger by 8.
+inline Vec load_e4m3(const std::int8_t* p) {
+    const __m128i words = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    const __m128i signs = _mm_set1_epi16(static_cast<short>(0xbfff));
+    return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(words, 7), signs));
+}
+// The half-precision numbers in the lower half of every lane.
+inline Vec low_halves(IntVec x) {
+    const __m256i low = _mm256_and_si256(x, _mm256_set1_epi32(0xffff));
+    const __m128i first = _mm256_castsi256_si128(low), last = _mm256_extracti128_si256(low, 1);
+    return _mm256_cvtph_ps(_mm_packus_epi32(first, last));
+}
 inline void store_rounded(Bf16* p, IntVec upper) {
     const __m128i low = _mm256_castsi256_si128(upper), high = _mm256_extracti128_si256(upper, 1);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packus_epi32(low, high));

@@ -29,7 +29,7 @@ class OneRow {
     }
 
     // A tile takes what is too small for a whole mantissa for zero, at every step. Where all values
-    // of x are zero or larger than this, codes being whole numbers, there is nothing so small.
+    // of x are zero or larger than this, codes being multiples of 2^-17, there is nothing so small.
     bool is_right() const {
         constexpr float kLeast = 0x1p-100f;
         // Without a branch: whole vectors at a time.

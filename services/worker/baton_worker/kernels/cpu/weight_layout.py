@@ -10,7 +10,6 @@ from torch import Tensor
 
 from baton_worker.kernels.quantized_weights import (
     KINDS,
-    SUPER,
     BlockQuantized,
     Kind,
     Rounding,
@@ -27,6 +26,9 @@ FORMATS = {
     "int6_super": 6,
     "int4_offset": 7,
     "compact": 8,
+    "mxfp4": 9,
+    "nvfp4": 10,
+    "fp8": 11,
 }
 """Dtypes, kinds of blocks and `compact.py`, as `linear.cpp` numbers them."""
 _AT_ONCE = 1 << 20
@@ -119,8 +121,9 @@ def _blocks(blocks: BlockQuantized, columns: int) -> Tensor:
         if part is not None
     ]
     groups = torch.cat([*steps, _codes(blocks.codes, kind, columns)], -1)
-    if kind.is_super:
-        groups = groups.view(len(groups), -1, SUPER // kind.group * groups.shape[-1])
+    if kind.super_group:
+        per_chunk = kind.super_group // kind.group
+        groups = groups.view(len(groups), -1, per_chunk * groups.shape[-1])
     return torch.cat([*heads, groups], -1)
 
 
