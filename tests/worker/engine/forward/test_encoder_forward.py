@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from baton.protocol import Pooling
 from baton.protocol.token_columns import pack
@@ -79,3 +81,11 @@ def test_an_encoder_of_texts_takes_no_image(encoder: Engine) -> None:
     encoder.reset()
     result = encoder.step(plan(1, picture(0, 1)))
     assert "takes no media" in result.failed[0]
+
+
+def test_embeddings_in_the_place_of_tokens_are_not_ignored(encoder: Engine) -> None:
+    encoder.reset()
+    inputs = encoder._runner.batch.prepare(plan(1, text(0, [0, 9, 2])))
+    with pytest.raises(AssertionError, match="embeddings"):
+        encoder._runner._forward(replace(inputs, embeddings=torch.zeros(3, 4)))
+    encoder.reset()

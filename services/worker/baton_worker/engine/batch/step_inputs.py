@@ -33,10 +33,7 @@ class PromptSpan(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class StepInputs:
     """One ragged step of B rows and T tokens, on the host. The batch that has made it does not
-    change until it is committed.
-
-    Args of its columns are by row, in the order of `rows`, unless they say "by slot".
-    """
+    change until the outputs are committed."""
 
     rows: BatchRows
     tokens: Column
@@ -47,10 +44,11 @@ class StepInputs:
     lengths: Column
     """int64 [B]: tokens of each sequence that are known, those that its grammar forces included."""
     logits: LogitsRows
+    """What is sampled from; today one row for each slot that samples."""
     tables: BlockTables
     forced: Column
-    """By slot: how many of its new tokens, the last ones, are not in its log yet. How many of them
-    stay is for `InputBatch.commit`; what a grammar forces stays."""
+    """int64 [slots], by slot: how many of its new tokens, the last ones, are not in its log yet.
+    `InputBatch.commit` is told how many of them stay; what a grammar forces stays."""
     prompt_spans: tuple[PromptSpan, ...] = ()
     pooling: dict[int, Pooling] = field(default_factory=dict)
     """By slot: of which a vector is wanted and not tokens."""

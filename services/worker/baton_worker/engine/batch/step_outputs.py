@@ -29,7 +29,7 @@ class StepOutputs:
     def __init__(self, inputs: StepInputs) -> None:
         self.rows = inputs.rows
         self.slots: Column = np.zeros(0, np.int64)
-        """int64 [S]: the slots that have tokens, and those that waited."""
+        """int64 [S], each once: the slots that have tokens, and those that waited."""
         self.counts: Column = np.zeros(0, np.int64)
         """int64 [S]: new tokens of each, 0 to n: how many of those that were put behind its log
         are accepted, and the one that is sampled behind them."""

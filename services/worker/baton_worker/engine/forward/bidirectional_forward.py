@@ -40,10 +40,6 @@ class BidirectionalForward(CausalForward):
 
     def _whole(self, inputs: StepInputs) -> Tensor:
         """Hidden states of texts whose tokens see the whole of their row."""
-        attention = self._attention(inputs.rows, inputs.tables)
-        return self._both_ways.forward(
-            *self._indices(inputs.tokens, inputs.positions),
-            attention,
-            self._cache,
-            by_length(attention.query_lens, self.device),
-        )
+        attention = self._attention(inputs)
+        texts = by_length(attention.query_lens, self.device)
+        return self._both_ways.forward(*self._indices(inputs), attention, self._cache, texts)

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
 from baton_worker.attention.buffers import Buffers
-from baton_worker.engine.batch.batch_rows import BatchRows
-from baton_worker.engine.batch.block_tables import BlockTables
 from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.kv_cache import KVCache
@@ -38,26 +36,23 @@ class CausalForward:
 
     def __call__(self, inputs: StepInputs) -> Tensor:
         """Hidden states [T, hidden] of all new tokens."""
+        return self.model.forward(*self._indices(inputs), self._attention(inputs), self._cache)
+
+    def _indices(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
+        """Tokens and positions."""
         assert inputs.embeddings is None, "no decoder takes embeddings in the place of tokens"
-        return self.model.forward(
-            *self._indices(inputs.tokens, inputs.positions),
-            self._attention(inputs.rows, inputs.tables),
-            self._cache,
-        )
+        tokens, positions = map(torch.from_numpy, (inputs.tokens, inputs.positions))
+        return tokens.to(self.device), positions.to(self.device)
 
-    def _indices(self, tokens: Column, positions: Column) -> tuple[Tensor, Tensor]:
-        device = self.device
-        return torch.from_numpy(tokens).to(device), torch.from_numpy(positions).to(device)
-
-    def _attention(self, rows: BatchRows, tables: BlockTables) -> AttentionBatch:
-        """What attention needs of these rows, until the next are asked for."""
+    def _attention(self, inputs: StepInputs) -> AttentionBatch:
+        """What attention needs of these rows, until those of the next inputs are asked for."""
         return AttentionBatch.build_all(
-            rows.counts,
-            rows.starts,
-            tables.tables,
-            tables.page_size,
+            inputs.rows.counts,
+            inputs.rows.starts,
+            inputs.tables.tables,
+            inputs.tables.page_size,
             self.device,
-            slots=rows.slots,
+            slots=inputs.rows.slots,
             buffers=self.buffers,
         )
 
