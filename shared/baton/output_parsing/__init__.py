@@ -23,8 +23,15 @@ How a server uses it:
 the text was cut. A `ParseError` is the last piece: the call that it names is not whole, and the
 answer ends. The state is a function of the text that was fed: to copy a parser, feed the text to
 another one.
+
+Where a request demands a call (`tool_choice` "required" or a function's name), `tool_grammar` gives
+the grammar that makes the answer one, in the format's own syntax and with arguments that fit the
+schema of the tool. It is validated and enforced like any other `Grammar`:
+
+    tool_grammar(chosen.tool_format, tools, choice, parallel=..., reasoning_format=..., start=...)
 """
 
+from baton.output_parsing.grammars.tool_grammar import tool_grammar
 from baton.output_parsing.message import Message, ToolCall, delta
 from baton.output_parsing.parser import OutputParser
 from baton.output_parsing.pieces import (
@@ -56,4 +63,5 @@ __all__ = [
     "reasoning_format",
     "select",
     "tool_format",
+    "tool_grammar",
 ]
