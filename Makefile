@@ -41,7 +41,7 @@ test: $(VENV)/dev.stamp ## every test that this machine can run; says what it sk
 	$(BIN)/python -m pytest -rs -n auto --maxprocesses $(TESTERS) --no-loadscope-reorder --durations=20 $(ARGS)
 
 soak: $(VENV)/dev.stamp ## random histories of the scheduler, for about an hour
-	$(BIN)/python -m pytest tests/scheduler/test_state.py --hypothesis-profile=soak --timeout=0 -k history $(ARGS)
+	$(BIN)/python -m pytest tests/scheduler/state/test_state.py --hypothesis-profile=soak --timeout=0 -k history $(ARGS)
 
 check: $(VENV)/dev.stamp ## format, lint, types, import rules, generated files, manifests, no torch where it is banned
 	$(BIN)/ruff format --check .

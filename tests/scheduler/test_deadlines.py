@@ -55,4 +55,4 @@ def test_deadlines_of_the_ended_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) 
     for number in range(50):
         world.submit([number], Sampling(1), deadline_ms=10**7)
         world.finish()
-    assert len(world.state._deadlines) < 10
+    assert len(world.state.deadlines) < 10

@@ -182,7 +182,7 @@ def with_counts(result: Result, counts: list[int], tokens: list[int]) -> Result:
 
 
 def log(here: World, handle: int) -> list[int]:
-    return list(here.state._live["g", handle].log)
+    return list(here.state.live["g", handle].log)
 
 
 def test_a_row_brings_what_was_forced_and_its_log_probabilities() -> None:

@@ -458,3 +458,10 @@ class Recorded(World):
         decisions = super().apply(event)
         self.recorder.note(event, decisions, self.state)
         return decisions
+
+
+def failure(request: Request) -> Failed:
+    """The error that a request ended with."""
+    failed = request.failed
+    assert isinstance(failed, Failed)
+    return failed

@@ -159,7 +159,7 @@ async def under_way(here: Whole) -> asyncio.Task[httpx.Response]:
     """A request whose texts have all reached the scheduler."""
     body = {"model": here.model, "input": TEXTS}
     asked = asyncio.create_task(here.client.post("/v1/embeddings", json=body))
-    while len(here.engine.scheduler.state._live) < len(TEXTS):
+    while len(here.engine.scheduler.state.live) < len(TEXTS):
         await asyncio.sleep(0.001)
     return asked
 

@@ -9,6 +9,7 @@ from baton.protocol import Pull, Pulled, Sampling, TransferStats
 from baton_scheduler.disaggregation.handoff import Handoff
 from baton_scheduler.events import Transferred, WorkerAssigned, WorkerDraining
 from baton_scheduler.options import SchedulerOptions
+from baton_scheduler.state.dispatch import place
 from tests.fakes.hash_worker import expected_tokens, worker_info
 from tests.support.scheduler.disaggregated_world import (
     split,
@@ -230,7 +231,7 @@ def test_host_memory_ends_with_the_role_that_may_have_it() -> None:
     worker = world.state.fleet.get("a")
     assert worker is not None and worker.pool.host is not None and len(worker.pool.host)
     again = world.submit([1000, *range(50)], Sampling(30))
-    world.state._place()  # Its pages are to be brought back, and no plan says so yet.
+    place(world.state)  # Its pages are to be brought back, and no plan says so yet.
     assert worker.batch.pending_swap_in
     world.apply(WorkerAssigned("a", "decode"))
     assert worker.pool.host is None and not worker.batch.pending_swap_in

@@ -1,0 +1,121 @@
+"""What the scheduler knows, and the moves of a sequence that several events share."""
+
+from __future__ import annotations
+
+import msgspec
+
+from baton.protocol import Failed
+from baton_scheduler import errors
+from baton_scheduler.deadlines import Deadlines
+from baton_scheduler.disaggregation.handoff import Handoffs
+from baton_scheduler.events import Decision, Reply
+from baton_scheduler.options import SchedulerOptions
+from baton_scheduler.phase_times import Phase
+from baton_scheduler.placement.placement import Placement
+from baton_scheduler.placement.policies import PLACEMENTS, parse_scores
+from baton_scheduler.queueing.model_queues import ModelQueues
+from baton_scheduler.queueing.policies import parse_weights
+from baton_scheduler.sequence import Sequence
+from baton_scheduler.state.counters import Counters
+from baton_scheduler.workers.fleet import Fleet
+from baton_scheduler.workers.meters import ModelRates, RateMeter
+
+
+class StateBase:
+    """Queues, fleet and live sequences. A sequence is in the queue or in one slot of one worker."""
+
+    def __init__(self, limits: SchedulerOptions) -> None:
+        self.options = limits
+        self.now = 0.0
+        self.draining = False
+        self.queue = ModelQueues(limits.scheduling_policy, parse_weights(limits.tenant_weights))
+        self.fleet = Fleet()
+        weights = parse_scores(limits.placement_weights)
+        self.placement: Placement = PLACEMENTS.load(limits.placement_policy)(weights)
+        self.handoffs = Handoffs(self.placement)
+        self.counters = Counters()
+        self.sampled = RateMeter()
+        """Tokens sampled per second."""
+        self.computed = ModelRates()
+        """Tokens run through a model per second, prompts included."""
+        self.begun = ModelRates()
+        """Sequences that began to run per second."""
+        self.live: dict[tuple[str, int], Sequence] = {}
+        self.gateways: dict[int, str] = {}
+        """Number of a gateway in slot table columns -> its name."""
+        self.numbers: dict[str, int] = {}
+        self.latest: dict[str, Sequence] = {}
+        """Gateway -> its latest sequence; the choices of a request arrive one after the other."""
+        self.deadlines = Deadlines(self.live)
+        self.alone_since: dict[str, float] = {}
+        """Model -> time since which no worker takes its sequences; absent while one does."""
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold a slot."""
+        return len(self.live) - len(self.queue)
+
+    @property
+    def idle(self) -> bool:
+        """True if no sequence is alive."""
+        return not self.live
+
+    def drop(self, live: Sequence) -> None:
+        """End a sequence without a message, wherever it is."""
+        worker = self.fleet.get(live.worker)
+        if worker is None:
+            self.queue.remove(live)
+        else:
+            worker.withdraw(live.slot)
+        self.forget(live)
+
+    def fail(self, live: Sequence, failed: Failed) -> Decision:
+        """End a sequence with an error, wherever it is."""
+        self.drop(live)
+        return self.failure(live, failed)
+
+    def failure(self, live: Sequence, failed: Failed) -> Decision:
+        """The error message of a sequence that has ended."""
+        times = live.phase_timer.times(self.now)
+        return Reply(live.gateway, msgspec.structs.replace(failed, phase_times=times))
+
+    def forget(self, live: Sequence) -> None:
+        """End a sequence that has left its queue or slot."""
+        live.end()
+        del self.live[live.gateway, live.handle]
+
+    def requeue(self, preempted: list[Sequence]) -> None:
+        """Return preempted sequences to the queue."""
+        self.counters.preemptions += len(preempted)
+        for live in preempted:
+            live.phase_timer.left(Phase.PREEMPTED, self.now)
+            self.queue.push(live)
+
+    def rerun(self, lost: list[Sequence], exposed: list[bool]) -> list[Decision]:
+        """Return lost sequences to the queue, where their keys put them before all later ones.
+
+        A sequence that was running at several worker losses may be the cause, and is failed.
+        """
+        decisions: list[Decision] = []
+        for live, blamed in zip(lost, exposed, strict=True):
+            live.losses += blamed
+            live.phase_timer.left(Phase.LOST, self.now)
+            if live.losses < self.options.max_worker_losses:
+                self.queue.push(live)
+            else:
+                self.forget(live)
+                failed = errors.quarantined(live.handle, live.losses)
+                decisions.append(self.failure(live, failed))
+        return decisions
+
+    def number(self, gateway: str) -> int:
+        """Number of a gateway in slot table columns."""
+        number = self.numbers.get(gateway)
+        if number is None:
+            number = max(self.gateways, default=0) + 1
+            self.numbers[gateway], self.gateways[number] = number, gateway
+        return number
+
+    def sequences(self) -> list[Sequence]:
+        """A copy of the live sequences, in the order of their arrival."""
+        return list(self.live.values())

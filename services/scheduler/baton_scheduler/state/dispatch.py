@@ -1,0 +1,135 @@
+"""Time passes: waiting sequences start, and each worker gets its next plans."""
+
+from __future__ import annotations
+
+import msgspec
+
+from baton.protocol import TruncatePlan
+from baton_scheduler import errors, planner
+from baton_scheduler.events import Decision, Dispatch, Tell, Tick
+from baton_scheduler.placement.placement import prefill_candidates, with_room
+from baton_scheduler.queueing.queue import Queue
+from baton_scheduler.sequence import Sequence
+from baton_scheduler.state import cancellation, migration
+from baton_scheduler.state.base import StateBase
+from baton_scheduler.workers.cache_miss import explain
+from baton_scheduler.workers.fleet import Fleet
+from baton_scheduler.workers.worker import Worker
+
+
+def tick(state: StateBase, event: Tick) -> list[Decision]:
+    """Advance time: end what is late, start what waits, move what is ready, plan each worker."""
+    state.now = event.now
+    state.sampled.tick(state.now)
+    state.computed.tick(state.now)
+    state.begun.tick(state.now)
+    decisions = (
+        cancellation.expire(state)
+        + cancellation.give_up(state)
+        + place(state)
+        + migration.begin_handoffs(state)
+    )
+    for worker in state.fleet:
+        worker.tick(state.now)
+        decisions += _plan_ahead(state, worker)
+    return _page_hashes(state) + decisions
+
+
+def _page_hashes(state: StateBase) -> list[Decision]:
+    """Page hash updates, to be sent before any plan or pull writes to the pages."""
+    news = ((worker.name, worker.news(state.now)) for worker in state.fleet)
+    return [Tell(name, kept) for name, kept in news if kept is not None]
+
+
+def place(state: StateBase) -> list[Decision]:
+    """Start waiting sequences of every model."""
+    decisions: list[Decision] = []
+    for model, queue in state.queue.items():
+        decisions += _place_from(state, queue, state.fleet.serving(model))
+    return decisions
+
+
+def _place_from(state: StateBase, queue: Queue, fleet: Fleet) -> list[Decision]:
+    """Start the sequences of one queue on the workers of its model, in strict order: none
+    overtakes the head of its queue."""
+    decisions: list[Decision] = []
+    while fleet.open and (head := queue.head) is not None:
+        if not fleet.fits(head):
+            failed = errors.too_long(head.handle, head.num_tokens, fleet.max_model_len)
+            decisions.append(state.fail(head, failed))
+            continue
+        owners = _owners(state, head, fleet)
+        free = with_room(head, owners)
+        if free:
+            worker: Worker | None = state.placement.start(head, free, fleet)
+        else:
+            worker = _make_way(state, head, owners, queue)
+        if worker is None:
+            break
+        queue.remove(head)
+        _start(state, head, worker)
+    return decisions
+
+
+def _owners(state: StateBase, head: Sequence, fleet: Fleet) -> list[Worker]:
+    """Workers that may start the head of a queue."""
+    willing = prefill_candidates(head, fleet, state.options.local_prefill_max_tokens)
+    return state.placement.owners(head, willing)
+
+
+def _make_way(
+    state: StateBase, head: Sequence, owners: list[Worker], queue: Queue
+) -> Worker | None:
+    """Preempt the fewest sequences, all on one worker, that the head outranks and whose slots
+    and pages are enough to start it."""
+    ways = [(w, w.yielding(head, queue.outranks)) for w in owners]
+    worker, slots = min(
+        ((worker, slots) for worker, slots in ways if slots),
+        key=lambda way: (len(way[1]), way[0].load),
+        default=(None, []),
+    )
+    if worker is None:
+        return None
+    state.requeue([worker.evict(slot) for slot in slots])
+    return worker
+
+
+def _start(state: StateBase, live: Sequence, worker: Worker) -> None:
+    live.phase_timer.placed(state.now, worker.name)
+    if live.cached is not None:
+        worker.place(live, state.number(live.gateway))
+        return
+    queue = state.queue.of(live.model)
+    queue.started(live)
+    state.begun.add(worker.info.model, 1)
+    hit = worker.place(live, state.number(live.gateway))
+    if live.submit.explain and live.estimate is not None:
+        reason = explain(worker, live, hit)
+        live.estimate = msgspec.structs.replace(
+            live.estimate, miss_reason=reason, miss_position=hit
+        )
+        worker.batch.unsent_estimates[live.slot] = live.estimate
+    queue.charge(live, live.num_tokens - hit)
+    if worker.caching:
+        state.counters.prefix_queries += live.num_prompt
+        state.counters.prefix_hits += live.cached or 0
+
+
+def _plan_ahead(state: StateBase, worker: Worker) -> list[Decision]:
+    decisions: list[Decision] = []
+    flights, model = worker.flights, worker.info.model
+    waiting = state.queue.num_waiting(model)
+    urgent = flights.wasteful or worker.batch.pending_prefill_tokens or waiting
+    if not urgent and len(flights) >= state.options.plans_in_flight:
+        return []
+    if urgent and flights.can_truncate:
+        flights.truncated = True
+        decisions.append(Tell(worker.name, TruncatePlan(worker.epoch, flights.first_step)))
+    while len(flights) < flights.patience(state.options.plans_in_flight):
+        most = 1 if state.queue.num_waiting(model) else state.options.max_steps_per_plan
+        message, preempted = planner.plan(worker, state.now, most)
+        state.requeue(preempted)
+        if message is None:
+            break
+        decisions.append(Dispatch(worker.name, message))
+    return decisions

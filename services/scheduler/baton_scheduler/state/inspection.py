@@ -1,0 +1,56 @@
+"""What can be said about the whole state: its digest, and its invariants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple
+from hashlib import blake2b
+
+from baton_scheduler.state.base import StateBase
+
+
+def digest(state: StateBase) -> bytes:
+    """16 bytes that differ whenever a decision could. Logs count by length only, since their
+    tokens are in the decisions, which a recording also hashes."""
+    total = blake2b(digest_size=16)
+    for part in _parts(state):
+        total.update(part)
+    return total.digest()
+
+
+def _parts(state: StateBase) -> Iterator[bytes]:
+    yield repr((state.now, state.draining, state.alone_since, state.numbers)).encode()
+    yield repr(astuple(state.counters)).encode()
+    yield state.queue.layout()
+    yield state.handoffs.layout()
+    yield state.placement.layout()
+    for s in state.live.values():
+        place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
+        towards = (s.bound, s.ahead)
+        now = (s.cached, s.deadline, s.begun, s.waits, s.phase_timer.mark)
+        yield repr((*place, *towards, *now)).encode()
+    for worker in state.fleet:
+        f = worker.flights
+        ends = (f.first_step, f.next_step, f.truncated, f.wasteful)
+        flights = [(flight.step, flight.sent) for flight in f]
+        yield repr((worker.name, worker.epoch, worker.info.role, *ends, flights)).encode()
+        yield worker.batch.layout()
+        yield worker.pool.layout()
+
+
+def check(state: StateBase) -> None:
+    """Assert all invariants of the state and its parts."""
+    for worker in state.fleet:
+        worker.check()
+    state.handoffs.check(state.fleet)
+    places = [worker.batch.at(slot) for worker in state.fleet for slot in worker.batch.occupied()]
+    assert all(
+        worker.batch.at(slot).model in ("", worker.info.model)
+        for worker in state.fleet
+        for slot in worker.batch.occupied()
+    )
+    assert all(s.worker is None for s in state.queue)
+    together = sorted(s.arrival for s in (*places, *state.queue))
+    assert together == sorted(s.arrival for s in state.live.values())
+    assert state.queue.num_tokens == sum(s.num_tokens for s in state.queue)
+    assert not any(s.ended for s in state.live.values())

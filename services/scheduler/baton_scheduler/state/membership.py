@@ -1,0 +1,55 @@
+"""Workers join, drain, change their role and leave."""
+
+from __future__ import annotations
+
+from baton_scheduler.events import (
+    Decision,
+    WorkerAssigned,
+    WorkerDraining,
+    WorkerJoined,
+    WorkerLeft,
+)
+from baton_scheduler.state.base import StateBase
+
+
+def worker_joined(state: StateBase, event: WorkerJoined) -> list[Decision]:
+    """Add a worker; one of the same name is lost."""
+    decisions = worker_left(state, WorkerLeft(event.name)) if event.name in state.fleet else []
+    limits = state.options
+    state.fleet.join(
+        event.name,
+        event.epoch,
+        event.info,
+        limits.max_num_batched_tokens,
+        held=event.held,
+        caching=limits.enable_prefix_caching,
+    )
+    return decisions
+
+
+def worker_draining(state: StateBase, event: WorkerDraining) -> list[Decision]:
+    """Give a worker no more sequences."""
+    worker = state.fleet.get(event.name)
+    if worker is not None:
+        worker.draining = True
+    return []
+
+
+def worker_assigned(state: StateBase, event: WorkerAssigned) -> list[Decision]:
+    """Change a worker's role; `Handoffs.begin` moves the sequences that no longer fit."""
+    worker = state.fleet.get(event.name)
+    if worker is not None:
+        state.requeue(worker.assign(event.role))
+    return []
+
+
+def worker_left(state: StateBase, event: WorkerLeft) -> list[Decision]:
+    """Remove a worker and rerun its sequences."""
+    worker = state.fleet.leave(event.name)
+    if worker is None:
+        return []
+    running = worker.batch.occupied()
+    state.counters.lost_workers += bool(running) or not worker.draining
+    exposed = [bool(worker.batch.sent[slot]) for slot in running]
+    lost = [worker.evict(slot) for slot in running]
+    return state.handoffs.leave(worker, state.fleet) + state.rerun(lost, exposed)
