@@ -31,3 +31,13 @@ def test_a_failed_transfer_is_counted_and_moves_nothing() -> None:
     world.state.apply(Transferred("d", Pulled(99, 1, "the network is gone")))
     assert world.state.counters.failed_transfers == 1
     assert world.state.counters.handoffs == 0
+
+
+def test_a_sequence_that_has_outgrown_the_target_during_the_pull_stays() -> None:
+    world = World(SchedulerOptions(local_prefill_max_tokens=0))
+    world.join("p", worker_info(role="prefill", pages_address="p", max_model_len=18))
+    world.join("d", worker_info(role="decode", pages_address="d", max_model_len=14, page_size=3))
+    request = world.submit(list(range(12)), Sampling(6))
+    world.finish()
+    assert request.tokens == expected_tokens(request.prompt, request.sampling)[0]
+    assert world.state.counters.handoffs == 0

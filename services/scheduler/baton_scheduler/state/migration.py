@@ -26,9 +26,10 @@ def transferred(state: StateBase, event: Transferred) -> list[Decision]:
 
 
 def _change_over(state: StateBase, passed: ReadyHandoff) -> None:
-    """Move a sequence to the target; if the target has no room left, the source continues."""
+    """Move a sequence to the target. The source continues if the target has no room left, or has
+    become too short for it: the sequence has grown during the pull."""
     live, source, target = passed
-    if target.has_room(live):
+    if target.fits(live) and target.has_room(live):
         source.withdraw(live.slot)
         target.place(live, state.number(live.gateway))
         live.phase_timer.left(Phase.MOVED, state.now)
