@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,6 +40,17 @@ STYLES = {
     "parallel": "parallel halves",
     "parallel_two_norms": "parallel halves with a norm each",
 }
+_EXTRAS = {
+    "projections.bias": "q, k, v bias",
+    "projections.output_bias": "output bias",
+    "scores.softcap": "score soft cap",
+    "projections.clip": "clipped q, k, v",
+    "sinks": "sinks",
+    "gate": "gated output",
+    "mask.chunk": "chunked attention",
+    "projections.query": "low-rank queries",
+}
+"""Fields of `spec.Attention` that Llama leaves empty."""
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 assert mixtures and ropes, "they register their makers"
 
@@ -110,7 +122,7 @@ def _positions(spec: Decoder, mixers: list[Attention]) -> Iterator[str]:
     ropes = {mixer.rope for mixer in mixers}
     if spec.embedding.positions is not None:
         yield "learned positions"
-    elif mixers and mixers[0].slopes is not None:
+    elif mixers and mixers[0].scores.slopes is not None:
         yield "ALiBi"
     elif None in ropes:
         yield "no positions in some layers"
@@ -131,20 +143,17 @@ def _positions(spec: Decoder, mixers: list[Attention]) -> Iterator[str]:
 
 
 def _attention(mixers: list[Attention]) -> Iterator[str]:
-    if windows := sum(mixer.window is not None for mixer in mixers):
+    if windows := sum(mixer.mask.window is not None for mixer in mixers):
         yield f"window in {windows} of {len(mixers)} layers"
     first: Any = mixers[0] if mixers else None
     if first is None:
         return
     if first.qk_norm is not None:
-        when = " after the rope" if first.qk_norm_after_rope else ""
+        when = " after the rope" if first.qk_norm.after_rope else ""
         over = {"head": "each head", "each": "each head with its own weight", "full": "all heads"}
-        yield f"q and k normed over {over[first.qk_norm_over]}{when}"
-    names = {"bias": "q, k, v bias", "output_bias": "output bias", "softcap": "score soft cap"}
-    names |= {"clip": "clipped q, k, v", "sinks": "sinks", "gate": "gated output"}
-    names |= {"chunk": "chunked attention", "query_rank": "low-rank queries"}
-    for field, words in names.items():
-        if any(getattr(mixer, field, None) for mixer in mixers):
+        yield f"q and k normed over {over[first.qk_norm.over]}{when}"
+    for field, words in _EXTRAS.items():
+        if any(attrgetter(field)(mixer) for mixer in mixers):
             yield words
     if len({mixer.num_kv_heads for mixer in mixers}) > 1:
         yield "head counts differ by layer"

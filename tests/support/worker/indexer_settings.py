@@ -18,7 +18,5 @@ SETTINGS = spec.SparseLatentAttention(
     norm=spec.Norm(1e-6),
     query_rank=7,
     top_k=11,
-    index_heads=8,
-    index_dim=9,
-    index_norm=spec.Norm(1e-6, kind="layer", bias=True),
+    indexer=spec.Indexer(8, 9, spec.Norm(1e-6, kind="layer", bias=True)),
 )

@@ -46,8 +46,8 @@ def test_nothing_is_cut_off_nothing() -> None:
 
 def test_slopes_go_with_their_heads() -> None:
     slopes = tuple(float(head) for head in range(8))
-    whole = decoder(replace(HEADS, slopes=slopes))
-    found = [part(whole, rank, 4).layers[0][0].slopes for rank in range(4)]
+    whole = decoder(replace(HEADS, scores=spec.Scores(slopes=slopes)))
+    found = [part(whole, rank, 4).layers[0][0].scores.slopes for rank in range(4)]
     assert found == [(0.0, 1.0), (2.0, 3.0), (4.0, 5.0), (6.0, 7.0)]
 
 
@@ -62,8 +62,7 @@ def test_an_index_stays_whole() -> None:
     """Every rank chooses the same keys for all heads, also for those that it does not have."""
     rope = spec.Rope(4, 1e4, 64)
     heads = (8, 12, 8, 4, 8, 1.0, rope, NORM, 6)
-    index: Any = {"top_k": 9, "index_heads": 5, "index_dim": 7, "index_norm": NORM}
-    sparse = spec.SparseLatentAttention(*heads, **index)
+    sparse = spec.SparseLatentAttention(*heads, top_k=9, indexer=spec.Indexer(5, 7, NORM))
     assert part(decoder(sparse)).layers[0][0] == replace(sparse, num_heads=4)
 
 
@@ -110,7 +109,10 @@ def test_neighbours_with_the_same_keys_have_a_part_of_the_tokens_each() -> None:
         parts = [shard_spec(decoder(mixer), Shard(rank, size, context=2)) for rank in range(size)]
         found: list[Any] = [whole.layers[0][0] for whole in parts]
         assert [part.context for part in found] == [(0, 2), (1, 2)] * (size // 2)
-    for few in (replace(ONE_KEY, window=8), replace(ONE_KEY, chunk=8)):
+    for few in (
+        replace(ONE_KEY, mask=spec.Mask(window=8)),
+        replace(ONE_KEY, mask=spec.Mask(chunk=8)),
+    ):
         whole = replace(decoder(), layers=((few, MLP), (ONE_KEY, MLP)))
         mixers: list[Any] = [mixer for mixer, _ in shard_spec(whole, Shard(1, 2, context=2)).layers]
         assert [mixer.context for mixer in mixers] == [None, (1, 2)], "what is few is not divided"
@@ -122,9 +124,13 @@ def test_neighbours_with_the_same_keys_have_a_part_of_the_tokens_each() -> None:
     [
         (HEADS, 2, "each of the 4 key heads is on 1 of 4 ranks"),
         (replace(HEADS, num_kv_heads=2), 4, "each of the 2 key heads is on 2 of 4 ranks"),
-        (replace(ONE_KEY, window=8), 2, "no layer of this model keeps all tokens"),
+        (replace(ONE_KEY, mask=spec.Mask(window=8)), 2, "no layer of this model keeps all tokens"),
         (spec.ShortConv(64, 3), 2, "no layer of this model keeps all tokens"),
-        (replace(ONE_KEY, slopes=(0.5,) * 8), 2, "ALiBi counts the tokens between two"),
+        (
+            replace(ONE_KEY, scores=spec.Scores(slopes=(0.5,) * 8)),
+            2,
+            "ALiBi counts the tokens between two",
+        ),
     ],
 )
 def test_tokens_that_cannot_be_divided_are_refused(mixer: Any, context: int, why: str) -> None:
@@ -154,7 +160,7 @@ def test_a_share_begins_where_the_one_before_it_ends() -> None:
         (decoder(ffn=spec.Moe(ROUTER, spec.Glu(25))), 2, "25 channels of a feed-forward cannot"),
         (decoder(vocab=5), 4, "a vocabulary of 5 has not enough rows"),
         (
-            decoder(replace(HEADS, qk_norm=spec.Norm(1e-5, "layer"), qk_norm_over="full")),
+            decoder(replace(HEADS, qk_norm=spec.QkNorm(spec.Norm(1e-5, "layer"), over="full"))),
             2,
             "a norm over all heads is cut for root mean squares only",
         ),

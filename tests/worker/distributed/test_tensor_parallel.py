@@ -122,7 +122,9 @@ def test_a_norm_over_all_heads_sees_those_of_other_ranks(repeated: bool) -> None
 
 def test_a_model_is_wrapped_from_outside() -> None:
     """No layer is changed: modules stand around mixers, feed-forwards, wide norms, table, head."""
-    heads = spec.Attention(4, 2, 8, 1.0, rope=None, qk_norm=spec.Norm(1e-5), qk_norm_over="full")
+    heads = spec.Attention(
+        4, 2, 8, 1.0, rope=None, qk_norm=spec.QkNorm(spec.Norm(1e-5), over="full")
+    )
     glu, moe = spec.Glu(8), spec.Moe(spec.Router(4, 2), spec.Glu(8))
     layers = ((heads, spec.ShortcutMoe(glu, moe)), (heads, glu))
     whole = spec.Decoder(16, 10, layers, spec.Norm(1e-5), spec.Head(tied=True), style="shortcut")

@@ -20,6 +20,7 @@ from baton_worker.spec import (
     Decoder,
     Head,
     LinearAttention,
+    Mask,
     Norm,
     ShortConv,
 )
@@ -63,7 +64,7 @@ def test_a_page_is_cleared_in_every_layer_from_a_token_on(kv_spec: Any) -> None:
 def shared(rank: int, size: int) -> Decoder:
     """A layer whose tokens several ranks share, and one in a window."""
     every = Attention(4, 1, 8, 1.0, rope=None, context=ContextShard(rank, size))
-    windowed = replace(every, context=None, window=8)
+    windowed = replace(every, context=None, mask=Mask(window=8))
     return Decoder(16, 32, ((every, None), (windowed, None)), Norm(1e-5), Head())
 
 

@@ -19,14 +19,15 @@ from baton_worker.kv_cache import (
     page_groups,
 )
 from baton_worker.kv_cache.host_pages import HostPages
+from baton_worker.spec import Mask
 
 CPU = torch.device("cpu")
 
 
-def seeing(spec: Any, *windows: int | None, **changes: Any) -> Any:
+def seeing(spec: Any, *windows: int | None, chunk: int | None = None) -> Any:
     """Layers of one shape, with these windows."""
-    mixer = replace(spec.layers[0][0], **changes)
-    return replace(spec, layers=tuple((replace(mixer, window=n), None) for n in windows))
+    mixer, masks = spec.layers[0][0], [Mask(n, chunk) for n in windows]
+    return replace(spec, layers=tuple((replace(mixer, mask=mask), None) for mask in masks))
 
 
 def of(spec: Any) -> LayerGroups:
@@ -56,7 +57,8 @@ def test_the_widest_window_counts_in_one_group_and_only_if_every_layer_has_one(
 
 def test_layers_of_other_shapes_have_parts_of_a_page_that_is_bytes(kv_spec: Any) -> None:
     """Two layers that keep 256 bytes of a block, and four that keep 320."""
-    small, large = kv_spec.layers[0][0], replace(kv_spec.layers[1][0], head_dim=20, window=9)
+    small, mask = kv_spec.layers[0][0], Mask(window=9)
+    large = replace(kv_spec.layers[1][0], head_dim=20, mask=mask)
     spec = replace(kv_spec, layers=((small, None), *[(large, None)] * 4, (small, None)))
     groups = of(spec)
     assert groups == LayerGroups((0, 9, 9, 9, 9), (0, 1, 2, 3, 4, 0), (0, 0, 0, 0, 0, 1))

@@ -10,6 +10,7 @@ import torch
 
 from baton_worker.kernels.kv_pages import CODES
 from baton_worker.kv_cache import KVCache, bytes_per_page
+from baton_worker.spec import Sinks, Values
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -28,7 +29,7 @@ def test_a_value_that_is_narrower_than_its_key_takes_less(
 ) -> None:
     """Two heads, keys of 24 and values of 16: as in MiMo-V2, an eighth of what is padded."""
     codes, mixer = CODES.get(kind), kv_spec.layers[0][0]
-    mixer = replace(mixer, head_dim=24, value_dim=16)
+    mixer = replace(mixer, head_dim=24, values=Values(16))
     spec = replace(kv_spec, layers=((mixer, kv_spec.layers[0][1]),))
     assert bytes_per_page(spec, 1, torch.bfloat16, codes) == expected
     cache = KVCache(spec, 3, 16, dtype=torch.bfloat16, device=torch.device("cpu"), codes=codes)
@@ -36,8 +37,8 @@ def test_a_value_that_is_narrower_than_its_key_takes_less(
 
 
 def test_learned_keys_need_one_channel_more_of_a_value(kv_spec: Any) -> None:
-    mixer = replace(kv_spec.layers[0][0], head_dim=24, value_dim=16, sink_keys=3)
-    assert mixer.kept_dim == 17 and replace(mixer, value_dim=23).kept_dim is None
+    mixer = replace(kv_spec.layers[0][0], head_dim=24, values=Values(16), sinks=Sinks(3))
+    assert mixer.kept_dim == 17 and replace(mixer, values=Values(23)).kept_dim is None
 
 
 @pytest.mark.parametrize("codes", CODES.values(), ids=str)

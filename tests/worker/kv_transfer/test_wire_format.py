@@ -30,6 +30,7 @@ from baton_worker.spec import (
     Glu,
     Head,
     LinearAttention,
+    Mask,
     Norm,
     Rope,
 )
@@ -108,7 +109,7 @@ def test_a_block_is_the_same_whatever_the_layout_and_fits_into_either(
 def grouped(page_size: int) -> KVCache:
     """Two layers, one of which sees ten tokens: they share memory, and have tables of their own."""
     rope = Rope(dim=8, base=1e4, max_position=64)
-    mixers = (Attention(4, 2, 8, 1.0, rope), Attention(4, 2, 8, 1.0, rope, window=10))
+    mixers = (Attention(4, 2, 8, 1.0, rope), Attention(4, 2, 8, 1.0, rope, Mask(10)))
     layers = tuple((mixer, Glu(16)) for mixer in mixers)
     model = Decoder(16, 32, layers, Norm(1e-5), Head())
     made = KVCache(

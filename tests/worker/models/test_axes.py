@@ -112,7 +112,9 @@ def _stack(theirs: Any, config: Any) -> Stack:
         interleaved=True,
         sections=spec.Sections((4, 4)),
     )
-    attention = spec.Attention(3, 3, 16, 0.25, rope, bias=True, output_bias=True)
+    attention = spec.Attention(
+        3, 3, 16, 0.25, rope, projections=spec.Projections(True, output_bias=True)
+    )
     encoder = spec.Encoder(
         hidden=48,
         vocab=1,

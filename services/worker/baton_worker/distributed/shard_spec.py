@@ -120,10 +120,11 @@ def _attention(whole: spec.Attention, share: Shard) -> spec.Attention:
             f"{whole.num_kv_heads} key heads can neither be dealt out nor repeated evenly"
         )
     norm = whole.qk_norm
-    if norm is not None and whole.qk_norm_over == "full" and norm.kind != "rms":
+    if norm is not None and norm.over == "full" and norm.norm.kind != "rms":
         raise share.refusal("a norm over all heads is cut for root mean squares only")
     first = share.rank * num_heads
-    slopes = None if whole.slopes is None else whole.slopes[first : first + num_heads]
+    slopes = whole.scores.slopes
+    slopes = None if slopes is None else slopes[first : first + num_heads]
     kept = max(1, whole.num_kv_heads // share.size)
     rope = whole.rope
     if isinstance(rope, spec.FourierRope):
@@ -133,7 +134,7 @@ def _attention(whole: spec.Attention, share: Shard) -> spec.Attention:
         num_heads=num_heads,
         num_kv_heads=kept,
         rope=rope,
-        slopes=slopes,
+        scores=replace(whole.scores, slopes=slopes),
         first_heads=(first, share.first(kept, whole.num_kv_heads)),
         context=_tokens(whole, share),
     )
@@ -141,9 +142,9 @@ def _attention(whole: spec.Attention, share: Shard) -> spec.Attention:
 
 def _tokens(whole: spec.Attention, share: Shard) -> spec.ContextShard | None:
     """Layers with a short window keep all tokens on every rank."""
-    if share.context == 1 or whole.window is not None or whole.chunk is not None:
+    if share.context == 1 or whole.mask != spec.Mask():
         return None
-    if whole.slopes is not None:
+    if whole.scores.slopes is not None:
         raise share.undivided("ALiBi counts the tokens between two, and a rank has not all of them")
     if isinstance(whole, spec.DualChunkAttention):
         raise share.undivided("dual chunk attention has ranges of keys of its own")

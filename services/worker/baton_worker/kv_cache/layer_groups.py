@@ -163,7 +163,8 @@ def _span(mixer: Mixer, page_size: int) -> int:
         return 0
     if isinstance(mixer, Recurrent):
         return mixer.span(page_size)
-    limits = [limit for limit in (mixer.window, mixer.chunk) if limit is not None]
+    seen = mixer.mask
+    limits = [limit for limit in (seen.window, seen.chunk) if limit is not None]
     return min(limits, default=0)
 
 

@@ -40,7 +40,9 @@ from baton_worker.spec import (
     Attention,
     Decoder,
     Head,
+    Mask,
     Norm,
+    Scores,
 )
 
 _LENGTH_DEPENDENT = {"dynamic", "longrope", "su"}
@@ -251,8 +253,8 @@ def _spec(causal: Any, survey: Survey) -> Decoder:
                 call.head_dim,
                 call.scale,
                 rope=None,
-                window=call.window,
-                softcap=call.softcap,
+                mask=Mask(call.window),
+                scores=Scores(call.softcap),
             ),
             None,
         )

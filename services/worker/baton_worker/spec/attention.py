@@ -18,27 +18,89 @@ class ContextShard(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class LowRank:
+    """Queries come from a vector of `rank` channels, normed by `norm`."""
+
+    rank: int
+    norm: Norm
+
+
+@dataclass(frozen=True, slots=True)
+class Projections:
+    """`bias` applies to the q, k and v projections, `output_bias` to the output projection; `clip`
+    clamps the output of the former to [-clip, clip]."""
+
+    bias: bool = False
+    output_bias: bool = False
+    clip: float | None = None
+    query: LowRank | None = None
+    """None: queries are projected at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class QkNorm:
+    """Queries and keys are normed before the rotation, or `after_rope`; with `keys_only`, keys
+    alone. `over` each "head" with a shared weight, "each" head with its own weight, or the "full"
+    width."""
+
+    norm: Norm
+    over: str = "head"
+    after_rope: bool = False
+    keys_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What a token sees of what came before: the last `window` tokens, itself included, and with a
+    `chunk` only those in its own chunk of that many positions; None means all."""
+
+    window: int | None = None
+    chunk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What happens to scale * q.k before the softmax."""
+
+    softcap: float | None = None
+    """Bounds scores smoothly to (-softcap, softcap)."""
+    slopes: tuple[float, ...] | None = None
+    """ALiBi (Press et al. 2021, arXiv:2108.12409): one slope per query head, times the distance."""
+    temperature: tuple[float, float] | None = None
+    """(scale, floor) multiplies a query by 1 + scale * log(1 + (position + 1) // floor)
+    (arXiv:2501.19399)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values of `dim` channels, fewer than a key's, multiplied by `scale`."""
+
+    dim: int
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OutputGate:
+    """The attention output is multiplied by the sigmoid of another projection of the input: one
+    weight per "head" or per "channel"."""
+
+    per: str
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    """One learned score per head joins the softmax (gpt-oss); or that many learned `keys` and
+    their values, normed like the others (Pangu Pro)."""
+
+    keys: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
     """Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) over the paged cache.
 
-    `bias` applies to the q, k and v projections, `output_bias` to the output projection. A token
-    attends to the last `window` tokens including itself; None means all. Without `rope`, positions
-    come from `slopes` (ALiBi, Press et al. 2021, arXiv:2108.12409: one slope per query head, times
-    the distance), if any. `qk_norm` normalises queries and keys before or after the rotation, over
-    each "head" with a shared weight, "each" head with its own weight, or the "full" width; with
-    `key_norm_only`, keys alone. `softcap` bounds scores smoothly to (-softcap, softcap); `clip`
-    clamps the output of the q, k and v projections.
-
-    With `chunk`, a token attends only within its chunk of that many positions. With `sinks`, one
-    learned score per head joins the softmax (gpt-oss); with `sink_keys`, that many learned keys and
-    values join, their keys normed like the others. `temperature` (scale, floor) multiplies a query
-    by 1 + scale * log(1 + (position + 1) // floor) (arXiv:2501.19399). Values of `value_dim`
-    channels, fewer than `head_dim`, are multiplied by `value_scale`. `gate` multiplies the
-    attention output by the sigmoid of another projection of the input (with bias if `gate_bias`):
-    one weight per "head" or per "channel". With `query_rank`, queries come from a low-rank vector,
-    normed by `query_rank_norm`. `first_heads` are the checkpoint's indices of the first query and
-    KV head if these heads are a shard. With `context`, this rank's cache holds a part of the
-    tokens.
+    Without `rope`, positions come from the slopes of `scores`, if any.
     """
 
     num_heads: int
@@ -46,33 +108,33 @@ class Attention:
     head_dim: int
     scale: float
     rope: Rope | None
-    bias: bool = False
-    output_bias: bool = False
-    qk_norm: Norm | None = None
-    window: int | None = None
-    qk_norm_over: str = "head"
-    qk_norm_after_rope: bool = False
-    slopes: tuple[float, ...] | None = None
-    softcap: float | None = None
-    clip: float | None = None
-    chunk: int | None = None
-    sinks: bool = False
-    sink_keys: int = 0
-    key_norm_only: bool = False
-    temperature: tuple[float, float] | None = None
-    value_dim: int | None = None
-    value_scale: float = 1.0
-    gate: str | None = None
-    gate_bias: bool = False
-    query_rank: int | None = None
-    query_rank_norm: Norm | None = None
+    mask: Mask = Mask()
+    projections: Projections = Projections()
+    qk_norm: QkNorm | None = None
+    scores: Scores = Scores()
+    values: Values | None = None
+    """None: as wide as keys."""
+    sinks: Sinks | None = None
+    gate: OutputGate | None = None
     first_heads: tuple[int, int] = (0, 0)
+    """The checkpoint's indices of the first query and KV head, if these heads are a shard."""
     context: ContextShard | None = None
+    """The tokens in this rank's cache; None: all."""
+
+    @property
+    def value_dim(self) -> int:
+        """Channels of a value."""
+        return self.head_dim if self.values is None else self.values.dim
+
+    @property
+    def sink_keys(self) -> int:
+        """Learned keys that join the softmax."""
+        return 0 if self.sinks is None else self.sinks.keys
 
     @property
     def kept_dim(self) -> int | None:
-        """Channels of a cached value if not `head_dim`; `sink_keys` add one channel."""
-        kept = self.head_dim if self.value_dim is None else self.value_dim + (self.sink_keys > 0)
+        """Channels of a cached value if not `head_dim`; learned `sinks` keys add one channel."""
+        kept = self.head_dim if self.values is None else self.values.dim + (self.sink_keys > 0)
         return None if kept == self.head_dim else kept
 
 
@@ -113,28 +175,34 @@ class LatentAttention:
         return self.width
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparseLatentAttention(LatentAttention):
-    """Latent attention to the `top_k` earlier tokens with the highest indexer scores
-    (DeepSeek-V3.2, arXiv:2512.02556).
+@dataclass(frozen=True, slots=True)
+class Indexer:
+    """One key of `dim` channels per token, normed by `norm`, and `heads` queries projected from the
+    low-rank vector of queries.
 
-    The indexer has one key of `index_dim` channels per token, normed by `index_norm`, and
-    `index_heads` queries projected from the vector of `query_rank` channels. A score is the sum
-    over heads of relu(query . key), weighted by another projection of the input. The first
-    `rope_dim` channels of both are rotated by `rope`, interleaved if `index_interleaved`. A layer
-    without `index_heads` reuses the selection of the last layer that has them.
+    A score is the sum over heads of relu(query . key), weighted by another projection of the input.
+    The first `rope_dim` channels of both are rotated, `interleaved` or not.
     """
 
+    heads: int
+    dim: int
+    norm: Norm
+    interleaved: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseLatentAttention(LatentAttention):
+    """Latent attention to the `top_k` earlier tokens with the highest scores of an `indexer`
+    (DeepSeek-V3.2, arXiv:2512.02556). A layer without one reuses the selection of the last layer
+    that has one."""
+
     top_k: int
-    index_heads: int
-    index_dim: int
-    index_norm: Norm
-    index_interleaved: bool = False
+    indexer: Indexer | None
 
     @property
     def kept_width(self) -> int:
         """Cached channels per token: those read by attention, then the index key."""
-        return self.kv_rank + self.rope_dim + (self.index_dim if self.index_heads else 0)
+        return self.width + (0 if self.indexer is None else self.indexer.dim)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import torch
 
 from baton_worker.layers.attention.bidirectional import attend
 from baton_worker.layers.attention.whole_texts import by_length
-from baton_worker.spec import Attention, CausalAttention
+from baton_worker.spec import Attention, CausalAttention, Mask
 
 COUNTS = [5, 1, 9, 5, 2]
 
@@ -16,7 +16,7 @@ COUNTS = [5, 1, 9, 5, 2]
 @pytest.mark.parametrize("window", [None, 2])
 @pytest.mark.parametrize("counts", [COUNTS, [4, 4]])
 def test_each_text_sees_itself(num_kv_heads: int, window: int | None, counts: list[int]) -> None:
-    settings = Attention(4, num_kv_heads, 8, 0.3, rope=None, window=window)
+    settings = Attention(4, num_kv_heads, 8, 0.3, rope=None, mask=Mask(window))
     generator = torch.Generator().manual_seed(0)
     heads = torch.randn(sum(counts), 4 + 2 * num_kv_heads, 8, generator=generator)
     ours = attend(heads, by_length(counts, torch.device("cpu")), settings)
@@ -41,9 +41,9 @@ def _plain(heads: torch.Tensor, settings: Attention) -> torch.Tensor:
     group = settings.num_heads // settings.num_kv_heads
     key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
     scores = torch.einsum("qhd,khd->hqk", query, key) * settings.scale
-    if settings.window is not None:
+    if settings.mask.window is not None:
         position = torch.arange(len(heads))
-        far = (position[:, None] - position).abs() > settings.window
+        far = (position[:, None] - position).abs() > settings.mask.window
         scores = scores.masked_fill(far, float("-inf"))
     if isinstance(settings, CausalAttention):
         scores = scores + torch.full_like(scores[0], float("-inf")).triu(1)

@@ -20,7 +20,8 @@ CPU = torch.device("cpu")
 ROPE = spec.Rope(6, 100.0, 64)
 FIELDS: dict[str, Any] = {
     **{"num_heads": 4, "num_kv_heads": 2, "head_dim": 6, "scale": 0.4, "rope": ROPE},
-    **{"qk_norm": spec.Norm(1e-6), "qk_norm_after_rope": True, "bias": True},
+    "qk_norm": spec.QkNorm(spec.Norm(1e-6), after_rope=True),
+    "projections": spec.Projections(bias=True),
 }
 LENDING, BORROWING = spec.KVSharingSource(**FIELDS), spec.KVSharingTarget(**FIELDS)
 

@@ -13,7 +13,7 @@ from baton.errors import ModelError
 from baton_worker.attention import AttentionBatch
 from baton_worker.layers.attention.dual_chunk import DualChunk, by_chunk
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.spec import DualChunkAttention, Norm, Rope
+from baton_worker.spec import DualChunkAttention, Mask, Norm, QkNorm, Rope, Sinks
 
 CPU = torch.device("cpu")
 SETTINGS = DualChunkAttention(
@@ -56,10 +56,10 @@ def test_a_step_attends_to_no_more_parts_than_it_has(site: BuildContext) -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"window": 4}, "a window"),
-        ({"sinks": True}, "sinks"),
+        ({"mask": Mask(window=4)}, "a window"),
+        ({"sinks": Sinks()}, "sinks"),
         ({"rope": None}, "no rope"),
-        ({"qk_norm": Norm(1e-5), "qk_norm_after_rope": True}, "norms after the rope"),
+        ({"qk_norm": QkNorm(Norm(1e-5), after_rope=True)}, "norms after the rope"),
         ({"local_size": 6}, "chunk_size of 6 and a local_size of 6"),
     ],
 )

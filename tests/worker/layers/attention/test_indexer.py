@@ -82,7 +82,9 @@ def expected(x: Tensor, low: Tensor, w: dict[str, Tensor], *, interleaved: bool)
 def test_the_keys_of_the_highest_scores_are_chosen(
     site: BuildContext, interleaved: bool, start: int
 ) -> None:
-    indexer, weights = made(site, replace(SETTINGS, index_interleaved=interleaved))
+    assert SETTINGS.indexer is not None
+    own = replace(SETTINGS.indexer, interleaved=interleaved)
+    indexer, weights = made(site, replace(SETTINGS, indexer=own))
     x, low = torch.randn(LENGTH, 8), torch.randn(LENGTH, 7)
     rows = torch.zeros(160, SETTINGS.kept_width)
     with torch.inference_mode():

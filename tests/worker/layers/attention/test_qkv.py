@@ -34,7 +34,7 @@ def test_plain_heads_are_one_product(site: BuildContext) -> None:
 
 
 def test_narrow_values_are_scaled_and_padded(site: BuildContext) -> None:
-    layer = projection(replace(PLAIN, value_dim=4, value_scale=0.5), 8, site)
+    layer = projection(replace(PLAIN, values=spec.Values(4, scale=0.5)), 8, site)
     assert isinstance(layer, PaddedValue)
     weights, x = filled(layer), torch.randn(3, 8)
     heads = layer(x).view(3, 8, 6)
@@ -46,7 +46,7 @@ def test_narrow_values_are_scaled_and_padded(site: BuildContext) -> None:
 
 
 def test_before_sink_keys_the_first_padded_channel_is_one(site: BuildContext) -> None:
-    layer = projection(replace(PLAIN, value_dim=4, sink_keys=2), 8, site)
+    layer = projection(replace(PLAIN, values=spec.Values(4), sinks=spec.Sinks(2)), 8, site)
     filled(layer)
     heads = layer(torch.randn(3, 8)).view(3, 8, 6)
     assert (heads[:, 6:, 4] == 1).all() and (heads[:, 6:, 5] == 0).all()
@@ -54,7 +54,9 @@ def test_before_sink_keys_the_first_padded_channel_is_one(site: BuildContext) ->
 
 def test_low_rank_queries_are_normed_in_between(site: BuildContext) -> None:
     norm = spec.Norm(1e-5)
-    layer = projection(replace(PLAIN, query_rank=5, query_rank_norm=norm), 8, site)
+    layer = projection(
+        replace(PLAIN, projections=spec.Projections(query=spec.LowRank(5, norm))), 8, site
+    )
     assert isinstance(layer, LowRankQuery)
     weights, x = filled(layer), torch.randn(3, 8)
     narrow = x @ weights["query_narrow.weight"].T
@@ -67,7 +69,7 @@ def test_low_rank_queries_are_normed_in_between(site: BuildContext) -> None:
 def test_the_gate_is_per_head_or_per_channel(site: BuildContext) -> None:
     x, attended = torch.randn(3, 8), torch.randn(3, 24)
     for kind, width in (("head", 1), ("channel", 6)):
-        layer = HeadGate(replace(PLAIN, gate=kind), 8, site)
+        layer = HeadGate(replace(PLAIN, gate=spec.OutputGate(kind)), 8, site)
         weight = filled(layer)["attention_gate.weight"]
         gate = (x @ weight.T).sigmoid().view(3, 4, width)
         expected = (attended.view(3, 4, 6) * gate).flatten(1)
@@ -76,7 +78,7 @@ def test_the_gate_is_per_head_or_per_channel(site: BuildContext) -> None:
 
 def test_the_projection_of_the_gate_may_have_a_bias(site: BuildContext) -> None:
     x, attended = torch.randn(3, 8), torch.randn(3, 24)
-    layer = HeadGate(replace(PLAIN, gate="channel", gate_bias=True), 8, site)
+    layer = HeadGate(replace(PLAIN, gate=spec.OutputGate("channel", bias=True)), 8, site)
     weights = filled(layer)
     gate = (x @ weights["attention_gate.weight"].T + weights["attention_gate.bias"]).sigmoid()
     torch.testing.assert_close(layer(attended, x), attended * gate)

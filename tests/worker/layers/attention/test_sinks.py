@@ -11,7 +11,7 @@ from baton_worker import spec
 from baton_worker.layers.attention.sinks import SinkKeys, Sinks
 from baton_worker.layers.build_context import BuildContext
 
-SETTINGS = spec.Attention(4, 2, 6, 0.5, None, sink_keys=3, value_dim=4)
+SETTINGS = spec.Attention(4, 2, 6, 0.5, None, sinks=spec.Sinks(3), values=spec.Values(4))
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, more: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, more: Tensor) -> Tensor
 
 
 def test_a_sink_is_one_score_per_head(site: BuildContext) -> None:
-    layer = Sinks(replace(SETTINGS, sink_keys=0, sinks=True), site)
+    layer = Sinks(replace(SETTINGS, sinks=spec.Sinks()), site)
     ((name, weight),) = layer.weight_targets()
     weight.data.copy_(torch.arange(4.0))
     assert name == "sinks"

@@ -92,7 +92,7 @@ def test_a_layer_without_an_index_attends_to_what_the_last_one_has_chosen(
     site: BuildContext, sizes: list[int]
 ) -> None:
     """As that layer itself does, if they have the same weights; whatever came before."""
-    shared = replace(SETTINGS, index_heads=0)
+    shared = replace(SETTINGS, indexer=None)
     own, other, lent = (SparseLatentAttention(s, 8, site) for s in (SETTINGS, SETTINGS, shared))
     fill(other)
     fill(own, lent)
@@ -105,7 +105,7 @@ def test_a_layer_without_an_index_attends_to_what_the_last_one_has_chosen(
 
 
 def test_the_cache_holds_the_key_of_the_index_where_there_is_one() -> None:
-    layers = ((SETTINGS, None), (replace(SETTINGS, index_heads=0), None))
+    layers = ((SETTINGS, None), (replace(SETTINGS, indexer=None), None))
     decoder = spec.Decoder(8, 9, layers, spec.Norm(1e-6), spec.Head())
     assert page_shapes(decoder, 16) == ((16, 1, 1, 19), (16, 1, 1, 10))
 

@@ -22,5 +22,5 @@ def test_13b_models_have_alibi(spec_of: Any) -> None:
     first = spec_of("BaichuanForCausalLM", vocab_size=64_000, **fields)
     for spec, unit_rows in ((second, True), (first, False)):
         mixer, _ = spec.layers[0]
-        assert mixer.rope is None and len(mixer.slopes) == 8 and spec.max_length == 4096
+        assert mixer.rope is None and len(mixer.scores.slopes) == 8 and spec.max_length == 4096
         assert spec.head.unit_rows == unit_rows

@@ -15,16 +15,16 @@ def test_defaults_are_those_of_its_class(spec_of: Any) -> None:
 
 def test_cohere2_knows_positions_in_windows_only(spec_of: Any) -> None:
     spec = spec_of("Cohere2ForCausalLM", logit_scale=0.5)
-    seen = [(mixer.window, mixer.rope is not None) for mixer, _ in spec.layers]
+    seen = [(mixer.mask.window, mixer.rope is not None) for mixer, _ in spec.layers]
     assert seen == [(4096, True)] * 3 + [(None, False)]
     assert spec.layers[0][0].rope.interleaved and spec.head.scale == 0.5
 
 
 def test_cohere2_may_see_everything_more_often(spec_of: Any) -> None:
     spec = spec_of("Cohere2ForCausalLM", sliding_window_pattern=2)
-    assert [mixer.window for mixer, _ in spec.layers] == [4096, None, 4096, None]
+    assert [mixer.mask.window for mixer, _ in spec.layers] == [4096, None, 4096, None]
 
 
 def test_qk_norm_has_a_weight_for_each_head(spec_of: Any) -> None:
     mixer, _ = spec_of("CohereForCausalLM", use_qk_norm=True).layers[0]
-    assert mixer.qk_norm is not None and mixer.qk_norm_over == "each"
+    assert mixer.qk_norm is not None and mixer.qk_norm.over == "each"

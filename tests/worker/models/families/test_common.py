@@ -30,7 +30,7 @@ def config(**fields: Any) -> SimpleNamespace:
 
 
 def windows(c: SimpleNamespace) -> list[int | None]:
-    return [m.window for m in sliding(c, gqa(c)) if isinstance(m, Attention)]
+    return [m.mask.window for m in sliding(c, gqa(c)) if isinstance(m, Attention)]
 
 
 def test_absent_head_fields_take_the_hugging_face_defaults() -> None:
@@ -61,7 +61,7 @@ def test_every_so_many_layers_do_not_rotate() -> None:
 
 def test_only_windows_rotate() -> None:
     mixers = rotating_windows(config(), gqa(config()), 8, 2)
-    found = [(m.window, m.rope is None) for m in mixers if isinstance(m, Attention)]
+    found = [(m.mask.window, m.rope is None) for m in mixers if isinstance(m, Attention)]
     assert found == [(8, False), (None, True)] * 2
 
 
@@ -110,6 +110,6 @@ def test_dual_chunks_run_dense_and_say_so(sparse: bool, caplog: pytest.LogCaptur
     if sparse:
         given.sparse_attention_config = [{}]
     attention = gqa(config(dual_chunk_attention_config=given), bias=True)
-    assert isinstance(attention, DualChunkAttention) and attention.bias
+    assert isinstance(attention, DualChunkAttention) and attention.projections.bias
     assert (attention.chunk_len, attention.trained) == (253_952, 262_144)
     assert ("run dense" in caplog.text) == sparse

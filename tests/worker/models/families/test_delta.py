@@ -21,6 +21,8 @@ from baton_worker.spec import (
     LatentAttention,
     Moe,
     Norm,
+    OutputGate,
+    QkNorm,
     Sections,
 )
 from tests.support import tiny_models
@@ -74,7 +76,7 @@ def test_qwen3_next_sees_everything_in_every_fourth_layer(spec_of: Any) -> None:
     norm = GatedNorm(1e-6, 32, gate_first=False, shared=True)
     assert spec.layers[0][0] == DeltaNet(16, 32, 128, 128, 4, norm)
     heads = spec.layers[3][0]
-    assert (heads.gate, heads.gate_bias, heads.qk_norm) == ("channel", False, Norm(1e-6, offset=1))
+    assert heads.gate == OutputGate("channel") and heads.qk_norm == QkNorm(Norm(1e-6, offset=1))
     assert (heads.rope.dim, heads.rope.base) == (64, 1e7)
     sparse = spec.layers[0][1]
     assert isinstance(sparse, Moe) and sparse.shared_gate and sparse.router.norm == 1.0

@@ -56,7 +56,7 @@ def test_gte_has_two_names(architecture: str, prefix: str) -> None:
     assert {rule.source.split(".")[0] for rule in spec.fused} == {prefix}
     mixer, ffn = spec.layers[0]
     assert isinstance(mixer, Attention) and mixer.rope is not None
-    assert mixer.rope.base == 160_000.0 and mixer.bias
+    assert mixer.rope.base == 160_000.0 and mixer.projections.bias
     assert ffn == Glu(16, "gelu", down_bias=True)
 
 
@@ -100,7 +100,7 @@ def test_modernbert_alternates() -> None:
     fields = {"norm_eps": 1e-5, "norm_bias": False, "attention_bias": False, "mlp_bias": False}
     spec = modernbert(config(**fields, local_attention=8, num_hidden_layers=4))
     mixers = [mixer for mixer, _ in spec.layers]
-    assert [m.window for m in mixers if isinstance(m, Attention)] == [None, 4, 4, None]
+    assert [m.mask.window for m in mixers if isinstance(m, Attention)] == [None, 4, 4, None]
     bases = [m.rope.base for m in mixers if isinstance(m, Attention) and m.rope]
     assert bases == [160_000.0, 10_000.0, 10_000.0, 160_000.0]
     assert spec.bare_layers == 1 and spec.classify_from == "first"

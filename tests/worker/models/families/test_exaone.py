@@ -22,7 +22,7 @@ def test_exaone3_spells_its_fields_in_its_own_way(spec_of: Any) -> None:
 @pytest.mark.parametrize("pattern", [4, "LLLG"])
 def test_exaone4_rotates_local_layers_only(spec_of: Any, pattern: int | str) -> None:
     spec = spec_of("Exaone4ForCausalLM", sliding_window=16, sliding_window_pattern=pattern)
-    assert [mixer.window for mixer, _ in spec.layers] == [16, 16, 16, None]
+    assert [mixer.mask.window for mixer, _ in spec.layers] == [16, 16, 16, None]
     assert [mixer.rope is None for mixer, _ in spec.layers] == [False, False, False, True]
 
 
@@ -34,4 +34,4 @@ def test_exaone4_without_windows_rotates_everywhere(spec_of: Any) -> None:
     fields = {"hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 2}
     sizes = {"intermediate_size": 96, "max_position_embeddings": 64, "vocab_size": 10}
     spec = exaone4(SimpleNamespace(**fields, **sizes, sliding_window=None))
-    assert all(m.window is None and m.rope is not None for m, _ in spec.layers)  # type: ignore[union-attr]
+    assert all(m.mask.window is None and m.rope is not None for m, _ in spec.layers)  # type: ignore[union-attr]

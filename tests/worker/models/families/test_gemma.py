@@ -16,8 +16,8 @@ def test_gemma_means_the_tanh_form_when_it_says_gelu(spec_of: Any) -> None:
 
 def test_gemma2_defaults_are_those_of_its_class(spec_of: Any) -> None:
     spec = spec_of("Gemma2ForCausalLM", num_key_value_heads=4)
-    assert [mixer.window for mixer, _ in spec.layers] == [4096, None, 4096, None]
-    assert (spec.layers[0][0].softcap, spec.head.softcap) == (50.0, 30.0)
+    assert [mixer.mask.window for mixer, _ in spec.layers] == [4096, None, 4096, None]
+    assert (spec.layers[0][0].scores.softcap, spec.head.softcap) == (50.0, 30.0)
     assert spec.layers[0][0].scale == 1 / 16 and spec.style == "sandwich"
 
 
@@ -37,7 +37,7 @@ def test_gemma2_defaults_are_those_of_its_class(spec_of: Any) -> None:
 )
 def test_gemma3_has_a_rope_for_each_kind_of_layer(spec_of: Any, ropes: dict[str, Any]) -> None:
     spec = spec_of("Gemma3ForCausalLM", num_hidden_layers=7, sliding_window=16, **ropes)
-    assert [mixer.window for mixer, _ in spec.layers] == [16] * 5 + [None, 16]
+    assert [mixer.mask.window for mixer, _ in spec.layers] == [16] * 5 + [None, 16]
     assert [mixer.rope.base for mixer, _ in spec.layers] == [1e4] * 5 + [1e6, 1e4]
 
 

@@ -49,7 +49,7 @@ def test_bloom_of_the_hub(spec_of: Any) -> None:
         seq_length=2048,
     )
     assert (spec.hidden, len(spec.layers), spec.max_length) == (64, 2, 2048)
-    assert spec.layers[0][0].slopes[0] == 0.5 and spec.fused[0].groups == 8
+    assert spec.layers[0][0].scores.slopes[0] == 0.5 and spec.fused[0].groups == 8
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_falcons_differ_in_key_heads_and_norms(
 
 def test_falcon_divides_alibi_like_its_scores(spec_of: Any) -> None:
     mixer, _ = spec_of("FalconForCausalLM", alibi=True).layers[0]
-    assert mixer.rope is None and mixer.slopes[0] == 0.5 * 8**-0.5
+    assert mixer.rope is None and mixer.scores.slopes[0] == 0.5 * 8**-0.5
 
 
 def test_mpt_reads_its_nested_attention(spec_of: Any) -> None:
@@ -86,7 +86,7 @@ def test_mpt_reads_its_nested_attention(spec_of: Any) -> None:
         attn_config={"alibi_bias_max": 16, "clip_qkv": 6, "softmax_scale": 0.5},
     )
     mixer, ffn = spec.layers[0]
-    assert (mixer.clip, mixer.scale, mixer.slopes[0]) == (6, 0.5, 0.25)
+    assert (mixer.projections.clip, mixer.scale, mixer.scores.slopes[0]) == (6, 0.5, 0.25)
     assert (spec.max_length, ffn.intermediate, ffn.bias) == (99, 256, False)
 
 
@@ -103,4 +103,4 @@ def test_starcoder2_and_persimmon_take_their_defaults(spec_of: Any) -> None:
     assert starcoder.head.tied and starcoder.layers[0][1].activation == "gelu_pytorch_tanh"
     persimmon = spec_of("PersimmonForCausalLM")
     mixer, ffn = persimmon.layers[0]
-    assert ffn.activation == "relu2" and mixer.rope.dim == 4 and mixer.qk_norm.bias
+    assert ffn.activation == "relu2" and mixer.rope.dim == 4 and mixer.qk_norm.norm.bias

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from baton_worker.models import resolve
-from baton_worker.spec import Mlp
+from baton_worker.spec import Mlp, QkNorm
 from tests.support import tiny_models
 
 
@@ -20,37 +20,37 @@ def spec_of(architecture: str, **changes: Any) -> Any:
 
 def test_llama_biases() -> None:
     mixer, ffn = spec_of("LlamaForCausalLM").layers[0]
-    assert mixer.bias and mixer.output_bias and ffn.bias
+    assert mixer.projections.bias and mixer.projections.output_bias and ffn.bias
 
 
 def test_mistral_heads_and_window() -> None:
     mixer, _ = spec_of("MistralForCausalLM").layers[0]
-    assert (mixer.head_dim, mixer.window, mixer.bias) == (16, 12, False)
+    assert (mixer.head_dim, mixer.mask.window, mixer.projections.bias) == (16, 12, False)
 
 
 @pytest.mark.parametrize("window", [None, 5])
 def test_mistral_window_may_be_off(window: int | None) -> None:
     mixer, _ = spec_of("MistralForCausalLM", sliding_window=window).layers[0]
-    assert mixer.window == window
+    assert mixer.mask.window == window
 
 
 def test_qwen2_bias_is_on_the_inputs_only() -> None:
     spec = spec_of("Qwen2ForCausalLM")
     mixers = [mixer for mixer, _ in spec.layers]
-    assert spec.head.tied and mixers[0].bias and not mixers[0].output_bias
-    assert [mixer.window for mixer in mixers] == [None, None, 9]
+    assert spec.head.tied and mixers[0].projections.bias and not mixers[0].projections.output_bias
+    assert [mixer.mask.window for mixer in mixers] == [None, None, 9]
 
 
 def test_qwen3_norms_each_head() -> None:
     spec = spec_of("Qwen3ForCausalLM")
-    assert spec.layers[0][0].qk_norm == spec.norm
+    assert spec.layers[0][0].qk_norm == QkNorm(spec.norm)
 
 
 def test_smollm3_rests_from_positions_every_fourth_layer() -> None:
     spec = spec_of("SmolLM3ForCausalLM")
     assert [mixer.rope is None for mixer, _ in spec.layers] == [False, False, False, True]
     assert spec.layers[0][0].rope.base == 2_000_000.0
-    assert [mixer.window for mixer, _ in spec.layers] == [None] * 4
+    assert [mixer.mask.window for mixer, _ in spec.layers] == [None] * 4
 
 
 def test_jais2_has_plain_feed_forwards_and_layer_norms() -> None:

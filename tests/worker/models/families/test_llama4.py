@@ -19,7 +19,7 @@ FIELDS = {
 def test_layers_without_a_rope_see_more_than_their_chunk() -> None:
     mixers = [mixer for mixer, _ in spec("Llama4ForCausalLM", **FIELDS).layers]
     assert all(isinstance(mixer, Attention) for mixer in mixers)
-    assert [(m.rope is not None, m.chunk) for m in mixers if isinstance(m, Attention)] == [
+    assert [(m.rope is not None, m.mask.chunk) for m in mixers if isinstance(m, Attention)] == [
         *[(True, 16)] * 3,
         (False, None),
     ]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from baton_worker.spec import (
-    Attention,
-    Glu,
-    Moe,
-)
+from baton_worker.spec import Attention, Glu, Moe, Sinks
 from tests.support.moe_configs import kinds, spec
 
 
@@ -27,7 +23,7 @@ def test_hub_spelling_of_mimo() -> None:
     assert kinds(decoder) == [Glu, Moe, Moe, Moe]
     whole, local = (decoder.layers[layer][0] for layer in (0, 1))
     assert isinstance(whole, Attention) and isinstance(local, Attention)
-    assert (whole.num_kv_heads, whole.window, whole.sinks) == (2, None, False)
-    assert (local.num_kv_heads, local.window, local.sinks) == (3, 129, True)
+    assert (whole.num_kv_heads, whole.mask.window, whole.sinks) == (2, None, None)
+    assert (local.num_kv_heads, local.mask.window, local.sinks) == (3, 129, Sinks())
     assert whole.rope is not None and (whole.rope.base, whole.rope.dim) == (50_000.0, 8)
     assert local.rope is not None and local.rope.base == 10_000.0

@@ -52,8 +52,8 @@ def test_every_layer_of_deepseek_has_an_index_that_turns_in_halves() -> None:
     spec = deepseek_v32(SimpleNamespace(**SPARSE, index_topk=40, index_head_dim=20))
     [heads] = {mixer for mixer, _ in spec.layers}
     assert isinstance(heads, SparseLatentAttention)
-    assert (heads.top_k, heads.index_heads, heads.index_dim) == (40, 64, 20)
-    assert heads.rope.interleaved and not heads.index_interleaved
+    assert (heads.top_k, heads.indexer.heads, heads.indexer.dim) == (40, 64, 20)
+    assert heads.rope.interleaved and not heads.indexer.interleaved
     assert (heads.width, heads.kept_width) == (20, 40)
     assert [isinstance(ffn, Moe) for _, ffn in spec.layers] == [False] * 3 + [True] * 3
 
@@ -81,8 +81,8 @@ def test_layers_of_glm_share_an_index_as_transformers_reads_it(
     assert [kind[0].upper() for kind in theirs] == list(expected)
     spec = glm_moe_dsa(SimpleNamespace(**SPARSE, **given))
     heads = [mixer for mixer, _ in spec.layers if isinstance(mixer, SparseLatentAttention)]
-    assert ["F" if each.index_heads else "S" for each in heads] == list(expected)
-    assert heads[0].index_heads == 32 and heads[0].index_interleaved
+    assert ["F" if each.indexer else "S" for each in heads] == list(expected)
+    assert heads[0].indexer.heads == 32 and heads[0].indexer.interleaved
 
 
 def test_a_first_layer_without_an_index_is_refused() -> None:

@@ -25,7 +25,7 @@ def test_sinks_and_narrow_values() -> None:
     heads, ffn = decoder.layers[1]
     assert isinstance(heads, Attention) and isinstance(ffn, Moe) and decoder.style == "pre"
     assert (heads.head_dim, heads.value_dim, heads.sink_keys) == (12, 6, 5)
-    assert heads.rope is not None and heads.rope.dim == 4 and heads.key_norm_only
+    assert heads.rope is not None and heads.rope.dim == 4 and heads.qk_norm.keys_only
 
 
 @pytest.mark.parametrize(

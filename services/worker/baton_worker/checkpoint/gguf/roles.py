@@ -142,7 +142,7 @@ class Roles:
         return (
             Piece(self.of("query", at), heads * size, heads),
             Piece(self.of("key", at), kv_heads * size, kv_heads),
-            Piece(self.of("value", at), kv_heads * (mixer.value_dim or size), None),
+            Piece(self.of("value", at), kv_heads * mixer.value_dim, None),
         )
 
     def name(self, stored: str) -> str:

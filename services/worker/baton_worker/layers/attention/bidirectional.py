@@ -26,8 +26,8 @@ class Bidirectional(nn.Module):
         query = settings.num_heads * settings.head_dim
         kv = settings.num_kv_heads * settings.head_dim
         parts = {"query": query, "key": kv, "value": kv}
-        self.project = Linear(hidden, parts, site, bias=settings.bias)
-        self.output = Linear(query, {"output": hidden}, site, bias=settings.output_bias)
+        self.project = Linear(hidden, parts, site, bias=settings.projections.bias)
+        self.output = Linear(query, {"output": hidden}, site, bias=settings.projections.output_bias)
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
@@ -59,9 +59,9 @@ def _attend(heads: Tensor, length: int, settings: spec.Attention) -> Tensor:
     num_heads, num_kv_heads = settings.num_heads, settings.num_kv_heads
     rows = heads.view(-1, length, *heads.shape[1:]).transpose(1, 2)
     query, key, value = torch.split(rows, [num_heads, num_kv_heads, num_kv_heads], dim=1)
-    mask = None
-    if settings.window is not None and length > settings.window + 1:
-        mask = _near(length, settings.window, heads.device)
+    mask, window = None, settings.mask.window
+    if window is not None and length > window + 1:
+        mask = _near(length, window, heads.device)
     result = F.scaled_dot_product_attention(
         query,
         key,

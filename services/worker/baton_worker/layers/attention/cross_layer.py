@@ -36,7 +36,7 @@ class KVSharingTarget(Attention):
         super().__init__(settings, hidden, site)
         self._is_common = False
         query = settings.num_heads * settings.head_dim
-        self.project = Linear(hidden, {"query": query}, site, bias=settings.bias)
+        self.project = Linear(hidden, {"query": query}, site, bias=settings.projections.bias)
 
     def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
         if self.rope is not None:

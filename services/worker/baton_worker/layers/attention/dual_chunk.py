@@ -185,12 +185,12 @@ def _tensor(numbers: Column, device: torch.device) -> Tensor:
 
 def _check(settings: spec.DualChunkAttention) -> None:
     strange = {
-        "a window": settings.window,
-        "chunks that nobody sees beyond": settings.chunk,
-        "sinks": settings.sinks or settings.sink_keys,
-        "norms after the rope": settings.qk_norm is not None and settings.qk_norm_after_rope,
-        "a temperature of its own": settings.temperature,
-        "values of another width": settings.value_dim,
+        "a window": settings.mask.window,
+        "chunks that nobody sees beyond": settings.mask.chunk,
+        "sinks": settings.sinks,
+        "norms after the rope": settings.qk_norm is not None and settings.qk_norm.after_rope,
+        "a temperature of its own": settings.scores.temperature,
+        "values of another width": settings.values,
         "no rope": settings.rope is None or isinstance(settings.rope, spec.FourierRope),
     }
     if asked := [what for what, value in strange.items() if value]:

@@ -37,13 +37,13 @@ class Attention(Attending):
             settings.num_kv_heads,
             settings.head_dim,
             settings.scale,
-            settings.window,
+            settings.mask.window,
             site.dtype,
             site.device,
-            softcap=settings.softcap,
-            slopes=settings.slopes,
-            chunk=settings.chunk,
-            sinks=settings.sinks,
+            softcap=settings.scores.softcap,
+            slopes=settings.scores.slopes,
+            chunk=settings.mask.chunk,
+            sinks=settings.sinks is not None and not settings.sinks.keys,
             token_sinks=settings.sink_keys > 0,
             value_dim=settings.kept_dim,
             partial=isinstance(settings, spec.DualChunkAttention),
@@ -55,20 +55,19 @@ class Attention(Attending):
         self.rope = settings.rope
         self.project = projection(settings, hidden, site)
         self.gate = HeadGate(settings, hidden, site) if settings.gate else None
-        self._both_ways = replace(settings, window=None)
-        self._temperature = settings.temperature
-        self._value_dim = settings.value_dim
-        self._clip = settings.clip
-        self._norm_last = settings.qk_norm_after_rope
-        self.norms_full_width = settings.qk_norm_over == "full"
+        self._both_ways = replace(settings, mask=spec.Mask())
+        self._temperature = settings.scores.temperature
+        self._value_dim = None if settings.values is None else settings.values.dim
+        self._clip = settings.projections.clip
+        qk_norm = settings.qk_norm
+        self._norm_last = qk_norm is not None and qk_norm.after_rope
+        self.norms_full_width = qk_norm is not None and qk_norm.over == "full"
         self.query_norm, self.key_norm = _head_norms(settings, site)
         self._is_common = _is_common(settings)
         self.scales = Scales(settings.num_kv_heads, site) if site.scaled else None
-        self.sinks: Sinks | SinkKeys | None = Sinks(settings, site) if settings.sinks else None
-        if settings.sink_keys:
-            self.sinks = SinkKeys(settings, site, self.key_norm)
-        query = settings.num_heads * (settings.value_dim or settings.head_dim)
-        self.output = Linear(query, {"output": hidden}, site, bias=settings.output_bias)
+        self.sinks = _sinks(settings, site, self.key_norm)
+        query = settings.num_heads * settings.value_dim
+        self.output = Linear(query, {"output": hidden}, site, bias=settings.projections.output_bias)
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
@@ -161,18 +160,26 @@ class Attention(Attending):
             part.copy_(normed.view_as(part))
 
 
+def _sinks(
+    settings: spec.Attention, site: BuildContext, key_norm: nn.Module | None
+) -> Sinks | SinkKeys | None:
+    if settings.sinks is None:
+        return None
+    return SinkKeys(settings, site, key_norm) if settings.sink_keys else Sinks(settings, site)
+
+
 def _is_common(settings: spec.Attention) -> bool:
     """Whether heads have at most one RMS norm each for q and k, then a half-split rotation."""
-    norm_ = settings.qk_norm
-    plainly_normed = norm_ is None or (
-        (norm_.kind, settings.qk_norm_over) == ("rms", "head")
-        and not (settings.qk_norm_after_rope or settings.key_norm_only)
+    qk_norm = settings.qk_norm
+    plainly_normed = qk_norm is None or (
+        (qk_norm.norm.kind, qk_norm.over) == ("rms", "head")
+        and not (qk_norm.after_rope or qk_norm.keys_only)
     )
     rope = settings.rope
     plainly_turned = rope is not None and not (
         rope.interleaved or isinstance(rope, spec.FourierRope)
     )
-    return plainly_normed and plainly_turned and settings.temperature is None
+    return plainly_normed and plainly_turned and settings.scores.temperature is None
 
 
 def _head_norm(layer: nn.Module | None) -> HeadNorm:
@@ -184,7 +191,8 @@ def _head_norms(
     settings: spec.Attention, site: BuildContext
 ) -> tuple[nn.Module | None, nn.Module | None]:
     """The norms of queries and keys; the shape of the weight sets the normed axes."""
-    if settings.qk_norm is None:
+    qk_norm = settings.qk_norm
+    if qk_norm is None:
         return None, None
     dim, query, key = settings.head_dim, settings.num_heads, settings.num_kv_heads
     shapes: dict[str, tuple[int | tuple[int, ...], int | tuple[int, ...]]] = {
@@ -192,10 +200,10 @@ def _head_norms(
         "each": ((query, dim), (key, dim)),
         "full": (query * dim, key * dim),
     }
-    query_shape, key_shape = shapes[settings.qk_norm_over]
+    query_shape, key_shape = shapes[qk_norm.over]
     first_query, first_key = settings.first_heads
-    query_norm = norm(settings.qk_norm, query_shape, "query_norm", site, first_query)
+    query_norm = norm(qk_norm.norm, query_shape, "query_norm", site, first_query)
     return (
-        None if settings.key_norm_only else query_norm,
-        norm(settings.qk_norm, key_shape, "key_norm", site, first_key),
+        None if qk_norm.keys_only else query_norm,
+        norm(qk_norm.norm, key_shape, "key_norm", site, first_key),
     )

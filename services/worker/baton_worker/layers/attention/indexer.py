@@ -33,18 +33,20 @@ class Indexer(nn.Module):
         self, settings: spec.SparseLatentAttention, hidden: int, site: BuildContext
     ) -> None:
         super().__init__()
-        heads, dim = settings.index_heads, settings.index_dim
+        own = settings.indexer
+        assert own is not None
+        self._own, heads, dim = own, own.heads, own.dim
         assert settings.query_rank is not None, "its queries are made of the narrow vector"
         self._settings = settings
         self.query = Linear(settings.query_rank, {"index_query": heads * dim}, site)
         self.key = Linear(hidden, {"index_key": dim}, site)
-        self.norm = norm(settings.index_norm, dim, "index_key_norm", site)
+        self.norm = norm(own.norm, dim, "index_key_norm", site)
         self.weights = Exact(hidden, {"index_weights": heads}, replace(site, dtype=torch.float32))
 
     def keys(self, x: Tensor, angles: Angles) -> Tensor:
-        """Index keys to cache for tokens x [T, hidden], rotated by `angles`: [T, index_dim]."""
+        """Index keys to cache for tokens x [T, hidden], rotated by `angles`: [T, dim]."""
         keys: Tensor = self.norm(self.key(x))[:, None]
-        rotate_(keys, angles.laid_out(interleaved=self._settings.index_interleaved))
+        rotate_(keys, angles.laid_out(interleaved=self._own.interleaved))
         return keys[:, 0]
 
     def forward(self, x: Tensor, low: Tensor, angles: Angles, late: Late, rows: Tensor) -> Tensor:
@@ -71,15 +73,15 @@ class Indexer(nn.Module):
         return chosen
 
     def _queries(self, low: Tensor, angles: Angles) -> Tensor:
-        """[S, query_rank] to float32 [S, index_heads, index_dim], scaled."""
-        dim, interleaved = self._settings.index_dim, self._settings.index_interleaved
+        """[S, query_rank] to float32 [S, heads, dim], scaled."""
+        dim, interleaved = self._own.dim, self._own.interleaved
         query: Tensor = self.query(low).view(len(low), -1, dim)
         rotate_(query, angles.laid_out(interleaved=interleaved))
         return query.float() * float(dim**-0.5)
 
     def _weights(self, x: Tensor) -> Tensor:
-        """[S, hidden] to float32 [S, 1, index_heads]."""
-        weights: Tensor = self.weights(x.float()) * float(self._settings.index_heads**-0.5)
+        """[S, hidden] to float32 [S, 1, heads]."""
+        weights: Tensor = self.weights(x.float()) * float(self._own.heads**-0.5)
         return weights[:, None]
 
 

@@ -14,13 +14,14 @@ from baton_worker.layers.norm import norm
 
 def projection(settings: spec.Attention, hidden: int, site: BuildContext) -> nn.Module:
     """x [T, hidden] to each token's heads [q ... q k ... k v ... v], flat, all `head_dim` wide."""
-    if settings.query_rank is not None:
+    if settings.projections.query is not None:
         return LowRankQuery(settings, hidden, site)
-    if settings.value_dim is not None:
+    if settings.values is not None:
         return PaddedValue(settings, hidden, site)
     query = settings.num_heads * settings.head_dim
     kv = settings.num_kv_heads * settings.head_dim
-    return Linear(hidden, {"query": query, "key": kv, "value": kv}, site, bias=settings.bias)
+    parts = {"query": query, "key": kv, "value": kv}
+    return Linear(hidden, parts, site, bias=settings.projections.bias)
 
 
 class PaddedValue(nn.Module):
@@ -29,23 +30,24 @@ class PaddedValue(nn.Module):
 
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()
-        self._settings = settings
+        assert settings.values is not None
+        self._settings, self._values = settings, settings.values
         query = settings.num_heads * settings.head_dim
         key = settings.num_kv_heads * settings.head_dim
-        value = settings.num_kv_heads * (settings.value_dim or settings.head_dim)
+        value = settings.num_kv_heads * settings.value_dim
         parts = {"query": query, "key": key, "value": value}
         self._sizes = (query + key, value)
-        self.project = Linear(hidden, parts, site, bias=settings.bias)
+        self.project = Linear(hidden, parts, site, bias=settings.projections.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """See `projection`."""
-        settings = self._settings
+        settings, values = self._settings, self._values
         wide, value = self.project(x).split(self._sizes, dim=-1)
         padded = x.new_zeros((x.shape[0], settings.num_kv_heads, settings.head_dim))
-        value = value.unflatten(-1, (settings.num_kv_heads, -1)) * settings.value_scale
-        padded[..., : settings.value_dim] = value
+        value = value.unflatten(-1, (settings.num_kv_heads, -1)) * values.scale
+        padded[..., : values.dim] = value
         if settings.sink_keys:
-            padded[..., settings.value_dim] = 1
+            padded[..., values.dim] = 1
         return torch.cat((wide, padded.flatten(1)), dim=-1)
 
 
@@ -55,12 +57,13 @@ class LowRankQuery(nn.Module):
 
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()
-        assert settings.query_rank is not None and settings.query_rank_norm is not None
-        rank, kv = settings.query_rank, settings.num_kv_heads * settings.head_dim
+        query = settings.projections.query
+        assert query is not None
+        rank, kv = query.rank, settings.num_kv_heads * settings.head_dim
         self._sizes = (rank, 2 * kv)
         parts = {"query_narrow": rank, "key": kv, "value": kv}
-        self.project = Linear(hidden, parts, site, bias=settings.bias)
-        self.norm = norm(settings.query_rank_norm, rank, "query_narrow_norm", site)
+        self.project = Linear(hidden, parts, site, bias=settings.projections.bias)
+        self.norm = norm(query.norm, rank, "query_narrow_norm", site)
         self.widen = Linear(rank, {"query": settings.num_heads * settings.head_dim}, site)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -74,10 +77,12 @@ class HeadGate(nn.Module):
 
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()
+        gate = settings.gate
+        assert gate is not None
         self._num_heads = settings.num_heads
-        width = (settings.value_dim or settings.head_dim) if settings.gate == "channel" else 1
+        width = settings.value_dim if gate.per == "channel" else 1
         parts = {"attention_gate": settings.num_heads * width}
-        self.project = Linear(hidden, parts, site, bias=settings.gate_bias)
+        self.project = Linear(hidden, parts, site, bias=gate.bias)
 
     def forward(self, attended: Tensor, x: Tensor) -> Tensor:
         """attended [T, num_heads * dim] and x [T, hidden] to the shape of `attended`."""

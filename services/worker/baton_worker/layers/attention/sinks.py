@@ -46,7 +46,7 @@ class SinkKeys(Layer):
         self, settings: spec.Attention, site: BuildContext, norm: nn.Module | None
     ) -> None:
         super().__init__()
-        assert settings.value_dim is not None and settings.value_dim < settings.head_dim
+        assert settings.value_dim < settings.head_dim
         self._settings, self.norm = settings, norm
         self._names = (site.name("sink_keys"), site.name("sink_values"))
         shape = (settings.sink_keys, settings.num_kv_heads)

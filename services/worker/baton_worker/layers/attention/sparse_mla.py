@@ -22,7 +22,7 @@ class SparseLatentAttention(LatentAttention):
 
     The index key is stored behind the latent in the same page; both are written at once:
 
-        cache, one token   [ c: kv_rank | rotated key: rope_dim | key of the index: index_dim ]
+        cache, one token   [ c: kv_rank | rotated key: rope_dim | key of the index: dim ]
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class SparseLatentAttention(LatentAttention):
     ) -> None:
         super().__init__(settings, hidden, site)
         self.backend = Chosen(self.backend)
-        self.indexer = Indexer(settings, hidden, site) if settings.index_heads else None
+        self.indexer = Indexer(settings, hidden, site) if settings.indexer else None
 
     def _attend(
         self, heads: Tensor, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor

@@ -14,7 +14,12 @@ from baton_worker.models.families.common import (
     gqa,
     spelled,
 )
-from baton_worker.spec import Decoder, Fused, Head
+from baton_worker.spec import (
+    Decoder,
+    Fused,
+    Head,
+    Scores,
+)
 
 PACKED = (Fused("model.layers.{layer}.self_attn.W_pack", QKV),)
 FIRST_VOCABULARY = 64_000
@@ -34,5 +39,5 @@ def baichuan(c: Config) -> Decoder:
     if hasattr(c, "max_position_embeddings"):
         return replace(baichuan_7b(c), head=head)
     c = spelled(c, max_position_embeddings="model_max_length")
-    heads = gqa(c, rope=None, slopes=alibi(c.num_attention_heads))
+    heads = gqa(c, rope=None, scores=Scores(slopes=alibi(c.num_attention_heads)))
     return decoder(c, heads, glu(c), head=head, fused=PACKED)

@@ -20,6 +20,7 @@ from baton_worker.spec import (
     Padding,
     Patches,
     Positions,
+    Projections,
     Vision,
 )
 
@@ -160,8 +161,7 @@ def _stack(
         head_dim=head_dim,
         scale=1.0 / math.sqrt(head_dim),
         rope=None,
-        bias=True,
-        output_bias=True,
+        projections=Projections(bias=True, output_bias=True),
     )
     inside = {role: f"encoder.layers.{{layer}}.{name}" for role, name in _STACK.items()}
     return {

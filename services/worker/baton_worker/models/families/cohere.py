@@ -20,13 +20,14 @@ from baton_worker.spec import (
     Head,
     Mixer,
     Norm,
+    QkNorm,
 )
 
 
 @architecture("CohereForCausalLM")
 def cohere(c: Config) -> Decoder:
-    normed = _norm(c) if getattr(c, "use_qk_norm", False) else None
-    return _parallel(c, _heads(c, base=500_000.0, qk_norm=normed, qk_norm_over="each"))
+    normed = QkNorm(_norm(c), over="each") if getattr(c, "use_qk_norm", False) else None
+    return _parallel(c, _heads(c, base=500_000.0, qk_norm=normed))
 
 
 @architecture("Cohere2ForCausalLM")

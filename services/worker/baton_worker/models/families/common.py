@@ -22,10 +22,12 @@ from baton_worker.spec import (
     FourierRope,
     Glu,
     Head,
+    Mask,
     Mixer,
     Mlp,
     Norm,
     Parameter,
+    Projections,
     Rope,
 )
 from baton_worker.spec.names import DEFAULT
@@ -127,9 +129,16 @@ def gqa(
     base: float = 10_000.0,
     partial: float = 1.0,
     interleaved: bool = False,
+    bias: bool = False,
+    output_bias: bool = False,
+    clip: float | None = None,
     **changes: Any,
 ) -> Attention:
-    """Grouped-query attention with the head counts of the config, its rope, and `changes`."""
+    """Grouped-query attention with the head counts of the config.
+
+    `base`, `partial` and `interleaved` are those of its `rope`, `bias`, `output_bias` and `clip` of
+    its `Projections`; `changes` are fields of `spec.Attention`.
+    """
     head_dim = getattr(c, "head_dim", None) or default_head_dim
     head_dim = head_dim or c.hidden_size // c.num_attention_heads
     if "rope" not in changes:
@@ -140,6 +149,7 @@ def gqa(
             "num_kv_heads": getattr(c, "num_key_value_heads", None) or c.num_attention_heads,
             "head_dim": head_dim,
             "scale": 1.0 / math.sqrt(head_dim),
+            "projections": Projections(bias, output_bias, clip),
         }
         | changes
     )
@@ -233,7 +243,7 @@ def rotated(c: Config) -> list[bool]:
 def rotating_windows(c: Config, heads: Attention, window: int, full_every: int = 4) -> list[Mixer]:
     """One mixer per layer: windowed layers with rope, global layers without (NoPE, Yang et al.
     2025, arXiv:2501.18795)."""
-    local, whole = replace(heads, window=window), replace(heads, rope=None)
+    local, whole = replace(heads, mask=Mask(window)), replace(heads, rope=None)
     kinds = layer_types(c, full_every)
     return [local if kind == "sliding_attention" else whole for kind in kinds]
 
@@ -241,7 +251,7 @@ def rotating_windows(c: Config, heads: Attention, window: int, full_every: int =
 def sliding(c: Config, attention: Attention) -> list[Attention]:
     """One mixer per layer, with the sliding windows of the config."""
     window = getattr(c, "sliding_window", 4096) if getattr(c, "use_sliding_window", False) else None
-    windowed = replace(attention, window=window)
+    windowed = replace(attention, mask=Mask(window))
     first = getattr(c, "max_window_layers", 28)
     kinds = getattr(c, "layer_types", None) or [
         "sliding_attention" if window is not None and layer >= first else "full_attention"

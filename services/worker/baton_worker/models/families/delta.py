@@ -42,6 +42,8 @@ from baton_worker.spec import (
     Glu,
     Mixer,
     Moe,
+    OutputGate,
+    QkNorm,
     Sections,
 )
 
@@ -89,9 +91,8 @@ def qwen_body(c: Config, ffns: Ffn | Sequence[Ffn]) -> Decoder:
         partial=0.25,
         bias=bias,
         output_bias=bias,
-        qk_norm=norm,
-        gate="channel",
-        gate_bias=bias,
+        qk_norm=QkNorm(norm),
+        gate=OutputGate("channel", bias),
     )
     delta, inputs = gated_delta_net(c), f"{LAYER}.linear_attn"
     groups = delta.num_key_heads
@@ -242,8 +243,7 @@ def olmo_hybrid(c: Config) -> Decoder:
         c,
         bias=bias,
         output_bias=bias,
-        qk_norm=norm,
-        qk_norm_over="full",
+        qk_norm=QkNorm(norm, over="full"),
         rope=rope(c, head_dim) if turned else None,
     )
     return decoder(

@@ -18,10 +18,12 @@ from baton_worker.spec import (
     Fused,
     Glu,
     Head,
+    Mask,
     MegablocksExperts,
     Mlp,
     Norm,
     Positions,
+    Projections,
     Rope,
 )
 
@@ -102,8 +104,7 @@ def _attention(c: Config, *, bias: bool, rope: Rope | None = None) -> Attention:
         head_dim=head_dim,
         scale=1.0 / math.sqrt(head_dim),
         rope=rope,
-        bias=bias,
-        output_bias=bias,
+        projections=Projections(bias, output_bias=bias),
     )
 
 
@@ -334,4 +335,4 @@ def _modern_attention(c: Config, heads: Attention, kind: str) -> Attention:
     if scaling != "default":
         raise AttributeError(f"rope_type '{scaling}' is not supported in ModernBERT")
     rotary = Rope(heads.head_dim, float(base), c.max_position_embeddings)
-    return replace(heads, rope=rotary, window=c.local_attention // 2 if near else None)
+    return replace(heads, rope=rotary, mask=Mask(c.local_attention // 2 if near else None))

@@ -13,7 +13,10 @@ from baton_worker.models.families.common import (
     rotating_windows,
     spelled,
 )
-from baton_worker.spec import Decoder
+from baton_worker.spec import (
+    Decoder,
+    QkNorm,
+)
 
 
 @architecture("ExaoneForCausalLM")
@@ -45,7 +48,7 @@ def exaone(c: Config) -> Decoder:
 def exaone4(c: Config) -> Decoder:
     """Windowed layers have rope; global ones do not, unless no layer is windowed."""
     window, norm = getattr(c, "sliding_window", 4096), rms(c, 1e-5)
-    heads = gqa(c, qk_norm=norm)
+    heads = gqa(c, qk_norm=QkNorm(norm))
     pattern = getattr(c, "sliding_window_pattern", 4)
     if isinstance(pattern, str):  # "LLLG": three local layers, then a global one
         pattern = pattern.index("G") + 1

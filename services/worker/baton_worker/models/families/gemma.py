@@ -23,7 +23,10 @@ from baton_worker.spec import (
     Decoder,
     Embedding,
     Head,
+    Mask,
     Mixer,
+    QkNorm,
+    Scores,
 )
 
 SANDWICH = named(
@@ -62,16 +65,16 @@ def heads(c: Config) -> Attention:
         bias=bias,
         output_bias=bias,
         scale=getattr(c, "query_pre_attn_scalar", 256) ** -0.5,
-        softcap=getattr(c, "attn_logit_softcapping", None),
+        scores=Scores(softcap=getattr(c, "attn_logit_softcapping", None)),
         rope=None,
     )
 
 
 @architecture("Gemma2ForCausalLM")
 def gemma2(c: Config) -> Decoder:
-    softcap = getattr(c, "attn_logit_softcapping", 50.0)
-    full = replace(heads(c), rope=rope(c, heads(c).head_dim), softcap=softcap)
-    local = replace(full, window=getattr(c, "sliding_window", 4096))
+    scores = Scores(softcap=getattr(c, "attn_logit_softcapping", 50.0))
+    full = replace(heads(c), rope=rope(c, heads(c).head_dim), scores=scores)
+    local = replace(full, mask=Mask(window=getattr(c, "sliding_window", 4096)))
     mixers = [local if kind == "sliding_attention" else full for kind in layer_types(c, 2)]
     head = Head(softcap=getattr(c, "final_logit_softcapping", 30.0))
     return body(c, list(mixers), style="sandwich", names=SANDWICH, head=head)
@@ -92,9 +95,9 @@ def gemma3(c: Config) -> Decoder:
         ),
     }
     windows = {"full_attention": None, "sliding_attention": getattr(c, "sliding_window", 4096)}
-    shared = replace(heads(c), qk_norm=rms(c, offset=1.0))
+    shared = replace(heads(c), qk_norm=QkNorm(rms(c, offset=1.0)))
     mixers = [
-        replace(shared, rope=ropes[kind], window=windows[kind])
+        replace(shared, rope=ropes[kind], mask=Mask(window=windows[kind]))
         for kind in layer_types(c, getattr(c, "sliding_window_pattern", 6))
     ]
     head = Head(softcap=getattr(c, "final_logit_softcapping", None))

@@ -21,8 +21,11 @@ from baton_worker.spec import (
     Decoder,
     Embedding,
     Fused,
+    Mask,
     Mlp,
     Positions,
+    QkNorm,
+    Scores,
 )
 
 H = "transformer.h.{layer}"
@@ -163,7 +166,7 @@ def bloom(c: Config) -> Decoder:
     slopes = alibi(c.num_attention_heads)
     return decoder(
         c,
-        gqa(c, rope=None, slopes=slopes, bias=True, output_bias=True),
+        gqa(c, rope=None, scores=Scores(slopes=slopes), bias=True, output_bias=True),
         Mlp(4 * c.hidden_size, "gelu_new", bias=True),
         tied=True,
         norm=norm,
@@ -198,7 +201,7 @@ def falcon(c: Config) -> Decoder:
     attention = gqa(c, num_kv_heads=kv_heads, bias=bias, output_bias=bias)
     if has_alibi:
         slopes = tuple(scale * slope for slope in alibi(heads))
-        attention = replace(attention, rope=None, slopes=slopes)
+        attention = replace(attention, rope=None, scores=Scores(slopes=slopes))
     norms = {"mixer_norm": "ln_attn", "ffn_norm": "ln_mlp"} if parallel and two_norms else {}
     pairs = "parallel_two_norms" if two_norms else "parallel"
     ffn_size = getattr(c, "ffn_hidden_size", None) or 4 * c.hidden_size
@@ -243,7 +246,7 @@ def mpt(c: Config) -> Decoder:
         gqa(
             c,
             rope=None,
-            slopes=slopes,
+            scores=Scores(slopes=slopes),
             clip=getattr(attention, "clip_qkv", None),
             **{"scale": scale} if scale else {},
         ),
@@ -258,7 +261,9 @@ def mpt(c: Config) -> Decoder:
 @architecture("Starcoder2ForCausalLM")
 def starcoder2(c: Config) -> Decoder:
     bias = getattr(c, "use_bias", True)
-    heads = gqa(c, bias=bias, output_bias=bias, window=getattr(c, "sliding_window", None))
+    heads = gqa(
+        c, bias=bias, output_bias=bias, mask=Mask(window=getattr(c, "sliding_window", None))
+    )
     return decoder(
         c,
         heads,
@@ -273,7 +278,7 @@ def starcoder2(c: Config) -> Decoder:
 def persimmon(c: Config) -> Decoder:
     """Persimmon-8B: every head's q and k through one LayerNorm, then half of it rotated."""
     norm = layer_norm(getattr(c, "layer_norm_eps", 1e-5))
-    qk_norm = norm if getattr(c, "qk_layernorm", True) else None
+    qk_norm = QkNorm(norm) if getattr(c, "qk_layernorm", True) else None
     heads = gqa(c, partial=0.5, bias=True, output_bias=True, qk_norm=qk_norm)
     names = named(
         LAYER,
@@ -292,13 +297,12 @@ def persimmon(c: Config) -> Decoder:
 @architecture("StableLmForCausalLM", "StableLMEpochForCausalLM")
 def stablelm(c: Config) -> Decoder:
     eps: float = getattr(c, "layer_norm_eps", getattr(c, "norm_eps", 1e-5))
-    qk_norm = layer_norm(eps, bias=False) if getattr(c, "qk_layernorm", False) else None
+    each = QkNorm(layer_norm(eps, bias=False), over="each")
     heads = gqa(
         c,
         partial=getattr(c, "rope_pct", 0.25),
         bias=getattr(c, "use_qkv_bias", False),
-        qk_norm=qk_norm,
-        qk_norm_over="each",
+        qk_norm=each if getattr(c, "qk_layernorm", False) else None,
     )
     names = named(
         LAYER,

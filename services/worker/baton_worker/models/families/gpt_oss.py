@@ -22,7 +22,9 @@ from baton_worker.models.families.moe_common import (
 from baton_worker.spec import (
     Decoder,
     Glu,
+    Mask,
     Moe,
+    Sinks,
     Stacked,
 )
 
@@ -34,7 +36,7 @@ def gpt_oss(c: Config) -> Decoder:
         raise ModelError("This config's swiglu_alpha is not 1.702, the only one that Baton knows.")
     bias = getattr(c, "attention_bias", True)
     norm, window = rms(c, NORM_EPS), getattr(c, "sliding_window", 128)
-    heads = gqa(c, bias=bias, output_bias=bias, sinks=True, default_head_dim=64, base=150_000.0)
+    heads = gqa(c, bias=bias, output_bias=bias, sinks=Sinks(), default_head_dim=64, base=150_000.0)
     kinds = getattr(c, "layer_types", None) or [
         "full_attention" if layer % 2 else "sliding_attention"
         for layer in range(c.num_hidden_layers)
@@ -49,7 +51,7 @@ def gpt_oss(c: Config) -> Decoder:
     )
     return decoder(
         c,
-        [replace(heads, window=window) if k == "sliding_attention" else heads for k in kinds],
+        [replace(heads, mask=Mask(window)) if k == "sliding_attention" else heads for k in kinds],
         Moe(router(c, bias=True, norm=1.0), expert),
         norm=norm,
         names=named(LAYER, router="mlp.router"),

@@ -28,6 +28,7 @@ from baton_worker.spec import (
     KVSharingTarget,
     Mixer,
     Moe,
+    QkNorm,
     Router,
 )
 
@@ -35,8 +36,8 @@ from baton_worker.spec import (
 @architecture("HunYuanMoEV1ForCausalLM")
 def hunyuan_moe(c: Config) -> Decoder:
     bias, norm = getattr(c, "attention_bias", False), rms(c, NORM_EPS)
-    normed = norm if getattr(c, "use_qk_norm", True) else None
-    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=normed, qk_norm_after_rope=True)
+    normed = QkNorm(norm, after_rope=True) if getattr(c, "use_qk_norm", True) else None
+    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=normed)
     return decoder(
         c,
         _hunyuan_heads(c, heads),

@@ -32,9 +32,11 @@ from baton_worker.spec import (
     Fused,
     Glu,
     LinearAttention,
+    Mask,
     Mixer,
     Moe,
     Norm,
+    QkNorm,
     ShortConv,
 )
 
@@ -61,7 +63,7 @@ def lfm2_body(c: Config, ffns: Ffn | list[Ffn]) -> Decoder:
     """Short convolutions, and attention with normed heads where `layer_types` says so."""
     c = spelled(c, tie_word_embeddings="tie_embedding")
     norm = Norm(getattr(c, "norm_eps", 1e-5))
-    heads = gqa(c, qk_norm=norm, base=1e6)
+    heads = gqa(c, qk_norm=QkNorm(norm), base=1e6)
     bias = getattr(c, "conv_bias", False)
     conv = ShortConv(c.hidden_size, getattr(c, "conv_L_cache", 3), bias)
     full = getattr(c, "full_attn_idxs", None)
@@ -133,8 +135,9 @@ def lightning(c: Config, layer: int, slopes: Sequence[float]) -> LinearAttention
 def minimax_body(c: Config, full: Sequence[bool], slopes: Sequence[float], blend: Blend) -> Decoder:
     """Attention in the layers that are `full`, linear attention in the others, experts in all."""
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    window = Mask(window=getattr(c, "sliding_window", None))
     partial = (getattr(c, "rotary_dim", None) or head_dim) / head_dim
-    heads = gqa(c, window=getattr(c, "sliding_window", None), base=1e6, partial=partial)
+    heads = gqa(c, mask=window, base=1e6, partial=partial)
     mixers: list[Mixer] = [
         heads if sees_all else lightning(c, layer, slopes) for layer, sees_all in enumerate(full)
     ]

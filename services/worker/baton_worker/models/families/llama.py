@@ -19,7 +19,13 @@ from baton_worker.models.families.common import (
     sliding,
     spelled,
 )
-from baton_worker.spec import Decoder, Fused, Skip
+from baton_worker.spec import (
+    Decoder,
+    Fused,
+    Mask,
+    QkNorm,
+    Skip,
+)
 
 LAYER = "model.layers.{layer}"
 H = "transformer.h.{layer}"
@@ -34,7 +40,7 @@ def llama(c: Config) -> Decoder:
 
 @architecture("MistralForCausalLM")
 def mistral(c: Config) -> Decoder:
-    return decoder(c, gqa(c, window=getattr(c, "sliding_window", 4096)), glu(c))
+    return decoder(c, gqa(c, mask=Mask(window=getattr(c, "sliding_window", 4096))), glu(c))
 
 
 @architecture("Qwen2ForCausalLM")
@@ -50,7 +56,7 @@ def mimo(c: Config) -> Decoder:
 @architecture("Qwen3ForCausalLM")
 def qwen3(c: Config) -> Decoder:
     bias = getattr(c, "attention_bias", False)
-    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=rms(c), default_head_dim=128)
+    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=QkNorm(rms(c)), default_head_dim=128)
     return decoder(c, sliding(c, heads), glu(c))
 
 
@@ -79,7 +85,7 @@ def pangu(c: Config) -> Decoder:
 @architecture("HunYuanDenseV1ForCausalLM")
 def hunyuan(c: Config) -> Decoder:
     bias, norm = getattr(c, "attention_bias", False), rms(c, 1e-5)
-    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=norm, qk_norm_after_rope=True)
+    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=QkNorm(norm, after_rope=True))
     names = named(LAYER, query_norm="self_attn.query_layernorm", key_norm="self_attn.key_layernorm")
     return decoder(c, heads, glu(c), norm=norm, names=names)
 

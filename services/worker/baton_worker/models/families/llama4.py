@@ -25,7 +25,10 @@ from baton_worker.models.families.moe_common import (
 from baton_worker.spec import (
     Attention,
     Decoder,
+    Mask,
     Moe,
+    QkNorm,
+    Scores,
     Stacked,
 )
 
@@ -68,9 +71,10 @@ def _llama4_heads(c: Config, heads: Attention, turns: bool) -> Attention:
     """Layers with rope use chunked attention; the others are global with a temperature that grows
     with the position."""
     if turns:
-        norm = rms(c, NORM_EPS, scaled=False) if getattr(c, "use_qk_norm", True) else None
+        norm = QkNorm(rms(c, NORM_EPS, scaled=False), after_rope=True)
+        normed = norm if getattr(c, "use_qk_norm", True) else None
         chunk = getattr(c, "attention_chunk_size", 8192)
-        return replace(heads, chunk=chunk, qk_norm=norm, qk_norm_after_rope=True)
+        return replace(heads, mask=Mask(chunk=chunk), qk_norm=normed)
     temperature = (getattr(c, "attn_scale", 0.1), float(getattr(c, "floor_scale", 8192)))
     tuned = getattr(c, "attn_temperature_tuning", True)
-    return replace(heads, rope=None, temperature=temperature if tuned else None)
+    return replace(heads, rope=None, scores=Scores(temperature=temperature if tuned else None))

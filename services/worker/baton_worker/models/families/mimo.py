@@ -28,7 +28,10 @@ from baton_worker.models.families.moe_common import (
 from baton_worker.spec import (
     Attention,
     Decoder,
+    Mask,
     Moe,
+    Sinks,
+    Values,
 )
 
 
@@ -79,8 +82,7 @@ def _mimo_heads(c: Config, kind: str) -> Attention:
         num_kv_heads=num_kv_heads,
         rope=rope(c, c.head_dim, given=given, partial=0.334),
         bias=getattr(c, "attention_bias", False),
-        window=window if local else None,
-        sinks=local,
-        value_dim=c.v_head_dim,
-        value_scale=first(c, "attention_value_scale", default=1.0),
+        mask=Mask(window if local else None),
+        sinks=Sinks() if local else None,
+        values=Values(c.v_head_dim, scale=first(c, "attention_value_scale", default=1.0)),
     )

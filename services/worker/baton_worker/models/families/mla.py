@@ -31,6 +31,7 @@ from baton_worker.spec import (
     Decoder,
     Embedding,
     Head,
+    Indexer,
     LatentAttention,
     Mixer,
     Moe,
@@ -124,16 +125,19 @@ def glm4_moe_lite(c: Config) -> Decoder:
     )
 
 
-def _sparse(c: Config, index_heads: int, *, index_interleaved: bool) -> SparseLatentAttention:
+def _sparse(c: Config, index_heads: int, *, interleaved: bool) -> SparseLatentAttention:
     """Latent attention over indexer-selected KV; `index_heads` is the default."""
     whole = latent(c)
+    indexer = Indexer(
+        heads=first(c, "index_n_heads", default=index_heads),
+        dim=first(c, "index_head_dim", default=128),
+        norm=Norm(1e-6, kind="layer", bias=True),
+        interleaved=interleaved,
+    )
     return SparseLatentAttention(
         **{field.name: getattr(whole, field.name) for field in fields(whole)},
         top_k=first(c, "index_topk", default=2048),
-        index_heads=first(c, "index_n_heads", default=index_heads),
-        index_dim=first(c, "index_head_dim", default=128),
-        index_norm=Norm(1e-6, kind="layer", bias=True),
-        index_interleaved=index_interleaved,
+        indexer=indexer,
     )
 
 
@@ -146,15 +150,15 @@ def _over_chosen_keys(c: Config, heads: list[Mixer], norm: Norm) -> Decoder:
 
 @architecture("DeepseekV32ForCausalLM")
 def deepseek_v32(c: Config) -> Decoder:
-    heads = _sparse(c, 64, index_interleaved=False)
+    heads = _sparse(c, 64, interleaved=False)
     return _over_chosen_keys(c, [heads] * c.num_hidden_layers, rms(c))
 
 
 @architecture("GlmMoeDsaForCausalLM")
 def glm_moe_dsa(c: Config) -> Decoder:
     """A layer may reuse the selection of the last layer with an indexer (arXiv:2603.12201)."""
-    own = _sparse(c, 32, index_interleaved=True)
-    lent, has_index = replace(own, index_heads=0), _has_index(c)
+    own = _sparse(c, 32, interleaved=True)
+    lent, has_index = replace(own, indexer=None), _has_index(c)
     if not has_index[0]:
         raise ModelError(
             "The first layer is to attend to what another one's index has chosen, and there is "

@@ -40,7 +40,10 @@ from baton_worker.spec import (
     Fused,
     Glu,
     Head,
+    Mask,
     Moe,
+    OutputGate,
+    QkNorm,
     Router,
     Stacked,
 )
@@ -57,7 +60,7 @@ def mixtral(c: Config) -> Decoder:
     )
     return decoder(
         c,
-        gqa(c, window=getattr(c, "sliding_window", None), base=1e6),
+        gqa(c, mask=Mask(window=getattr(c, "sliding_window", None)), base=1e6),
         Moe(router(c, norm=1.0), glu(c)),
         norm=rms(c, NORM_EPS),
         names=names,
@@ -91,7 +94,7 @@ def qwen2_moe(c: Config) -> Decoder:
 @architecture("Qwen3MoeForCausalLM")
 def qwen3_moe(c: Config) -> Decoder:
     bias = getattr(c, "attention_bias", False)
-    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=rms(c))
+    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=QkNorm(rms(c)))
     return decoder(c, sliding(c, heads), qwen_layers(c, Moe(router(c), small(c))), stacked=FUSED)
 
 
@@ -143,7 +146,7 @@ def glm4_moe(c: Config) -> Decoder:
     heads = gqa(
         c,
         bias=getattr(c, "attention_bias", False),
-        qk_norm=norm if getattr(c, "use_qk_norm", False) else None,
+        qk_norm=QkNorm(norm) if getattr(c, "use_qk_norm", False) else None,
         partial=0.5,
     )
     shared = small(c, c.moe_intermediate_size * c.n_shared_experts)
@@ -189,7 +192,7 @@ def ernie_moe(c: Config) -> Decoder:
 @architecture("ExaoneMoeForCausalLM", "ExaoneMoEForCausalLM")
 def exaone_moe(c: Config) -> Decoder:
     norm, window = rms(c, NORM_EPS), getattr(c, "sliding_window", None)
-    whole = gqa(c, qk_norm=norm)
+    whole = gqa(c, qk_norm=QkNorm(norm))
     every = getattr(c, "sliding_window_pattern", 4)
     mixers = whole if window is None else rotating_windows(c, whole, window, every)
     shared = small(c, c.moe_intermediate_size * c.num_shared_experts)
@@ -210,7 +213,7 @@ def exaone_moe(c: Config) -> Decoder:
 def afmoe(c: Config) -> Decoder:
     """Trinity: attention gated per channel, sandwich norms."""
     norm, every = rms(c, NORM_EPS), getattr(c, "global_attn_every_n_layers", 4)
-    heads = gqa(c, default_head_dim=128, qk_norm=norm, gate="channel")
+    heads = gqa(c, default_head_dim=128, qk_norm=QkNorm(norm), gate=OutputGate("channel"))
     num_shared = first(c, "num_shared_experts", default=2)
     shared = small(c, c.moe_intermediate_size * num_shared) if num_shared else None
     chosen = no_auxiliary_loss(
@@ -261,13 +264,7 @@ def deepseek(c: Config) -> Decoder:
 @architecture("OlmoeForCausalLM")
 def olmoe(c: Config) -> Decoder:
     bias, norm = getattr(c, "attention_bias", False), rms(c, NORM_EPS)
-    heads = gqa(
-        c,
-        bias=bias,
-        output_bias=bias,
-        qk_norm=norm,
-        qk_norm_over="full",
-    )
+    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=QkNorm(norm, over="full"))
     if getattr(c, "clip_qkv", None) is not None:
         raise ModelError("Baton cannot serve OLMoE checkpoints with clip_qkv yet.")
     return decoder(c, heads, Moe(router(c), glu(c)), norm=norm, stacked=FUSED)
@@ -276,8 +273,8 @@ def olmoe(c: Config) -> Decoder:
 @architecture("Dots1ForCausalLM")
 def dots1(c: Config) -> Decoder:
     bias, window = getattr(c, "attention_bias", False), getattr(c, "sliding_window", None)
-    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=rms(c))
-    local = replace(heads, window=window)
+    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=QkNorm(rms(c)))
+    local = replace(heads, mask=Mask(window))
     first_local = getattr(c, "max_window_layers", c.num_hidden_layers)
     kinds = getattr(c, "layer_types", None) or [
         "sliding_attention" if window is not None and layer >= first_local else "full_attention"
@@ -297,7 +294,7 @@ def dots1(c: Config) -> Decoder:
 @architecture("MiniMaxM2ForCausalLM")
 def minimax_m2(c: Config) -> Decoder:
     partial = c.rotary_dim / c.head_dim if getattr(c, "rotary_dim", None) else 1.0
-    heads = gqa(c, qk_norm=rms(c), qk_norm_over="full", partial=partial)
+    heads = gqa(c, qk_norm=QkNorm(rms(c), over="full"), partial=partial)
     block = "block_sparse_moe"
     return decoder(
         c,

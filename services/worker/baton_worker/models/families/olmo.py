@@ -11,7 +11,10 @@ from baton_worker.models.families.common import (
     layer_norm,
     rms,
 )
-from baton_worker.spec import Decoder
+from baton_worker.spec import (
+    Decoder,
+    QkNorm,
+)
 
 
 @architecture("OlmoForCausalLM")
@@ -24,5 +27,5 @@ def olmo(c: Config) -> Decoder:
 @architecture("Olmo2ForCausalLM")
 def olmo2(c: Config) -> Decoder:
     bias, norm = getattr(c, "attention_bias", False), rms(c, 1e-5)
-    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=norm, qk_norm_over="full")
+    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=QkNorm(norm, over="full"))
     return decoder(c, heads, glu(c), norm=norm, style="post")

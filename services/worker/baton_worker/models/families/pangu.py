@@ -29,6 +29,9 @@ from baton_worker.spec import (
     Decoder,
     Mixer,
     Moe,
+    QkNorm,
+    Sinks,
+    Values,
 )
 
 
@@ -76,7 +79,7 @@ def _heads(c: Config) -> Attention:
     """Keys are normed, queries are not; the first `qk_rope_dim` channels of a head are rotated."""
     if hasattr(c, "interleaved_sliding_window"):
         raise ModelError("Baton cannot serve openPangu checkpoints with sliding windows yet.")
-    head_dim = c.qk_nope_dim + c.qk_rope_dim
+    head_dim, sink_keys = c.qk_nope_dim + c.qk_rope_dim, getattr(c, "param_sink_number", 0)
     bias = getattr(c, "attention_bias", False) or getattr(c, "bias", False)
     given = SimpleNamespace(
         **vars(getattr(c, "rope_scaling", None) or SimpleNamespace(rope_type="default")),
@@ -89,8 +92,7 @@ def _heads(c: Config) -> Attention:
         rope=rope(c, head_dim, given=given, interleaved=getattr(c, "rope_interleave", True)),
         bias=getattr(c, "qkv_bias", bias),
         output_bias=bias,
-        qk_norm=rms(c),
-        key_norm_only=True,
-        sink_keys=getattr(c, "param_sink_number", 0),
-        value_dim=c.v_channels,
+        qk_norm=QkNorm(rms(c), keys_only=True),
+        sinks=Sinks(sink_keys) if sink_keys else None,
+        values=Values(c.v_channels),
     )

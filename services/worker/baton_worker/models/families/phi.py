@@ -15,7 +15,13 @@ from baton_worker.models.families.common import (
     named,
     rms,
 )
-from baton_worker.spec import Decoder, Fused, Head
+from baton_worker.spec import (
+    Decoder,
+    Fused,
+    Head,
+    Mask,
+    QkNorm,
+)
 
 LAYER = "model.layers.{layer}"
 
@@ -23,7 +29,7 @@ LAYER = "model.layers.{layer}"
 @architecture("PhiForCausalLM")
 def phi(c: Config) -> Decoder:
     norm = layer_norm(getattr(c, "layer_norm_eps", 1e-5))
-    qk_norm = norm if getattr(c, "qk_layernorm", False) else None
+    qk_norm = QkNorm(norm) if getattr(c, "qk_layernorm", False) else None
     names = named(
         LAYER,
         norm="model.final_layernorm",
@@ -51,5 +57,5 @@ def phi3(c: Config) -> Decoder:
         Fused(f"{LAYER}.self_attn.qkv_proj", QKV),
         Fused(f"{LAYER}.mlp.gate_up_proj", GATE_UP),
     )
-    heads = gqa(c, window=getattr(c, "sliding_window", None))
+    heads = gqa(c, mask=Mask(window=getattr(c, "sliding_window", None)))
     return decoder(c, heads, glu(c), norm=rms(c, 1e-5), fused=fused)

@@ -31,7 +31,12 @@ from baton_worker.spec import (
     Decoder,
     Ffn,
     Glu,
+    LowRank,
+    Mask,
     Moe,
+    OutputGate,
+    Projections,
+    QkNorm,
     Router,
     Stacked,
 )
@@ -67,7 +72,8 @@ def step3(c: Config) -> Decoder:
     """Multi-matrix factorisation attention: low-rank normed queries, one wide KV head."""
     c = spelled(c, max_position_embeddings="max_position_embedding")
     norm, rank = rms(c, NORM_EPS), getattr(c, "share_q_dim", None) or c.head_dim
-    heads = gqa(c, num_kv_heads=1, base=500_000.0, query_rank=rank, query_rank_norm=norm)
+    low_rank = Projections(query=LowRank(rank, norm))
+    heads = gqa(c, num_kv_heads=1, base=500_000.0, projections=low_rank)
     weights = Router(
         c.moe_num_experts,
         c.moe_top_k,
@@ -108,15 +114,15 @@ def _heads(c: Config, layer: int) -> Attention:
         num_kv_heads=first(c, "num_attention_groups", "num_key_value_heads"),
         rope=_rope(c, layer, kind),
         bias=getattr(c, "attention_bias", False),
-        qk_norm=rms(c, NORM_EPS, offset=1.0),
-        gate="head" if getattr(c, "use_head_wise_attn_gate", False) else None,
+        qk_norm=QkNorm(rms(c, NORM_EPS, offset=1.0)),
+        gate=OutputGate("head") if getattr(c, "use_head_wise_attn_gate", False) else None,
     )
     if kind != "sliding_attention":
         return heads
     other = getattr(c, "attention_other_setting", None) or SimpleNamespace()
     return replace(
         heads,
-        window=c.sliding_window,
+        mask=Mask(window=c.sliding_window),
         num_heads=first(other, "num_attention_heads", default=heads.num_heads),
         num_kv_heads=first(other, "num_attention_groups", default=heads.num_kv_heads),
     )
