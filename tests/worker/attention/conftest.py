@@ -16,6 +16,8 @@ from baton_worker.attention.tree_mask import MOST_TOKENS, TreeMask
 from baton_worker.kernels.page_layout import Layout
 
 CPU = torch.device("cpu")
+KERNELS = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+"""Where Triton's kernels run: on a GPU, or in the interpreter."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ def make_problem(
     window: int | None = None,
     page_size: int = 4,
     dtype: torch.dtype = torch.float32,
+    device: torch.device = CPU,
 ) -> Problem:
     """`rows` are (new tokens, tokens before them); pages are handed out in a random order."""
     generator = torch.Generator().manual_seed(len(rows))
@@ -60,10 +63,10 @@ def make_problem(
     heads_and_more = torch.randn(num_tokens, sum(heads) + 3, head_dim, generator=generator)
     shape = (num_pages, page_size, 2, heads[1], head_dim)
     return Problem(
-        AttentionSpec(heads[0], heads[1], head_dim, head_dim**-0.5, window, dtype, CPU),
-        AttentionBatch.build(counts, starts, tables, page_size, CPU),
-        heads_and_more.to(dtype)[:, : heads[0]],
-        torch.randn(shape, generator=generator).to(dtype),
+        AttentionSpec(heads[0], heads[1], head_dim, head_dim**-0.5, window, dtype, device),
+        AttentionBatch.build(counts, starts, tables, page_size, device),
+        heads_and_more.to(device, dtype)[:, : heads[0]],
+        torch.randn(shape, generator=generator).to(device, dtype),
     )
 
 
@@ -81,7 +84,7 @@ def sinks_for(given: Problem, call: AttentionSpec) -> torch.Tensor | None:
     if not (call.sinks or call.token_sinks):
         return None
     shape = given.query.shape[1 - call.token_sinks : 2]
-    return torch.linspace(-1, 2, shape.numel()).view(shape).to(given.query.dtype)
+    return torch.linspace(-1, 2, shape.numel()).view(shape).to(given.query)
 
 
 def kept(given: Problem, call: AttentionSpec) -> torch.Tensor:
@@ -128,7 +131,7 @@ def in_parts(
         if sinks is None:
             kind = replace(kind, sinks=False, token_sinks=False)
         plan = backend.plan(replace(given.batch, ranges=ranges), kind)
-        lse = torch.full((len(given.query), call.num_heads), torch.nan)
+        lse = torch.full((len(given.query), call.num_heads), torch.nan, device=call.device)
         return Partial(backend.forward(plan, given.query, pages, sinks, lse), lse)
 
     ranges = [tuple((0, a) for a, _ in cuts), tuple(cuts), tuple((b, 10_000) for _, b in cuts)]
@@ -166,7 +169,7 @@ def over_branches(backend: Any, problem: Any, **features: Any) -> None:
         else None
         for count, _ in rows
     ]
-    batch = replace(given.batch, trees=TreeMask.build(given.batch.query_lens, parents, CPU))
+    batch = replace(given.batch, trees=TreeMask.build(given.batch.query_lens, parents, call.device))
     sinks, pages = sinks_for(given, call), kept(given, call)
     ours = backend.forward(backend.plan(batch, call), given.query, pages, sinks)
     first = 0
@@ -193,6 +196,6 @@ def _attended(
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     """Of the last tokens of a text that is one page."""
-    batch = AttentionBatch.build([len(query)], [start], [[0]], len(text), CPU)
+    batch = AttentionBatch.build([len(query)], [start], [[0]], len(text), query.device)
     reference = ReferenceBackend()
     return reference.forward(reference.plan(batch, call), query, text[None], sinks)

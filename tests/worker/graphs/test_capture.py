@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from baton.errors import ModelError
-from baton_worker.graphs.capture import CudaRecorder, Repeater
+from baton_worker.graphs.capture import CudaRecorder, Repeater, Uncaptured
 from baton_worker.kernels.cpu.call_recorder import Extent
 
 CPU, ONE = torch.device("cpu"), Extent.decode(1)
@@ -79,10 +78,10 @@ def test_kernels_are_compiled_before_the_stream_of_the_capture_is_captured(
         ]
 
 
-def test_what_cannot_be_captured_says_how_to_do_without(said: list[str]) -> None:
+def test_what_cannot_be_captured_says_why(said: list[str]) -> None:
     def run() -> None:
         if any(word.startswith("capture") for word in said):
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    with pytest.raises(ModelError, match=r"not permitted when .*--no-cuda-graphs"):
+    with pytest.raises(Uncaptured, match=r"not permitted when .*--max-cudagraph-capture-size"):
         CudaRecorder(CPU).capture(run, ONE)

@@ -14,7 +14,7 @@ from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.engine import warmup
 from baton_worker.engine.engine import Engine
-from baton_worker.graphs import GraphedModel, Recorder, Sizes, TapeRecorder, Untaped
+from baton_worker.graphs import GraphedModel, Recorder, Sizes, TapeRecorder, Uncaptured, Untaped
 from baton_worker.graphs.buffer_reuse import shared
 from baton_worker.graphs.capture import Recording
 from baton_worker.kernels.cpu.call_recorder import Call, CallRecording
@@ -222,11 +222,15 @@ def test_an_engine_replays_by_itself(stories: Path, caplog: pytest.LogCaptureFix
     assert Engine.build(config(stories, max_replay_rows=0))._graphed is None
 
 
+@pytest.mark.parametrize("kind", [Untaped, Uncaptured])
 def test_an_engine_without_does_not_fail(
-    stories: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    stories: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: type[Uncaptured],
 ) -> None:
     def refuse(*_: object) -> Recording:
-        raise Untaped("torch computes a part of it (anything)")
+        raise kind("torch computes a part of it (anything)")
 
     monkeypatch.setattr(TapeRecorder, "capture", refuse)
     with caplog.at_level("INFO"):

@@ -30,7 +30,14 @@ from baton_worker.engine.runtime_stats import RuntimeStats
 from baton_worker.engine.startup import load, page_settings, prepare
 from baton_worker.executor.executor import Executor, assemble, check
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
-from baton_worker.graphs import CudaRecorder, GraphedModel, Recorder, TapeRecorder, Untaped
+from baton_worker.graphs import (
+    CudaRecorder,
+    GraphedModel,
+    Recorder,
+    TapeRecorder,
+    Uncaptured,
+    Untaped,
+)
 from baton_worker.kernels.cpu.call_recorder import CallRecording
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_transfer.manager import KVTransferManager
@@ -189,7 +196,7 @@ class Engine:
         """Meet the common shapes once, then capture steps.
 
         Raises:
-            ModelError: they cannot be captured, whatever was said of the model.
+            ModelError: a step of the model fails.
         """
         warmup.wake_threads()
         for plan in warmup.plans(self.resolved):
@@ -258,8 +265,10 @@ def _uncaptured(graphed: GraphedModel) -> str | None:
     """Capture; why what was captured cannot be used, as half a sentence."""
     try:
         graphed.capture()
-    except Untaped as untaped:
-        return untaped.message
+    except Uncaptured as error:
+        if not isinstance(error, Untaped):
+            log.warning("decode steps run kernel by kernel: %s", error.message)
+        return error.message
     # Of a GPU's kernels nobody promises that a padded step has the same bits.
     if not isinstance(graphed.recorder, TapeRecorder) or graphed.holds():
         return None

@@ -25,6 +25,8 @@ class PageBudget:
 def free_bytes(device: torch.device) -> int:
     """Memory that is free for pages on a device, now that the weights are on it."""
     if device.type == "cuda":
+        # What loading has freed is torch's still, and the driver calls it taken.
+        torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(device)[0])
     return machine.available_bytes()
 

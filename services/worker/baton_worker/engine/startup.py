@@ -30,9 +30,18 @@ def prepare(config: Config, rank: int = 0) -> BuildContext:
     torch.set_num_threads(build.threads)
     if build.device.type == "cpu":
         cpu.prepare()
-    elif build.device.index is not None:
-        torch.cuda.set_device(build.device)
+    else:
+        _prepare_gpu(build.device)
     return build
+
+
+def _prepare_gpu(device: torch.device) -> None:
+    if device.index is not None:
+        torch.cuda.set_device(device)
+    # Otherwise cuBLAS rounds the parts of a split sum to 16 bits before it adds them.
+    matmul = torch.backends.cuda.matmul
+    matmul.allow_bf16_reduced_precision_reduction = False
+    matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def load(

@@ -8,18 +8,18 @@ is written into memory of its own (`inputs`), padded to the next size that was c
 and replayed (`model`, `capture`). A tape is told how much of its capture there is: it needs no
 padding, and replays steps of any shape (`ragged`).
 
-    choice.py    which sizes are captured, or why none are
-    inputs.py    the memory that captured steps read
-    capture.py   a function that runs again: on a GPU, and the twin in Python
-    tape.py      a function that runs again on a CPU
-    liveness.py  which memory its kernels can share
-    ragged.py    steps of any shape, up to their hidden states
-    model.py     a model whose steps are replayed; a runner cannot tell it apart
+    policy.py         which sizes are captured, or why none are
+    inputs.py         the memory that captured steps read
+    capture.py        a function that runs again: on a GPU, and the twin in Python
+    tape.py           a function that runs again on a CPU
+    buffer_reuse.py   which memory its kernels can share
+    ragged_steps.py   steps of any shape, up to their hidden states
+    graphed_model.py  a model whose steps are replayed; a runner cannot tell it apart
 """
 
 from __future__ import annotations
 
-from baton_worker.graphs.capture import CudaRecorder, Recorder, Repeater
+from baton_worker.graphs.capture import CudaRecorder, Recorder, Repeater, Uncaptured
 from baton_worker.graphs.graphed_model import GraphedModel
 from baton_worker.graphs.policy import Sizes, refuses
 from baton_worker.graphs.tape import TapeRecorder, Untaped
@@ -31,6 +31,7 @@ __all__ = [
     "Repeater",
     "Sizes",
     "TapeRecorder",
+    "Uncaptured",
     "Untaped",
     "refuses",
 ]

@@ -20,6 +20,10 @@ _TRIALS = 2
 nothing of that may happen while a stream is captured."""
 
 
+class Uncaptured(ModelError):
+    """A step cannot be captured, as half a sentence: it runs kernel by kernel."""
+
+
 class Recording(Protocol):
     """A function that was captured."""
 
@@ -54,7 +58,7 @@ class CudaRecorder:
         """See `Recorder`.
 
         Raises:
-            ModelError: the function waits for the host, or there is no memory for it.
+            Uncaptured: the function waits for the host, or there is no memory for it.
         """
         graph = torch.cuda.CUDAGraph()
         try:
@@ -62,10 +66,9 @@ class CudaRecorder:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 run()
         except RuntimeError as error:
-            raise ModelError(
-                f"The decode steps of this model cannot be captured as CUDA graphs: {error}. Start "
-                "the worker with --no-cuda-graphs, or with a smaller --max-cudagraph-capture-size "
-                "if memory is short."
+            raise Uncaptured(
+                f"they cannot be captured as CUDA graphs ({error}); a smaller "
+                "--max-cudagraph-capture-size helps where memory is short"
             ) from error
         return _Graph(graph)
 

@@ -13,9 +13,8 @@ from typing import Any, TypeAlias
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from baton.errors import ModelError
 from baton_worker.graphs.buffer_reuse import shared
-from baton_worker.graphs.capture import Recording, Run
+from baton_worker.graphs.capture import Recording, Run, Uncaptured
 from baton_worker.kernels.cpu.call_recorder import (
     Call,
     CallRecording,
@@ -35,7 +34,7 @@ compute of a row depends on that row, and their shapes on nothing. A model that 
 spends its time in torch, where a tape saves nothing."""
 
 
-class Untaped(ModelError):
+class Untaped(Uncaptured):
     """A step is not made of kernels, as half a sentence."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from baton_worker.kernels import triton as kernels
 from baton_worker.kernels.kv_pages import CODES
 from baton_worker.kernels.page_layout import Layout
 from tests.fakes.triton_interpreter import interpreter
-from tests.worker.attention.conftest import in_parts, over_branches
+from tests.worker.attention.conftest import KERNELS, in_parts, make_problem, over_branches
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be tested")
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 0.02}
@@ -55,6 +56,12 @@ PARTLY: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.fixture
+def problem() -> object:
+    """Where the kernels run: on a GPU if there is one."""
+    return partial(make_problem, device=KERNELS)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def interpreted() -> Iterator[None]:
     with interpreter():
@@ -65,7 +72,7 @@ def attend(backend: Any, problem: Any, call: AttentionSpec, pages: Any = None) -
     sinks = None
     if call.sinks or call.token_sinks:
         shape = problem.query.shape[1 - call.token_sinks : 2]
-        sinks = torch.linspace(-1, 2, shape.numel()).view(shape).to(problem.query.dtype)
+        sinks = torch.linspace(-1, 2, shape.numel()).view(shape).to(problem.query)
     pages = problem.pages if pages is None else pages
     plan = backend.plan(problem.batch, call)
     found: torch.Tensor = backend.forward(plan, problem.query, pages, sinks)
@@ -161,7 +168,7 @@ def test_latents_tell_the_log_sum_exp_of_their_scores(problem: Any, layout: Layo
     sums = list[torch.Tensor]()
     for backend in (TritonBackend(), ReferenceBackend()):
         assert backend.refuses(call) is None
-        sums.append(torch.full((len(given.query), 20), torch.nan))
+        sums.append(torch.full((len(given.query), 20), torch.nan, device=call.device))
         backend.forward(backend.plan(given.batch, call), given.query, pages, None, sums[-1])
     torch.testing.assert_close(*sums, rtol=0.0, atol=1e-5)
 
@@ -236,7 +243,11 @@ def test_a_rows_bits_do_not_depend_on_its_neighbours(problem: Any) -> None:
     for row, (count, start) in enumerate([(1, 40), (2, 700), (1, 511)]):
         first = sum((1, 2, 1)[:row])
         batch = given.batch.build(
-            [count], [start], given.batch.block_table[row : row + 1].numpy(), 16, given.call.device
+            [count],
+            [start],
+            given.batch.block_table[row : row + 1].cpu().numpy(),
+            16,
+            given.call.device,
         )
         alone = replace(given, batch=batch, query=given.query[first : first + count])
         assert torch.equal(attend(TritonBackend(), alone, given.call), together[row])

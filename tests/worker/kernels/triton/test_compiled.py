@@ -1,50 +1,25 @@
-"""Every kernel compiles for GPUs, which needs none: to PTX, with products on tensor cores.
-
-In a process of its own, because whether a function is interpreted is settled when it is defined.
-"""
+"""Every kernel compiles for GPUs, which needs none: to PTX, with products on tensor cores."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-FLOAT, INTS, LONGS, BYTES = "*fp32", "*i32", "*i64", "*u8"
-PAGED = {
-    "sinks": FLOAT,
-    "slopes": FLOAT,
-    "page_table": INTS,
-    "lengths": INTS,
-    "query_starts": INTS,
-    "places": INTS,
-    "ranges": INTS,
-    "ancestors": LONGS,
-    "depths": INTS,
-    "lse": FLOAT,
-    "out": "*bf16",
-    "sums": FLOAT,
-    "states": FLOAT,
-    "scale": "fp32",
-    "softcap": "fp32",
-}
-ATTEND: dict[str, Any] = {
-    **{"NUM_HEADS": 8, "GROUP": 4, "SHARED": 4, "HEAD_DIM": 64, "DIM": 64, "PAGE_SIZE": 16},
-    **{"SINKS": True, "LATENT": False, "REST": 0},
-    **{"CAPPED": False, "SLOPED": False, "WINDOWED": True, "CHUNKED": False},
-    **{"VALUE_DIM": 64, "VALUES": 64, "RANGED": False, "TREE": False, "LSE": False},
-    **{"ROWS": 16, "KEYS": 32, "SPAN": 512},
-}
-PARTS: dict[str, Any] = {"VALUE_DIM": 40, "RANGED": True, "TREE": True, "LSE": True}
-LATENT: dict[str, Any] = {
-    **{"NUM_HEADS": 128, "GROUP": 128, "SHARED": 16, "HEAD_DIM": 576, "DIM": 512, "CODES": 0},
-    **{"VALUE_DIM": 512, "VALUES": 512, "LATENT": True, "REST": 64, "WINDOWED": False},
-}
-"""DeepSeek-V3; in decode steps and in prompts."""
+from tests.support.worker.kernel_signatures import (
+    ATTEND,
+    BYTES,
+    FLOAT,
+    INTS,
+    LATENT,
+    LONGS,
+    PAGED,
+    PARTS,
+    Compiled,
+    compiled,
+)
+
 MERGE: dict[str, Any] = {
     **{"NUM_HEADS": 8, "VALUE_DIM": 64, "VALUES": 64, "SINKS": True, "SPAN": 512},
     **{"RANGED": False, "LSE": False},
@@ -111,6 +86,12 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
         ("gptq._product", WORDS | {"x": "*bf16"}, {"BITS": bits, "ROWS": 16} | GPTQ)
         for bits in (3, 4)
     ),
+    (
+        "moe._product",
+        dict.fromkeys(("x", "weight", "bias", "out"), "*bf16")
+        | {"visits": LONGS, "expert_of_block": LONGS},
+        {"HAS_BIAS": True, "ROWS": 16, "COLUMNS": 64, "INNER": 64},
+    ),
     ("gptq._dequantise", WORDS, {"BITS": 8} | GPTQ),
     ("fp8._product", CODES, FP8 | {"IS_NATIVE": False}),
     (
@@ -123,41 +104,84 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
         SAMPLE,
     ),
 ]
-COMPILE = """
-import importlib, json, sys
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-for path, types, constants in json.loads(sys.argv[1]):
-    module, kernel = path.split(".")
-    kernel = getattr(importlib.import_module(f"baton_worker.kernels.triton.{module}"), kernel)
-    types |= dict.fromkeys(constants, "constexpr")
-    signature = {name: types.get(name, "i32") for name in kernel.arg_names}
-    source = ASTSource(kernel, signature, constexprs=constants)
-    target = GPUTarget("cuda", int(sys.argv[2]), 32)
-    options = {"num_warps": 8 if constants.get("VALUES", 0) > 128 else 4, "num_stages": 2}
-    made = triton.compile(source, target=target, options=options)
-    print(path, "mma" in made.asm["ptx"], made.metadata.shared)
-"""
+
+
+def _attention(
+    heads: int, kv_heads: int, width: int, rows: int, keys: int = 64, **more: Any
+) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """A launch of `attention.attend` over pages of bfloat16, or of codes."""
+    pages = BYTES if more.get("CODES") else "*bf16"
+    sizes = {"NUM_HEADS": heads, "GROUP": heads // kv_heads, "SHARED": heads // kv_heads}
+    widths = dict.fromkeys(("HEAD_DIM", "DIM", "VALUE_DIM", "VALUES"), width)
+    plain = {"SINKS": False, "WINDOWED": False, "CODES": 0, "ROWS": rows, "KEYS": keys}
+    types = PAGED | {"query": "*bf16", "pages": pages}
+    return "attention._attend", types, ATTEND | sizes | widths | plain | more
+
+
+_DEEPSEEK = LATENT | {"SINKS": False, "KEYS": 32}
+_SHORT = {"query": "*bf16", "pages": "*bf16"}
+SHAPES = {
+    "Llama 3 8B, decode": _attention(32, 8, 128, 16),
+    "Llama 3 8B, prompt": _attention(32, 8, 128, 64),
+    "Qwen3 30B-A3B, decode": _attention(32, 4, 128, 16),
+    "Gemma 3 4B, decode": _attention(8, 4, 256, 16, 32, WINDOWED=True),
+    "Gemma 3 4B, prompt": _attention(8, 4, 256, 64, 32, WINDOWED=True),
+    "gpt-oss, decode": _attention(64, 8, 64, 16, SINKS=True, WINDOWED=True),
+    "gpt-oss, prompt": _attention(64, 8, 64, 64, SINKS=True, WINDOWED=True),
+    "DeepSeek-V3, decode": ("attention._attend", PAGED | _SHORT, ATTEND | _DEEPSEEK | {"ROWS": 16}),
+    "DeepSeek-V3, prompt": ("attention._attend", PAGED | _SHORT, ATTEND | _DEEPSEEK | {"ROWS": 32}),
+    "Llama 3 8B over FP8 pages, decode": _attention(32, 8, 128, 16, CODES=2),
+    "Llama 3 8B over FP8 pages, prompt": _attention(32, 8, 128, 64, CODES=2),
+}
+CHANGING = {
+    "attention._attend": {"num_rows", "table_width", "num_partitions"},
+    "attention._merge": {"num_partitions"},
+    "sampling._weigh": {"num_rows"},
+    "sampling._choose": {"num_rows"},
+    "gptq._product": {"rows"},
+    "fp8._product": {"rows"},
+    "top_k._top_k": {"num_tokens"},
+}
+"""What differs from step to step."""
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
 """Bytes that one program may have."""
 
 
+@pytest.fixture(scope="module")
+def hopper(tmp_path_factory: pytest.TempPathFactory) -> list[Compiled]:
+    """All kernels and launch shapes for compute capability 9.0, in one process."""
+    return compiled([*KERNELS, NATIVE, *SHAPES.values()], 90, tmp_path_factory.mktemp("cache"))
+
+
+def check(made: list[Compiled], kernels: list[Any], architecture: int) -> None:
+    assert [kernel.path for kernel in made] == [path for path, *_ in kernels]
+    products = [types["query"] != FLOAT for path, types, _ in kernels if path.endswith("_attend")]
+    assert [kernel.products for kernel in made if "_attend" in kernel.path] == products
+    assert max(kernel.shared for kernel in made) <= SHARED_MEMORY[architecture]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", [80, 90])
-def test_every_kernel_compiles_for_a_gpu(architecture: int, tmp_path: Path) -> None:
-    given = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    kernels = [*KERNELS, NATIVE] if architecture >= 89 else KERNELS
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE, json.dumps(kernels), str(architecture)],
-        env=given | {"TRITON_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == [name for name, *_ in kernels]
-    products = [types["query"] != FLOAT for name, types, _ in KERNELS if name.endswith("_attend")]
-    assert [line.split()[1] == "True" for line in lines if "_attend" in line] == products
-    assert max(int(line.split()[2]) for line in lines) <= SHARED_MEMORY[architecture]
+def test_every_kernel_compiles_for_ampere(tmp_path: Path) -> None:
+    check(compiled(KERNELS, 80, tmp_path), KERNELS, 80)
+
+
+@pytest.mark.slow
+def test_every_kernel_compiles_for_hopper(hopper: list[Compiled]) -> None:
+    check(hopper, [*KERNELS, NATIVE, *SHAPES.values()], 90)
+
+
+@pytest.mark.slow
+def test_real_launch_shapes_spill_nothing_and_prompts_use_groups_of_warps(
+    hopper: list[Compiled],
+) -> None:
+    made = dict(zip(SHAPES, hopper[-len(SHAPES) :], strict=True))
+    assert {name: kernel.spilled for name, kernel in made.items() if kernel.spilled} == {}
+    prompts = [name for name, (_, _, sizes) in SHAPES.items() if sizes.get("ROWS", 0) >= 64]
+    assert len(prompts) >= 4 and all(made[name].wgmma for name in prompts)
+
+
+@pytest.mark.slow
+def test_counts_of_a_step_are_compiled_once(hopper: list[Compiled]) -> None:
+    """A 1 and a multiple of 16 would be kernels of their own, compiled while streams wait."""
+    for kernel in hopper:
+        assert set(kernel.unspecialised) == CHANGING.get(kernel.path, set()), kernel.path

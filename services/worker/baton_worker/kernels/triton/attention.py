@@ -124,7 +124,7 @@ def _in_tree(n, there, begin, context, bits, depths):  # type: ignore[no-untyped
     return seen, tl.where(fresh >= 0, context + depth, n)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_rows", "table_width", "num_partitions"])  # type: ignore[untyped-decorator]
 def _attend(  # type: ignore[no-untyped-def]
     query,
     pages,
@@ -305,7 +305,7 @@ def _attend(  # type: ignore[no-untyped-def]
     )
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_partitions"])  # type: ignore[untyped-decorator]
 def _merge(  # type: ignore[no-untyped-def]
     sinks,
     query_starts,

@@ -38,7 +38,7 @@ def _as_operand(codes, IS_NATIVE: tl.constexpr):  # type: ignore[no-untyped-def]
     return operand
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _product(  # type: ignore[no-untyped-def]
     x,
     x_scales,

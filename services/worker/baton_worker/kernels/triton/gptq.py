@@ -64,7 +64,7 @@ def _dequantise(  # type: ignore[no-untyped-def]
     tl.store(target, tile.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _product(  # type: ignore[no-untyped-def]
     x,
     words,

@@ -79,7 +79,8 @@ def blocks(experts: Tensor, num_experts: int) -> Blocks:
     num_visits, device = flat.numel(), flat.device
     counts = torch.zeros(num_experts + 1, dtype=torch.int64, device=device)
     counts.scatter_add_(0, flat, torch.ones_like(flat))
-    counts[num_experts] = 0
+    # Not `counts[num_experts] = 0`: that copies a number of the host, which no capture allows.
+    counts[num_experts:].zero_()
     ends = (counts + (BLOCK_ROWS - 1)).div(BLOCK_ROWS, rounding_mode="floor").cumsum(0)
     # Each expert wastes less than a block, and only an expert with visits has any.
     bound = num_visits // BLOCK_ROWS + min(num_experts, num_visits)

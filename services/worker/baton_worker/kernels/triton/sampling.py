@@ -45,7 +45,7 @@ def uniform(key_low, key_high, index):  # type: ignore[no-untyped-def]
     return odd.to(tl.int64).to(tl.float64) * 1.1102230246251565e-16  # 2^-53
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
 def _weigh(  # type: ignore[no-untyped-def]
     logits,
     warmth,
@@ -135,7 +135,7 @@ def _below(x):  # type: ignore[no-untyped-def]
     return (x.to(tl.int64, bitcast=True) - 1).to(tl.float64, bitcast=True)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
 def _choose(  # type: ignore[no-untyped-def]
     weights,
     key_low,

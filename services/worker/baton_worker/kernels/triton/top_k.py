@@ -12,7 +12,7 @@ from torch import Tensor
 from baton_worker.kernels.triton import power
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_tokens"])  # type: ignore[untyped-decorator]
 def _top_k(  # type: ignore[no-untyped-def]
     logits,
     weights,

@@ -1,0 +1,109 @@
+"""Argument types and tile sizes of the Triton kernels, and their compilation without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FLOAT, INTS, LONGS, BYTES = "*fp32", "*i32", "*i64", "*u8"
+PAGED = {
+    "sinks": FLOAT,
+    "slopes": FLOAT,
+    "page_table": INTS,
+    "lengths": INTS,
+    "query_starts": INTS,
+    "places": INTS,
+    "ranges": INTS,
+    "ancestors": LONGS,
+    "depths": INTS,
+    "lse": FLOAT,
+    "out": "*bf16",
+    "sums": FLOAT,
+    "states": FLOAT,
+    "scale": "fp32",
+    "softcap": "fp32",
+}
+ATTEND: dict[str, Any] = {
+    **{"NUM_HEADS": 8, "GROUP": 4, "SHARED": 4, "HEAD_DIM": 64, "DIM": 64, "PAGE_SIZE": 16},
+    **{"SINKS": True, "LATENT": False, "REST": 0},
+    **{"CAPPED": False, "SLOPED": False, "WINDOWED": True, "CHUNKED": False},
+    **{"VALUE_DIM": 64, "VALUES": 64, "RANGED": False, "TREE": False, "LSE": False},
+    **{"ROWS": 16, "KEYS": 32, "SPAN": 512},
+}
+PARTS: dict[str, Any] = {"VALUE_DIM": 40, "RANGED": True, "TREE": True, "LSE": True}
+LATENT: dict[str, Any] = {
+    **{"NUM_HEADS": 128, "GROUP": 128, "SHARED": 16, "HEAD_DIM": 576, "DIM": 512, "CODES": 0},
+    **{"VALUE_DIM": 512, "VALUES": 512, "LATENT": True, "REST": 64, "WINDOWED": False},
+}
+"""DeepSeek-V3; in decode steps and in prompts."""
+
+
+class Compiled(NamedTuple):
+    """What a kernel became."""
+
+    path: str
+    products: bool
+    """Whether tensor cores multiply."""
+    wgmma: bool
+    """Whether a group of warps does, as on compute capability 9.0."""
+    shared: int
+    """Bytes of shared memory of one program."""
+    spilled: int
+    """Bytes that a thread puts into memory for want of registers."""
+    unspecialised: tuple[str, ...]
+    """Arguments of which every value is served by the same machine code."""
+
+
+_COMPILE = """
+import importlib, json, re, subprocess, sys, tempfile
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
+from triton.compiler import ASTSource
+number = int(sys.argv[2])
+for path, types, constants in json.loads(sys.argv[1]):
+    module, kernel = path.split(".")
+    kernel = getattr(importlib.import_module(f"baton_worker.kernels.triton.{module}"), kernel)
+    types |= dict.fromkeys(constants, "constexpr")
+    signature = {name: types.get(name, "i32") for name in kernel.arg_names}
+    # Rows begin at multiples of 16 bytes, and strides are multiples of 16.
+    aligned = [i for i, n in enumerate(kernel.arg_names) if signature[n][0] == "*" or "stride" in n]
+    attrs = {(i,): [["tt.divisibility", 16]] for i in aligned}
+    source = ASTSource(kernel, signature, constexprs=constants, attrs=attrs)
+    options = {"num_warps": 8 if constants.get("VALUES", 0) > 128 else 4, "num_stages": 2}
+    made = triton.compile(source, target=GPUTarget("cuda", number, 32), options=options)
+    ptx = made.asm["ptx"]
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(ptx)
+        file.flush()
+        suffix = "a" if number == 90 else ""
+        command = [get_ptxas(number).path, f"--gpu-name=sm_{number}{suffix}", "-v", file.name]
+        said = subprocess.run([*command, "-o", "/dev/null"], capture_output=True, text=True)
+        assert said.returncode == 0, said.stderr
+    spilled = sum(map(int, re.findall(r"(\\d+) bytes spill stores", said.stderr)))
+    free = [p.name for p in kernel.params if p.do_not_specialize]
+    print(json.dumps([path, "mma" in ptx, "wgmma" in ptx, made.metadata.shared, spilled, free]))
+"""
+
+
+def compiled(
+    kernels: list[tuple[str, dict[str, str], dict[str, Any]]], architecture: int, cache: Path
+) -> list[Compiled]:
+    """Compile kernels, given as "module.function", types and constants, for a compute capability
+    (90 is 9.0). In a process of its own, because whether a function is interpreted is settled when
+    it is defined."""
+    given = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", _COMPILE, json.dumps(kernels), str(architecture)],
+        env=given | {"TRITON_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return [Compiled(*fields[:5], tuple(fields[5])) for fields in found]
