@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -99,80 +100,76 @@ EVERY_FEATURE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.row("F04.01")
-@pytest.mark.parametrize("layout", Layout)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("features", EVERY_FEATURE.values(), ids=EVERY_FEATURE.keys())
 def test_plain_torch_takes_every_layer_on_any_machine(
-    problem: Any, no_compiler: None, features: dict[str, Any], dtype: torch.dtype, layout: Layout
+    problem: Any, no_compiler: None, features: dict[str, Any]
 ) -> None:
-    call = replace(problem([(1, 1)]).call, dtype=dtype, layout=layout, **features)
-    for codes in [None, *CODES.values()] if not call.latent else [None]:
-        chosen = AttentionSelector().select(replace(call, codes=codes))
-        assert isinstance(chosen, GroupedBackend | ReferenceBackend)
+    for layout, dtype in product(
+        Layout, [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+    ):
+        call = replace(problem([(1, 1)]).call, dtype=dtype, layout=layout, **features)
+        for codes in [None, *CODES.values()] if not call.latent else [None]:
+            chosen = AttentionSelector().select(replace(call, codes=codes))
+            assert isinstance(chosen, GroupedBackend | ReferenceBackend)
 
 
 @pytest.mark.row("F04.01")
 @pytest.mark.parametrize("window", [None, 20])
-@pytest.mark.parametrize("group", range(1, 17))
 @pytest.mark.parametrize("name", ["grouped", "reference"])
 def test_plain_torch_is_what_attention_over_each_whole_text_would_be(
-    problem: Any, name: str, group: int, window: int | None
+    problem: Any, name: str, window: int | None
 ) -> None:
     """Decode, prefill, chunks and drafts, ragged, for every number of heads that share a key."""
-    rows = [(1, 30), (50, 0), (21, 13), (4, 9), (1, 0)]
-    given = problem(rows, heads=(2 * group, 2), window=window)
-    backend = BACKENDS.load(name)()
-    ours = backend.forward(backend.plan(given.batch, given.call), given.query, given.pages)
-    for row, (count, start) in enumerate(rows):
-        first = int(given.batch.query_start_loc[row])
-        text = given.pages[given.batch.block_table[row].long()].flatten(0, 1)[: start + count]
-        behind = torch.arange(start, start + count)[:, None] - torch.arange(start + count)
-        mask = (behind >= 0) & (behind < (window or 1000))
-        query, key, value = (
-            x.transpose(0, 1) for x in (given.query[first : first + count], *text.unbind(1))
-        )
-        expected = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
-        found = ours[first : first + count]
-        torch.testing.assert_close(found, expected.transpose(0, 1).flatten(1), rtol=0.0, atol=1e-5)
+    for group in range(1, 17):
+        rows = [(1, 30), (50, 0), (21, 13), (4, 9), (1, 0)]
+        given = problem(rows, heads=(2 * group, 2), window=window)
+        backend = BACKENDS.load(name)()
+        ours = backend.forward(backend.plan(given.batch, given.call), given.query, given.pages)
+        for row, (count, start) in enumerate(rows):
+            first = int(given.batch.query_start_loc[row])
+            text = given.pages[given.batch.block_table[row].long()].flatten(0, 1)[: start + count]
+            behind = torch.arange(start, start + count)[:, None] - torch.arange(start + count)
+            mask = (behind >= 0) & (behind < (window or 1000))
+            query, key, value = (
+                x.transpose(0, 1) for x in (given.query[first : first + count], *text.unbind(1))
+            )
+            expected = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
+            found = ours[first : first + count]
+            torch.testing.assert_close(
+                found, expected.transpose(0, 1).flatten(1), rtol=0.0, atol=1e-5
+            )
 
 
 @pytest.mark.row("F04.16")
-@pytest.mark.parametrize("layout", Layout)
-@pytest.mark.parametrize("kind", ["auto", *CODES])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("head_dim", "value_dim"), [(24, 16), (192, 128), (16, 5), (8, 20)])
 @pytest.mark.parametrize("name", ON_A_CPU)
 def test_values_of_another_width_than_keys(
-    problem: Any,
-    name: str,
-    head_dim: int,
-    value_dim: int,
-    dtype: torch.dtype,
-    kind: str,
-    layout: Layout,
+    problem: Any, name: str, head_dim: int, value_dim: int, dtype: torch.dtype
 ) -> None:
     """As over pages in which keys and values are padded to one width."""
-    codes, backend = CODES.get(kind), BACKENDS.load(name)()
-    given = problem(ROWS, heads=(6, 2), head_dim=head_dim, page_size=16, dtype=dtype)
-    key, value = given.pages[:, :, :1], given.pages.roll(1, -1).repeat(1, 1, 1, 1, 3)
-    value = value[:, :, 1:, :, :value_dim]
-    parts = [key, value] if codes is None else [codes.encode(key), codes.encode(value)]
-    kept = torch.cat(parts, -1)
-    pages = layout.zeros(kept.shape, dtype=kept.dtype, device=given.call.device).copy_(kept)
-    call = replace(given.call, value_dim=value_dim, codes=codes, layout=layout)
-    assert backend.refuses(call) is None
-    ours = backend.forward(backend.plan(given.batch, call), given.query, pages)
-    assert ours.shape == (len(given.query), 6 * value_dim)
+    for layout, kind in product(Layout, ["auto", *CODES]):
+        codes, backend = CODES.get(kind), BACKENDS.load(name)()
+        given = problem(ROWS, heads=(6, 2), head_dim=head_dim, page_size=16, dtype=dtype)
+        key, value = given.pages[:, :, :1], given.pages.roll(1, -1).repeat(1, 1, 1, 1, 3)
+        value = value[:, :, 1:, :, :value_dim]
+        parts = [key, value] if codes is None else [codes.encode(key), codes.encode(value)]
+        kept = torch.cat(parts, -1)
+        pages = layout.zeros(kept.shape, dtype=kept.dtype, device=given.call.device).copy_(kept)
+        call = replace(given.call, value_dim=value_dim, codes=codes, layout=layout)
+        assert backend.refuses(call) is None
+        ours = backend.forward(backend.plan(given.batch, call), given.query, pages)
+        assert ours.shape == (len(given.query), 6 * value_dim)
 
-    if codes is not None:
-        key, value = (codes.decode(part, torch.float32) for part in parts)
-    widest = max(head_dim, value_dim)
-    padded = torch.cat(
-        [F.pad(part.float(), (0, widest - part.shape[-1])) for part in (key, value)], 2
-    )
-    query = F.pad(given.query, (0, widest - head_dim))
-    plain, reference = replace(given.call, head_dim=widest), ReferenceBackend()
-    expected = reference.forward(reference.plan(given.batch, plain), query, padded)
-    expected = expected.view(len(query), 6, -1)[..., :value_dim].flatten(1)
-    tolerance = 1e-5 if dtype is torch.float32 else 0.02
-    torch.testing.assert_close(ours, expected, rtol=0.0, atol=tolerance)
+        if codes is not None:
+            key, value = (codes.decode(part, torch.float32) for part in parts)
+        widest = max(head_dim, value_dim)
+        padded = torch.cat(
+            [F.pad(part.float(), (0, widest - part.shape[-1])) for part in (key, value)], 2
+        )
+        query = F.pad(given.query, (0, widest - head_dim))
+        plain, reference = replace(given.call, head_dim=widest), ReferenceBackend()
+        expected = reference.forward(reference.plan(given.batch, plain), query, padded)
+        expected = expected.view(len(query), 6, -1)[..., :value_dim].flatten(1)
+        tolerance = 1e-5 if dtype is torch.float32 else 0.02
+        torch.testing.assert_close(ours, expected, rtol=0.0, atol=tolerance)

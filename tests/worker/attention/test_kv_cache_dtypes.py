@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -65,26 +66,22 @@ def attend(backend: Any, problem: Any, call: Any, pages: torch.Tensor) -> torch.
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize("head_dim", [1, 8, 64, 80, 128])
-@pytest.mark.parametrize("features", [{}, {"window": 70}, {"chunk": 50}, {"softcap": 3.0}], ids=str)
 def test_codes_are_read_as_the_numbers_they_stand_for(
-    backend: Any,
-    problem: Any,
-    codes: KVCodes,
-    dtype: torch.dtype,
-    head_dim: int,
-    features: dict[str, Any],
+    backend: Any, problem: Any, codes: KVCodes, dtype: torch.dtype
 ) -> None:
-    given = problem(ROWS, heads=(6, 2), head_dim=head_dim, page_size=16, dtype=dtype)
-    plain = replace(given.call, **features)
-    kept = codes.encode(given.pages)
-    ours = attend(backend, given, replace(plain, codes=codes), kept)
-    expected = attend(backend, given, plain, codes.decode(kept, dtype))
-    assert ours.dtype is dtype and ours.isfinite().all()
-    if dtype is torch.float32:
-        assert torch.equal(ours, expected)
-    else:  # Kernels without bfloat16 arithmetic do not round the numbers of a code to it.
-        torch.testing.assert_close(ours, expected, rtol=0.0, atol=TOLERANCES[dtype])
+    for head_dim, features in product(
+        [1, 8, 64, 80, 128], [{}, {"window": 70}, {"chunk": 50}, {"softcap": 3.0}]
+    ):
+        given = problem(ROWS, heads=(6, 2), head_dim=head_dim, page_size=16, dtype=dtype)
+        plain = replace(given.call, **features)
+        kept = codes.encode(given.pages)
+        ours = attend(backend, given, replace(plain, codes=codes), kept)
+        expected = attend(backend, given, plain, codes.decode(kept, dtype))
+        assert ours.dtype is dtype and ours.isfinite().all()
+        if dtype is torch.float32:
+            assert torch.equal(ours, expected)
+        else:  # Kernels without bfloat16 arithmetic do not round the numbers of a code to it.
+            torch.testing.assert_close(ours, expected, rtol=0.0, atol=TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -71,39 +72,31 @@ def before(count: int, start: int, table: list[int], page_size: int, taps: int) 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("taps", [1, 2, 4])
 @pytest.mark.parametrize(("channels", "first", "tail"), [(6, 6, 0), (40, 7, 3), (32, 0, 16)])
-@pytest.mark.parametrize("activation", [Activation(), SILU], ids=["none", "silu"])
-@pytest.mark.parametrize("chunk", [1, 5, 23])
 def test_a_text_in_chunks_is_convolved_and_kept(
-    kind: Any,
-    dtype: torch.dtype,
-    taps: int,
-    channels: int,
-    first: int,
-    tail: int,
-    activation: Activation,
-    chunk: int,
+    kind: Any, dtype: torch.dtype, taps: int, channels: int, first: int, tail: int
 ) -> None:
     """In pages that are parts of something larger, with rows that are parts of wider ones."""
-    weights = Weights(torch.randn(taps, channels), torch.randn(channels) if tail else None)
-    x = torch.randn(23, channels + tail + 5).to(dtype)[:, 2 : 2 + channels + tail]
-    width, at = channels + 4 + channels - first + tail, channels + 4
-    memory = torch.zeros(8, 4 * width + 9).to(dtype)
-    pages = memory[:, 9:].unflatten(1, (4, 1, 1, width))
-    kernel: Kernel = kind(weights, Places(first, tail, at), activation, dtype)
-    table = [7, 1, 5, 0, 3, 2]
-    parts = [
-        kernel(x[a : a + chunk], before(len(x[a : a + chunk]), a, table, 4, taps), pages)
-        for a in range(0, 23, chunk)
-    ]
-    whole = expected(x[:, :channels], weights, activation)
-    tolerance = 1e-5 if dtype is torch.float32 else 2e-2
-    mixed = torch.cat(parts)
-    torch.testing.assert_close(mixed, whole, rtol=tolerance, atol=tolerance)
-    rows = pages[table].flatten(0, 1)[:23, 0, 0]
-    assert torch.equal(rows[:, :channels], x[:, :channels])
-    assert torch.equal(rows[:, at : at + channels - first], mixed[:, first:])
-    assert torch.equal(rows[:, at + channels - first :], x[:, channels:])
-    assert not memory[:, :9].any() and not memory[[4, 6]].any()
+    for activation, chunk in product([Activation(), SILU], [1, 5, 23]):
+        weights = Weights(torch.randn(taps, channels), torch.randn(channels) if tail else None)
+        x = torch.randn(23, channels + tail + 5).to(dtype)[:, 2 : 2 + channels + tail]
+        width, at = channels + 4 + channels - first + tail, channels + 4
+        memory = torch.zeros(8, 4 * width + 9).to(dtype)
+        pages = memory[:, 9:].unflatten(1, (4, 1, 1, width))
+        kernel: Kernel = kind(weights, Places(first, tail, at), activation, dtype)
+        table = [7, 1, 5, 0, 3, 2]
+        parts = [
+            kernel(x[a : a + chunk], before(len(x[a : a + chunk]), a, table, 4, taps), pages)
+            for a in range(0, 23, chunk)
+        ]
+        whole = expected(x[:, :channels], weights, activation)
+        tolerance = 1e-5 if dtype is torch.float32 else 2e-2
+        mixed = torch.cat(parts)
+        torch.testing.assert_close(mixed, whole, rtol=tolerance, atol=tolerance)
+        rows = pages[table].flatten(0, 1)[:23, 0, 0]
+        assert torch.equal(rows[:, :channels], x[:, :channels])
+        assert torch.equal(rows[:, at : at + channels - first], mixed[:, first:])
+        assert torch.equal(rows[:, at + channels - first :], x[:, channels:])
+        assert not memory[:, :9].any() and not memory[[4, 6]].any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

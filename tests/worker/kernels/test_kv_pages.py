@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from itertools import product
 
 import pytest
 import torch
@@ -119,33 +120,34 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @each_kind
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("head_dim", [8, 20, 64, 80, 256])
-@pytest.mark.parametrize("layout", Layout)
 def test_the_kernel_stores_the_same_bits(
-    kernels: ctypes.CDLL, codes: KVCodes, dtype: torch.dtype, head_dim: int, layout: Layout
+    kernels: ctypes.CDLL, codes: KVCodes, dtype: torch.dtype
 ) -> None:
-    num, num_heads, num_kv_heads = 200, 3, 2
-    heads = numbers(num, num_heads + 2 * num_kv_heads, head_dim).to(dtype)
-    heads[5, -1, 3], heads[6, -1, 3] = float("inf"), float("nan")
-    heads[7] = 0
-    angles = Rotary(Rope(8, 10_000.0, 1024), CPU).angles(torch.arange(num), dtype)
-    slots = torch.randperm(num, generator=torch.Generator().manual_seed(1))
-    shape = (num // 4, 4, 2, num_kv_heads, row_width(head_dim, codes))
-    ours = layout.zeros(shape, dtype=torch.uint8, device=CPU)
-    twin = torch.zeros(shape, dtype=torch.uint8)
-    place = CpuHeads(
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        dim=8,
-        dtype=dtype,
-        codes=codes,
-    )
-    place(heads, angles.cos, angles.sin, slots, ours)
-    put(heads[:, num_heads:], slots, twin, codes)
-    whole = torch.ones(num, dtype=torch.bool)
-    whole[slots[5:7]] = False
-    assert torch.equal(ours.flatten(0, 1)[whole], twin.flatten(0, 1)[whole])
-    back = [codes.decode(pages.flatten(0, 1)[slots[5:7]], torch.float32) for pages in (ours, twin)]
-    assert torch.equal(back[0].isnan(), back[1].isnan())
-    assert back[0][:, 1, 1].isnan().all() and back[0][:, 0].isfinite().all()
+    for head_dim, layout in product([8, 20, 64, 80, 256], Layout):
+        num, num_heads, num_kv_heads = 200, 3, 2
+        heads = numbers(num, num_heads + 2 * num_kv_heads, head_dim).to(dtype)
+        heads[5, -1, 3], heads[6, -1, 3] = float("inf"), float("nan")
+        heads[7] = 0
+        angles = Rotary(Rope(8, 10_000.0, 1024), CPU).angles(torch.arange(num), dtype)
+        slots = torch.randperm(num, generator=torch.Generator().manual_seed(1))
+        shape = (num // 4, 4, 2, num_kv_heads, row_width(head_dim, codes))
+        ours = layout.zeros(shape, dtype=torch.uint8, device=CPU)
+        twin = torch.zeros(shape, dtype=torch.uint8)
+        place = CpuHeads(
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            dim=8,
+            dtype=dtype,
+            codes=codes,
+        )
+        place(heads, angles.cos, angles.sin, slots, ours)
+        put(heads[:, num_heads:], slots, twin, codes)
+        whole = torch.ones(num, dtype=torch.bool)
+        whole[slots[5:7]] = False
+        assert torch.equal(ours.flatten(0, 1)[whole], twin.flatten(0, 1)[whole])
+        back = [
+            codes.decode(pages.flatten(0, 1)[slots[5:7]], torch.float32) for pages in (ours, twin)
+        ]
+        assert torch.equal(back[0].isnan(), back[1].isnan())
+        assert back[0][:, 1, 1].isnan().all() and back[0][:, 0].isfinite().all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -84,53 +85,40 @@ def difference(kernels: ctypes.CDLL, problem: Any, **features: Any) -> float:
 
 
 @pytest.mark.row("F04.02")
-@pytest.mark.parametrize("rows", CASES.values(), ids=CASES.keys())
 @pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES.keys())
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_matches_the_reference(
-    kernels: ctypes.CDLL,
-    problem: Any,
-    rows: list[tuple[int, int]],
-    features: dict[str, Any],
-    dtype: torch.dtype,
+    kernels: ctypes.CDLL, problem: Any, features: dict[str, Any], dtype: torch.dtype
 ) -> None:
-    given = problem(rows, heads=(6, 2), head_dim=16, dtype=dtype)
-    assert difference(kernels, given, **features) < TOLERANCES[dtype]
+    for rows in CASES.values():
+        given = problem(rows, heads=(6, 2), head_dim=16, dtype=dtype)
+        assert difference(kernels, given, **features) < TOLERANCES[dtype]
 
 
 @pytest.mark.row("F04.02", "F04.12")
-@pytest.mark.parametrize("group", range(1, 17))
-def test_any_number_of_query_heads_per_key_head(
-    kernels: ctypes.CDLL, problem: Any, group: int
-) -> None:
-    given = problem([(1, 90), (40, 0), (30, 300)], heads=(2 * group, 2), head_dim=32)
-    assert difference(kernels, given) < 1e-5
+def test_any_number_of_query_heads_per_key_head(kernels: ctypes.CDLL, problem: Any) -> None:
+    for group in range(1, 17):
+        given = problem([(1, 90), (40, 0), (30, 300)], heads=(2 * group, 2), head_dim=32)
+        assert difference(kernels, given) < 1e-5
 
 
-@pytest.mark.parametrize("head_dim", [1, 8, 40, 64, 80, 96, 128, 192, 256])
-@pytest.mark.parametrize("page_size", [1, 16, 48])
 @pytest.mark.parametrize("dtype", TOLERANCES)
-def test_any_head_and_page_size(
-    kernels: ctypes.CDLL, problem: Any, head_dim: int, page_size: int, dtype: torch.dtype
-) -> None:
-    given = problem([(1, 90), (40, 7)], head_dim=head_dim, page_size=page_size, dtype=dtype)
-    assert difference(kernels, given) < TOLERANCES[dtype]
+def test_any_head_and_page_size(kernels: ctypes.CDLL, problem: Any, dtype: torch.dtype) -> None:
+    for head_dim, page_size in product([1, 8, 40, 64, 80, 96, 128, 192, 256], [1, 16, 48]):
+        given = problem([(1, 90), (40, 7)], head_dim=head_dim, page_size=page_size, dtype=dtype)
+        assert difference(kernels, given) < TOLERANCES[dtype]
 
 
 @pytest.mark.row("F04.02", "F04.22")
-@pytest.mark.parametrize("rows", CASES.values(), ids=CASES.keys())
 @pytest.mark.parametrize("widths", [(20, 27), (128, 160), (512, 576)], ids=str)
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_latents_are_keys_and_values(
-    kernels: ctypes.CDLL,
-    problem: Any,
-    rows: list[tuple[int, int]],
-    widths: tuple[int, int],
-    dtype: torch.dtype,
+    kernels: ctypes.CDLL, problem: Any, widths: tuple[int, int], dtype: torch.dtype
 ) -> None:
-    given = problem(rows, heads=(9, 1), head_dim=widths[1], page_size=16, dtype=dtype)
-    given = replace(given, pages=given.pages[:, :, :1])
-    assert difference(kernels, given, latent=True, value_dim=widths[0]) < TOLERANCES[dtype]
+    for rows in CASES.values():
+        given = problem(rows, heads=(9, 1), head_dim=widths[1], page_size=16, dtype=dtype)
+        given = replace(given, pages=given.pages[:, :, :1])
+        assert difference(kernels, given, latent=True, value_dim=widths[0]) < TOLERANCES[dtype]
 
 
 @pytest.mark.row("F04.02", "F04.26")
@@ -198,29 +186,27 @@ class Sequence:
 @pytest.mark.row("F04.02")
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("heads", [(9, 3), (4, 4), (5, 1)], ids=["gqa", "mha", "mqa"])
-@pytest.mark.parametrize("window", [None, 100, 300])
 def test_a_token_has_the_same_bits_in_every_batch_chunk_and_thread(
-    kernels: ctypes.CDLL,
-    dtype: torch.dtype,
-    heads: tuple[int, int],
-    window: int | None,
-    threads: None,
+    kernels: ctypes.CDLL, dtype: torch.dtype, heads: tuple[int, int], threads: None
 ) -> None:
-    call = AttentionSpec(*heads, 64, 0.125, window, dtype, CPU)
-    sequence = Sequence.make(call, kernels)
-    whole = sequence.in_chunks(Sequence.LENGTH)
-    for number in (1, 2):
-        torch.set_num_threads(number)
-        for size in (Sequence.LENGTH, 333, 64, 7):
-            assert torch.equal(sequence.in_chunks(size), whole), (number, size)
-        positions = range(0, Sequence.LENGTH, 13)
-        decoded = torch.cat(sequence.run(*[(1, position) for position in positions]))
-        assert torch.equal(decoded, whole[:: positions.step]), number
-        for position in (0, 63, 64, 255, 256, 257, 699):
-            assert torch.equal(sequence.run((1, position))[0][0], whole[position])
-        mixed = sequence.run((1, 640), (250, 300), (3, 5), (1, 0))
-        for part, (count, start) in zip(mixed, ((1, 640), (250, 300), (3, 5), (1, 0)), strict=True):
-            assert torch.equal(part, whole[start : start + count])
+    for window in [None, 100, 300]:
+        call = AttentionSpec(*heads, 64, 0.125, window, dtype, CPU)
+        sequence = Sequence.make(call, kernels)
+        whole = sequence.in_chunks(Sequence.LENGTH)
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            for size in (Sequence.LENGTH, 333, 64, 7):
+                assert torch.equal(sequence.in_chunks(size), whole), (number, size)
+            positions = range(0, Sequence.LENGTH, 13)
+            decoded = torch.cat(sequence.run(*[(1, position) for position in positions]))
+            assert torch.equal(decoded, whole[:: positions.step]), number
+            for position in (0, 63, 64, 255, 256, 257, 699):
+                assert torch.equal(sequence.run((1, position))[0][0], whole[position])
+            mixed = sequence.run((1, 640), (250, 300), (3, 5), (1, 0))
+            for part, (count, start) in zip(
+                mixed, ((1, 640), (250, 300), (3, 5), (1, 0)), strict=True
+            ):
+                assert torch.equal(part, whole[start : start + count])
 
 
 @pytest.mark.row("F04.02")
