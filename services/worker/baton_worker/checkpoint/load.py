@@ -39,6 +39,7 @@ from baton_worker.models.transformers_backend import TransformersModel
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.pooling.recipe import PoolingRecipe
 from baton_worker.pooling.resolve import Task
+from baton_worker.quantization.methods import method
 from baton_worker.spec import (
     Decoder,
     DualEncoder,
@@ -126,7 +127,7 @@ def load_model(
     spec = what.spec
     dtype = narrow if narrow is not None and is_expanded(spec) else context.dtype
     scaled = has_kv_scales(config) and _has_scales(context.codes)
-    site = replace(context, dtype=dtype, scaled=scaled, peers=ranks)
+    site = replace(context, dtype=dtype, scaled=scaled, peers=ranks, staging=_staging(config))
     among, divide = (ranks, shard_spec) if lockstep is None else (lockstep.ranks, deal)
     parts = None
     if among.size > 1:
@@ -147,6 +148,11 @@ def load_model(
         recipe=what.recipe,
         generates=what.generates,
     )
+
+
+def _staging(config: SimpleNamespace) -> torch.device | None:
+    """The host where weights are quantised: a GPU may have no room for all of them as floats."""
+    return None if method(config) is None else torch.device("cpu")
 
 
 def _weights(
@@ -226,7 +232,7 @@ def _cut(
     """This rank's shard, and its place in the whole."""
     part = replace(what, spec=divide(what.spec, share))
     multiple = 1 if quantize == "none" else max(KINDS[kind].multiple for kind in kinds(quantize))
-    whole = _built(what, replace(site, device=torch.device("meta")))
+    whole = _built(what, replace(site, device=torch.device("meta"), staging=None))
     return part, Parts(whole.layers(), share, multiple)
 
 

@@ -77,14 +77,10 @@ class QuantizedLoader:
         self._cut, self._took, self._fills = cut, took, fills
         self._owners = dict[str, Layer]()
         self._takers = defaultdict[str, list[Layer]](list)
-        self._like: Tensor | None = None
         for layer in layers:
-            for name in layer.awaited_weights():
+            self._owners |= {name: layer for name, _ in layer.weight_targets()}
+            for name in layer.awaited_weights() if layer.like is not None else ():
                 self._takers[name].append(layer)
-            for name, tensor in layer.weight_targets():
-                self._owners[name] = layer
-                # Not the tensor itself, which is to be freed when its layer is complete.
-                self._like = tensor.new_empty(0) if self._like is None else self._like
         self._packed, self._widened = 0, list[str]()
 
     def __call__(self, tensors: Iterable[tuple[str, Whole]]) -> Iterator[tuple[str, Tensor]]:
@@ -115,8 +111,8 @@ class QuantizedLoader:
 
     def _offered(self, name: str, weight: QuantizedWeight) -> QuantizedWeight | None:
         """The layers' slice of a weight, in a form that they may run; None if no kernel does."""
-        like = self._like
-        if like is None or name not in self._takers:
+        like = next((layer.like for layer in self._takers.get(name, ())), None)
+        if like is None:
             return None
         if like.device.type == "cpu":
             weight = weight.blocks() or weight

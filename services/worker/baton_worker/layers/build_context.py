@@ -51,6 +51,9 @@ class BuildContext:
     """Communication with the ranks that hold the other parts of the model."""
     threads: int = 1
     """CPU threads of one tensor operation."""
+    staging: torch.device | None = None
+    """Where weights that a kernel may take as a checkpoint stores them would be filled with floats;
+    None is `device`. Memory of the host that nothing is written to costs nothing."""
 
     @classmethod
     def from_config(cls, config: Config, rank: int = 0) -> BuildContext:
@@ -72,6 +75,11 @@ class BuildContext:
             sampler=Sampler(SamplerBackend.named(config.sampling_backend, device)),
             threads=max(1, (config.threads or machine.cores()) // config.tensor_parallel_size),
         )
+
+    def staged(self, *shape: int) -> nn.Parameter:
+        """An uninitialised weight on `staging`. Its layer moves it if no kernel takes another."""
+        data = torch.empty(shape, dtype=self.dtype, device=self.staging or self.device)
+        return nn.Parameter(data, requires_grad=False)
 
     def empty(self, *shape: int) -> nn.Parameter:
         """An uninitialised parameter; the loader fills it or refuses the checkpoint."""

@@ -25,6 +25,9 @@ class Bare(nn.Module):
 class Layer(Bare):
     """A layer defines its own loading: the loader knows neither fusion nor names."""
 
+    like: Tensor | None = None
+    """A tensor on the device and of the dtype of the inputs, of layers that `load_quantized`."""
+
     @property
     def capture_blocker(self) -> str | None:
         """Why a step with this layer cannot be captured (see `graphs`), as half a sentence; None if

@@ -43,7 +43,8 @@ class Linear(Layer):
         super().__init__()
         out_features = sum(parts.values())
         self._parts = {site.name(role): rows for role, rows in parts.items()}
-        self.weight = site.empty(out_features, in_features)
+        self.weight = site.staged(out_features, in_features)
+        self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
         self.bias = site.empty(out_features) if bias else None
         self._kernel: LinearKernel = PlainLinear(self.weight, self.bias)
         self._taken = dict[str, QuantizedWeight]()
@@ -60,10 +61,10 @@ class Linear(Layer):
     def load_quantized(self, name: str, weight: QuantizedWeight) -> bool:
         """Take a part's weight if a kernel can run it as stored."""
         part, _, suffix = name.rpartition(".")
-        like = self.weight
-        if suffix != "weight" or part not in self._parts or like is None:
+        own = self.weight
+        if suffix != "weight" or part not in self._parts or own is None:
             return False
-        if weight.shape != (self._parts[part], like.shape[1]) or not has_kernel(weight, like):
+        if weight.shape != (self._parts[part], own.shape[1]) or not has_kernel(weight, self.like):
             return False
         self._taken[part] = weight
         return True
@@ -75,9 +76,11 @@ class Linear(Layer):
 
     def process_weights_after_loading(self) -> None:
         """Pack the weight in the device's preferred layout and drop the original."""
-        weights: Sequence[LinearWeight] = self._all_taken() or [self._own()]
-        assert self.weight is not None
-        spec = LinearSpec(weights, self.bias, self.weight, self.out_dtype, self.gate)
+        weights: Sequence[LinearWeight] = self._all_taken()
+        if not weights:
+            self._unstage()
+            weights = [self._own()]
+        spec = LinearSpec(weights, self.bias, self.like, self.out_dtype, self.gate)
         self._kernel = choose(spec)
         if self._kernel.nbytes:
             self._weight_bytes, self.weight = self._kernel.nbytes, None
@@ -93,6 +96,12 @@ class Linear(Layer):
                 rows.copy_(taken[part].dequantise())
         return []
 
+    def _unstage(self) -> None:
+        """Move the weight to where it runs; see `BuildContext.staging`."""
+        assert self.weight is not None
+        if self.weight.device != self.like.device:
+            self.weight = nn.Parameter(self.weight.to(self.like.device), requires_grad=False)
+
     def _own(self) -> Tensor | Rounding:
         """The weight as it was filled; where it is to be quantised and no kernel runs the kind, as
         that would round it."""
@@ -101,7 +110,7 @@ class Linear(Layer):
         if kind is None or self.weight.shape[1] % KINDS[kind].multiple:
             return self.weight
         rounding = Rounding(self.weight, kind)
-        if has_kernel(rounding, self.weight):
+        if has_kernel(rounding, self.like):
             return rounding
         # A new parameter: a tied head shares the old one.
         self.weight = nn.Parameter(torch.empty_like(self.weight), requires_grad=False)

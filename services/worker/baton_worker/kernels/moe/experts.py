@@ -38,7 +38,7 @@ class Experts:
     disposable: bool = False
     """Whether nobody else reads the weights: what a kernel has packed may go at once."""
     packed_gate_up: Sequence[PackedParts | None] = ()
-    """By expert what stands in place of its rows of `gate_up`, if the checkpoint is quantised."""
+    """By expert what stands in place of its rows of `gate_up`, which has none if all are packed."""
     packed_down: Sequence[PackedParts | None] = ()
     """The same for `down`."""
 

@@ -83,7 +83,7 @@ class _Product(NamedTuple):
             given = parts or (_perhaps_rounded(weight, experts.quantised_as),)
             bias = None if self.biases is None else self.biases[expert]
             made.append(choose(LinearSpec(given, bias, weight, gate=gate)))
-            if experts.disposable and made[-1].nbytes:
+            if experts.disposable and made[-1].nbytes and weight.nbytes:
                 release_pages(weight.data_ptr(), weight.nbytes)
         return made
 

@@ -47,8 +47,8 @@ class Experts(Layer):
         num, size = len(self._numbers), settings.expert.intermediate
         self._first = ("gate", "up") if isinstance(settings.expert, spec.Glu) else ("up",)
         rows = len(self._first) * size
-        self.gate_up = site.empty(num, rows, hidden)
-        self.down = site.empty(num, hidden, size)
+        self.gate_up = site.staged(num, rows, hidden)
+        self.down = site.staged(num, hidden, size)
         shapes = dict.fromkeys(self._first, (size, hidden)) | {"down": (hidden, size)}
         self._shapes = {
             self._name(role, expert): shape
@@ -58,7 +58,7 @@ class Experts(Layer):
         self.gate_up_bias = site.empty(num, rows) if settings.expert.bias else None
         self.down_bias = site.empty(num, hidden) if settings.expert.bias else None
         self._selector = site.experts
-        self._like = torch.empty(0, dtype=site.dtype, device=site.device)
+        self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
         self._taken = dict[str, QuantizedWeight]()
         self._kernel: kernels.ExpertKernel | None = None
 
@@ -80,7 +80,7 @@ class Experts(Layer):
             return False
         if weight.shape != self._shapes[name] or not self._selector.takes_packed:
             return False
-        if not has_kernel(weight, self._like):
+        if not has_kernel(weight, self.like):
             return False
         self._taken[name] = weight
         return True
@@ -92,8 +92,8 @@ class Experts(Layer):
         self._widen_rest()
         self._kernel = self._selector.select(
             kernels.Experts(
-                self.gate_up,
-                self.down,
+                self._floats(self.gate_up, packed_gate_up),
+                self._floats(self.down, packed_down),
                 self.gate_up_bias,
                 self.down_bias,
                 _between(self._settings.expert),
@@ -115,6 +115,12 @@ class Experts(Layer):
             has_all = all(name in self._taken for name in names)
             found.append(tuple(self._taken.pop(name) for name in names) if has_all else None)
         return found
+
+    def _floats(self, weights: Tensor, packed: Sequence[kernels.PackedParts | None]) -> Tensor:
+        """The float weights of all experts where they run; without rows if all are packed."""
+        if all(parts is not None for parts in packed):
+            return self.like.new_empty(len(packed), 0, 0)
+        return weights.to(self.like.device)
 
     def _widen_rest(self) -> None:
         """Dequantise gates without their up projections and the reverse: the rest are floats."""
