@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from baton.protocol import Result
-from baton_scheduler.planner import plan
+from baton_scheduler.planning.planner import plan
 from baton_scheduler.workers.worker import Worker
 from tests.fakes.hash_worker import worker_info
 from tests.support.scheduler.arrivals import (

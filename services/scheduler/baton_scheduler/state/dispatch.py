@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from baton.protocol import TruncatePlan
-from baton_scheduler import errors, planner
+from baton_scheduler import errors
 from baton_scheduler.events import Decision, Dispatch, Tell, Tick
 from baton_scheduler.placement.placement import prefill_candidates, with_room
+from baton_scheduler.planning.planner import plan
 from baton_scheduler.queueing.queue import Queue
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.state import cancellation, migration
@@ -127,7 +128,7 @@ def _plan_ahead(state: StateBase, worker: Worker) -> list[Decision]:
         decisions.append(Tell(worker.name, TruncatePlan(worker.epoch, flights.first_step)))
     while len(flights) < flights.patience(state.options.plans_in_flight):
         most = 1 if state.queue.num_waiting(model) else state.options.max_steps_per_plan
-        message, preempted = planner.plan(worker, state.now, most)
+        message, preempted = plan(worker, state.now, most)
         state.requeue(preempted)
         if message is None:
             break

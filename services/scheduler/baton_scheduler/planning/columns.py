@@ -1,0 +1,62 @@
+"""Parts of a plan before they are packed: rows, pages to append, pages dropped, pages to copy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from baton_scheduler.slot_table import Ints
+
+
+class ScheduledRows(NamedTuple):
+    """Rows of a step: slots and token counts, decode rows first."""
+
+    slots: Ints
+    counts: Ints
+    decode: bool
+    """All rows are decode rows."""
+
+
+class NewPages(NamedTuple):
+    """Pages to append, per slot and page group."""
+
+    slots: list[int]
+    groups: list[int]
+    counts: list[int]
+    numbers: list[int]
+    """Page numbers, concatenated."""
+
+    def add(self, slot: int, pages: list[list[int]]) -> None:
+        """Append pages to a slot, group by group."""
+        for group, some in enumerate(pages):
+            if some:
+                self.slots.append(slot)
+                self.groups.append(group)
+                self.counts.append(len(some))
+                self.numbers.extend(some)
+
+    def add_each(self, slots: list[int], numbers: list[int]) -> None:
+        """Append one page of group 0 to each of these slots."""
+        self.slots.extend(slots)
+        self.groups.extend([0] * len(slots))
+        self.counts.extend([1] * len(slots))
+        self.numbers.extend(numbers)
+
+
+class DroppedPages(NamedTuple):
+    """Number of leading blocks without pages, per slot and page group."""
+
+    slots: list[int]
+    groups: list[int]
+    counts: list[int]
+
+
+class PageCopies(NamedTuple):
+    """Pages to swap or copy before the rows run."""
+
+    swap_out: list[int]
+    """(page, host page), (page, host page), ..."""
+    swap_in: list[int]
+    """(host page, page), ..."""
+    sources: list[int]
+    targets: list[int]
+    """Destination pages, parallel to the sources."""

@@ -1,0 +1,105 @@
+"""Pages for the next step: each decode row gets what it needs, if need be by preemption."""
+
+from __future__ import annotations
+
+from baton_scheduler.planning.columns import NewPages
+from baton_scheduler.sequence import Sequence
+from baton_scheduler.slot_table import Ints
+from baton_scheduler.workers.worker import Worker
+
+
+def make_room(worker: Worker) -> tuple[NewPages, list[Sequence], Ints]:
+    """Give each decode row that has filled its pages a page in every group, and in windowed groups
+    the next prefill chunks theirs. Also returns the decode rows.
+
+    If pages run out, the last sequence in the order of service is preempted. A later sequence never
+    preempts an earlier one, so the first one always finishes.
+    """
+    batch = worker.batch
+    decode = batch.decoding()
+    short = decode[batch.num_scheduled.take(decode) >= batch.capacity.take(decode)].tolist()
+    plain = worker.groups.plain
+    chunks = {} if plain else _chunks(worker, len(decode))
+    grown, preempted = NewPages([], [], [], []), list[Sequence]()
+    turn = sorted((*short, *chunks), key=lambda slot: batch.at(slot).key)
+    if plain and len(turn) <= worker.pool.num_free:
+        grown.add_each(turn, worker.keys.grow_each(turn))
+    else:
+        _grow(worker, turn, chunks, grown, preempted)
+    _spare(worker, decode, grown)
+    return grown, preempted, batch.decoding() if preempted else decode
+
+
+def _grow(
+    worker: Worker,
+    slots: list[int],
+    chunks: dict[int, int],
+    grown: NewPages,
+    preempted: list[Sequence],
+) -> None:
+    """Give pages to slots in order while there are free ones."""
+    batch = worker.batch
+    for slot in slots:
+        if batch.lease_id[slot] and _yield_to(worker, slot, preempted):
+            _extend(worker, slot, chunks.get(slot, 1), grown)
+
+
+def _chunks(worker: Worker, left: int) -> dict[int, int]:
+    """Slot -> number of prompt tokens in its next chunk, if there are enough pages; `left` is the
+    budget without the decode rows."""
+    batch, chunks, left = worker.batch, dict[int, int](), worker.budget - left
+    for slot in batch.prefilling():
+        chunk = min(left, int(batch.num_known[slot] - batch.num_scheduled[slot]))
+        if chunk <= 0:
+            break
+        chunks[slot] = chunk
+        left -= chunk
+    return chunks
+
+
+def _yield_to(worker: Worker, slot: int, preempted: list[Sequence]) -> bool:
+    """Preempt others until there are pages for the next token of a sequence. Returns False if there
+    are still none: the sequence was preempted too, or waits for pages that its own in-flight steps
+    free."""
+    batch, pool, windowed = worker.batch, worker.pool, bool(worker.groups.windowed)
+    keys = worker.keys
+    needed = sum(keys.lacking(slot, keys.num_blocks(int(batch.num_scheduled[slot]) + 1)))
+    if windowed and needed > pool.num_free:
+        worker.shed(slack=False)
+    while batch.lease_id[slot] and needed > pool.num_free:
+        last = batch.last()
+        if last == slot and windowed and worker.flights.run(slot, int(batch.lease_id[slot])):
+            return False
+        preempted.append(worker.evict(last))
+    return bool(batch.lease_id[slot])
+
+
+def _extend(worker: Worker, slot: int, count: int, grown: NewPages) -> None:
+    """Take pages for the next token of a sequence, and for `count` tokens if one page stays free
+    for every other sequence. Slots that the worker does not know yet get theirs as they enter."""
+    batch, keys, planned = worker.batch, worker.keys, int(worker.batch.num_scheduled[slot])
+    least, blocks = keys.num_blocks(planned + 1), keys.num_blocks(planned + count)
+    spare = worker.pool.num_free - (len(batch) - 1) * len(worker.groups)
+    lacking = keys.lacking(slot, blocks)
+    while blocks > least and sum(lacking) > spare:
+        blocks -= 1
+        lacking = keys.lacking(slot, blocks)
+    pages = keys.grow(slot, lacking)
+    if batch.sent[slot]:
+        grown.add(slot, pages)
+
+
+def _spare(worker: Worker, decode: Ints, grown: NewPages) -> None:
+    """Take a page ahead for rows with a variable number of tokens, if one stays free for every
+    sequence."""
+    batch, size = worker.batch, worker.info.page_size
+    if not batch.num_variable_tokens:
+        return
+    near = (
+        batch.variable_tokens
+        & (batch.num_scheduled + size > batch.capacity)
+        & (batch.capacity <= batch.max_computed)
+    )
+    for slot in decode[near[decode]].tolist():
+        if batch.lease_id[slot] and worker.pool.num_free > len(batch) * len(worker.groups):
+            grown.add(slot, worker.keys.grow(slot, [1] * len(worker.groups)))

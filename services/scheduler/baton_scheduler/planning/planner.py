@@ -1,0 +1,109 @@
+"""Planner: builds a worker's next plan from decode rows and prefill chunks under a token budget.
+
+Batching is continuous (Orca, OSDI 2022): rows join and leave at every step. Pages are allocated one
+at a time (vLLM, SOSP 2023); prompts run in chunks that share steps with decode rows (Sarathi-Serve,
+OSDI 2024). Plans are sent ahead of results: a row counts as advanced once it is planned, so the
+next plan can run it again, one position further.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from baton.protocol import NewSequence, Plan
+from baton_scheduler.planning.columns import NewPages, PageCopies, ScheduledRows
+from baton_scheduler.planning.page_growth import make_room
+from baton_scheduler.planning.plan_message import plan_message
+from baton_scheduler.sequence import Sequence
+from baton_scheduler.slot_table import Ints, SlotTable
+from baton_scheduler.workers.worker import Worker
+
+
+def plan(worker: Worker, now: float, most: int = 1) -> tuple[Plan | None, list[Sequence]]:
+    """Plan a worker's next step. Returns the plan and the sequences preempted for lack of pages.
+
+    The plan is None if there is nothing to do. The worker's batch is advanced as if the step had
+    run, and the step is recorded in `worker.flights`. A plan without rows lets an idle worker
+    release slots. If every row decodes, the plan covers up to `most` steps, each with its own
+    record.
+    """
+    worker.shed()
+    pages, preempted, decode = make_room(worker)
+    rows = _choose(worker, decode)
+    if not len(rows.slots) and (worker.flights or not worker.batch.pending_release):
+        return None, preempted
+    turns = _repeat(worker, rows, pages, most)
+    # All pages of this plan are taken by now, so its evictions are complete.
+    fresh = _fresh(worker.batch, rows)
+    moves = PageCopies(*worker.starts.swaps_for(fresh), *worker.starts.copies(fresh))
+    enter = _enter(worker, fresh, pages)
+    message = plan_message(worker, rows, turns, enter, pages, moves, now)
+    return message, preempted
+
+
+def _choose(worker: Worker, decode: Ints) -> ScheduledRows:
+    """All decode rows, then prefill chunks in the order of service within the token budget."""
+    batch = worker.batch
+    if worker.groups.windowed:  # Rows without pages skip this step.
+        decode = decode[batch.num_scheduled[decode] < batch.capacity[decode]]
+    ones = np.ones(len(decode), np.int64)
+    if not batch.pending_prefill_tokens:
+        return ScheduledRows(decode, ones, decode=True)
+    left = worker.budget - len(decode)
+    slots, counts = [], []
+    for slot in batch.prefilling():
+        if left <= 0:
+            break
+        rest = int(batch.num_known[slot] - batch.num_scheduled[slot])
+        if rest > left and batch.at(slot).whole:
+            break  # It comes first in the next step, which has room for it.
+        chunk = min(left, rest, int(batch.capacity[slot] - batch.num_scheduled[slot]))
+        if not chunk:
+            continue
+        slots.append(slot)
+        counts.append(chunk)
+        left -= chunk
+    batch.pending_prefill_tokens -= sum(counts)
+    return ScheduledRows(
+        np.concatenate((decode, np.array(slots, np.int64))),
+        np.concatenate((ones, np.array(counts, np.int64))),
+        decode=not slots,
+    )
+
+
+def _fresh(batch: SlotTable, rows: ScheduledRows) -> list[int]:
+    """Slots among the rows that the worker does not know yet."""
+    return rows.slots[~batch.sent[rows.slots]].tolist() if batch.num_unsent else []
+
+
+def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> Ints:
+    """Number of steps that each row runs in: one, or as many as its limit and the free pages
+    allow."""
+    batch, slots = worker.batch, rows.slots
+    if most == 1 or batch.pending_prefill_tokens or not len(slots) or not rows.decode:
+        return np.ones(len(slots), np.int64)
+    left = batch.max_computed[slots] - batch.num_scheduled[slots]
+    while True:
+        turns: Ints = np.minimum(left, most)
+        beyond = batch.num_scheduled[slots] + turns - batch.capacity[slots]
+        needed = np.maximum(-(-beyond // worker.info.page_size), 0)
+        if needed.sum() * len(worker.groups) <= worker.pool.num_free:
+            break
+        most //= 2
+    short = np.flatnonzero(needed)
+    wanting, counts = slots[short].tolist(), needed[short].tolist()
+    if worker.groups.plain and counts.count(1) == len(counts):
+        pages.add_each(wanting, worker.keys.grow_each(wanting))
+        return turns
+    for slot, count in zip(wanting, counts, strict=True):
+        pages.add(slot, worker.keys.grow(slot, [count] * len(worker.groups)))
+    return turns
+
+
+def _enter(worker: Worker, fresh: list[int], pages: NewPages) -> tuple[NewSequence, ...]:
+    """The rows that the worker does not know yet, as new sequences with all their pages."""
+    batch = worker.batch
+    for slot in fresh:
+        pages.add(slot, batch.pages[slot])
+        batch.enter(slot)
+    return tuple(batch.at(slot).entry(int(batch.num_cached_tokens[slot])) for slot in fresh)
