@@ -6,25 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from baton.protocol import Sampling
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation.output import OutputDelta
 from baton_gateway.generation.request import GenerationRequest, TextPrompt
 from tests.fakes.gateway_engine import FakeEngine
+from tests.support.gateway.generation_requests import request_of
 
 REPLY = "Hello from Baton."
 
 
 def generation(**fields: Any) -> GenerationRequest:
-    given = {
-        "id": "r1",
-        "prompts": (TextPrompt("hi"),),
-        "sampling": Sampling(max_tokens=0),
-        "seed": 7,
-        "param": "prompt",
-    }
-    return GenerationRequest(**(given | fields))
+    return request_of(**({"prompts": (TextPrompt("hi"),)} | fields))
 
 
 async def text_of(engine: Engine, request: GenerationRequest) -> dict[int, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -141,58 +141,70 @@ class Engine:
 
         Raises `BatonError`: before `Started` for an invalid request, afterwards for a failed run.
         """
-        account = request.timeline
-        account.enter("admission")
-        span = start("generate", request.trace, {"baton.request": request.id})
-        trace = traceparent(span) or request.trace
+        timeline, quota = request.sinks.timeline, request.identity.quota
+        timeline.enter("admission")
+        span = start("generate", request.identity.trace, {"baton.request": request.identity.id})
+        request = _traced(request, traceparent(span) or request.identity.trace)
         began, timing = time.monotonic(), Timing(self.metrics)
-        request.direct_sink.write_batch = self._burst
-        running = len(request.prompts) * request.n - sum(
-            past.ended for past in request.prior_outputs
-        )
-
-        def write(delta: OutputDelta) -> bool:
-            written = request.direct_sink.write(delta)
-            if written:
-                timing.tokens(delta.choice, len(delta.tokens))
-            return written
-
-        stream = OutputQueue(running, write)
+        stream = OutputQueue(request.num_running, self._writer(request, timing))
         timer = asyncio.get_running_loop().call_later(
             self.config.request_timeout_seconds, stream.fail, _timed_out()
         )
         sequences: list[Sequence] = []
         self.status.num_requests += 1
         try:
-            request.quota.acquire(running)
-            sequences = await self._prepare(replace(request, trace=trace), stream, began)
-            prompts = tuple(s.prompt for s in sequences[:: request.n])
+            quota.acquire(request.num_running)
+            sequences = await self._prepare(request, stream, began)
+            prompts = tuple(s.prompt for s in sequences[:: request.sampling.n])
             if not request.prior_outputs:
-                await request.quota.charge_prompt(sum(map(len, prompts)))
-            if request.beams is None:
-                running_choices = {s.handle: s.choice for s in sequences if not s.ended}
-                self.timelines.submitted(account, running_choices)
-                await self._scheduler.submit(s for s in sequences if not s.ended)
+                await quota.charge_prompt(sum(map(len, prompts)))
+            if request.sampling.beams is None:
+                await self._submit(request, sequences)
             timing.started(sum(map(len, prompts)))
             yield Started(prompts)
-            if request.beams is not None:
+            if request.sampling.beams is not None:
                 await self._search(request, sequences, began)
             async for delta in stream:
                 if delta.vector is None:
                     timing.tokens(delta.choice, len(delta.tokens))
                 yield delta
         except BatonError as error:
-            account.failed(error.code)
+            timeline.failed(error.code)
             raise
         finally:
-            account.enter("respond")
             timer.cancel()
-            self.status.num_requests -= 1
-            timing.ended(complete=bool(sequences) and all(s.ended for s in sequences))
-            await self._release(sequences)
-            request.quota.release()
-            await request.quota.charge_completion(sum(len(s.log) - s.inherited for s in sequences))
+            await self._end(request, sequences, timing)
             span.end()
+
+    def _writer(self, request: GenerationRequest, timing: Timing) -> Callable[[OutputDelta], bool]:
+        """Return what writes a delta to the request's sink, past its reader. False if it cannot."""
+        sink = request.sinks.direct
+        sink.write_batch = self._burst
+
+        def write(delta: OutputDelta) -> bool:
+            written = sink.write(delta)
+            if written:
+                timing.tokens(delta.choice, len(delta.tokens))
+            return written
+
+        return write
+
+    async def _submit(self, request: GenerationRequest, sequences: list[Sequence]) -> None:
+        running = [s for s in sequences if not s.ended]
+        self.timelines.submitted(request.sinks.timeline, {s.handle: s.choice for s in running})
+        await self._scheduler.submit(running)
+
+    async def _end(
+        self, request: GenerationRequest, sequences: list[Sequence], timing: Timing
+    ) -> None:
+        """Release what a request holds, whether it is complete or not."""
+        request.sinks.timeline.enter("respond")
+        self.status.num_requests -= 1
+        timing.ended(complete=bool(sequences) and all(s.ended for s in sequences))
+        await self._release(sequences)
+        request.identity.quota.release()
+        num_new = sum(len(s.log) - s.inherited for s in sequences)
+        await request.identity.quota.charge_completion(num_new)
 
     async def reset_cache(self) -> int:
         """Empty the prefix cache. Returns the number of pages that it held. Raises
@@ -224,12 +236,12 @@ class Engine:
         check_ids(request, facts)
         check_beams(request, facts)
         await self._try_grammar(request)
-        request.timeline.enter("encode")
+        request.sinks.timeline.enter("encode")
         encoded = await self._encode(request, facts)
         total = sum(len(one.ids) for one in encoded)
         check_total(request, total, self.config.max_pooling_tokens)
         request = await self._encoder.bad_words(request, facts)
-        request.timeline.enter("admission")
+        request.sinks.timeline.enter("admission")
         _check_deadline(request, began)
         return choices(request, encoded, facts, stream, began, self._handle)
 
@@ -243,12 +255,12 @@ class Engine:
 
     async def _try_grammar(self, request: GenerationRequest) -> None:
         """Compile the grammar. Counts towards the deadline."""
-        if request.constraint is None:
+        if request.sampling.constraint is None:
             return
-        request.timeline.enter("grammar")
+        request.sinks.timeline.enter("grammar")
         try:
             async with asyncio.timeout(self.config.request_timeout_seconds):
-                await self._compiler.check(request.constraint)
+                await self._compiler.check(request.sampling.constraint)
         except TimeoutError as error:
             raise _timed_out() from error
 
@@ -256,16 +268,17 @@ class Engine:
         self, request: GenerationRequest, sequences: list[Sequence], began: float
     ) -> None:
         """Fill the logs of all choices by beam search, then decode them."""
-        assert request.beams is not None
-        request.timeline.submitted({s.handle: s.choice for s in sequences}, "beam_search")
+        timeline, beams = request.sinks.timeline, request.sampling.beams
+        assert beams is not None
+        timeline.submitted({s.handle: s.choice for s in sequences}, "beam_search")
         left = self.config.request_timeout_seconds + began - time.monotonic()
         try:
             async with asyncio.timeout(left):
                 runner = BeamRunner(self._scheduler, self._handle)
-                await runner.fill(sequences, request.n, request.beams)
+                await runner.fill(sequences, request.sampling.n, beams)
         except TimeoutError as error:
             raise _timed_out() from error
-        request.timeline.enter("detokenise")
+        timeline.enter("detokenise")
         self._scheduler.live.update({s.handle: s for s in sequences})
         await self.decoding.add(sequences)
 
@@ -302,9 +315,17 @@ class Engine:
                 self._scheduler.leave()
 
 
+def _traced(request: GenerationRequest, trace: str) -> GenerationRequest:
+    """The request under the gateway's own span."""
+    return replace(request, identity=replace(request.identity, trace=trace))
+
+
 def _check_deadline(request: GenerationRequest, began: float) -> None:
     """Raise `Unavailable` when the deadline has passed before the submission."""
-    if request.deadline_ms and (time.monotonic() - began) * 1000 >= request.deadline_ms:
+    if (
+        request.limits.deadline_ms
+        and (time.monotonic() - began) * 1000 >= request.limits.deadline_ms
+    ):
         raise Unavailable(
             "The request's deadline passed before it could be queued. Allow it more time.",
             code="queue_timeout",

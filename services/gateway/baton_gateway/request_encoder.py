@@ -41,11 +41,13 @@ class RequestEncoder:
         if isinstance(prompt, tuple):
             return EncodedPrompt(array("i", prompt))
         if isinstance(prompt, MediaItem):
-            return await self._preprocessors.encode(prompt, facts.model, request.trace)
+            return await self._preprocessors.encode(prompt, facts.model, request.identity.trace)
         check_text(request, prompt, facts)
         tokenizers = self._tokenizers.of(facts.tokenizer)
         try:
-            ids, second = await tokenizers.encode_pair(prompt, facts.max_model_len, request.trace)
+            ids, second = await tokenizers.encode_pair(
+                prompt, facts.max_model_len, request.identity.trace
+            )
         except InvalidRequest as error:
             if request.pooling is None:
                 raise
@@ -56,7 +58,9 @@ class RequestEncoder:
 
     async def bad_words(self, request: GenerationRequest, facts: ModelInfo) -> GenerationRequest:
         """Return the request with its bad words among the sampling parameters, as ids."""
-        if not request.bad_words:
+        sampling = request.sampling
+        if not sampling.bad_words:
             return request
-        words = await encode_bad_words(request.bad_words, self._tokenizers.of(facts.tokenizer))
-        return replace(request, sampling=structs.replace(request.sampling, bad_words=words))
+        words = await encode_bad_words(sampling.bad_words, self._tokenizers.of(facts.tokenizer))
+        params = structs.replace(sampling.params, bad_words=words)
+        return replace(request, sampling=replace(sampling, params=params))

@@ -121,9 +121,9 @@ def scripted(scores: dict[int, float]) -> Any:
     """An answer of one-token choices whose log-probabilities are given."""
 
     async def answer(request: Request, generation: GenerationRequest) -> Answer:
-        assert generation.sampling.logprobs == 0
+        assert generation.sampling.params.logprobs == 0
         started = Started(tuple(array("i", [1]) for _ in generation.prompts))
-        choices = [Choice() for _ in range(len(generation.prompts) * generation.n)]
+        choices = [Choice() for _ in range(generation.num_running)]
         for i, choice in enumerate(choices):
             scored = TokenLogprob(65 + i, scores[i], 1, ())
             choice.add(OutputDelta(i, str(i), array("i", [65 + i]), (1,), (scored,), reason="stop"))

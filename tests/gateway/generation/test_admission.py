@@ -25,13 +25,13 @@ from baton_gateway.generation.request import (
     Prompt,
     TextPrompt,
 )
+from tests.support.gateway.generation_requests import request_of
 
 FACTS = ModelInfo("m", max_model_len=10, vocab_size=100, eos_ids=(1, 2), media_ids=frozenset({50}))
 
 
 def _generation(**fields: Any) -> GenerationRequest:
-    given: dict[str, Any] = {"id": "r", "prompts": ((3,),), "sampling": Sampling(0), "seed": 5}
-    return GenerationRequest(**(given | {"param": "prompt"} | fields))
+    return request_of(**({"prompts": ((3,),), "seed": 5} | fields))
 
 
 @pytest.mark.parametrize(

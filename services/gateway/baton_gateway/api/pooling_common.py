@@ -24,6 +24,10 @@ from baton_gateway.generation.request import (
     GenerationRequest,
     PairPrompt,
     Prompt,
+    RequestIdentity,
+    RequestLimits,
+    RequestSinks,
+    SamplingOptions,
     TextPrompt,
 )
 from baton_gateway.http.errors import array_too_long, invalid
@@ -62,20 +66,19 @@ class Job:
         if len(prompts) > config.max_pooling_inputs:
             raise array_too_long(param, config.max_pooling_inputs)
         generation = GenerationRequest(
-            id=self.head("pool")["id"],
+            RequestIdentity(
+                self.head("pool")["id"],
+                trace=trace(self.request),
+                tenant=tenant_of(self.request) or self.body.user or "",
+                quota=quota_of(self.request),
+            ),
+            tuple(prompts),
+            SamplingOptions(Sampling(max_tokens=0)),
             model=self.facts.name,
-            prompts=tuple(prompts),
-            sampling=Sampling(max_tokens=0),
-            seed=0,
-            max_tokens=0,
             param=param,
-            trace=trace(self.request),
-            deadline_ms=deadline(self.request),
-            priority=self.body.priority,
-            tenant=tenant_of(self.request) or self.body.user or "",
-            quota=quota_of(self.request),
-            timeline=timeline_of(self.request),
             pooling=pooling,
+            limits=RequestLimits(0, deadline(self.request), self.body.priority),
+            sinks=RequestSinks(timeline=timeline_of(self.request)),
         )
         started, choices = await whole(self.request, generation)
         total = sum(map(len, started.prompts))

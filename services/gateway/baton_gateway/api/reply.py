@@ -32,7 +32,15 @@ from baton_gateway.generation.output import (
     TokenLogprob,
 )
 from baton_gateway.generation.pieces import Piece
-from baton_gateway.generation.request import GenerationRequest, Prompt
+from baton_gateway.generation.request import (
+    GenerationRequest,
+    Prompt,
+    RequestIdentity,
+    RequestLimits,
+    RequestSinks,
+    SamplingOptions,
+    TextOptions,
+)
 from baton_gateway.http.admission_headers import AdmissionHeaders
 from baton_gateway.http.disconnect import cancel_on_disconnect
 from baton_gateway.http.errors import invalid
@@ -159,29 +167,30 @@ def requested(
 ) -> GenerationRequest:
     """Create the generation request; `param` is the field that contains the prompts."""
     return GenerationRequest(
-        id=head.id,
+        RequestIdentity(
+            head.id,
+            trace=trace(request),
+            tenant=tenant(request, body),
+            salt=(body.cache_salt or "").encode(),
+            quota=quota_of(request),
+        ),
+        prompts,
+        SamplingOptions(
+            how,
+            seed=seed(body),
+            n=n,
+            ignore_eos=body.ignore_eos,
+            bad_words=body.bad_words,
+            constraint=body.constraint,
+            beams=body.beams,
+        ),
         model=head.model,
-        prompts=prompts,
-        sampling=how,
-        seed=seed(body),
-        max_tokens=max_tokens,
-        n=n,
         param=param,
-        stops=body.stop,
-        bad_words=body.bad_words,
-        constraint=body.constraint,
-        include_stop=body.include_stop_str_in_output,
-        skip_special=body.skip_special_tokens,
-        ignore_eos=body.ignore_eos,
-        trace=trace(request),
-        deadline_ms=deadline(request),
-        priority=body.priority,
-        tenant=tenant(request, body),
-        salt=(body.cache_salt or "").encode(),
-        admission_notes=AdmissionHeaders.of(request),
-        beams=body.beams,
-        quota=quota_of(request),
-        timeline=timeline_of(request),
+        text=TextOptions(body.stop, body.include_stop_str_in_output, body.skip_special_tokens),
+        limits=RequestLimits(max_tokens, deadline(request), body.priority),
+        sinks=RequestSinks(
+            admission_headers=AdmissionHeaders.of(request), timeline=timeline_of(request)
+        ),
     )
 
 
@@ -278,7 +287,7 @@ async def gather(engine: Engine, generation: GenerationRequest) -> Answer:
     events = engine.generate(generation)
     try:
         started, first = await begin(events)
-        choices = [Choice() for _ in range(len(started.prompts) * generation.n)]
+        choices = [Choice() for _ in range(len(started.prompts) * generation.sampling.n)]
         async for delta in rest(first, events):
             choices[delta.choice].add(delta)
         return started, choices
@@ -295,10 +304,11 @@ async def respond(
     to: Streamer,
 ) -> Response:
     """Return the response, whole or streamed, with the admission headers."""
+    headers = work.sinks.admission_headers
     if body.stream or durable(request, body):
-        return work.admission_notes.apply(await streamed(request, body, work, head, route, to))
+        return headers.apply(await streamed(request, body, work, head, route, to))
     started, choices = await whole(request, work)
-    return work.admission_notes.apply(json(to.whole(started, choices)))
+    return headers.apply(json(to.whole(started, choices)))
 
 
 async def whole(request: Request, generation: GenerationRequest) -> Answer:
@@ -407,13 +417,13 @@ async def streamed(
             created=head.created,
             model=head.model,
             owner=tenant_of(request),
-            tenant=generation.tenant,
-            seed=generation.seed,
+            tenant=generation.identity.tenant,
+            seed=generation.sampling.seed,
             prompts=tuple(pack(prompt) for prompt in started.prompts),
         )
         recording = await streams.record(ticket, deltas)
         return event_stream(request, head, payloads(transcript, recording.deltas(ReplayCursor())))
-    shortcut = DirectPath(generation.direct_sink, transcript.add)
+    shortcut = DirectPath(generation.sinks.direct, transcript.add)
     return event_stream(request, head, payloads(transcript, deltas), shortcut=shortcut)
 
 

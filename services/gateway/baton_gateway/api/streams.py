@@ -112,8 +112,8 @@ def _continued(
     return replace(
         asked,
         prompts=tuple(tuple(unpack(prompt)) for prompt in ticket.prompts),
-        seed=ticket.seed,
-        tenant=ticket.tenant,
+        sampling=replace(asked.sampling, seed=ticket.seed),
+        identity=replace(asked.identity, tenant=ticket.tenant),
         prior_outputs=past,
     )
 

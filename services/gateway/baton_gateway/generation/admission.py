@@ -99,7 +99,7 @@ def check_total(generation: GenerationRequest, total: int, most: int) -> None:
 
 def check_ids(generation: GenerationRequest, facts: ModelInfo) -> None:
     """Raise `InvalidRequest` when a field contains token ids outside the vocabulary."""
-    sampling = generation.sampling
+    sampling = generation.sampling.params
     check_range(sampling.logit_bias, "logit_bias", facts)
     check_range(sampling.stop_ids, "stop_token_ids", facts)
     check_range(sampling.allowed_ids, "allowed_token_ids", facts)
@@ -115,20 +115,21 @@ def check_ids(generation: GenerationRequest, facts: ModelInfo) -> None:
 def check_beams(generation: GenerationRequest, facts: ModelInfo) -> None:
     """Raise `InvalidRequest` for a beam search that needs too many alternatives per step or is
     combined with a grammar."""
-    if generation.beams is None:
+    beams, params = generation.sampling.beams, generation.sampling.params
+    if beams is None:
         return
-    if generation.sampling.grammar is not None:
+    if params.grammar is not None:
         raise InvalidRequest(
             "Unsupported value: 'use_beam_search' cannot be used where the output must follow a "
             "grammar.",
             code="unsupported_value",
             param="use_beam_search",
         )
-    stops = len({*generation.sampling.stop_ids, *facts.eos_ids})
+    stops = len({*params.stop_ids, *facts.eos_ids})
     most = min(MAX_ALTERNATIVES, facts.vocab_size)
-    if alternatives(generation.beams.width, stops) > most:
+    if alternatives(beams.width, stops) > most:
         raise InvalidRequest(
-            f"Invalid 'beam_width': {generation.beams.width} beams and {stops} ids that end an "
+            f"Invalid 'beam_width': {beams.width} beams and {stops} ids that end an "
             f"output need more than {most} alternatives per step. Use fewer of either.",
             code="integer_above_max_value",
             param="beam_width",
@@ -174,7 +175,7 @@ def clamp_max_tokens(generation: GenerationRequest, prompt: array[int], facts: M
         if len(prompt) > facts.max_model_len:
             raise too_long(generation, len(prompt), facts)
         return 0
-    wanted = generation.max_tokens
+    wanted = generation.limits.max_tokens
     # Prompt log-probabilities need one model step, and each step samples one token.
     if len(prompt) + max(1, wanted or 0) > facts.max_model_len:
         raise too_long(generation, len(prompt), facts)
@@ -184,7 +185,7 @@ def clamp_max_tokens(generation: GenerationRequest, prompt: array[int], facts: M
 def too_long(generation: GenerationRequest, length: int, facts: ModelInfo) -> InvalidRequest:
     """Error for a prompt that exceeds the context length, worded like OpenAI's."""
     param = generation.param
-    wanted = generation.max_tokens
+    wanted = generation.limits.max_tokens
     if wanted is None or length > facts.max_model_len:
         over = "at least " if length > facts.max_model_len else ""
         request = f"your {param} resulted in {over}{length} tokens"
@@ -231,10 +232,10 @@ def sampling_of(
     generation: GenerationRequest, choice: int, max_tokens: int, facts: ModelInfo
 ) -> Sampling:
     """Return the sampling parameters of one choice as a wire message."""
-    eos = () if generation.ignore_eos else facts.eos_ids
+    eos = () if generation.sampling.ignore_eos else facts.eos_ids
     return msgspec.structs.replace(
-        generation.sampling,
+        generation.sampling.params,
         max_tokens=max_tokens,
-        seed=derive_seed(generation.seed, choice),
-        stop_ids=tuple(dict.fromkeys((*eos, *generation.sampling.stop_ids))),
+        seed=derive_seed(generation.sampling.seed, choice),
+        stop_ids=tuple(dict.fromkeys((*eos, *generation.sampling.params.stop_ids))),
     )

@@ -31,33 +31,34 @@ def choices(
     """
     # Images all have one length, so the limit for text does not apply.
     rooms = [0 if one.media else clamp_max_tokens(request, one.ids, facts) for one in prompts]
-    limit = request.deadline_ms / 1000
+    identity, text, limits, n = request.identity, request.text, request.limits, request.sampling.n
+    limit = limits.deadline_ms / 1000
     sequences = [
         Sequence(
             handle=handle(),
-            request=request.id,
+            request=identity.id,
             model=facts.model,
             tokenizer=facts.tokenizer,
-            choice=number * request.n + choice,
+            choice=number * n + choice,
             prompt=one.ids,
             sampling=sampling_of(request, choice, room, facts),
             stream=stream,
-            priority=request.priority,
-            tenant=request.tenant,
-            salt=request.salt,
-            notes=request.admission_notes,
-            stops=request.stops,
-            stop_token_ids=request.sampling.stop_ids,
-            include_stop=request.include_stop,
-            skip_special=request.skip_special,
-            trace=request.trace,
+            priority=limits.priority,
+            tenant=identity.tenant,
+            salt=identity.salt,
+            notes=request.sinks.admission_headers,
+            stops=text.stops,
+            stop_token_ids=request.sampling.params.stop_ids,
+            include_stop=text.include_stop,
+            skip_special=text.skip_special,
+            trace=identity.trace,
             deadline=began + limit if limit else None,
-            account=request.timeline,
+            account=request.sinks.timeline,
             pooling=request.pooling and structs.replace(request.pooling, second=one.second),
             media=one.media,
         )
         for number, (one, room) in enumerate(zip(prompts, rooms, strict=True))
-        for choice in range(request.n)
+        for choice in range(n)
     ]
     for sequence, past in zip(sequences, request.prior_outputs, strict=False):
         sequence.follow(past)

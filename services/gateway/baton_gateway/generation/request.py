@@ -93,51 +93,95 @@ class PriorOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationRequest:
-    """One request: every prompt is continued `n` times."""
+class SamplingOptions:
+    """How the choices of a request are sampled."""
 
-    id: str
-    prompts: tuple[Prompt, ...]
-    sampling: Sampling
-    """Sampling parameters of all choices; the engine fills in `max_tokens` and `seed`."""
-    seed: int
+    params: Sampling
+    """Parameters of all choices; the engine fills in `max_tokens`, `seed` and the model's stop
+    ids."""
+    seed: int = 0
     """Unsigned 64-bit seed; choice i uses a seed derived from it and i."""
-    max_tokens: int | None = None
-    """Most tokens to generate; None means the rest of the context."""
     n: int = 1
-    stops: tuple[str, ...] = ()
+    """Number of choices per prompt."""
+    ignore_eos: bool = False
+    """The model's stop ids do not end a choice."""
     bad_words: tuple[str, ...] = ()
     constraint: Constraint | None = None
-    """The grammar of `sampling` and the request field that contains it."""
+    """The grammar of `params` and the request field that contains it."""
+    beams: BeamSearchOptions | None = None
+    """Beam search options; the `n` choices are then its best outputs instead of samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """How output tokens become text, and which text ends it."""
+
+    stops: tuple[str, ...] = ()
     include_stop: bool = False
     skip_special: bool = True
-    ignore_eos: bool = False
-    param: str = "messages"
-    """Request field that holds the prompt, for errors."""
-    trace: str = ""
-    """W3C traceparent of the client; empty if none was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What a request may take."""
+
+    max_tokens: int | None = None
+    """Most tokens to generate; None means the rest of the context."""
     deadline_ms: int = 0
     """Milliseconds from receipt; 0 means no deadline."""
     priority: int = 0
     """Lower values run first under the priority policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestIdentity:
+    """Which request it is, and on whose account."""
+
+    id: str
+    trace: str = ""
+    """W3C traceparent of the client; empty if none was sent."""
     tenant: str = ""
     """Billing tenant; cached prefixes are shared within it."""
     salt: bytes = b""
     """Prefix cache salt: within a tenant, only requests with the same salt share cached
     prefixes."""
-    admission_notes: AdmissionHeaders = field(default_factory=AdmissionHeaders)
-    """Receives the scheduler's queue estimate for the first choice."""
-    prior_outputs: tuple[PriorOutput, ...] = ()
-    """Per choice, the output to continue; empty for a new request."""
     quota: RequestQuota = field(default_factory=lambda: RateLimiter().quota(ApiKey()))
     """Rate limits and quota of the API key."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSinks:
+    """Where a request's output and progress are written, beside the returned events."""
+
+    direct: DirectSink = field(default_factory=DirectSink)
+    """Writes deltas directly when the reader is idle."""
+    admission_headers: AdmissionHeaders = field(default_factory=AdmissionHeaders)
+    """Receives the scheduler's queue estimate for the first choice."""
     timeline: RequestTimeline = field(default_factory=RequestTimeline)
     """Records the time spent per cause."""
-    beams: BeamSearchOptions | None = None
-    """Beam search options; the `n` choices are then its best outputs instead of samples."""
-    direct_sink: DirectSink = field(default_factory=DirectSink)
-    """Writes deltas directly when the reader is idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One request: every prompt is continued `sampling.n` times."""
+
+    identity: RequestIdentity
+    prompts: tuple[Prompt, ...]
+    sampling: SamplingOptions
     model: str | None = None
     """Name of the model; None means the only one."""
+    param: str = "messages"
+    """Request field that holds the prompt, for errors."""
     pooling: Pooling | None = None
     """Pooling parameters; the request then returns one vector per prompt, with `n` = 1."""
+    text: TextOptions = TextOptions()
+    limits: RequestLimits = RequestLimits()
+    sinks: RequestSinks = field(default_factory=RequestSinks)
+    prior_outputs: tuple[PriorOutput, ...] = ()
+    """Per choice, the output to continue; empty for a new request."""
+
+    @property
+    def num_running(self) -> int:
+        """Number of choices that have not ended."""
+        ended = sum(past.ended for past in self.prior_outputs)
+        return len(self.prompts) * self.sampling.n - ended
