@@ -340,6 +340,24 @@ EXAMPLES = (
         "".join(f"<|tool_call>{c}<tool_call|>" for c in _GEMMA).replace("<escape>", '<|"|>'),
         TWO,
     ),
+    Example(
+        "deepseek_v4",
+        "<｜DSML｜tool_calls>\n" + "".join(_tags(TWO, *_DSML)) + "</｜DSML｜tool_calls>",
+        TWO,
+    ),
+    Example(
+        "hy_v3",
+        "<tool_calls>\n"
+        + "\n".join(_tags(TWO, (_GLM[0][0].replace("\n", "<tool_sep>\n"), "</tool_call>"), _GLM[1]))
+        + "\n</tool_calls>",
+        TWO,
+    ),
+    Example("hy_v3", "<tool_calls><tool_call>now<tool_sep></tool_call></tool_calls>", _NOW),
+    Example(
+        "apertus",
+        f"<|tools_prefix|>[{', '.join(json.dumps({n: a}) for n, a in TWO)}]<|tools_suffix|>",
+        TWO,
+    ),
     Example("lfm2", f"<|tool_call_start|>[{', '.join(_PYTHON)}]<|tool_call_end|>", TWO),
     Example("granite4", _tagged("<tool_call>\n", "\n</tool_call>"), TWO),
     Example("mimo", f"<tool_call>\n{_tags(_ONE, *_QWEN)[0]}\n</tool_call>", _ONE),

@@ -14,7 +14,7 @@ REASONING_FORMATS: tuple[ReasoningReader, ...] = (
         "qwen3",
         _OPEN,
         _CLOSE,
-        aliases=("glm45", "glm47", "kimi_k2", "mimo", "nemotron_v3"),
+        aliases=("glm45", "glm47", "kimi_k2", "mimo", "nemotron_v3", "deepseek_v4"),
         opened_by_template="perhaps",
     ),
     ReasoningFormat("mistral", ("[THINK]",), ("[/THINK]",), opened_by_template="no"),
@@ -57,6 +57,9 @@ REASONING_FORMATS: tuple[ReasoningReader, ...] = (
         ("<|channel>thought\n", "<|channel>thought"),
         ("<channel|>",),
         opened_by_template="no",
+    ),
+    ReasoningFormat(
+        "apertus", ("<|inner_prefix|>",), ("<|inner_suffix|>",), opened_by_template="no"
     ),
     ReasoningFormat("identity", (), (), opened_by_template="no"),
     HarmonyReasoning(),

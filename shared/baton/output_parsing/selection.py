@@ -24,7 +24,10 @@ NONE = "none"
 Row = TypeVar("Row", bound=ToolReader | ReasoningReader)
 
 TOOL_FINGERPRINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("deepseek_v4", ("<｜DSML｜tool_calls>",)),
     ("deepseek_v32", ("<｜DSML｜",)),
+    ("apertus", ("<|tools_prefix|>",)),
+    ("hy_v3", ("<tool_sep>", "<arg_key>")),
     ("deepseek_v3", ("<｜tool▁calls▁begin｜>", "```json")),
     ("deepseek_v31", ("<｜tool▁calls▁begin｜>",)),
     ("kimi_k2", ("<|tool_calls_section_begin|>",)),
@@ -61,6 +64,7 @@ REASONING_FINGERPRINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("gpt_oss", ("<|channel|>",)),
     ("gemma4", ("<|channel>",)),
     ("cohere_command3", ("<|START_THINKING|>",)),
+    ("apertus", ("<|inner_prefix|>",)),
     ("mistral", ("[THINK]",)),
     ("seed_oss", ("<seed:think>",)),
     ("granite", ("Here is my thought process:",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from baton.output_parsing.bodies.escaped_values import EscapedValues
 from baton.output_parsing.bodies.glm import GlmCalls
 from baton.output_parsing.bodies.json_calls import JsonCalls
+from baton.output_parsing.bodies.keyed_json import KeyedJson
 from baton.output_parsing.bodies.mistral import MistralCalls
 from baton.output_parsing.bodies.named_json import NamedJson
 from baton.output_parsing.bodies.pythonic import PythonicCalls
@@ -15,6 +16,8 @@ from baton.output_parsing.tool_format import ToolFormat, ToolReader
 
 _QWEN_FUNCTION = ("<function=", ">", "</function>")
 _QWEN_PARAMETER = ("<parameter=", ">", "</parameter>")
+_DSML_INVOKE = ('<｜DSML｜invoke name="', '"', "</｜DSML｜invoke>")
+_DSML_PARAMETER = ('<｜DSML｜parameter name="', '"', "</｜DSML｜parameter>")
 
 TOOL_FORMATS: tuple[ToolReader, ...] = (
     # ------------------------------------------------ one JSON object per tag
@@ -119,11 +122,12 @@ TOOL_FORMATS: tuple[ToolReader, ...] = (
     ToolFormat(
         "deepseek_v32",
         ("<｜DSML｜function_calls>",),
-        TaggedArguments(
-            ('<｜DSML｜invoke name="', '"', "</｜DSML｜invoke>"),
-            ('<｜DSML｜parameter name="', '"', "</｜DSML｜parameter>"),
-            ("</｜DSML｜function_calls>",),
-        ),
+        TaggedArguments(_DSML_INVOKE, _DSML_PARAMETER, ("</｜DSML｜function_calls>",)),
+    ),
+    ToolFormat(
+        "deepseek_v4",
+        ("<｜DSML｜tool_calls>",),
+        TaggedArguments(_DSML_INVOKE, _DSML_PARAMETER, ("</｜DSML｜tool_calls>",)),
     ),
     ToolFormat(
         "minimax_m2",
@@ -145,7 +149,9 @@ TOOL_FORMATS: tuple[ToolReader, ...] = (
         ),
     ),
     ToolFormat("glm45", ("<tool_call>",), GlmCalls(), aliases=("glm4", "glm4_moe", "glm47")),
+    ToolFormat("hy_v3", ("<tool_calls>", "<tool_call>"), GlmCalls(("</tool_calls>",))),
     # ------------------------------------------------ syntaxes of their own
+    ToolFormat("apertus", ("<|tools_prefix|>",), KeyedJson(("<|tools_suffix|>",))),
     ToolFormat("pythonic", (), PythonicCalls(), naked="["),
     ToolFormat(
         "llama4_pythonic",

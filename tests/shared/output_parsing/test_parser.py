@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from baton.output_parsing.parser import OutputParser
 from baton.output_parsing.pieces import Arguments, Content, Piece, Reasoning
-from baton.output_parsing.reasoning_format import Start
+from baton.output_parsing.reasoning_format import ReasoningFormat, Start
 from baton.output_parsing.reasoning_formats import REASONING_FORMATS
 from baton.output_parsing.source import delimiters
 from baton.output_parsing.tool_format import ToolReader
@@ -92,6 +92,20 @@ def test_only_what_could_be_a_delimiter_is_held_back(text: str) -> None:
             seen += "".join(p.text for p in parser.feed(char) if isinstance(p, Content))
             held = prose[len(seen) : i + 1]
             assert not held or wanted.open(held)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(alphabet="a <[|/THINKthinkedr:\n", max_size=40))
+def test_thinking_is_held_back_only_while_it_could_end(text: str) -> None:
+    for row in REASONING_FORMATS:
+        if not isinstance(row, ReasoningFormat) or not row.openers or row.kept:
+            continue
+        parser, wanted, seen = OutputParser(None, row, start="thinking"), row.closers, ""
+        thought = "So:" + text
+        for i, char in enumerate(thought):
+            seen += "".join(p.text for p in parser.feed(char) if isinstance(p, Reasoning))
+            held = thought[len(seen) : i + 1]
+            assert not held or delimiters(*wanted).open(held)
 
 
 @settings(max_examples=30, deadline=None)

@@ -150,6 +150,8 @@ def test_formats_of_newer_models() -> None:
     for name, text in (
         *(("cohere_command3", text) for text in cohere),
         ("gemma4", "<|channel>thought\nso<channel|>yes"),
+        ("apertus", "<|inner_prefix|>so<|inner_suffix|>yes"),
+        ("deepseek_v4", "<think>so</think>yes"),
         *((name, "so</think>yes") for name in ("glm45", "kimi_k2", "mimo", "nemotron_v3", "holo2")),
     ):
         message = split(name, None, text)

@@ -24,7 +24,7 @@ VLLM_TOOLS = (
     *("jamba", "lfm2", "kimi_k2", "llama3_json", "llama4_json", "llama4_pythonic", "longcat"),
     *("mimo", "minimax_m2", "mistral", "olmo3", "openai", "phi4_mini_json", "pythonic"),
     *("qwen3_coder", "qwen3_json", "qwen3_xml", "seed_oss", "step3", "step3p5", "xlam"),
-    *("gigachat3", "functiongemma", "gemma4"),
+    *("gigachat3", "functiongemma", "gemma4", "apertus", "deepseek_v4", "hy_v3"),
 )
 VLLM_REASONING = (
     *("deepseek_r1", "deepseek_v3", "cohere_command3", "ernie45", "gemma4", "glm45", "glm47"),

@@ -62,7 +62,10 @@ def marked(rows: dict[str, str]) -> list[Any]:
     return [pytest.param(n, marks=pytest.mark.row(row), id=n) for row, n in rows.items()]
 
 
-NEWER = ("cohere_command3", "gemma4", "lfm2", "granite4", "mimo", "qwen3_json", "phi4_mini_json")
+NEWER = (
+    *("cohere_command3", "gemma4", "lfm2", "granite4", "mimo", "qwen3_json", "phi4_mini_json"),
+    *("deepseek_v4", "hy_v3", "apertus"),
+)
 
 
 @pytest.mark.parametrize("name", [*marked(ROWS), *NEWER])

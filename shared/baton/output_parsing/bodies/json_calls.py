@@ -98,8 +98,15 @@ class _Object:
             found = yield from json_string(self._source)
             self._id = found if re.fullmatch(self._row.id_pattern, found) else None
         else:
-            self._strange |= key not in _HARMLESS
+            self._note(key)
             yield from copy_value(self._source, len)
+
+    def _note(self, key: str) -> None:
+        """A key that is not part of a call. Text that begins with one without an opener is an
+        answer in JSON, which is not held back."""
+        self._strange |= key not in _HARMLESS
+        if self._strange and self._row.named_by_tools and not self._complete:
+            raise Malformed("the object is no call")
 
     def _read_name(self) -> Reader[None]:
         self._name = yield from json_string(self._source)

@@ -88,6 +88,16 @@ class JsonObject:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyedObject:
+    """`{NAME: {...}}`"""
+
+    def call(self, lark: Lark, function: Function) -> str:
+        """As in `Syntax`."""
+        head = literal("{" + json.dumps(function.name) + ": ")
+        return f"{head} {lark.json(function.schema)} {literal('}')}"
+
+
+@dataclass(frozen=True, slots=True)
 class NameThenJson:
     """`BEFORE NAME SEPARATOR {...} AFTER`"""
 

@@ -15,6 +15,7 @@ from baton.output_parsing.grammars.syntax import (
     EscapedCall,
     Function,
     JsonObject,
+    KeyedObject,
     NameThenJson,
     PythonCall,
     Syntax,
@@ -48,6 +49,10 @@ def _array(*begin: str, end: str = "]") -> Block:
 
 
 _QWEN = Tags(("<function=NAME>\n", "</function>\n"), ("<parameter=KEY>\n", "\n</parameter>\n"))
+_DSML = Tags(
+    ('<｜DSML｜invoke name="NAME">\n', "</｜DSML｜invoke>\n"),
+    ('<｜DSML｜parameter name="KEY" string="STRING">', "</｜DSML｜parameter>\n"),
+)
 BLOCKS: Mapping[str, Block] = {
     "hermes": _object("<tool_call>\n", "\n</tool_call>"),
     "longcat": _object("<longcat_tool_call>\n", "\n</longcat_tool_call>"),
@@ -119,14 +124,8 @@ BLOCKS: Mapping[str, Block] = {
         "</seed:tool_call>\n<seed:tool_call>\n",
         "</seed:tool_call>",
     ),
-    "deepseek_v32": Block(
-        Tags(
-            ('<｜DSML｜invoke name="NAME">\n', "</｜DSML｜invoke>\n"),
-            ('<｜DSML｜parameter name="KEY" string="STRING">', "</｜DSML｜parameter>\n"),
-        ),
-        ("<｜DSML｜function_calls>\n",),
-        end="</｜DSML｜function_calls>",
-    ),
+    "deepseek_v32": Block(_DSML, ("<｜DSML｜function_calls>\n",), end="</｜DSML｜function_calls>"),
+    "deepseek_v4": Block(_DSML, ("<｜DSML｜tool_calls>\n",), end="</｜DSML｜tool_calls>"),
     "minimax_m2": Block(
         Tags(
             ('<invoke name="NAME">\n', "</invoke>\n"),
@@ -153,6 +152,15 @@ BLOCKS: Mapping[str, Block] = {
         ),
         between="\n",
     ),
+    "hy_v3": Block(
+        Tags(
+            ("<tool_call>NAME<tool_sep>\n", "</tool_call>\n"),
+            ("<arg_key>KEY</arg_key>\n<arg_value>", "</arg_value>\n"),
+        ),
+        ("<tool_calls>\n",),
+        end="</tool_calls>",
+    ),
+    "apertus": Block(KeyedObject(), ("<|tools_prefix|>[",), ", ", "]<|tools_suffix|>"),
     "pythonic": Block(PythonCall(), ("[",), ", ", "]"),
     "llama4_pythonic": Block(PythonCall(), ("[",), ", ", "]"),
     "lfm2": Block(PythonCall(), ("<|tool_call_start|>[",), ", ", "]<|tool_call_end|>"),

@@ -31,3 +31,10 @@ def test_a_call_that_is_cut_off_is_an_error() -> None:
         message = parse(text, "glm45")
         assert message.error is not None and message.error.type == kind, text
         assert not message.tool_calls
+
+
+def test_calls_of_a_block() -> None:
+    call = f"<tool_call>f<tool_sep>\n{ARGUMENT}</tool_call>"
+    text = f"<tool_calls>{call}\n{call}</tool_calls>"
+    assert calls_of(parse(text, "hy_v3")) == [("f", {"city": "Paris"})] * 2
+    assert parse("<tool_calls>hello", "hy_v3").content == "<tool_calls>hello"

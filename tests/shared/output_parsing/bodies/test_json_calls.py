@@ -5,6 +5,7 @@ import json
 from baton.output_parsing.bodies.json_calls import JsonCalls
 from baton.output_parsing.message import Message
 from baton.output_parsing.parser import OutputParser
+from baton.output_parsing.pieces import Content
 from baton.output_parsing.tool_format import ToolFormat
 from tests.support.model_outputs import calls_of, function, read
 
@@ -96,6 +97,13 @@ def test_ids_of_the_model() -> None:
 
     assert made(id="abc") == "abc"
     assert made(id="abcd").startswith("call_") and made(id=3).startswith("call_")
+
+
+def test_an_answer_in_json_is_not_held_back() -> None:
+    parser = OutputParser(NAKED, None)
+    assert parser.feed('{"answer"') == []
+    assert parser.feed(': "It') == [Content('{"answer": "It')]
+    assert parser.feed(" is") == [Content(" is")]
 
 
 def test_without_an_opener_an_object_must_say_that_it_is_a_call() -> None:
