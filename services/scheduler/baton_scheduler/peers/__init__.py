@@ -1,0 +1,1 @@
+"""The processes that the scheduler speaks to: they join, beat, and are lost."""

@@ -1,0 +1,220 @@
+"""The workers: their messages become events; a silent, hung or unreachable one is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from baton.logs import logger
+from baton.net.handshake import LOST_SECONDS, Peer, Roster
+from baton.net.sockets import Received, Server
+from baton.protocol import (
+    Beat,
+    Drain,
+    DrainWorker,
+    Hello,
+    HelloRequest,
+    Pulled,
+    Result,
+    SetRole,
+    Stats,
+    WorkerInfo,
+)
+from baton_scheduler.events import (
+    Dispatch,
+    Event,
+    Settled,
+    Tell,
+    Transferred,
+    WorkerAssigned,
+    WorkerDraining,
+    WorkerJoined,
+    WorkerLeft,
+)
+from baton_scheduler.peers.hello_checks import RefusalLog, version_mismatch, worker_objection
+from baton_scheduler.workers.fleet import Fleet
+
+log = logger(__name__)
+
+
+class Hooks(NamedTuple):
+    """What the workers' messages call in the service."""
+
+    apply: Callable[[Event], None]
+    clock: Callable[[], float]
+    snapshot: Callable[[], Stats]
+    """Statistics, for the health command."""
+    changed: Callable[[], None]
+    """A worker has joined: gateways may be waiting for statistics."""
+
+
+@dataclass
+class _Hung:
+    """A hung worker that was removed, but still sends heartbeats."""
+
+    info: WorkerInfo
+    heard: float
+
+
+class WorkerPeers:
+    """The known workers, by name.
+
+    A worker that was given up, after silence or a hang, is unknown from then on: its heartbeats are
+    answered with `HelloRequest` until it sends a `Hello` with a new epoch.
+    """
+
+    def __init__(
+        self, server: Server, me: Hello, fleet: Fleet, hooks: Hooks, hang_seconds: float
+    ) -> None:
+        self._server, self._fleet, self._hooks = server, fleet, hooks
+        self._hang_seconds = hang_seconds
+        self._roster, self._refusals = Roster(me), RefusalLog()
+        self._hung: dict[str, _Hung] = {}
+        self._apart = False
+        """It was logged that some workers cannot transfer KV to each other."""
+
+    @property
+    def hung(self) -> list[tuple[str, WorkerInfo]]:
+        """Workers that were removed because they hang, and still beat."""
+        return [(name, hung.info) for name, hung in self._hung.items()]
+
+    def receive(self) -> None:
+        """Process what has arrived."""
+        for received in self._server.drain():
+            self._hear(received)
+
+    def send(self, decision: Dispatch | Tell) -> None:
+        """Send a decision; if that fails, the worker is lost."""
+        worker = self._roster.peers.get(decision.worker)
+        if worker is not None and not self._server.send(worker.identity, decision.message):
+            self._give_up(worker, "it cannot be reached")
+
+    def expire(self, now: float) -> None:
+        """Give up workers that are silent, unreachable, or hang."""
+        for worker in self._roster.expire(now):
+            self._give_up(worker, "it has gone silent")
+        self._probe()
+        for worker in list(self._roster.peers.values()):
+            if self._hangs(worker, now):
+                hung = self._fleet.get(worker.hello.name)
+                assert hung is not None
+                self._hung[worker.hello.name] = _Hung(hung.info, now)
+                self._give_up(worker, "it owes a result and does not advance")
+        self._hung = {n: h for n, h in self._hung.items() if now - h.heard <= LOST_SECONDS}
+
+    def _hear(self, received: Received) -> None:
+        message, peer = received.message, received.peer
+        if isinstance(message, Hello) and message.service == "health":
+            self._server.send(peer, self._hooks.snapshot())
+        elif isinstance(message, DrainWorker):
+            self._drain(message.name)
+        elif isinstance(message, SetRole):
+            self._assign(message)
+        elif isinstance(message, Hello):
+            self._greet(peer, message)
+        elif isinstance(message, Beat):
+            self._beat(peer, message)
+        elif (name := self._name_of(peer)) is None:
+            self._server.dropped += 1
+            self._server.send(peer, HelloRequest(self._roster.me.incarnation))
+        elif isinstance(message, Result):
+            self._hooks.apply(Settled(name, message))
+        elif isinstance(message, Pulled):
+            self._hooks.apply(Transferred(name, message))
+        elif isinstance(message, Drain):
+            log.info("worker %s drains", name)
+            self._hooks.apply(WorkerDraining(name))
+
+    def _name_of(self, peer: bytes) -> str | None:
+        return next((n for n, p in self._roster.peers.items() if p.identity == peer), None)
+
+    def _drain(self, name: str) -> None:
+        worker = self._roster.peers.get(name)
+        if worker is not None:
+            log.info("worker %s is told to drain", name)
+            self._server.send(worker.identity, Drain())
+            self._hooks.apply(WorkerDraining(name))
+
+    def _assign(self, order: SetRole) -> None:
+        worker = self._roster.peers.get(order.name)
+        if worker is not None:
+            log.info("worker %s is given the role %s", order.name, order.role)
+            self._server.send(worker.identity, order)
+            self._hooks.apply(WorkerAssigned(order.name, order.role))
+
+    def _greet(self, peer: bytes, hello: Hello) -> None:
+        reason = version_mismatch(hello) or worker_objection(hello, self._fleet)
+        if reason:
+            self._refusals.add(hello, reason)
+            return
+        name, info = hello.name, hello.worker
+        known = self._roster.peers.get(name)
+        self._roster.greet(peer, hello, self._hooks.clock())
+        self._server.send(peer, self._roster.me)
+        if info is None or (known and known.hello.incarnation == hello.incarnation):
+            return
+        self._hung.pop(name, None)
+        log.info("worker %s joined", name)
+        self._compare(name, info)
+        self._hooks.changed()
+        self._hooks.apply(WorkerJoined(name, hello.incarnation, info, hello.held))
+
+    def _compare(self, name: str, info: WorkerInfo) -> None:
+        """Log once that a joining worker cannot transfer KV to or from another one."""
+        mates = self._fleet.serving(info.model)
+        layouts = {w.name: w.info.kv_layout for w in mates if w.info.kv_address}
+        other = next((n for n, layout in layouts.items() if layout != info.kv_layout), None)
+        if self._apart or other is None or not info.kv_address:
+            return
+        self._apart = True
+        log.warning(
+            "no keys pass between the workers %s (%s) and %s (%s): what moves is computed again",
+            *(other, layouts[other], name, info.kv_layout),
+        )
+
+    def _beat(self, peer: bytes, beat: Beat) -> None:
+        now = self._hooks.clock()
+        if beat.name in self._hung:
+            self._hung[beat.name].heard = now
+        self._server.send(peer, self._roster.beat(beat, now))
+
+    def _give_up(self, worker: Peer, why: str) -> None:
+        """Remove a worker and all workers of its expert group, which fail with it."""
+        mates = self._mates(worker)
+        self._leave(worker, why)
+        for mate in mates:
+            self._leave(mate, f"it ends with {worker.hello.name}")
+
+    def _mates(self, worker: Peer) -> list[Peer]:
+        info = worker.hello.worker
+        if info is None or not info.expert_group:
+            return []
+        others = (peer for peer in self._roster.peers.values() if peer is not worker)
+        return [
+            o for o in others if o.hello.worker and o.hello.worker.expert_group == info.expert_group
+        ]
+
+    def _leave(self, worker: Peer, why: str) -> None:
+        name = worker.hello.name
+        if self._roster.peers.get(name) is worker:
+            del self._roster.peers[name]
+        log.warning("worker %s is lost: %s; its sequences go back to the queue", name, why)
+        self._hooks.apply(WorkerLeft(name))
+
+    def _probe(self) -> None:
+        """Detect workers whose process is gone, without waiting for their silence to time out."""
+        me, peers = self._roster.me, self._roster.peers
+        beat = Beat(me.name, me.incarnation)
+        gone = [w for w in peers.values() if not self._server.send(w.identity, beat)]
+        for worker in gone:
+            if peers.get(worker.hello.name) is worker:  # It was not removed with another one.
+                self._give_up(worker, "its connection is gone")
+
+    def _hangs(self, peer: Peer, now: float) -> bool:
+        """True if a worker owes a result and makes no progress, or does not know of the plan."""
+        worker = self._fleet.get(peer.hello.name)
+        since = worker.waiting_since if worker is not None else None
+        if since is None or now - since <= self._hang_seconds:
+            return False
+        return not peer.busy or now - peer.progressed > self._hang_seconds

@@ -1,0 +1,83 @@
+"""Workers that die, end together, hang and differ, over real sockets."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from baton.protocol import (
+    Sampling,
+)
+from baton_scheduler.config import Config
+from tests.fakes.hash_worker import FakeWorker, expected_tokens, worker_info
+from tests.support.scheduler.running_service import gateway, requests, scheduler
+
+
+@pytest.mark.row("F13.05")
+def test_a_worker_that_dies_is_replaced_and_no_token_differs(run_dir: Path) -> None:
+    config = Config(run_dir=run_dir)
+    wanted = requests(8, max_tokens=60)
+    with scheduler(config), gateway(config) as g:
+        first = FakeWorker(config, name="first", step_ms=5.0)
+        with first:
+            for handle, (prompt, sampling) in wanted.items():
+                g.submit(handle, prompt, sampling)
+            g.until(lambda: len(g.tokens) == len(wanted))
+        assert not g.ends
+        with FakeWorker(config, name="second"):
+            g.until(lambda: len(g.ends) == len(wanted))
+            g.until(lambda: g.stats is not None and g.stats.worker_losses == 1)
+    for handle, (prompt, sampling) in wanted.items():
+        assert (g.tokens[handle], g.ends[handle]) == expected_tokens(prompt, sampling)
+
+
+@pytest.mark.row("F13.09")
+def test_workers_that_end_together_are_given_up_together(run_dir: Path) -> None:
+    """Were one of them still given what the other lost, that would be lost twice, and refused."""
+    config = Config(run_dir=run_dir)
+    info = structs.replace(worker_info(), expert_group="experts")
+    wanted = requests(8, max_tokens=60)
+    with scheduler(config), gateway(config) as g, FakeWorker(config, info, name="b", step_ms=5.0):
+        with FakeWorker(config, info, name="a", step_ms=5.0):
+            g.until(lambda: g.worker_states() == {"a": "ready", "b": "ready"})
+            for handle, (prompt, sampling) in wanted.items():
+                g.submit(handle, prompt, sampling)
+            g.until(lambda: len(g.tokens) == len(wanted))
+        assert not g.ends
+        g.until(lambda: g.stats is not None and g.stats.worker_losses == 2)
+        g.until(lambda: len(g.ends) == len(wanted))  # The other one has begun anew.
+    for handle, (prompt, sampling) in wanted.items():
+        assert (g.tokens[handle], g.ends[handle]) == expected_tokens(prompt, sampling)
+
+
+def test_a_worker_that_hangs_is_taken_out_and_comes_back(run_dir: Path) -> None:
+    config = Config(run_dir=run_dir, worker_hang_seconds=0.4)
+    with scheduler(config), gateway(config) as g, FakeWorker(config, step_ms=2.0) as worker:
+        g.submit(1, [1], Sampling(400, seed=1))
+        g.until(lambda: g.tokens)
+        worker.hanging.set()
+        g.until(lambda: g.worker_states() == {"fake": "hung"})
+        worker.hanging.clear()
+        g.until(lambda: g.ends)
+        g.until(lambda: g.worker_states() == {"fake": "ready"})
+    assert (g.tokens[1], g.ends[1]) == expected_tokens([1], Sampling(400, seed=1))
+
+
+def test_workers_that_can_pass_no_keys_to_each_other_are_named_once(
+    run_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For example one of two ranks and one of four."""
+    config = Config(run_dir=run_dir)
+    crowd = [
+        structs.replace(worker_info(pages_address=name), kv_layout=layout)
+        for name, layout in (("one", "x/2"), ("two", "x/2"), ("three", "x/4"), ("four", "x/4"))
+    ]
+    with scheduler(config), gateway(config) as g, ExitStack() as stack:
+        for info in crowd:
+            stack.enter_context(FakeWorker(config, info, name=info.kv_address))
+            g.until(lambda name=info.kv_address: name in g.worker_states())
+    said = [r.getMessage() for r in caplog.records if "no keys pass" in r.getMessage()]
+    assert len(said) == 1 and "one (x/2) and three (x/4)" in said[0]
