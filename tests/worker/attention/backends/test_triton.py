@@ -253,6 +253,22 @@ def test_a_rows_bits_do_not_depend_on_its_neighbours(problem: Any) -> None:
         assert torch.equal(attend(TritonBackend(), alone, given.call), together[row])
 
 
+@pytest.mark.row("F04.14")
+@pytest.mark.parametrize("features", [{}, {"window": 70}, {"chunk": 50, "sinks": True}], ids=str)
+def test_the_same_bits_however_many_programs_share_the_partitions(
+    problem: Any, features: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = problem([(1, 2700), (2, 1030), (1, 5), (40, 600)], heads=(6, 2), page_size=16)
+    call, found = replace(given.call, **features), list[torch.Tensor]()
+    for programs in (1, 2, 5, 100):
+        module = "baton_worker.kernels.triton.attention"
+        monkeypatch.setattr(f"{module}._programs", lambda *_, n=programs: n)
+        found.append(attend(TritonBackend(), given, call))
+    expected = attend(ReferenceBackend(), given, call)
+    torch.testing.assert_close(found[0], expected, rtol=0.0, atol=1e-5)
+    assert all(torch.equal(other, found[0]) for other in found[1:])
+
+
 def test_a_broken_key_shows_and_only_in_its_row(problem: Any) -> None:
     given = problem([(1, 100), (1, 50)], page_size=16)
     given.pages[given.batch.block_table[0, 3], 5, 0] = float("nan")

@@ -17,6 +17,7 @@ has rows for: programs divide the heads of a group among each other.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -35,6 +36,9 @@ _MOST_HEADS = 64
 """Query heads of one program; those that share a key head are dealt out evenly."""
 _MOST_LATENT_HEADS = 16
 """As much as a tile of 512 channels leaves room for."""
+
+_PER_MULTIPROCESSOR = 4
+"""Programs that are in flight on one, or waiting to be."""
 
 _HIDDEN = tl.constexpr(float("-inf"))
 
@@ -112,6 +116,19 @@ def _bounds(  # type: ignore[no-untyped-def]
     return start, stop
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _first_partition(  # type: ignore[no-untyped-def]
+    earliest, window, chunk, WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, SPAN: tl.constexpr
+):
+    """The first partition that holds a key for a row whose first new token is at `earliest`."""
+    start = 0
+    if WINDOWED:
+        start = tl.maximum(start, earliest - window + 1)
+    if CHUNKED:
+        start = tl.maximum(start, earliest // chunk * chunk)
+    return start // SPAN
+
+
 @triton.jit
 def _in_tree(n, there, begin, context, bits, depths):  # type: ignore[no-untyped-def]
     """Which of the keys `n` a query with these ancestors sees, and where they are: those of this
@@ -177,7 +194,7 @@ def _attend(  # type: ignore[no-untyped-def]
     KEYS: tl.constexpr,
     SPAN: tl.constexpr,
 ):
-    """One tile of queries over all of its keys, or over one partition of them.
+    """One tile of queries over all of its keys, or over every so many of their partitions.
 
     Of the heads of a group, a program has SHARED. LATENT says that the first VALUE_DIM channels of
     a key are its value; those behind them have a tile of REST, 0 where there are none.
@@ -186,7 +203,7 @@ def _attend(  # type: ignore[no-untyped-def]
     DEALS: tl.constexpr = (GROUP + SHARED - 1) // SHARED
     KEY_DIM: tl.constexpr = VALUE_DIM if LATENT else HEAD_DIM
     NUMBER: tl.constexpr = query.dtype.element_ty
-    block, deal, partition = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    block, deal = tl.program_id(0), tl.program_id(1)
     kv_head = deal // DEALS
     row = _row_of(block, query_starts, num_rows, QUERIES)
     begin = tl.load(query_starts + row)
@@ -197,9 +214,11 @@ def _attend(  # type: ignore[no-untyped-def]
     length = tl.load(lengths + row)
     place = tl.load(places + row)
     split = place >= 0
-    if (place < 0) & (partition > 0):
-        return
-    if split & (partition * SPAN >= length):  # It has no keys, and nobody merges it.
+    earliest = length - count
+    nearest = _first_partition(earliest, window, chunk, WINDOWED, CHUNKED, SPAN)
+    partitions = tl.where(split, tl.cdiv(length, SPAN), 1)
+    mine_from = tl.where(split, nearest, 0) + tl.program_id(2)
+    if mine_from >= partitions:  # There are no keys, and nobody merges it.
         return
 
     r, d, channel = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, VALUES)
@@ -209,11 +228,12 @@ def _attend(  # type: ignore[no-untyped-def]
     position = length - count + token
     # Of the tokens of the tile, the first may be at this position, the last in this place. A token
     # of a tree may be as near to the context as the first of them, whatever its own place.
-    earliest, newest = length - count + first, length - count + first + QUERIES
+    newest = earliest + first + QUERIES
     if TREE:
-        position = length - count + tl.load(depths + begin + token, mask=real, other=0)
+        position = earliest + tl.load(depths + begin + token, mask=real, other=0)
         bits = tl.load(ancestors + begin + token, mask=real, other=0)
-        earliest = length - count
+    else:
+        earliest += first
     from_query = (begin + token).to(tl.int64) * query_stride + head * HEAD_DIM
     inside, kept = d < KEY_DIM, channel < VALUE_DIM
     q = _part(query, from_query[:, None] + d, real[:, None] & inside, 0, NUMBER)
@@ -232,77 +252,84 @@ def _attend(  # type: ignore[no-untyped-def]
 
     if RANGED:
         from_key = tl.load(ranges + row * 2)
-    # The first token of the tile sees the oldest key, its last token the newest.
-    stop = tl.minimum(length, newest)
-    given = (window, chunk, ranges, row, partition, split)
-    start, stop = _bounds(earliest, stop, *given, WINDOWED, CHUNKED, RANGED, SPAN)
-
-    most = tl.full((ROWS,), _HIDDEN, tl.float32)
-    total = tl.full((ROWS,), 0.0, tl.float32)
-    weighted = tl.full((ROWS, VALUES), 0.0, tl.float32)
     table = page_table + row.to(tl.int64) * table_width
     here = pages + kv_head * head_stride
-    for key in range(start // KEYS * KEYS, stop, KEYS):
-        n = key + tl.arange(0, KEYS)
-        there = n < stop
-        page = tl.load(table + n // PAGE_SIZE, mask=there, other=0).to(tl.int64)
-        at = page * page_stride + n % PAGE_SIZE * token_stride
-        if LATENT:
-            v = _part(here, at[:, None] + channel, there[:, None] & kept, 0, NUMBER)
-            score = tl.dot(q, tl.trans(v), input_precision="ieee")
-            if REST:
-                k = _part(here, at + other[:, None], there & behind[:, None], 0, NUMBER)
-                score = tl.dot(q_rest, k, score, input_precision="ieee")
-        else:
-            k = _part(here, at + d[:, None], there & inside[:, None], CODES, NUMBER)
-            score = tl.dot(q, k, input_precision="ieee")
-        score *= scale
-        if CODES != 0:
-            score *= kv_codes.scale(here + at + HEAD_DIM, there)[None, :]
-        if CAPPED:
-            score = softcap * (1.0 - 2.0 / (tl.exp(score * (2.0 / softcap)) + 1.0))
-        at_key = n[None, :]
-        seen = there[None, :]
-        if RANGED:
-            seen &= at_key >= from_key
-        if TREE:
-            related, where = _in_tree(n, there, begin, length - count, bits, depths)
-            seen &= related
-            at_key = where[None, :]
-        if SLOPED:
-            score += slope[:, None] * (at_key - position[:, None]).to(tl.float32)
-        seen &= (at_key <= position[:, None]) & (at_key >= oldest[:, None])
-        most, total, fade, weight = _weigh(most, total, tl.where(seen, score, _HIDDEN))
-        if CODES != 0:
-            weight *= kv_codes.scale(here + value_stride + at + VALUE_DIM, there)[None, :]
-        if not LATENT:
-            values = here + value_stride
-            v = _part(values, at[:, None] + channel, there[:, None] & kept, CODES, NUMBER)
-        weighted = tl.dot(weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee")
+    newest = tl.minimum(length, newest)
+    # The grid is bounded, so that a step of short rows launches few programs: each takes every so
+    # many partitions, and their numbers do not depend on how many those are.
+    for partition in range(mine_from, partitions, tl.num_programs(2)):
+        # The first token of the tile sees the oldest key, its last token the newest.
+        given = (window, chunk, ranges, row, partition, split)
+        start, stop = _bounds(earliest, newest, *given, WINDOWED, CHUNKED, RANGED, SPAN)
 
-    if split:
-        # [split token, head, partition]
-        mine = ((place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions + partition
-        tl.store(states + mine * 2, most, mask=real)
-        tl.store(states + mine * 2 + 1, total, mask=real)
-        tl.store(sums + mine[:, None] * VALUES + channel[None, :], weighted, mask=real[:, None])
-        return
-    if SINKS:
-        sink = tl.load(sinks + (begin + token) * sinks_stride + head, mask=real, other=0.0)
-        most, total, fade = _with_sink(most, total, sink)
-        weighted *= fade[:, None]
-    target = (begin + token).to(tl.int64) * NUM_HEADS + head
-    if LSE:
-        tl.store(lse + target, most + tl.log(tl.where(most == _HIDDEN, 1.0, total)), mask=real)
-    some = real
-    if RANGED:  # Nothing seen is nothing, not 0 / 0.
-        some &= most != _HIDDEN
-    result = weighted / tl.where(some, total, 1.0)[:, None]
-    tl.store(
-        out + target[:, None] * VALUE_DIM + channel[None, :],
-        result.to(out.dtype.element_ty),
-        mask=real[:, None] & kept[None, :],
-    )
+        most = tl.full((ROWS,), _HIDDEN, tl.float32)
+        total = tl.full((ROWS,), 0.0, tl.float32)
+        weighted = tl.full((ROWS, VALUES), 0.0, tl.float32)
+        for key in range(start // KEYS * KEYS, stop, KEYS):
+            n = key + tl.arange(0, KEYS)
+            there = n < stop
+            page = tl.load(table + n // PAGE_SIZE, mask=there, other=0).to(tl.int64)
+            at = page * page_stride + n % PAGE_SIZE * token_stride
+            if LATENT:
+                v = _part(here, at[:, None] + channel, there[:, None] & kept, 0, NUMBER)
+                score = tl.dot(q, tl.trans(v), input_precision="ieee")
+                if REST:
+                    k = _part(here, at + other[:, None], there & behind[:, None], 0, NUMBER)
+                    score = tl.dot(q_rest, k, score, input_precision="ieee")
+            else:
+                k = _part(here, at + d[:, None], there & inside[:, None], CODES, NUMBER)
+                score = tl.dot(q, k, input_precision="ieee")
+            score *= scale
+            if CODES != 0:
+                score *= kv_codes.scale(here + at + HEAD_DIM, there)[None, :]
+            if CAPPED:
+                score = softcap * (1.0 - 2.0 / (tl.exp(score * (2.0 / softcap)) + 1.0))
+            at_key = n[None, :]
+            seen = there[None, :]
+            if RANGED:
+                seen &= at_key >= from_key
+            if TREE:
+                related, where = _in_tree(n, there, begin, length - count, bits, depths)
+                seen &= related
+                at_key = where[None, :]
+            if SLOPED:
+                score += slope[:, None] * (at_key - position[:, None]).to(tl.float32)
+            seen &= (at_key <= position[:, None]) & (at_key >= oldest[:, None])
+            most, total, fade, weight = _weigh(most, total, tl.where(seen, score, _HIDDEN))
+            if CODES != 0:
+                weight *= kv_codes.scale(here + value_stride + at + VALUE_DIM, there)[None, :]
+            if not LATENT:
+                values = here + value_stride
+                v = _part(values, at[:, None] + channel, there[:, None] & kept, CODES, NUMBER)
+            weighted = tl.dot(
+                weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee"
+            )
+
+        if split:
+            # [split token, head, partition]
+            mine = ((place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions + partition
+            tl.store(states + mine * 2, most, mask=real)
+            tl.store(states + mine * 2 + 1, total, mask=real)
+            tl.store(sums + mine[:, None] * VALUES + channel[None, :], weighted, mask=real[:, None])
+        else:
+            if SINKS:
+                sink = tl.load(sinks + (begin + token) * sinks_stride + head, mask=real, other=0.0)
+                most, total, fade = _with_sink(most, total, sink)
+                weighted *= fade[:, None]
+            target = (begin + token).to(tl.int64) * NUM_HEADS + head
+            if LSE:
+                tl.store(
+                    lse + target, most + tl.log(tl.where(most == _HIDDEN, 1.0, total)), mask=real
+                )
+            some = real
+            if RANGED:  # Nothing seen is nothing, not 0 / 0.
+                some &= most != _HIDDEN
+            result = weighted / tl.where(some, total, 1.0)[:, None]
+            tl.store(
+                out + target[:, None] * VALUE_DIM + channel[None, :],
+                result.to(out.dtype.element_ty),
+                mask=real[:, None] & kept[None, :],
+            )
 
 
 @triton.jit(do_not_specialize=["num_partitions"])  # type: ignore[untyped-decorator]
@@ -317,9 +344,13 @@ def _merge(  # type: ignore[no-untyped-def]
     states,
     num_partitions,
     sinks_stride,
+    window,
+    chunk,
     NUM_HEADS: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     VALUES: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    CHUNKED: tl.constexpr,
     SINKS: tl.constexpr,
     RANGED: tl.constexpr,
     LSE: tl.constexpr,
@@ -333,12 +364,14 @@ def _merge(  # type: ignore[no-untyped-def]
     channel = tl.arange(0, VALUES)
     begin = tl.load(query_starts + row)
     count = tl.load(query_starts + row + 1) - begin
-    used = tl.cdiv(tl.load(lengths + row), SPAN)
+    length = tl.load(lengths + row)
+    first = _first_partition(length - count, window, chunk, WINDOWED, CHUNKED, SPAN)
+    used = tl.cdiv(length, SPAN)
     for token in range(0, count):
-        mine = ((place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions
+        mine = ((place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions + first
         most, total = tl.load(states + mine * 2), tl.load(states + mine * 2 + 1)
         weighted = tl.load(sums + mine * VALUES + channel)
-        for partition in range(1, used):
+        for partition in range(1, used - first):
             one = tl.load(states + (mine + partition) * 2)
             added = tl.load(states + (mine + partition) * 2 + 1)
             above = tl.maximum(most, one)
@@ -371,6 +404,18 @@ def few(heads: int) -> int:
     so many `heads` each. It depends on the layer alone, so that a row's neighbours do not decide
     how it is computed."""
     return max(_FEWEST_ROWS, power(heads)) // heads
+
+
+def _programs(device: torch.device, tiles: int) -> int:
+    """Programs of one tile that fill the device beside those of the other tiles."""
+    return -(-_PER_MULTIPROCESSOR * _multiprocessors(device) // max(1, tiles))
+
+
+@functools.cache
+def _multiprocessors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def _tile(channels: int) -> int:
@@ -446,7 +491,8 @@ def attend(
     rows = least if longest <= few(heads) else max(least, _TILE_ROWS if narrow else 32)
     num_rows = len(lengths)
     deals = num_kv_heads * -(-group // heads)
-    grid = (tokens // (rows // heads) + num_rows, deals, max(1, partitions))
+    tiles = tokens // (rows // heads) + num_rows
+    grid = (tiles, deals, min(max(1, partitions), _programs(query.device, tiles * deals)))
     page, token, plane, head = pages.stride()[:4]
     plane = plane if value_offset is None else value_offset
     launch: Any = _attend[grid]
@@ -485,10 +531,12 @@ def attend(
         launch = _merge[num_rows, num_heads]
         launch(
             *(sinks, query_starts, lengths, places, out, lse, sums, states),
-            *(partitions, sinks_stride),
+            *(partitions, sinks_stride, window or 0, chunk or 0),
             NUM_HEADS=num_heads,
             VALUE_DIM=width,
             VALUES=values,
+            WINDOWED=window is not None,
+            CHUNKED=chunk is not None,
             SINKS=sinks is not None,
             RANGED=ranges is not None,
             LSE=lse is not None,
