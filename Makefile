@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Python compiles what it imports; pip would compile all of torch, two thirds of an install's time.
 export PIP_COMPILE := 0
 
-.PHONY: help setup serve test soak check bench bench-peers chaos matrix docs up down clean
+.PHONY: help setup serve test test-gpu soak check bench bench-peers chaos matrix docs up down clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -39,6 +39,11 @@ serve: $(VENV)/serve.stamp ## run the whole system on this machine (MODEL= HOST=
 
 test: $(VENV)/dev.stamp ## every test that this machine can run; says what it skips and why
 	$(BIN)/python -m pytest -rs -n auto --maxprocesses $(TESTERS) --no-loadscope-reorder --durations=20 $(ARGS)
+
+test-gpu: $(VENV)/dev.stamp ## what a GPU runs: its kernels, attention packages, graphs and sampler
+	$(BIN)/python -m pytest -rs -n auto --maxprocesses $(TESTERS) --no-loadscope-reorder \
+	  tests/worker/kernels/triton tests/worker/attention/backends \
+	  tests/worker/graphs/test_gpu.py tests/worker/sampling/test_gpu.py $(ARGS)
 
 soak: $(VENV)/dev.stamp ## random histories of the scheduler, for about an hour
 	$(BIN)/python -m pytest tests/scheduler/state/test_state.py --hypothesis-profile=soak --timeout=0 -k history $(ARGS)

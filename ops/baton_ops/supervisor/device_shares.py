@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator, Mapping
 
 from baton.process import nvidia
-from baton.settings import config_classes
 
 _MEMORY = "BATON_WORKER_GPU_MEMORY_UTILIZATION"
+_SHARE_OF_HOST, _SHARE_OF_GPU = 0.5, 0.9
+"""What a worker takes for KV pages by default, of the memory that is free: `engine.memory`."""
 
 
 def flags(variables: Mapping[str, str], count: int, place: int | None) -> list[str]:
@@ -29,7 +30,7 @@ def _flags(
         yield "--threads", str(max(1, len(os.sched_getaffinity(0)) // count))
     beside = _on_one_device(variables, count)
     if beside > 1 and _MEMORY not in variables:
-        share = config_classes()["worker"].model_fields["gpu_memory_utilization"].default
+        share = _SHARE_OF_GPU if _usable(variables) else _SHARE_OF_HOST
         yield "--gpu-memory-utilization", str(round(share / beside, 3))
     if place is not None and (numbers := _gpus(variables, place)):
         yield "--gpu", ",".join(map(str, numbers))

@@ -78,8 +78,9 @@ class Config(Settings, prefix="worker"):
     can see. Otherwise all layers of a model share theirs, and keep what one of them may see."""
     num_gpu_blocks_override: int = setting(0, "memory", advanced=True, ge=0)
     """KV pages; 0 measures free memory and takes the share below."""
-    gpu_memory_utilization: float = setting(0.5, "memory", gt=0, le=0.95)
-    """Share of free memory that KV pages may take when their number is not given."""
+    gpu_memory_utilization: float = setting(0.0, "memory", ge=0, le=0.95)
+    """Share of the memory that is free beside the weights that KV pages may take when their number
+    is not given; 0 means 0.9 of a GPU and 0.5 of a host, divided by the workers on it."""
     max_kv_bytes: int = setting(4 * 1024**3, "memory", ge=0)
     """Upper bound on KV pages in bytes on a CPU; 0 means none."""
     host_cache_bytes: int = setting(0, "memory", ge=0)

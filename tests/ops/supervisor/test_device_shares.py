@@ -42,7 +42,7 @@ def test_what_is_given_or_leaves_no_choice_is_not_dealt(variables: dict[str, str
 
 def test_memory_is_shared_by_those_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert flags({}, 4, 1) == ["--threads", "2", "--gpu", "1"]
-    assert flags({}, 8, 5) == ["--threads", "1", "--gpu-memory-utilization", "0.25", "--gpu", "1"]
+    assert flags({}, 8, 5) == ["--threads", "1", "--gpu-memory-utilization", "0.45", "--gpu", "1"]
     monkeypatch.setattr(nvidia, "count", lambda: 0)
     assert flags({}, 2, 1) == ["--threads", "4", "--gpu-memory-utilization", "0.25"]
     assert flags({}, 1, None) == []

@@ -33,7 +33,7 @@ def test_a_share_of_free_memory() -> None:
 
 def test_a_bound_in_bytes_holds_on_a_cpu_only() -> None:
     assert choose(max_kv_bytes=120 * MIB).num_pages == 120
-    assert choose(max_kv_bytes=120 * MIB, on_cpu=False).num_pages == 500
+    assert choose(max_kv_bytes=120 * MIB, on_cpu=False).num_pages == 900
     assert choose(max_kv_bytes=0).num_pages == 500
 
 

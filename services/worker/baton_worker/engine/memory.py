@@ -73,10 +73,15 @@ def choose_pages(
     return PageBudget(pages, groups.longest(pages, max_model_len))
 
 
+def default_share(on_cpu: bool) -> float:
+    """Share of free memory for pages: a host has other work, a GPU has graphs and activations."""
+    return 0.5 if on_cpu else 0.9
+
+
 def _affordable(config: Config, page_bytes: int, free: int, on_cpu: bool) -> int:
     if not page_bytes:  # Pages that hold nothing: as many as all rows could name.
         return sys.maxsize
-    room = int(config.gpu_memory_utilization * free)
+    room = int((config.gpu_memory_utilization or default_share(on_cpu)) * free)
     if on_cpu and config.max_kv_bytes:
         room = min(room, config.max_kv_bytes)
     return room // page_bytes

@@ -77,6 +77,8 @@ class Sampler:
         """
         if not self._backend.in_triton(logits.device):
             return self._each(logits, parameters, index)
+        if parameters["greedy"].all():
+            return _most_probable(logits)
         # Torch handles locally typical sampling; both give the same token for a greedy row.
         typical = parameters["typical"]
         if typical.all():

@@ -56,8 +56,14 @@ class FlashInferMlaBackend:
         assert fits(batch, call)
         rows, lent = Rows.of(batch, np.arange(len(batch.query_lens))), self._wrappers(call).lend()
         lent.wrapper.plan(
-            *(rows.query_starts, rows.page_starts, rows.pages, rows.lengths),
-            *(call.num_heads, call.width, call.head_dim - call.width, batch.page_size),
+            qo_indptr=rows.query_starts,
+            kv_indptr=rows.page_starts,
+            kv_indices=rows.pages,
+            kv_len_arr=rows.lengths,
+            num_heads=call.num_heads,
+            head_dim_ckv=call.width,
+            head_dim_kpe=call.head_dim - call.width,
+            page_size=batch.page_size,
             causal=True,
             sm_scale=call.scale,
             q_data_type=call.dtype,
@@ -77,8 +83,10 @@ class FlashInferMlaBackend:
         assert sinks is None and lse is None
         width, latents = plan.call.width, pages[:, :, 0, 0]
         out: Tensor = plan.lent.wrapper.run(
-            *(query[..., :width], query[..., width:]),
-            *(latents[..., :width], latents[..., width:]),
+            q_nope=query[..., :width],
+            q_pe=query[..., width:],
+            ckv_cache=latents[..., :width],
+            kpe_cache=latents[..., width:],
         )
         return out.flatten(1)
 
