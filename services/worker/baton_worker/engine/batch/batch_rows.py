@@ -54,11 +54,10 @@ class BatchRows:
 
     def flat(self) -> tuple[Column, Column]:
         """Row and position in its sequence of every new token: int64 [T] each."""
-        rows = np.arange(len(self))
-        if (self.counts == 1).all():
+        rows, ends = np.arange(len(self)), np.cumsum(self.counts)
+        if not len(self) or ends[-1] == len(self):  # One each.
             return rows, self.starts
         rows = np.repeat(rows, self.counts)
-        ends = np.cumsum(self.counts)
         return rows, np.arange(len(rows)) - (ends - self.counts - self.starts)[rows]
 
     def going_on(self, plan: Plan, turn: int) -> BatchRows:

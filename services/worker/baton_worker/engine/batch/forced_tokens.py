@@ -42,9 +42,16 @@ class ForcedTokens:
         """Their sequences have gone."""
         self.jumps[slots] = False
 
+    @property
+    def _any(self) -> bool:
+        """Some sequence may run ahead."""
+        return bool(np.count_nonzero(self.jumps))
+
     def in_place(self, rows: BatchRows) -> tuple[BatchRows, Column]:
         """The rows where they are, and not where the scheduler takes those for that run ahead; and
         the slots of those that are not among them, for they have no page to go on in."""
+        if not self._any:
+            return rows, rows.slots[:0]
         slots, computed = rows.slots, self._sequences.computed[rows.slots]
         ahead = self.jumps[slots] & (computed >= self._entered[slots])
         if not ahead.any():
@@ -57,9 +64,9 @@ class ForcedTokens:
         """Let the rows that sample take in what their grammars force, as far as their pages and
         their limits go, and no more tokens than `budget` in all."""
         self.counts[:] = 0
-        ahead = rows.slots[self.jumps[rows.slots] & rows.samples].tolist()
-        if not ahead:
+        if not self._any:
             return rows
+        ahead = rows.slots[self.jumps[rows.slots] & rows.samples].tolist()
         for slot in ahead:
             budget -= self._force(slot, budget)
         return replace(rows, counts=rows.counts + self.counts[rows.slots])
@@ -76,6 +83,8 @@ class ForcedTokens:
 
     def over(self, slots: Column) -> Column:
         """Those of these slots that have run ahead to the end of what they may produce."""
+        if not self._any:
+            return slots[:0]
         ends = self._sequences.lengths[slots] >= self._sequences.ends[slots]
         over: Column = slots[self.jumps[slots] & ends]
         return over

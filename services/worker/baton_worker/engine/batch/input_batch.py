@@ -102,7 +102,7 @@ class InputBatch:
         first = sequences.first_index(slots)
         sequences.advance(outputs.rows)
         sequences.append(slots, outputs.counts, outputs.tokens)
-        grown = slots[outputs.counts > 0]
+        grown = outputs.grown
         stopped: Column = grown[self.sampling.accept(grown, outputs.last_tokens)]
         sequences.done[stopped] = sequences.done[self.forced.over(grown)] = True
         if over := [*outputs.failed, *outputs.vectors]:

@@ -111,7 +111,7 @@ class SequenceStates:
         """Append to the log of each slot as many of the tokens as `counts` says, slot after slot.
         The KV of what has run beyond those, and of the last of them, is not computed."""
         lengths = self.lengths[slots]
-        if (counts == 1).all():
+        if len(tokens) == len(slots) == np.count_nonzero(counts):  # One each.
             self.tokens[slots, lengths] = tokens
         else:
             row = np.repeat(np.arange(len(slots)), counts)

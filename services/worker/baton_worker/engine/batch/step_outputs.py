@@ -47,8 +47,15 @@ class StepOutputs:
         self.swap_seconds = 0.0
 
     @property
+    def grown(self) -> Column:
+        """int64: the slots that have tokens."""
+        if np.count_nonzero(self.counts) == len(self.slots):
+            return self.slots
+        return self.slots[self.counts > 0]
+
+    @property
     def last_tokens(self) -> npt.NDArray[np.int32]:
-        """int32: of each slot that has any, its last token."""
+        """int32: the last token of each of those."""
         tokens = self.tokens
         if len(tokens) == np.count_nonzero(self.counts):
             return tokens
