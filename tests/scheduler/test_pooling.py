@@ -13,7 +13,7 @@ from baton.protocol.token_columns import pack, unpack
 from baton_scheduler.events import Arrived, Settled
 from baton_scheduler.observability.stats import stats
 from baton_scheduler.options import SchedulerOptions
-from baton_scheduler.results import apply_result
+from baton_scheduler.results.step_result import apply_result
 from tests.fakes.hash_worker import vector, worker_info
 from tests.support.scheduler_world import Request, World
 

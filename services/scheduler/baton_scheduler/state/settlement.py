@@ -6,7 +6,7 @@ from baton.errors import WireError
 from baton.protocol import Result
 from baton_scheduler import errors
 from baton_scheduler.events import Decision, Reply, Settled
-from baton_scheduler.results import StepOutcome, abort_step, apply_result
+from baton_scheduler.results.step_result import StepOutcome, abort_step, apply_result
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.workers.in_flight import InFlightStep
 from baton_scheduler.workers.worker import Worker

@@ -3,70 +3,14 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 import pytest
 
-from baton.errors import WireError
-from baton.protocol import Grammar, Logprobs, PromptLogprobs, Result, Sampling, Tokens
+from baton.protocol import Grammar, Result, Sampling
 from baton.protocol.token_columns import pack, unpack
 from baton_scheduler.events import Decision, Settled
-from baton_scheduler.results import columns
 from tests.fakes.hash_worker import expected_tokens, token, worker_info
+from tests.support.scheduler.results import logprobs, messages, next_result, running, settle
 from tests.support.scheduler_world import World
-
-
-def running(*gateways: str, max_tokens: int = 8) -> World:
-    """One sequence per gateway, each with its first result on the way."""
-    here = World()
-    here.join("w", worker_info())
-    for number, gateway in enumerate(gateways):
-        here.submit([number], Sampling(max_tokens, seed=number), gateway)
-    here.tick()
-    here.run()
-    return here
-
-
-def next_result(here: World) -> Result:
-    return here.peers["w"].results.popleft()
-
-
-def settle(here: World, result: Result) -> list[Decision]:
-    return here.apply(Settled("w", result))
-
-
-def messages(decisions: list[Decision]) -> dict[str, Tokens]:
-    return {d.gateway: d.message for d in decisions if isinstance(d.message, Tokens)}
-
-
-def logprobs(num_tokens: int) -> Logprobs:
-    every = range(num_tokens)
-    values = np.array([-float(i) for i in every], "<f4").tobytes()
-    return Logprobs(
-        pack(every, "I"), values, pack(every, "I"), bytes([1] * num_tokens), pack(every), values
-    )
-
-
-def test_one_message_per_gateway_with_its_own_rows_and_logprobs() -> None:
-    here = running("north", "south", "north")
-    result = next_result(here)
-    sent = messages(settle(here, msgspec.structs.replace(result, logprobs=logprobs(3))))
-    assert unpack(sent["north"].handles, "I").tolist() == [1, 3]
-    assert unpack(sent["south"].handles, "I").tolist() == [2]
-    north, south = sent["north"].logprobs, sent["south"].logprobs
-    assert north is not None and south is not None
-    assert unpack(north.rows, "I").tolist() == [0, 1]
-    assert unpack(north.top_ids).tolist() == [0, 2]
-    assert unpack(south.rows, "I").tolist() == [0]
-    assert unpack(south.top_ids).tolist() == [1]
-
-
-def test_prompt_scores_reach_their_gateway_under_its_handle() -> None:
-    here = running("north", "south")
-    scores = PromptLogprobs(1, 1, logprobs(1))
-    result = msgspec.structs.replace(next_result(here), prompt_logprobs=(scores,))
-    sent = messages(settle(here, result))
-    assert sent["north"].prompt_logprobs == ()
-    assert [p.slot for p in sent["south"].prompt_logprobs] == [2]
 
 
 def test_rows_of_an_aborted_sequence_are_dropped() -> None:
@@ -134,31 +78,6 @@ def test_a_row_that_keeps_failing_to_come_ends_in_quarantine() -> None:
         if here.run():
             settle(here, without(next_result(here), 0))
     assert request.failed is not None and request.failed.code == "request_quarantined"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"rows": b"123"},
-        {"first": b""},
-        {"counts": b"\x02\x01"},
-        {"rows": pack([0, 0], "I")},
-        {"rows": pack([0, 900], "I")},
-        {"finished": {900: "stop"}},
-        {"failed": {-1: "broken"}},
-        {"logprobs": logprobs(3)},
-    ],
-)
-def test_a_damaged_result_is_refused_whole(change: dict[str, object]) -> None:
-    here = running("g", "g")
-    bad = msgspec.structs.replace(next_result(here), **change)
-    with pytest.raises(WireError):
-        columns(bad, 32)
-    assert messages(settle(here, bad)) == {}
-    assert here.state.counters.stale_results == 1
-    here.finish()
-    for request in here.requests.values():
-        assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
 
 
 def leaping() -> World:

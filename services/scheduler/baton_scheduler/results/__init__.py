@@ -1,0 +1,1 @@
+"""Results of workers: read, applied to the slot table, told to gateways."""

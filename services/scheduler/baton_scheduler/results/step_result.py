@@ -1,0 +1,170 @@
+"""Applies a worker's results: log entries, messages for gateways, finished sequences.
+
+A result is applied through the record of its step, never through the current slot table:
+
+    row of the result -> lease that ran in that slot at that step -> is it still the slot's lease?
+                                                         no: the sequence has left; drop the row
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baton.errors import WireError
+from baton.protocol import Result, Tokens
+from baton_scheduler.results.result_columns import ResultColumns, columns, pooled_vectors
+from baton_scheduler.results.token_messages import token_messages
+from baton_scheduler.sequence import Sequence
+from baton_scheduler.slot_table import Ints, SlotTable
+from baton_scheduler.workers.in_flight import InFlightStep
+from baton_scheduler.workers.worker import Worker
+
+
+@dataclass(slots=True)
+class StepOutcome:
+    """Consequences of one result. Its sequences have left the worker."""
+
+    tokens: list[tuple[int, Tokens]] = field(default_factory=list)
+    """(gateway, message)"""
+    ended: list[Sequence] = field(default_factory=list)
+    failed: list[tuple[Sequence, str]] = field(default_factory=list)
+    missing: list[Sequence] = field(default_factory=list)
+    """Sequences whose token or vector is missing or came with a gap; they must run again."""
+    tenants: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Tenant number of each sampled token."""
+
+
+def apply_result(
+    worker: Worker, flight: InFlightStep, result: Result, now: float = 0.0
+) -> StepOutcome:
+    """Apply a result, received at `now`, to the worker's batch. An invalid result raises
+    `WireError` and changes nothing."""
+    batch = worker.batch
+    rows = columns(result, batch.num_slots, flight)
+    vectors = pooled_vectors(result, batch.num_slots)
+    current = (flight.owners != 0) & (flight.owners == batch.lease_id)
+    failed = [slot for slot in result.failed if current[slot]]
+    current[failed] = False
+    rows, index = _accepted(batch, rows, current)
+    slots = rows.giving
+    _append(batch, rows)
+    _leap(worker, flight, rows)
+    _begin(worker, slots, now)
+    vectors, owed = _scored(batch, flight, current, vectors)
+    current[owed] = False
+    whole = _whole(flight, slots)
+    _learn(worker, flight, slots, current, whole)
+    reasons = _reasons(batch, flight, slots, current, result) | dict.fromkeys(vectors, "stop")
+    return StepOutcome(
+        tenants=batch.tenant_number.take(rows.owners),
+        tokens=token_messages(batch, result, rows, index, current, reasons, vectors, now),
+        ended=[worker.evict(slot) for slot in reasons],
+        failed=[(worker.evict(slot, broken=True), result.failed[slot]) for slot in failed],
+        missing=[
+            *([] if whole else _missing(worker, flight, rows.slots)),
+            *(worker.evict(slot) for slot in owed),
+        ],
+    )
+
+
+def _accepted(
+    batch: SlotTable, rows: ResultColumns, current: NDArray[np.bool_]
+) -> tuple[ResultColumns, Ints | None]:
+    """The rows that continue their logs, up to the last token that was asked for. Raises
+    `WireError` for a row with more or fewer tokens than a step can yield."""
+    here, generated = current.take(rows.slots), batch.generated.take(rows.slots)
+    if not rows.single and ((rows.counts != 1) & here & ~batch.variable_tokens[rows.slots]).any():
+        raise WireError("a row that follows no grammar must carry exactly one token")
+    left = batch.max_output_tokens.take(rows.slots) - generated
+    return rows.take(here & (rows.first == generated), left)
+
+
+def _scored(
+    batch: SlotTable, flight: InFlightStep, current: NDArray[np.bool_], vectors: dict[int, bytes]
+) -> tuple[dict[int, bytes], list[int]]:
+    """The vectors of the step's texts, and the slots whose vector is missing."""
+    scored = [slot for slot in flight.scoring.tolist() if current[slot]]
+    owed = [slot for slot in scored if batch.at(slot).pooling and slot not in vectors]
+    return {slot: vectors[slot] for slot in scored if slot in vectors}, owed
+
+
+def abort_step(worker: Worker, flight: InFlightStep) -> list[Sequence]:
+    """Discard a step whose result is lost or invalid; returns its sequences, which must run
+    again."""
+    return _missing(worker, flight, np.zeros(0, np.int64), everything=True)
+
+
+def _whole(flight: InFlightStep, settled: Ints) -> bool:
+    """True if every row of the step samples, and the result has the same rows in the same order."""
+    rows = flight.rows
+    return rows is flight.sampling and len(rows) == len(settled) and bool((rows == settled).all())
+
+
+def _append(batch: SlotTable, rows: ResultColumns) -> None:
+    batch.generated[rows.slots] += rows.counts
+    sequences = batch.sequences
+    for slot, token in zip(rows.owners.tolist(), rows.tokens.tolist(), strict=True):
+        sequences[slot].log.append(token)
+
+
+def _leap(worker: Worker, flight: InFlightStep, rows: ResultColumns) -> None:
+    """Update the positions of rows with more tokens than one, or none; the latter wait for a
+    page."""
+    if not worker.batch.num_variable_tokens:
+        return
+    leaping = worker.batch.variable_tokens[rows.slots]
+    if leaping.any():
+        worker.recount(rows.slots[leaping])
+        worker.flights.wasteful |= bool((rows.counts == 0).any())
+        flight.num_tokens += len(rows.tokens) - len(rows.slots)
+
+
+def _begin(worker: Worker, slots: Ints, now: float) -> None:
+    """Mark those of the slots that got their first token since they were placed."""
+    for slot in worker.batch.speak(slots):
+        sequence = worker.batch.at(slot)
+        if sequence.fresh:
+            worker.pulse.first_token(now - sequence.since)
+        sequence.phase_timer.token(now)
+
+
+def _learn(
+    worker: Worker, flight: InFlightStep, settled: Ints, current: NDArray[np.bool_], whole: bool
+) -> None:
+    """Record the tokens whose KV is now in pages, except for rows whose token is missing."""
+    if whole:
+        worker.keys.learn(settled, worker.batch.written(settled))
+        return
+    proven = current.copy()
+    proven[flight.sampling] = False
+    proven[settled] = True
+    ends = np.zeros_like(worker.batch.generated)
+    ends[flight.rows] = flight.ends
+    ends[settled] = worker.batch.written(settled)
+    rows = flight.rows[proven[flight.rows]]
+    worker.keys.learn(rows, ends[rows])
+
+
+def _reasons(
+    batch: SlotTable, flight: InFlightStep, slots: Ints, current: NDArray[np.bool_], result: Result
+) -> dict[int, str]:
+    """Slot -> finish reason. A stop id that is also the last allowed token counts as a stop."""
+    full = slots[batch.generated.take(slots) >= batch.max_output_tokens.take(slots)]
+    reasons = dict.fromkeys(full.tolist(), "length")
+    reasons |= dict.fromkeys((s for s in flight.scoring.tolist() if current[s]), "length")
+    settled = set(slots.tolist()) if result.finished else set()
+    return reasons | {slot: why for slot, why in result.finished.items() if slot in settled}
+
+
+def _missing(
+    worker: Worker, flight: InFlightStep, settled: Ints, everything: bool = False
+) -> list[Sequence]:
+    """Evict sequences that ran, are still on the worker, and have no token in the result."""
+    owed = flight.owners != 0 if everything else np.zeros(worker.batch.num_slots, bool)
+    owed[flight.sampling] = True
+    owed[settled] = False
+    owed &= flight.owners == worker.batch.lease_id
+    return [worker.evict(slot) for slot in np.flatnonzero(owed).tolist()]
