@@ -153,7 +153,7 @@ class Engine:
         sequences: list[Sequence] = []
         self.status.num_requests += 1
         try:
-            quota.acquire(request.num_running)
+            quota.acquire(request.num_running + request.num_hidden)
             sequences = await self._prepare(request, stream, began)
             prompts = tuple(s.prompt for s in sequences[:: request.sampling.n])
             if not request.prior_outputs:
@@ -203,8 +203,7 @@ class Engine:
         timing.ended(complete=bool(sequences) and all(s.ended for s in sequences))
         await self._release(sequences)
         request.identity.quota.release()
-        num_new = sum(len(s.log) - s.inherited for s in sequences)
-        await request.identity.quota.charge_completion(num_new)
+        await request.identity.quota.charge_completion(_generated(request, sequences))
 
     async def reset_cache(self) -> int:
         """Empty the prefix cache. Returns the number of pages that it held. Raises
@@ -227,8 +226,8 @@ class Engine:
         requests."""
         # A resumed stream waits as long as an uninterrupted one would.
         patience = (
-            self.config.failover_wait_seconds
-            if request.prior_outputs
+            self.config.request_timeout_seconds
+            if request.resumed
             else self.config.service_wait_seconds
         )
         self.status.check()
@@ -318,6 +317,15 @@ class Engine:
 def _traced(request: GenerationRequest, trace: str) -> GenerationRequest:
     """The request under the gateway's own span."""
     return replace(request, identity=replace(request.identity, trace=trace))
+
+
+def _generated(request: GenerationRequest, sequences: list[Sequence]) -> int:
+    """Number of tokens that were generated: of a beam search, those of all its beams."""
+    beams, n = request.sampling.beams, request.sampling.n
+    if beams is None:
+        return sum(len(s.log) - s.inherited for s in sequences)
+    searches = (sequences[at : at + n] for at in range(0, len(sequences), n))
+    return max(n, beams.width) * sum(max(len(s.log) for s in search) for search in searches)
 
 
 def _check_deadline(request: GenerationRequest, began: float) -> None:

@@ -82,3 +82,11 @@ def test_draining(own_site: Site) -> None:
     _settle(own_site)
     own_site.engine.status.draining = True
     assert own_site.get("/health/ready").json()["reasons"] == ["this gateway is draining"]
+
+
+def test_a_journal_that_was_begun_anew_is_a_warning(own_site: Site) -> None:
+    own_site.app.state.streams._journal.problem = "it was corrupt"
+    response = own_site.get("/health")
+    assert (response.status_code, response.json()) == (
+        200, {"status": "ok", "reasons": [], "warnings": ["it was corrupt"]},
+    )  # fmt: skip

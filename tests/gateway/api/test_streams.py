@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -289,3 +290,31 @@ def test_a_journal_that_cannot_be_used_is_a_503(tmp_path: Path) -> None:
         response = httpx.post(f"{here.url}/v1/completions", json=body, headers=DURABLE)
         assert (response.status_code, error_of(response)["code"]) == (503, "journal_unavailable")
         until(lambda: not here.engine.scheduler.live, "its work is aborted")
+
+
+def test_a_resumed_stream_waits_for_a_worker(tmp_path: Path) -> None:
+    """Longer than a new request would: what has begun pauses, and does not end with an error."""
+    with gateway(tmp_path) as one:
+        whole = ask(one, "/v1/completions")
+        seen = ask(one, "/v1/completions", 5)
+    with gateway(tmp_path) as two, ThreadPoolExecutor(1) as pool:
+        workers, two.engine.scheduler.workers = two.engine.scheduler.workers, ()
+        until(lambda: "no worker" in httpx.get(f"{two.url}/health").text, "the worker is gone")
+        resumed = pool.submit(resume, two, seen[-1][0])
+        time.sleep(1.0)  # five times as long as a new request waits
+        assert not resumed.done() and not two.engine.scheduler.live
+        two.engine.scheduler.workers = workers
+        check(seen + resumed.result(timeout=20), whole)
+
+
+def test_a_resumed_stream_that_waits_in_vain_is_paused(tmp_path: Path) -> None:
+    with gateway(tmp_path) as one:
+        whole = ask(one, "/v1/completions")
+        seen = ask(one, "/v1/completions", 5)
+    with gateway(tmp_path, request_timeout_seconds=0.5) as two:
+        workers, two.engine.scheduler.workers = two.engine.scheduler.workers, ()
+        until(lambda: "no worker" in httpx.get(f"{two.url}/health").text, "the worker is gone")
+        assert "stream_paused" in resume(two, seen[-1][0])[-1][1]
+        two.engine.scheduler.workers = workers
+        until(lambda: httpx.get(f"{two.url}/health").is_success, "the worker is back")
+        check(seen + resume(two, seen[-1][0]), whole)

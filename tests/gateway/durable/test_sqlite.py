@@ -13,6 +13,7 @@ import pytest
 from baton.errors import Unavailable
 from baton_gateway.config import Config
 from baton_gateway.durable import sqlite
+from baton_gateway.durable.journal import StreamFenced
 from baton_gateway.durable.sqlite import SqliteJournal
 from tests.gateway.durable.conftest import ticket
 
@@ -179,3 +180,44 @@ def test_a_file_that_is_no_journal(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
     asyncio.run(main())
     assert "cannot be used" in caplog.text
+
+
+def test_a_corrupt_journal_is_set_aside_and_begun_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        path = tmp_path / "journal"
+        journal = _open(path)
+        assert journal.problem == ""
+        await journal.create(ticket("old"))
+        await journal.close()
+        whole = path.read_bytes()
+        path.write_bytes(whole[:100] + b"\xff" * (len(whole) - 100))
+        journal = _open(path)
+        epoch = await journal.create(ticket("new"))
+        await journal.append("new", epoch, b"1", done=True)
+        assert (await journal.claim("old", "me"), journal.problem != "") == (None, True)
+        kept = await journal.claim("new", "me")
+        assert kept is not None and kept.parts == (b"1",)
+        with pytest.raises(Unavailable):  # a stream of the old file is lost, nobody has taken it
+            await journal.append("old", 1, b"1", done=False)
+        with pytest.raises(StreamFenced):
+            await journal.append("new", epoch, b"2", done=False)
+        await journal.close()
+        (aside,) = tmp_path.glob("journal.corrupt-*[0-9]")
+        assert aside.name in journal.problem and aside.name in caplog.text
+
+    asyncio.run(main())
+
+
+def test_a_damaged_head_is_corrupt_where_the_name_is_ours(tmp_path: Path) -> None:
+    async def main() -> None:
+        tmp_path.chmod(0o700)
+        (tmp_path / "journal.sqlite").write_bytes(b"\0" * 8192)
+        (tmp_path / "journal.sqlite").write_bytes(b"garbage " * 1024)
+        journal = SqliteJournal(Config(run_dir=tmp_path))
+        assert await journal.create(ticket()) == 1
+        await journal.close()
+        assert list(tmp_path.glob("journal.sqlite.corrupt-*"))
+
+    asyncio.run(main())

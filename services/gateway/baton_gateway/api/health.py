@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton_gateway.api.reply import json
+from baton_gateway.durable.streams import DurableStreams
 from baton_gateway.engine import Engine
 
 router = APIRouter()
@@ -23,10 +24,13 @@ async def live() -> Response:
 @router.get("/health/ready")
 @router.get("/readyz")
 async def ready(request: Request) -> Response:
-    """Return 200 when requests are served, else 503 with the reasons."""
+    """Return 200 when requests are served, else 503 with the reasons; warnings in both cases."""
     engine: Engine = request.app.state.engine
     reasons = engine.status.unhealthy_reasons()
-    response = json({"status": "unhealthy" if reasons else "ok", "reasons": reasons})
+    streams: DurableStreams = request.app.state.streams
+    warnings = {"warnings": [streams.problem]} if streams.problem else {}
+    status = "unhealthy" if reasons else "ok"
+    response = json({"status": status, "reasons": reasons, **warnings})
     if reasons:
         response.status_code = 503
         response.headers["retry-after"] = "1"

@@ -16,14 +16,15 @@ from starlette.responses import Response
 from baton.errors import InvalidRequest, NotFound
 from baton.protocol.token_columns import unpack
 from baton_gateway.api import chat, completions
-from baton_gateway.api.reply import Head, Streamer, event_stream, payloads, permitted
+from baton_gateway.api.reply import Head, Streamer, event_stream, payloads
 from baton_gateway.durable.journal import StreamRecord
 from baton_gateway.durable.streams import DurableStreams, ReplayCursor
 from baton_gateway.engine import Engine
+from baton_gateway.generation.admission import no_model
 from baton_gateway.generation.output import Event, Started
 from baton_gateway.generation.request import GenerationRequest, PriorOutput
 from baton_gateway.http.body import build, parse
-from baton_gateway.http.middleware import tenant_of
+from baton_gateway.http.middleware import quota_of, tenant_of
 from baton_gateway.schemas.chat import ChatRequest
 from baton_gateway.schemas.completions import CompletionRequest
 
@@ -48,7 +49,8 @@ async def resume(request: Request, name: str) -> Response:
             code="stream_not_found",
         )
     ticket, place = recording.record, ReplayCursor()
-    await permitted(request, ticket.model)
+    if not quota_of(request).key.permits(ticket.model):
+        raise no_model(ticket.model)
     started = Started(tuple(unpack(prompt) for prompt in ticket.prompts))
     writer = await _writer(engine, ticket)
     events = payloads(writer.transcript(started), recording.deltas(place))
@@ -115,6 +117,7 @@ def _continued(
         sampling=replace(asked.sampling, seed=ticket.seed),
         identity=replace(asked.identity, tenant=ticket.tenant),
         prior_outputs=past,
+        resumed=True,
     )
 
 

@@ -41,6 +41,8 @@ def _connect(url: str) -> Redis:
 class RedisJournal:
     """Streams expire `journal_seconds` after their last part."""
 
+    problem = ""
+
     def __init__(self, config: Config, connect: Callable[[str], Redis] = _connect) -> None:
         self._redis = connect(config.redis_url)
         self._expiry = max(1, round(config.journal_seconds))

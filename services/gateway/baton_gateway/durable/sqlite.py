@@ -7,6 +7,7 @@ Gateways on one machine may share the file.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -61,6 +62,11 @@ _BUSY_SECONDS = 5.0
 log = logger(__name__)
 
 
+AppendOutcome = Literal["written", "fenced", "missing"]
+"""Another epoch is current, or the stream does not exist."""
+_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT})
+
+
 class _Append(NamedTuple):
     name: str
     epoch: int
@@ -74,6 +80,11 @@ class SqliteJournal:
 
     def __init__(self, config: Config) -> None:
         self._path = config.journal_path or config.run_dir / "journal.sqlite"
+        self._broken = _CORRUPT if config.journal_path else _CORRUPT | {sqlite3.SQLITE_NOTADB}
+        """Errors for which the file is set aside. One that was never a journal is not, unless its
+        name is ours."""
+        self._inode = 0
+        self.problem = ""
         self._bytes, self._seconds = config.journal_bytes, config.journal_seconds
         self._thread = ThreadPoolExecutor(1, "journal")
         self._connection: sqlite3.Connection | None = None
@@ -121,21 +132,53 @@ class SqliteJournal:
             except Exception as error:
                 _settle(batch, error)
             else:
-                for item, fits in zip(batch, good, strict=True):
-                    _settle([item], None if fits else StreamFenced())
+                for item, outcome in zip(batch, good, strict=True):
+                    _settle([item], self._error_of(outcome))
+
+    def _error_of(self, outcome: AppendOutcome) -> Exception | None:
+        if outcome == "missing" and self.problem:
+            return lost()  # it was in the file that was set aside: nobody else has claimed it
+        return None if outcome == "written" else StreamFenced()
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in the thread, in a transaction of its own."""
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._thread, self._transact, work)
+            return await loop.run_in_executor(self._thread, self._attempt, work)
         except (sqlite3.Error, OSError) as error:
             log.error("the journal %s cannot be used: %s", self._path.name, error)
             raise lost() from error
 
+    def _attempt(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work`, in a new file if this one is corrupt."""
+        try:
+            return self._transact(work)
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in self._broken:
+                raise
+            self._set_aside(error)
+        return self._transact(work)
+
+    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+        """Rename a corrupt file, unless another gateway has done so."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._inode not in (0, _inode(self._path)):
+            return
+        name = f"{self._path.name}.corrupt-{time.time_ns()}"
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                self._path.with_name(self._path.name + suffix).rename(
+                    self._path.with_name(name + suffix)
+                )
+        self.problem = f"the journal of streams was corrupt and was begun anew; it is now {name}"
+        log.error("%s: %s", self.problem, error)
+
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._connection is None:
             self._connection = _open(self._path)
+            self._inode = _inode(self._path)
         with self._connection as db:
             return work(db)
 
@@ -196,22 +239,36 @@ def _drop_oldest(db: sqlite3.Connection) -> int:
     return db.execute(f"DELETE FROM streams WHERE id = ({oldest})").rowcount
 
 
-def _append(db: sqlite3.Connection, batch: list[_Append]) -> list[bool]:
-    """Return, per item, whether its epoch is current."""
-    now, good = time.time(), []
+def _inode(path: Path) -> int:
+    """Number of the file of this name; 0 if there is none."""
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0
+
+
+def _append(db: sqlite3.Connection, batch: list[_Append]) -> list[AppendOutcome]:
+    """Write the items whose epoch is current."""
+    now, outcomes = time.time(), list[AppendOutcome]()
     for item in batch:
         found = db.execute(
             "UPDATE streams SET touched = ?, size = size + ?, done = ? WHERE id = ? AND epoch = ?",
             (now, len(item.part), item.done, item.name, item.epoch),
         )
-        good.append(found.rowcount == 1)
-        if good[-1] and item.part:
+        written = found.rowcount == 1
+        outcomes.append("written" if written else _why_not(db, item.name))
+        if written and item.part:
             db.execute(
                 "INSERT INTO parts SELECT ?, COALESCE(MAX(number), 0) + 1, ? FROM parts "
                 "WHERE stream = ?",
                 (item.name, item.part, item.name),
             )
-    return good
+    return outcomes
+
+
+def _why_not(db: sqlite3.Connection, name: str) -> AppendOutcome:
+    found = db.execute("SELECT 1 FROM streams WHERE id = ?", (name,)).fetchone()
+    return "missing" if found is None else "fenced"
 
 
 def _settle(batch: list[_Append], error: Exception | None) -> None:

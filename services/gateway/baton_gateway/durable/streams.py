@@ -57,6 +57,8 @@ class DurableStream:
         self._alone: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._complete = self._left = False
+        self.resumed = False
+        """True if another run, here or elsewhere, began the stream."""
         self._kept = True
         """True while the journal has every delta."""
 
@@ -131,6 +133,10 @@ class DurableStream:
                     self._tell()
             await self._keep(b"", done=True)
             self._complete = True
+        except Unavailable as error:
+            # What was resumed can be resumed again: nothing but a server is missing.
+            log.warning("the stream %s has to wait: %s", self.record.id, error.message)
+            self._error = _paused() if self.resumed else error
         except BatonError as error:
             self._error = error
         except asyncio.CancelledError:
@@ -178,6 +184,11 @@ class DurableStreams:
         self._taking = WeakValueDictionary[str, asyncio.Lock]()
         """Locks by id for streams that are being looked up."""
         self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def problem(self) -> str:
+        """What an operator should know about the journal; empty while all is well."""
+        return self._journal.problem
 
     async def start(self) -> None:
         """Start pruning old streams and watching for partitions."""
@@ -238,6 +249,7 @@ class DurableStreams:
     ) -> DurableStream:
         self._here = {name: r for name, r in self._here.items() if r.running}
         recording = DurableStream(ticket, self._journal, epoch, self._grace)
+        recording.resumed = epoch > 1
         recording.start(events, past)
         self._here[ticket.id] = recording
         return recording

@@ -179,6 +179,14 @@ class GenerationRequest:
     sinks: RequestSinks = field(default_factory=RequestSinks)
     prior_outputs: tuple[PriorOutput, ...] = ()
     """Per choice, the output to continue; empty for a new request."""
+    resumed: bool = False
+    """A stream that has begun before: it waits for missing servers as long as a running one."""
+
+    @property
+    def num_hidden(self) -> int:
+        """Number of beams that run beside the choices that were asked for."""
+        beams = self.sampling.beams
+        return max(0, beams.width - self.sampling.n) * len(self.prompts) if beams else 0
 
     @property
     def num_running(self) -> int:
