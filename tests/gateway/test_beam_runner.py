@@ -187,3 +187,18 @@ def test_over_http(here: Site) -> None:
     assert (
         EOS not in here.complete(**fields, return_token_ids=True).json()["choices"][0]["token_ids"]
     )
+
+
+def test_all_beams_count_whatever_is_asked_of_them() -> None:
+    asked = {"use_beam_search": True, "beam_width": 4, "n": 1, "max_tokens": 3}
+    with site(concurrent_choices=3) as here:
+        assert here.complete(**asked | {"beam_width": 3}).status_code == 200
+        refused = here.complete(**asked)
+        assert (refused.status_code, error_of(refused)["code"]) == (429, "rate_limit_exceeded")
+    with site(tokens_per_minute=1000) as here:
+        left = [
+            int(here.complete(**fields).headers["x-ratelimit-remaining-tokens"])
+            for fields in (asked, {"max_tokens": 1})
+        ]
+        (prompt,) = {1000 - left[0]}
+        assert left[0] - left[1] == prompt + 4 * 3

@@ -35,14 +35,15 @@ class Config(Settings, prefix="scheduler"):
     """Sequences of one model that may wait; more are refused with 503 and Retry-After."""
     max_num_queued_tokens: int = setting(8_000_000, "limits", ge=1)
     """Prompt tokens of one model that may wait."""
-    max_tenant_share: float = setting(1.0, "limits", gt=0, le=1)
-    """Share of both that one tenant may take up; more of it is refused with 429 and Retry-After."""
+    max_tenant_share: float = setting(0.5, "limits", gt=0, le=1)
+    """Share of both that one tenant may take up, at least one sequence; more of it is refused with
+    429 and Retry-After. 1 lets one tenant fill the queue."""
     plans_in_flight: int = setting(2, "batching", advanced=True, ge=1, le=4)
     """Plans in flight per worker: 2 means one runs while the next waits for it."""
     max_steps_per_plan: int = setting(8, "batching", advanced=True, ge=1, le=64)
     """Most steps that one plan covers while a worker only decodes and nobody waits; 1 makes a plan
     for every step. An arrival ends such a plan after the step that runs and the next one."""
-    scheduling_policy: Annotated[str, ORDERS] = setting("fcfs", "batching")
+    scheduling_policy: Annotated[str, ORDERS] = setting("fair", "batching")
     """Who runs first: fcfs by arrival; priority by the lower priority value, which also takes the
     place of a running one with a higher value; fair by the tokens that a tenant was served."""
     tenant_weights: Annotated[str, AfterValidator(_check_weights)] = setting("", "batching")

@@ -64,7 +64,7 @@ def test_without_the_scheduler_it_says_what_to_install(
 
 def flood(path: Path) -> None:
     """One tenant sends much at once, another a little later: first come, first served."""
-    world = Recorded(path, SchedulerOptions(max_num_batched_tokens=32))
+    world = Recorded(path, SchedulerOptions(32, scheduling_policy="fcfs"))
     world.join("w", worker_info(max_num_seqs=4)).engine.duration_us = 10_000
     for number in range(30):
         world.submit([number] * 8, Sampling(12, seed=number), tenant="flood")

@@ -20,7 +20,8 @@ from tests.support.scheduler_world import Recorded
 
 def flood(path: Path, **limits: object) -> Recorded:
     """30 requests of one tenant, then 4 of another, and a loss of the worker in between."""
-    world = Recorded(path, SchedulerOptions(max_num_batched_tokens=32, **limits))  # type: ignore[arg-type]
+    limits = {"scheduling_policy": "fcfs", "max_num_batched_tokens": 32} | limits
+    world = Recorded(path, SchedulerOptions(**limits))  # type: ignore[arg-type]
     world.join(
         "w", worker_info(num_pages=30, page_size=4, max_num_seqs=4)
     ).engine.duration_us = 10_000
@@ -81,7 +82,8 @@ def test_the_same_order_changes_nothing(tmp_path: Path) -> None:
 
 def turns(path: Path, *workers: tuple[str, str]) -> Recorded:
     """Six conversations of three turns, of which only the first tokens differ."""
-    world = Recorded(path, SchedulerOptions(max_num_batched_tokens=64, local_prefill_max_tokens=0))
+    limits = {"max_num_batched_tokens": 64, "local_prefill_max_tokens": 0}
+    world = Recorded(path, SchedulerOptions(scheduling_policy="fcfs", **limits))  # type: ignore[arg-type]
     for name, role in workers:
         info = worker_info(page_size=4, role=role, pages_address=name)
         world.join(name, info).engine.duration_us = 10_000

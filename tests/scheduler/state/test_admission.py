@@ -17,7 +17,8 @@ from tests.support.scheduler_world import World, failure
 
 
 def test_the_queue_is_bounded_by_number_and_by_tokens() -> None:
-    world = World(SchedulerOptions(max_num_queued_reqs=2, max_num_queued_tokens=10))
+    limits = SchedulerOptions(max_num_queued_reqs=2, max_num_queued_tokens=10, max_tenant_share=1.0)
+    world = World(limits)
     assert world.submit([1] * 4, Sampling(1)).end is None
     assert failure(world.submit([1] * 7, Sampling(1))).code == "server_is_overloaded"
     assert world.submit([1] * 6, Sampling(1)).end is None
@@ -116,3 +117,15 @@ def test_an_estimate_grows_with_what_waits() -> None:
     world.finish()
     estimates = [request.note.ttft_ms for request in line if request.note]
     assert estimates == sorted(estimates) and estimates[-1] > 4 * estimates[0]
+
+
+def test_who_is_over_its_share_is_told_of_the_turns_of_others_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(SchedulerOptions(max_num_queued_reqs=4))
+    assert world.state.options.scheduling_policy == "fair"
+    monkeypatch.setattr(world.state.computed, "rate", lambda model: 10.0)
+    for tenant, length in (("a", 3), ("a", 3), ("b", 300)):
+        assert world.submit([1] * length, Sampling(1), tenant=tenant).end is None
+    refused = failure(world.submit([1] * 3, Sampling(1), tenant="a"))
+    assert (refused.status, refused.retry_after) == (429, 31)  # 306 tokens at 10 per second

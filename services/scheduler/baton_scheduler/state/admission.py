@@ -63,8 +63,11 @@ def _refusal(state: StateBase, new: Sequence) -> Failed | None:
     number, tokens = queue.share(new.submit.tenant)
     most, most_tokens = limits.max_num_queued_reqs, limits.max_num_queued_tokens
     share = limits.max_tenant_share
-    if share < 1 and (number + 1 > most * share or tokens + new.num_tokens > most_tokens * share):
-        return errors.over_share(new.handle, errors.retry_after(tokens, rate))
+    many = number + 1 > max(1, most * share)
+    if share < 1 and (many or tokens + new.num_tokens > most_tokens * share):
+        # What runs before a sequence at the end of the tenant's own: under `fair`, others' too.
+        _, ahead = queue.ahead(new)
+        return errors.over_share(new.handle, errors.retry_after(ahead, rate))
     waiting = queue.num_tokens
     if len(queue) < most and waiting + new.num_tokens <= most_tokens:
         return None
