@@ -187,6 +187,7 @@ class System:
         if not self._crew.real:
             return command
         wires = [f"pages#{name}/{rank}" for rank in range(self._crew.ranks)]
+        command += ["--trusted-network"]  # for TCP, on this machine
         command += ["--bind-kv", ",".join(self._ends[wire] for wire in wires)]
         return [*command, "--advertise-kv", ",".join(map(self._wires.address, wires))]
 

@@ -51,21 +51,20 @@ def _configure(socket: zmq.Socket[bytes]) -> None:
 def check_bind(address: str, *, protected: bool) -> None:
     """Raise `SettingsError` for an address that would expose the control plane.
 
-    `ipc://` needs a directory that only this user can enter; `tcp://` beyond loopback needs CURVE
-    keys, or the operator's confirmation that the network is private.
+    `ipc://` needs a directory that only this user can enter; `tcp://` needs CURVE keys, or the
+    operator's confirmation that the network is private. Loopback is no exception: every user of the
+    machine, and every container with its network, reaches it.
     """
     if address.startswith("ipc://"):
         folder = Path(address.removeprefix("ipc://")).parent
         mode = stat.S_IMODE(folder.stat().st_mode)
         if mode & 0o077:
             raise SettingsError(f"{folder} must have mode 0700 to hold sockets, it has {mode:04o}.")
-    elif address.startswith("tcp://127.") or protected:
-        return
-    else:
+    elif not protected:
         raise SettingsError(
-            f"Binding {address} exposes the control plane. Use ipc:// or tcp://127.0.0.1, make "
-            "keys with `baton keys` and set BATON_CURVE_KEYS_DIR, or set "
-            "BATON_TRUSTED_NETWORK=true when only Baton's own containers can reach that network."
+            f"Binding {address} exposes the control plane. Use ipc://, make keys with `baton keys` "
+            "and set BATON_CURVE_KEYS_DIR, or set BATON_TRUSTED_NETWORK=true when only Baton's own "
+            "containers can reach that network."
         )
 
 

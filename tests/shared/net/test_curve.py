@@ -83,7 +83,7 @@ def test_a_client_without_keys_is_not_let_in(server: Server) -> None:
 
 def test_a_client_does_not_speak_to_a_server_without_the_key(folder: Path) -> None:
     with (
-        Server(FRONTEND, "tcp://127.0.0.1:*") as server,
+        Server(FRONTEND, "tcp://127.0.0.1:*", trusted_network=True) as server,
         Client(FRONTEND, address(server), b"e", CurveKeys.load(folder, "gateway")) as client,
     ):
         assert not heard(server, client, 0.5)

@@ -140,10 +140,10 @@ def test_a_message_in_the_wrong_direction_is_dropped(address: str) -> None:
 
 
 def test_binding_where_others_can_reach_needs_the_operators_word(tmp_path: Path) -> None:
-    check_bind("tcp://127.0.0.1:1", protected=False)
-    check_bind("tcp://*:1", protected=True)
-    with pytest.raises(SettingsError, match="BATON_TRUSTED_NETWORK"):
-        check_bind("tcp://*:1", protected=False)
+    for reach in ("tcp://*:1", "tcp://127.0.0.1:1", "tcp://[::1]:1"):
+        check_bind(reach, protected=True)
+        with pytest.raises(SettingsError, match="BATON_TRUSTED_NETWORK"):
+            check_bind(reach, protected=False)
     tmp_path.chmod(0o755)
     with pytest.raises(SettingsError, match="0700"):
         check_bind(f"ipc://{tmp_path}/s", protected=False)

@@ -30,7 +30,8 @@ from tests.fakes.page_caches import (
 def pair(run_dir: Path) -> Iterator[tuple[KVTransferManager, KVTransferManager, KVCache]]:
     """A relay that has keys and one that wants them, and the cache of the latter."""
     target = cache(4)
-    bound = Config(run_dir=run_dir, bind_kv="tcp://127.0.0.1:*", kv_transports="shm,tcp")
+    where = {"bind_kv": "tcp://127.0.0.1:*", "trusted_network": True}
+    bound = Config(run_dir=run_dir, kv_transports="shm,tcp", **where)  # type: ignore[arg-type]
     one = KVTransferManager(filled(8), Config(run_dir=run_dir, kv_transports="tcp,shm"), "one")
     two = KVTransferManager(target, bound, "two")
     one.start()
