@@ -312,9 +312,8 @@ def test_a_resumed_stream_that_waits_in_vain_is_paused(tmp_path: Path) -> None:
         whole = ask(one, "/v1/completions")
         seen = ask(one, "/v1/completions", 5)
     with gateway(tmp_path, request_timeout_seconds=0.5) as two:
-        workers, two.engine.scheduler.workers = two.engine.scheduler.workers, ()
+        two.engine.scheduler.workers = ()
         until(lambda: "no worker" in httpx.get(f"{two.url}/health").text, "the worker is gone")
         assert "stream_paused" in resume(two, seen[-1][0])[-1][1]
-        two.engine.scheduler.workers = workers
-        until(lambda: httpx.get(f"{two.url}/health").is_success, "the worker is back")
-        check(seen + resume(two, seen[-1][0]), whole)
+    with gateway(tmp_path) as three:
+        check(seen + resume(three, seen[-1][0]), whole)
