@@ -6,12 +6,14 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from baton.errors import SettingsError
 from baton.net.discovery import socket_path
 from baton.net.handshake import Greeting
 from baton.net.sockets import Client, Server
@@ -253,3 +255,31 @@ def test_serve_from_start_to_drain(stories: Path, run_dir: Path) -> None:
         life.stop()
         thread.join(10)
     assert result.code == 0
+
+
+def test_formats_of_outputs_come_from_the_template_or_by_name() -> None:
+    vocab = replace(byte_vocab(), templates={"default": "<tool_call> {{ messages }} </think>"})
+    found = service._described(vocab, Config())
+    assert (found.tool_call_parser, found.reasoning_parser) == ("hermes", "qwen3")
+    named = Config(tool_call_parser="mistral", reasoning_parser="none")
+    found = service._described(vocab, named)
+    assert (found.tool_call_parser, found.reasoning_parser) == ("mistral", "none")
+    with pytest.raises(SettingsError, match="Did you mean 'hermes'"):
+        service._described(vocab, Config(tool_call_parser="hermse"))
+
+
+def test_a_declared_format_travels_with_its_declaration() -> None:
+    calls = {"open": "<<", "close": ">>", "content": "json"}
+    vocab = replace(byte_vocab(), response_template={"fields": {"tool_calls": calls}})
+    found = service._described(vocab, Config())
+    assert found.tool_call_parser == "response_template"
+    assert json.loads(found.response_template)["fields"]["tool_calls"]["open"] == "<<"
+
+
+def test_the_end_of_a_conversation_is_sent_along() -> None:
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"
+    desk = RequestHandler(replace(byte_vocab(), templates={"default": template}), 1000, "tiny")
+    messages = json.dumps([{"role": "user", "content": "hi " * 50}]).encode()
+    answer = desk.answer(EncodeChat(1, messages), Envelope())
+    assert isinstance(answer, Encoded)
+    assert len(answer.tail) == 64 and answer.tail.endswith("hi <think>")

@@ -103,7 +103,8 @@ ROWS = (
     *_holding("--no-enable-log-requests", "--disable-custom-all-reduce", "--log-error-stack"),
     *_holding("--disable-uvicorn-access-log", "--enable-request-id-headers"),
     *_holding("--use-tqdm-on-load", "--no-use-tqdm-on-load", "--enable-prompt-tokens-details"),
-    *_holding("--disable-frontend-multiprocessing"),
+    *_holding("--disable-frontend-multiprocessing", "--enable-auto-tool-choice"),
+    *_holding("--enable-reasoning"),
     *(
         Row(flag, switch=flag in refusal.switches, instead=refusal.instead)
         for refusal in REFUSED

@@ -39,14 +39,15 @@ REFUSED = (
         _names("--code-revision"),
     ),
     Refusal(
-        "Baton has no parsers of tool calls yet: the text of the model is returned as it is",
-        _names("--enable-auto-tool-choice --exclude-tools-when-tool-choice-none"),
-        _names("--tool-call-parser --tool-parser-plugin --tool-server"),
+        "the formats of outputs are rows of baton.output_parsing: use --tool-call-parser and "
+        "--reasoning-parser",
+        (),
+        _names("--tool-parser-plugin --reasoning-parser-plugin"),
     ),
+    Refusal("tools run at the client", (), _names("--tool-server")),
     Refusal(
-        "Baton has no reasoning parsers yet: the text of the model is returned as it is",
-        _names("--enable-reasoning"),
-        _names("--reasoning-parser --reasoning-parser-plugin"),
+        "the chat template gets the tools of a request, whatever its tool_choice is",
+        _names("--exclude-tools-when-tool-choice-none"),
     ),
     Refusal(
         "Baton has no speculative decoding yet",

@@ -16,6 +16,11 @@ class Config(Settings, prefix="tokenizer"):
     """Address announced to Redis; empty means the bound one."""
     chat_template: Path | None = setting(None, "model")
     """Jinja file that replaces the checkpoint's chat template."""
+    tool_call_parser: str = setting("auto", "model")
+    """Format in which the model writes tool calls, by vLLM's names; auto reads it off the chat
+    template or the checkpoint's response_template, none leaves calls in the text."""
+    reasoning_parser: str = setting("auto", "model")
+    """The same for the model's thinking."""
     max_decode_states: int = setting(16384, "limits", advanced=True, ge=1)
     """Sequences with decode state; the longest unused is dropped and rebuilt from its log."""
     max_encode_tokens: int = setting(1_048_576, "limits", advanced=True, ge=1)

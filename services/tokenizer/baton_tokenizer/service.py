@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from msgspec import json, structs
+
 from baton import __version__
 from baton.checkpoint.hub import resolve, served_name
 from baton.errors import InvalidRequest, ServerFault, WireError
@@ -12,6 +14,8 @@ from baton.logs import logger
 from baton.net.handshake import incarnation
 from baton.net.sockets import Received
 from baton.net.topology import TOKENIZE
+from baton.output_parsing import select
+from baton.output_parsing.selection import NONE
 from baton.process import gc_tuning, rpc_server, standby
 from baton.process.lifecycle import Lifecycle, default_name
 from baton.process.rpc_server import Deferred
@@ -26,6 +30,7 @@ from baton.protocol import (
     Envelope,
     Hello,
     Message,
+    TokenizerInfo,
     Vocabulary,
     VocabularyBytes,
 )
@@ -41,6 +46,9 @@ from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 
 _SHORT = 32_768
 """Number of characters or bytes that are encoded within a few milliseconds."""
+
+_TAIL = 64
+"""Characters of a conversation's end that are sent along: more than any opener of thinking has."""
 
 Request = EncodeChat | EncodeText | Detokenize | Vocabulary
 
@@ -71,16 +79,20 @@ class RequestHandler:
                 return Detokenized(request.id, self._detokenize(request))
             case _:
                 with span("encode", envelope.trace) as current:
-                    found = self._encode(request)
+                    found, tail = self._encode(request)
                     current.set_attribute("tokens", len(found.ids))
-                return Encoded(request.id, pack(found.ids), found.truncated, found.second)
+                return Encoded(request.id, pack(found.ids), found.truncated, found.second, tail)
 
-    def _encode(self, request: EncodeChat | EncodeText) -> Ids:
+    def _encode(self, request: EncodeChat | EncodeText) -> tuple[Ids, str]:
+        """The ids, and the end of a conversation's text."""
         if request.model not in ("", self._model):
             raise ServerFault(f"This tokenizer serves {self._model}, not {request.model[:200]}.")
         if isinstance(request, EncodeChat):
-            longest = self._encoder.reach(request.limit)
-            return self._encoder.chat(self._chat.render(request, longest), request.limit)
+            rendered = self._chat.render(request, self._encoder.reach(request.limit))
+            return self._encoder.chat(rendered, request.limit), rendered.text[-_TAIL:]
+        return self._encode_text(request), ""
+
+    def _encode_text(self, request: EncodeText) -> Ids:
         if request.pair is not None:
             return self._encoder.pair(
                 request.text,
@@ -164,11 +176,33 @@ class Tokenizer:
         return DecodedText(handles=b"", next=b"", texts=(), unknown=message.handles)
 
 
+def _described(vocab: TokenizerVocabulary, config: Config) -> TokenizerInfo:
+    """Properties of the vocabulary and the formats of outputs. Raises `SettingsError` for an
+    unknown format."""
+    chosen = select(
+        *(None if name == "auto" else name for name in _parsers(config)),
+        chat_template="\n".join(vocab.templates.values()),
+        response_template=vocab.response_template,
+    )
+    log.info("%s", chosen.reason)
+    tools, reasoning = chosen.tool_format, chosen.reasoning_format
+    return structs.replace(
+        vocab.info(served_name(config)),
+        tool_call_parser=tools.name if tools else NONE,
+        reasoning_parser=reasoning.name if reasoning else NONE,
+        response_template=json.encode(vocab.response_template) if vocab.response_template else b"",
+    )
+
+
+def _parsers(config: Config) -> tuple[str, str]:
+    return config.tool_call_parser, config.reasoning_parser
+
+
 def serve(config: Config, life: Lifecycle) -> int:
     """Load the vocabulary and serve until the end. Returns the exit code."""
     vocab = load(resolve(config), config.chat_template)
     me = default_name("tokenizer")
-    info = vocab.info(served_name(config))
+    info = _described(vocab, config)
     hello = Hello("tokenizer", me, incarnation(), __version__, tokenizer=info)
     desk = RequestHandler(vocab, config.max_encode_tokens, info.model)
     gc_tuning.settle()

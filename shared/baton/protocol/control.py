@@ -64,6 +64,13 @@ class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
     special_ids: tuple[int, ...] = ()
     media_ids: tuple[int, ...] = ()
     """Placeholder tokens of media items; a client may not send them as ids."""
+    tool_call_parser: str = "none"
+    """Format of tool calls in outputs, by its name in `baton.output_parsing`; "none", or
+    "response_template" for what that declares."""
+    reasoning_parser: str = "none"
+    """The same for thinking."""
+    response_template: bytes = b""
+    """JSON: what the checkpoint declares about its outputs; empty if nothing."""
 
 
 class MediaInfo(msgspec.Struct, frozen=True, array_like=True):

@@ -49,6 +49,9 @@ class Encoded(RpcReply, tag="encoded", frozen=True):
     """The text was longer than `limit`; `tokens` holds more than `limit` ids, not all of them."""
     second: int = 0
     """Index of the first token of the second text, if the model distinguishes the two; else 0."""
+    tail: str = ""
+    """End of a rendered conversation, at most 64 characters: it tells whether the model is to
+    continue its thinking."""
 
 
 class Detokenize(RpcRequest, tag="detokenize", frozen=True):

@@ -27,6 +27,8 @@ def load(*argv: str) -> Serve:
         ("--max-num-batched-tokens 64", "SCHEDULER_MAX_NUM_BATCHED_TOKENS", "64"),
         ("--max-num-batched-tokens 64", "WORKER_MAX_NUM_BATCHED_TOKENS", "64"),
         ("--quantization awq", "WORKER_QUANTIZATION", "none"),
+        ("--tool-call-parser hermes", "TOKENIZER_TOOL_CALL_PARSER", "hermes"),
+        ("--reasoning-parser qwen3", "TOKENIZER_REASONING_PARSER", "qwen3"),
         ("-q gptqmodel", "WORKER_QUANTIZATION", "none"),
         ("-q int8", "WORKER_QUANTIZATION", "int8"),
         ("--dtype half", "WORKER_DTYPE", "float16"),

@@ -4,7 +4,7 @@ services."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -41,6 +41,8 @@ class Source:
     eos_ids: tuple[int, ...] = ()
     media_ids: tuple[int, ...] = ()
     """Placeholder tokens named by the model's config."""
+    response_template: Mapping[str, Any] = field(default_factory=dict)
+    """What the checkpoint declares about its outputs."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class TokenizerVocabulary:
     bos_id: int
     eos_ids: tuple[int, ...]
     media_ids: tuple[int, ...]
+    response_template: Mapping[str, Any]
 
     def info(self, model: str) -> TokenizerInfo:
         """Properties for the `Hello` to gateways."""
@@ -94,6 +97,7 @@ def build(source: Source) -> TokenizerVocabulary:
         bos_id=by_name.get(source.named.get("bos_token", ""), -1),
         eos_ids=source.eos_ids,
         media_ids=tuple(sorted(media)),
+        response_template=source.response_template,
     )
 
 

@@ -75,7 +75,13 @@ class Folder:
             named=roles,
             eos_ids=tuple(dict.fromkeys(self._eos_ids(spec, roles, config))),
             media_ids=tuple(v for key in _MEDIA_KEYS if isinstance(v := config.get(key), int)),
+            response_template=self._response_template(),
         )
+
+    def _response_template(self) -> dict[str, Any]:
+        """What the checkpoint declares about its outputs; empty if nothing."""
+        declared = self.settings.get("response_template")
+        return declared if isinstance(declared, dict) else {}
 
     def _json(self, name: str) -> dict[str, Any]:
         return read_json(self.path / name) if (self.path / name).is_file() else {}
