@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from baton.output_parsing.bodies.header import header
+from baton.output_parsing.bodies.header import raw_header
 from baton.output_parsing.bodies.json_calls import copy_arguments
 from baton.output_parsing.calls import Calls, MakeId, Malformed, openai_id
 from baton.output_parsing.output import Output
@@ -61,7 +61,7 @@ class _Answer:
         """Read a message behind the beginning of its header, or go back to there."""
         self._source.mark(len(opener))
         try:
-            text, found = yield from header(self._source, _MESSAGE, _HEADER)
+            text, found = yield from raw_header(self._source, _MESSAGE, _HEADER)
         except Malformed:
             self._source.rewind()
             return False

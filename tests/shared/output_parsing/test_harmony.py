@@ -44,8 +44,9 @@ def test_text_without_a_channel_is_content() -> None:
 
 
 def test_what_is_no_call_is_text() -> None:
-    text = "<|channel|>commentary to=functions.f<|message|>not JSON<|call|>"
-    assert read(text).content == text
+    for head in ("commentary to=functions.f", " commentary to=functions.f json "):
+        text = f"<|channel|>{head}<|message|>not JSON<|call|>"
+        assert read(text).content == text
 
 
 def test_a_call_that_is_cut_off_is_an_error() -> None:

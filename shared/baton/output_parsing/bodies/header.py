@@ -16,8 +16,13 @@ KEY_SHAPE = re.compile(r"[^<>\"\n]{0,256}")
 
 
 def header(source: Source, ends: Delimiters, shape: re.Pattern[str]) -> Reader[tuple[str, str]]:
-    """Read text of a shape up to a delimiter. Returns the text without white space around it, and
-    the delimiter.
+    """Read text of a shape up to a delimiter. Returns both, without white space around the text."""
+    text, found = yield from raw_header(source, ends, shape)
+    return text.strip(), found
+
+
+def raw_header(source: Source, ends: Delimiters, shape: re.Pattern[str]) -> Reader[tuple[str, str]]:
+    """Read text of a shape up to a delimiter. Returns both.
 
     The shape fits every beginning of a text that fits it, so that prose is given up early.
     """
@@ -32,7 +37,7 @@ def header(source: Source, ends: Delimiters, shape: re.Pattern[str]) -> Reader[t
     found = yield from source.until(ends, write)
     if not found:
         raise Malformed("the text ends")
-    return read.strip(), found
+    return read, found
 
 
 def name_header(source: Source, ends: Delimiters) -> Reader[tuple[str, str]]:
