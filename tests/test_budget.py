@@ -18,7 +18,7 @@ BUDGET = {
     "system": 220,
     "tokenizer": 460,
     "worker/attention": 900,
-    "worker/checkpoint": 450,
+    "worker/checkpoint": 490,
     "worker/kernels": 1250,
     "worker/layers": 900,
     "worker/models": 1750,

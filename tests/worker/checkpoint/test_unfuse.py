@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +10,16 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.unfuse import Unfuse
+from baton_worker.kernels.cpu.linear import CpuLinear
+from baton_worker.layers.linear import LanguageHead, Linear
 from baton_worker.spec import (
     Decoder,
     Fused,
     Head,
     Norm,
 )
+from tests.support import quantized_checkpoints
+from tests.support.worker.quantized_weights import WEIGHTS
 
 QKV = ("query", "key", "value")
 STEM = "model.layers.1.self_attn"
@@ -57,6 +62,46 @@ def test_transposed_weights_are_turned_but_biases_are_not() -> None:
     parts = dict(unfuse("qkv.1.weight", stored))
     assert torch.equal(parts[f"{STEM}.k_proj.weight"], stored[:, 4:6].T)
     assert len(dict(unfuse("qkv.1.bias", torch.zeros(8)))) == 3
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_quantised_weights_come_apart_as_they_are_stored(groups: int) -> None:
+    unfuse = Unfuse(spec(Fused("qkv.{layer}", QKV, groups=groups)), wanted(16, 4))
+    for name, make in WEIGHTS.items():
+        weight = make()
+        parts = dict(unfuse("qkv.1.weight", weight))
+        floats = dict(unfuse("qkv.1.weight", weight.dequantise()))
+        assert parts.keys() == floats.keys()
+        for part, expected in floats.items():
+            found = parts[part]
+            assert not isinstance(found, torch.Tensor) and found.shape == expected.shape
+            assert torch.equal(found.dequantise(), expected), name
+
+
+def test_what_is_quantised_along_the_other_axis_becomes_floats() -> None:
+    unfuse = Unfuse(spec(Fused("qkv.{layer}", QKV, transposed=True)), wanted(256, 128))
+    weight = WEIGHTS["fp8"]()
+    parts = dict(unfuse("qkv.1.weight", weight))
+    assert torch.equal(parts[f"{STEM}.k_proj.weight"], weight.dequantise().T[256:384])
+
+
+def test_a_fused_checkpoint_runs_packed(tmp_path: Path, driver: Any) -> None:
+    if CpuLinear.refuses(torch.zeros(1, 1)) is not None:
+        pytest.skip("the CPU kernels cannot be built here")
+    settings = {"quant_method": "gptq", "bits": 4, "group_size": 32}
+    oracle = quantized_checkpoints.save(
+        tmp_path,
+        "Phi3ForCausalLM",
+        settings,
+        quantized_checkpoints.gptq(symmetric=False),
+        **quantized_checkpoints.SIZES,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+    )
+    loaded = quantized_checkpoints.answers_alike(tmp_path, oracle, driver)
+    packed = [m for m in loaded.model.modules() if isinstance(m, Linear)]
+    floats = sum(p.numel() for n, p in oracle.named_parameters() if n.endswith("_proj.weight"))
+    held = sum(layer.weight_bytes for layer in packed if not isinstance(layer, LanguageHead))
+    assert 4.75 <= held * 8 / floats < 5.5
 
 
 def test_a_tensor_of_another_height_is_an_error() -> None:

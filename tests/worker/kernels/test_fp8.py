@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from baton.errors import ModelError
 from baton_worker.kernels.fp8 import MOST, Fp8Weight, Inputs, dequantise, product
 from tests.support import quantized_checkpoints
 
@@ -103,3 +104,14 @@ def test_groups_that_would_lie_in_two_blocks_are_none(columns: int, width: int) 
     scales = torch.ones(1, -(-columns // width))
     codes = torch.zeros(2, columns, dtype=torch.float8_e4m3fn)
     assert Fp8Weight(codes, scales, (2, width), Inputs()).blocks() is None
+
+
+@pytest.mark.parametrize("code", [0x7F, 0xFF])
+def test_what_is_no_number_is_refused(code: int) -> None:
+    codes = torch.zeros(4, 32, dtype=torch.uint8)
+    codes[3, 5] = code
+    weight = Fp8Weight(codes.view(torch.float8_e4m3fn), torch.ones(1, 1), (4, 32), Inputs())
+    blocks = weight.blocks()
+    assert blocks is not None and not blocks[:3].dequantise().any()
+    with pytest.raises(ModelError, match="an 8-bit float in it is no number"):
+        blocks.dequantise()

@@ -130,8 +130,8 @@ def _copy_all(
     unstack, unfuse = Unstack(spec), Unfuse(spec, wanted)
     taking = QuantizedLoader(layers, partial(sliced, wanted), filling.done, partial(_fills, wanted))
     whole = (part for stored in tensors for part in unstack(*stored))
-    floats = taking(_wanted_here(whole, filling))
-    for name, tensor in (part for fused in floats for part in unfuse(*fused)):
+    parts = (part for fused in whole for part in unfuse(*fused))
+    for name, tensor in taking(_wanted_here(parts, filling)):
         if name in wanted:
             _copy(name, tensor, wanted)
             filling.done(name)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from baton.errors import ModelError
+from baton_worker.checkpoint.row_reader import Rows
+from baton_worker.checkpoint.unstack import Whole
 from baton_worker.distributed.shard_weights import Destination
 from baton_worker.spec import Decoder, Fused
 from baton_worker.spec.names import Names, placed
@@ -26,8 +28,8 @@ class Unfuse:
             for layer in range(len(spec.layers))
         }
 
-    def __call__(self, name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Split a stored tensor into one or several views.
+    def __call__(self, name: str, tensor: Whole) -> Iterator[tuple[str, Whole]]:
+        """Split a stored tensor into one or several, views where that is possible.
 
         Raises:
             ModelError: the rows do not add up to those of the parts.
@@ -52,14 +54,24 @@ class Unfuse:
         return whole if known and name not in self._wanted else name
 
 
-def _split(rule: Fused, name: str, tensor: Tensor, rows: list[int]) -> Iterator[Tensor]:
-    if rule.transposed and tensor.ndim == 2:
+def _split(rule: Fused, name: str, tensor: Whole, rows: list[int]) -> Iterator[Whole]:
+    if isinstance(tensor, Rows) or (rule.transposed and not isinstance(tensor, Tensor)):
+        # Groups run along the other axis of a quantised weight.
+        tensor = tensor.dequantise()
+    if rule.transposed and isinstance(tensor, Tensor) and tensor.ndim == 2:
         tensor = tensor.T
     if tensor.shape[0] != sum(rows):
         raise ModelError(
             f"Tensor {name} has {tensor.shape[0]} rows in the checkpoint, "
             f"but the config wants {' + '.join(map(str, rows))} ({', '.join(rule.parts)})."
         )
-    grouped = torch.unflatten(tensor, 0, (rule.groups, -1))
-    for part in torch.split(grouped, [count // rule.groups for count in rows], dim=1):
-        yield part.flatten(0, 1)
+    numbers = torch.arange(sum(rows)).view(rule.groups, -1)
+    for part in torch.split(numbers, [count // rule.groups for count in rows], dim=1):
+        yield tensor[_as_slice(part.flatten())]
+
+
+def _as_slice(numbers: Tensor) -> slice | Tensor:
+    """Rows that lie one after the other as a slice: of these there are views."""
+    first, count = int(numbers[0]) if len(numbers) else 0, len(numbers)
+    alike = torch.equal(numbers, torch.arange(first, first + count))
+    return slice(first, first + count) if alike else numbers

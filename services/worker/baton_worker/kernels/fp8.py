@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from baton.errors import ModelError
 from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized, UnreadWeight
 
 MOST = torch.finfo(torch.float8_e4m3fn).max
@@ -96,7 +97,7 @@ class Fp8Weight:
     def _spans_rows(self) -> bool:
         return self.block[1] >= self.shape[1]
 
-    def __getitem__(self, rows: slice) -> Fp8Weight:
+    def __getitem__(self, rows: slice | Tensor) -> Fp8Weight:
         """Some rows, each with scales of its own."""
         scales = self.scales.repeat_interleave(self.block[0], 0)[: self.shape[0]]
         return Fp8Weight(self.codes[rows], scales[rows], (1, self.block[1]), self.inputs)
@@ -144,10 +145,21 @@ class Fp8Weight:
 
     def _as_blocks(self) -> BlockQuantized:
         """Of rows that have scales of their own."""
+        check_numbers(self.codes)
         group = KINDS["fp8"].group
         scales = self.scales.float().repeat_interleave(-(-self.block[1] // group), 1)
         scales = scales[:, : self.shape[1] // group].contiguous()
         return BlockQuantized("fp8", self.codes.view(torch.int8), scales)
+
+
+def check_numbers(codes: Tensor) -> None:
+    """Refuse what the CPU kernels would take for 480.
+
+    Raises:
+        ModelError: a float8 code is no number.
+    """
+    if (codes.view(torch.uint8) & 0x7F == 0x7F).any():
+        raise ModelError("The checkpoint is damaged: an 8-bit float in it is no number.")
 
 
 def product(x: Tensor, weight: Fp8Weight) -> Tensor:

@@ -98,7 +98,7 @@ class GptqWeight:
         """See `QuantizedWeight`: a shard has whole words."""
         return 32 // math.gcd(self.bits, 32)
 
-    def __getitem__(self, rows: slice) -> GptqWeight:
+    def __getitem__(self, rows: slice | Tensor) -> GptqWeight:
         """Some rows."""
         parts = (self.words[:, rows], self.scales[:, rows], self.zeros[:, rows])
         return GptqWeight(self.bits, *parts, self.groups)

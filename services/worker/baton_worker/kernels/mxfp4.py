@@ -50,7 +50,7 @@ class Mxfp4Weight:
         """See `QuantizedWeight`: a shard has whole blocks."""
         return _BLOCK
 
-    def __getitem__(self, rows: slice) -> Mxfp4Weight:
+    def __getitem__(self, rows: slice | Tensor) -> Mxfp4Weight:
         """Some rows."""
         return Mxfp4Weight(self.codes[rows], self.scales[rows])
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from baton_worker.kernels.fp8 import check_numbers
 from baton_worker.kernels.quantized_weights import (
     E2M1,
     KINDS,
@@ -45,7 +46,7 @@ class Nvfp4Weight:
         """See `QuantizedWeight`: a shard has whole blocks."""
         return self.shape[1] // self.scales.shape[1]
 
-    def __getitem__(self, rows: slice) -> Nvfp4Weight:
+    def __getitem__(self, rows: slice | Tensor) -> Nvfp4Weight:
         """Some rows."""
         return Nvfp4Weight(self.codes[rows], self.scales[rows], self.factor)
 
@@ -83,6 +84,7 @@ class Nvfp4Weight:
         return UnreadWeight("nvfp4", self.shape, lambda rows: self[rows]._as_blocks())
 
     def _as_blocks(self) -> BlockQuantized:
+        check_numbers(self.scales)
         rows, depth = self.shape
         factors = self.factor.expand(rows, depth // KINDS["nvfp4"].multiple).contiguous()
         codes = nibbles(self.codes).view(torch.int8)

@@ -31,8 +31,8 @@ class QuantizedWeight(Protocol):
         """What the first column and the number of columns of a shard must be multiples of."""
         ...
 
-    def __getitem__(self, rows: slice) -> QuantizedWeight:
-        """Some rows."""
+    def __getitem__(self, rows: slice | Tensor) -> QuantizedWeight:
+        """Some rows, by a slice or by their numbers, int64 [n]."""
         ...
 
     def columns(self, first: int, count: int) -> QuantizedWeight:
