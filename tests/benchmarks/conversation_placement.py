@@ -28,7 +28,8 @@ from baton.protocol.token_columns import pack
 from baton.settings import Settings
 from baton_scheduler.events import Arrived, Event, WorkerJoined
 from baton_scheduler.options import SchedulerOptions
-from baton_scheduler.replay.simulator import Script, SimulatedLatency, Simulation
+from baton_scheduler.replay.script import Script
+from baton_scheduler.replay.simulator import SimulatedLatency, Simulation
 from tests.fakes.hash_worker import VOCAB, worker_info
 
 STEP = (0.008, 5e-5)

@@ -7,47 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from baton.errors import SettingsError
 from baton.protocol import Sampling
-from baton.protocol.token_columns import pack
 from baton_scheduler.options import SchedulerOptions
-from baton_scheduler.replay import simulator
 from baton_scheduler.replay.recorder import load
-from baton_scheduler.replay.simulator import Simulation, compare, learn
-from tests.fakes.hash_worker import expected_tokens, token, worker_info
+from baton_scheduler.replay.script import learn
+from baton_scheduler.replay.simulator import Simulation, compare
+from tests.fakes.hash_worker import expected_tokens, worker_info
+from tests.support.scheduler.recordings import flood
 from tests.support.scheduler_world import Recorded
-
-
-def flood(path: Path, **limits: object) -> Recorded:
-    """30 requests of one tenant, then 4 of another, and a loss of the worker in between."""
-    limits = {"scheduling_policy": "fcfs", "max_num_batched_tokens": 32} | limits
-    world = Recorded(path, SchedulerOptions(**limits))  # type: ignore[arg-type]
-    world.join(
-        "w", worker_info(num_pages=30, page_size=4, max_num_seqs=4)
-    ).engine.duration_us = 10_000
-    for number in range(30):
-        stop = token(pack([number] * 8), number, 6)
-        sampling = Sampling(12, seed=number, stop_ids=(stop,) if number % 2 else ())
-        world.submit([number] * 8, sampling, tenant="flood")
-    for number in range(4):
-        world.round()
-        world.submit([number] * 8, Sampling(4, seed=number), tenant="calm")
-    world.lose_worker()
-    world.join(
-        "w", worker_info(num_pages=30, page_size=4, max_num_seqs=4)
-    ).engine.duration_us = 10_000
-    world.finish()
-    world.recorder.close()
-    return world
-
-
-def test_the_script_is_what_was_answered(tmp_path: Path) -> None:
-    world = flood(tmp_path / "run")
-    script = learn(*load(tmp_path / "run"))
-    requests = list(world.requests.values())
-    assert script.logs == [request.tokens for request in requests]
-    assert script.ended == {n for n, request in enumerate(requests) if request.end == "stop"}
-    assert len(script.ended) == 15
 
 
 @pytest.mark.row("F13.03")
@@ -134,25 +101,3 @@ def test_one_that_was_aborted_in_mid_answer_ends_there(tmp_path: Path) -> None:
     script = learn(limits, events)
     assert script.ended == {0} and len(script.logs[0]) == 5 and script.logs[1] == []
     assert set(Simulation(limits, script).run()) == {0}
-
-
-@pytest.mark.parametrize(
-    ("steps", "model"),
-    [
-        ([(10, 1000), (20, 1500), (40, 2500)], (5e-4, 5e-5)),
-        ([(8, 700), (8, 900)], (8e-4, 0.0)),
-        ([(1, 900), (2, 800)], (8.5e-4, 0.0)),
-    ],
-)
-def test_a_step_is_a_constant_and_so_much_per_token(
-    steps: list[tuple[int, int]], model: tuple[float, float]
-) -> None:
-    assert simulator._fit(steps) == pytest.approx(model)
-
-
-def test_without_a_step_there_is_nothing_to_learn_from(tmp_path: Path) -> None:
-    world = Recorded(tmp_path / "run", SchedulerOptions())
-    world.tick()
-    world.recorder.close()
-    with pytest.raises(SettingsError, match="No step"):
-        compare(tmp_path / "run", scheduling_policy="fair")

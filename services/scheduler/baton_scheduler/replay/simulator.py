@@ -13,23 +13,17 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from baton.errors import SettingsError
-from baton.protocol import Plan, Pull, Pulled, Result, Tokens
-from baton.protocol.token_columns import pack, unpack
+from baton.protocol import Pull, Pulled, Tokens
+from baton.protocol.token_columns import unpack
 from baton_scheduler.events import (
-    Aborted,
     Arrived,
-    Clock,
-    Closing,
     Decision,
     Dispatch,
     Event,
@@ -45,10 +39,10 @@ from baton_scheduler.placement.placement import token_bytes
 from baton_scheduler.placement.policies import PLACEMENTS
 from baton_scheduler.queueing.policies import ORDERS
 from baton_scheduler.replay.recorder import load
+from baton_scheduler.replay.script import Script, learn
+from baton_scheduler.replay.simulated_worker import SimulatedWorker
 from baton_scheduler.state import State
 
-_FILLER = 0
-"""Token id beyond the recorded tokens of a sequence."""
 _MOST_TURNS = 10_000_000
 """Iteration limit of a simulation; endless work is an error, not a hang."""
 
@@ -82,21 +76,6 @@ class Change(NamedTuple):
     requests: int
     before: float
     after: float
-
-
-@dataclass
-class Script:
-    """Content of a recording. Sequences are numbered in order of arrival."""
-
-    logs: list[list[int]] = field(default_factory=list)
-    ended: set[int] = field(default_factory=set)
-    """Sequences that end after their log, since they were stopped or aborted."""
-    inputs: list[tuple[float, Event]] = field(default_factory=list)
-    """(time, event) of external events, without ticks and results."""
-    step: tuple[float, float] = (0.0, 0.0)
-    """Seconds per step and per token."""
-    pull: tuple[float, float] = (0.0, 0.0)
-    """Seconds per transfer and per token."""
 
 
 def compare(path: Path, *, scheduling_policy: str = "", placement_policy: str = "") -> Comparison:
@@ -135,145 +114,6 @@ def _change(tenant: str, before: Waits, after: Waits) -> Change:
     return Change(tenant, len(both), *means)
 
 
-def learn(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
-    """Apply the recorded events once and collect the input of a simulation."""
-    state, script, numbers = State(limits), Script(), dict[tuple[str, int], int]()
-    sizes: dict[tuple[str, int], int] = {}
-    steps: list[tuple[int, int]] = []
-    pulls: list[tuple[int, int]] = []
-    for event in events:
-        if isinstance(event, Settled):
-            size = sizes.pop((event.worker, event.result.step), 0)
-            steps += [(size, event.result.duration_us)] if size else []
-        elif isinstance(event, Transferred):
-            size = sizes.pop((event.worker, -event.pulled.id), 0)
-            pulls += [(size, event.pulled.duration_us)] if size and not event.pulled.reason else []
-        elif isinstance(event, Aborted):
-            _abort(script, numbers, event, state.now)
-        elif not isinstance(event, (Tick, Clock, Closing)):
-            script.inputs.append((state.now, event))
-        if isinstance(event, Arrived):
-            numbers[event.gateway, event.submit.handle] = len(script.logs)
-            script.logs.append(_log(event))
-        for decision in state.apply(event):
-            if isinstance(decision, Dispatch):
-                sizes |= _sizes(decision.worker, decision.message)
-            elif isinstance(decision.message, Pull):
-                pull = decision.message
-                sizes[decision.worker, -pull.id] = pull.end - pull.start
-            elif isinstance(decision.message, Tokens):
-                _write(script, numbers, decision.gateway, decision.message)
-    if not steps:
-        raise SettingsError("No step ends in this recording: a worker's speed is not known.")
-    script.step = _fit(steps)
-    script.pull = _fit(pulls) if pulls else (0.0, 0.0)
-    return script
-
-
-def _sizes(worker: str, plan: Plan) -> dict[tuple[str, int], int]:
-    """Tokens of each step of a plan."""
-    sizes = {(worker, plan.step): sum(unpack(plan.num_scheduled, "I"))}
-    turns = unpack(plan.steps_per_row, "I")
-    for turn in range(1, plan.num_steps):
-        sizes[worker, plan.step + turn] = sum(number > turn for number in turns)
-    return sizes
-
-
-def _log(event: Arrived) -> list[int]:
-    try:
-        return unpack(event.submit.log).tolist()
-    except ValueError:  # The state also refuses it.
-        return []
-
-
-def _abort(script: Script, numbers: dict[tuple[str, int], int], event: Aborted, now: float) -> None:
-    """A sequence with tokens was aborted for its content, one without for its waiting time."""
-    silent = []
-    for handle in unpack(event.handles, "I"):
-        number = numbers.get((event.gateway, handle))
-        if number is not None and script.logs[number]:
-            script.ended.add(number)
-        else:
-            silent.append(handle)
-    if silent:
-        script.inputs.append((now, Aborted(event.gateway, pack(silent, "I"))))
-
-
-def _write(
-    script: Script, numbers: dict[tuple[str, int], int], gateway: str, message: Tokens
-) -> None:
-    for handle, token in zip(unpack(message.handles, "I"), unpack(message.tokens), strict=True):
-        script.logs[numbers[gateway, handle]].append(token)
-    stopped = [handle for handle, reason in message.finished.items() if reason == "stop"]
-    script.ended.update(numbers[gateway, handle] for handle in stopped)
-
-
-def _fit(steps: list[tuple[int, int]]) -> tuple[float, float]:
-    """(seconds per step, seconds per token) from (tokens, microseconds) of each step."""
-    tokens, micros = np.array(steps, np.float64).T
-    spread = float(tokens.var())
-    slope = float(((tokens - tokens.mean()) * micros).mean()) / spread if spread else 0.0
-    slope = max(0.0, slope)
-    base = float(micros.mean() - slope * tokens.mean())
-    return max(base, 1.0) / 1e6, slope / 1e6
-
-
-@dataclass
-class _Slot:
-    number: int
-    num_prompt: int
-    done: bool = False
-
-
-@dataclass
-class _Worker:
-    """A simulated worker, which tracks its plans but computes nothing."""
-
-    epoch: int
-    token_bytes: float
-    plans: deque[Plan] = field(default_factory=deque)
-    slots: dict[int, _Slot] = field(default_factory=dict)
-    busy: bool = False
-
-    def step(self, script: Script, duration_us: int) -> Result:
-        """Run the next plan with the recorded tokens."""
-        plan = self.plans.popleft()
-        for slot in unpack(plan.release, "I"):
-            del self.slots[slot]
-        for new in plan.new_sequences:
-            self.slots[new.slot] = _Slot(int(new.request), new.num_prompt)
-        rows, first, tokens, finished = self._run(plan, script)
-        return Result(
-            epoch=plan.epoch,
-            step=plan.step,
-            rows=pack(rows, "I"),
-            first=pack(first, "I"),
-            counts=b"\x01" * len(rows),
-            tokens=pack(tokens),
-            finished=finished,
-            duration_us=duration_us,
-        )
-
-    def _run(
-        self, plan: Plan, script: Script
-    ) -> tuple[list[int], list[int], list[int], dict[int, str]]:
-        """Slots that sample, the index and token of each, and the slots that finish."""
-        rows, first, tokens, finished = list[int](), list[int](), list[int](), dict[int, str]()
-        ends = np.frombuffer(plan.num_computed, "<u4") + np.frombuffer(plan.num_scheduled, "<u4")
-        columns = (unpack(plan.rows, "I"), ends.tolist(), plan.samples)
-        for row, end, samples in zip(*columns, strict=True):
-            slot = self.slots[row]
-            if slot.done or not samples:
-                continue
-            log, index = script.logs[slot.number], end - slot.num_prompt
-            rows.append(row)
-            first.append(index)
-            tokens.append(log[index] if index < len(log) else _FILLER)
-            if slot.number in script.ended and index >= len(log) - 1:
-                slot.done, finished[row] = True, "stop"
-        return rows, first, tokens, finished
-
-
 class Simulation:
     """A state, its simulated workers and their event queues."""
 
@@ -284,7 +124,7 @@ class Simulation:
             script,
         )
         self._inputs = deque(script.inputs)
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, SimulatedWorker] = {}
         self._steps: list[tuple[float, int, str, int, float]] = []
         """Running steps by end time: (end, number, worker, epoch, seconds)."""
         self._pulls: list[tuple[float, int, str, Pulled]] = []
@@ -327,7 +167,7 @@ class Simulation:
 
     def _input(self, event: Event) -> None:
         if isinstance(event, WorkerJoined):
-            self._workers[event.name] = _Worker(event.epoch, token_bytes(event.info))
+            self._workers[event.name] = SimulatedWorker(event.epoch, token_bytes(event.info))
         elif isinstance(event, WorkerLeft):
             self._workers.pop(event.name, None)
         elif isinstance(event, Arrived):
@@ -374,7 +214,7 @@ class Simulation:
             moved=self._state.handoffs.moved_tokens,
         )
 
-    def _begin(self, name: str, worker: _Worker) -> None:
+    def _begin(self, name: str, worker: SimulatedWorker) -> None:
         least, per_token = self._script.step
         seconds = least + per_token * sum(unpack(worker.plans[0].num_scheduled, "I"))
         self._begun += 1

@@ -1,0 +1,123 @@
+"""What a recording gives to a simulation: arrivals, output tokens, the cost of steps and pulls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from baton.errors import SettingsError
+from baton.protocol import Plan, Pull, Tokens
+from baton.protocol.token_columns import pack, unpack
+from baton_scheduler.events import (
+    Aborted,
+    Arrived,
+    Clock,
+    Closing,
+    Dispatch,
+    Event,
+    Settled,
+    Tick,
+    Transferred,
+)
+from baton_scheduler.options import SchedulerOptions
+from baton_scheduler.state import State
+
+
+@dataclass
+class Script:
+    """Content of a recording. Sequences are numbered in order of arrival."""
+
+    logs: list[list[int]] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)
+    """Sequences that end after their log, since they were stopped or aborted."""
+    inputs: list[tuple[float, Event]] = field(default_factory=list)
+    """(time, event) of external events, without ticks and results."""
+    step: tuple[float, float] = (0.0, 0.0)
+    """Seconds per step and per token."""
+    pull: tuple[float, float] = (0.0, 0.0)
+    """Seconds per transfer and per token."""
+
+
+def learn(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
+    """Apply the recorded events once and collect the input of a simulation."""
+    state, script, numbers = State(limits), Script(), dict[tuple[str, int], int]()
+    sizes: dict[tuple[str, int], int] = {}
+    steps: list[tuple[int, int]] = []
+    pulls: list[tuple[int, int]] = []
+    for event in events:
+        if isinstance(event, Settled):
+            size = sizes.pop((event.worker, event.result.step), 0)
+            steps += [(size, event.result.duration_us)] if size else []
+        elif isinstance(event, Transferred):
+            size = sizes.pop((event.worker, -event.pulled.id), 0)
+            pulls += [(size, event.pulled.duration_us)] if size and not event.pulled.reason else []
+        elif isinstance(event, Aborted):
+            _abort(script, numbers, event, state.now)
+        elif not isinstance(event, (Tick, Clock, Closing)):
+            script.inputs.append((state.now, event))
+        if isinstance(event, Arrived):
+            numbers[event.gateway, event.submit.handle] = len(script.logs)
+            script.logs.append(_log(event))
+        for decision in state.apply(event):
+            if isinstance(decision, Dispatch):
+                sizes |= _sizes(decision.worker, decision.message)
+            elif isinstance(decision.message, Pull):
+                pull = decision.message
+                sizes[decision.worker, -pull.id] = pull.end - pull.start
+            elif isinstance(decision.message, Tokens):
+                _write(script, numbers, decision.gateway, decision.message)
+    if not steps:
+        raise SettingsError("No step ends in this recording: a worker's speed is not known.")
+    script.step = fit(steps)
+    script.pull = fit(pulls) if pulls else (0.0, 0.0)
+    return script
+
+
+def _sizes(worker: str, plan: Plan) -> dict[tuple[str, int], int]:
+    """Tokens of each step of a plan."""
+    sizes = {(worker, plan.step): sum(unpack(plan.num_scheduled, "I"))}
+    turns = unpack(plan.steps_per_row, "I")
+    for turn in range(1, plan.num_steps):
+        sizes[worker, plan.step + turn] = sum(number > turn for number in turns)
+    return sizes
+
+
+def _log(event: Arrived) -> list[int]:
+    try:
+        return unpack(event.submit.log).tolist()
+    except ValueError:  # The state also refuses it.
+        return []
+
+
+def _abort(script: Script, numbers: dict[tuple[str, int], int], event: Aborted, now: float) -> None:
+    """A sequence with tokens was aborted for its content, one without for its waiting time."""
+    silent = []
+    for handle in unpack(event.handles, "I"):
+        number = numbers.get((event.gateway, handle))
+        if number is not None and script.logs[number]:
+            script.ended.add(number)
+        else:
+            silent.append(handle)
+    if silent:
+        script.inputs.append((now, Aborted(event.gateway, pack(silent, "I"))))
+
+
+def _write(
+    script: Script, numbers: dict[tuple[str, int], int], gateway: str, message: Tokens
+) -> None:
+    for handle, token in zip(unpack(message.handles, "I"), unpack(message.tokens), strict=True):
+        script.logs[numbers[gateway, handle]].append(token)
+    stopped = [handle for handle, reason in message.finished.items() if reason == "stop"]
+    script.ended.update(numbers[gateway, handle] for handle in stopped)
+
+
+def fit(steps: list[tuple[int, int]]) -> tuple[float, float]:
+    """(seconds per step, seconds per token) from (tokens, microseconds) of each step."""
+    tokens, micros = np.array(steps, np.float64).T
+    spread = float(tokens.var())
+    slope = float(((tokens - tokens.mean()) * micros).mean()) / spread if spread else 0.0
+    slope = max(0.0, slope)
+    base = float(micros.mean() - slope * tokens.mean())
+    return max(base, 1.0) / 1e6, slope / 1e6
