@@ -6,8 +6,11 @@ import pytest
 
 from baton.errors import InvalidRequest
 from baton.protocol import (
+    Encoded,
     EncodeText,
+    Message,
     RequestError,
+    Submit,
 )
 from baton_gateway.generation.output import Started
 from baton_gateway.generation.request import ChatPrompt, TextPrompt
@@ -32,5 +35,22 @@ def test_many_prompts_keep_their_order() -> None:
         assert isinstance(events[0], Started)
         assert [len(ids) for ids in events[0].prompts] == [1 + i % 7 for i in range(40)]
         assert {m.model for m in engine.tokenizer.seen if isinstance(m, EncodeText)} == {"tiny"}
+
+    run(check)
+
+
+def test_ids_are_handed_through_as_they_came() -> None:
+    async def check(engine: FakeEngine) -> None:
+        answers: list[bytes] = []
+        push = engine.tokenizer.push
+
+        def note(message: Message) -> None:
+            answers.extend([message.tokens] if isinstance(message, Encoded) else [])
+            push(message)
+
+        engine.tokenizer.push = note
+        await text_of(engine, generation(n=2))
+        submits = [m for m in engine.scheduler.seen if isinstance(m, Submit)]
+        assert len(submits) == 2 and all(m.tokens is answers[0] for m in submits)
 
     run(check)

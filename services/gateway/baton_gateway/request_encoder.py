@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from array import array
 from dataclasses import replace
 
 from msgspec import structs
 
 from baton.errors import InvalidRequest
 from baton.protocol import MediaItem
+from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.clients.mm_preprocess import MediaClient
 from baton_gateway.clients.tokenizer import TokenizerClient
@@ -39,7 +39,7 @@ class RequestEncoder:
         self, request: GenerationRequest, prompt: Prompt, facts: ModelInfo
     ) -> EncodedPrompt:
         if isinstance(prompt, tuple):
-            return EncodedPrompt(array("i", prompt))
+            return EncodedPrompt(PackedTokens.of(prompt))
         if isinstance(prompt, MediaItem):
             return await self._preprocessors.encode(prompt, facts.model, request.identity.trace)
         check_text(request, prompt, facts)

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from baton.protocol import NewSequence, Pooling, QueueEstimate, Sampling, Submit
+from baton.protocol.packed_tokens import num_tokens
 from baton.protocol.token_columns import pack, unpack
 from baton_scheduler.block_hashes import BlockHashes
 from baton_scheduler.phase_times import PhaseTimer
@@ -196,7 +197,7 @@ def sequence(
         raise ValueError("a number of the submission is out of range")
     if submit.pooling is not None and (submit.sampling.max_tokens or submit.log):
         raise ValueError("a vector was asked for together with tokens")
-    num_prompt, log = len(unpack(submit.tokens)), unpack(submit.log)
+    num_prompt, log = num_tokens(submit.tokens), unpack(submit.log)
     new = Sequence(gateway, submit, trace, arrival, now, num_prompt, log, PhaseTimer(now))
     new.key = order(new)
     return new

@@ -9,6 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from baton.protocol import Submit
+from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.api import reply
 from baton_gateway.api.reply import Answer, Choice
 from baton_gateway.generation.output import OutputDelta, Started, TokenLogprob
@@ -122,7 +123,7 @@ def scripted(scores: dict[int, float]) -> Any:
 
     async def answer(request: Request, generation: GenerationRequest) -> Answer:
         assert generation.sampling.params.logprobs == 0
-        started = Started(tuple(array("i", [1]) for _ in generation.prompts))
+        started = Started(tuple(PackedTokens.of([1]) for _ in generation.prompts))
         choices = [Choice() for _ in range(generation.num_running)]
         for i, choice in enumerate(choices):
             scored = TokenLogprob(65 + i, scores[i], 1, ())

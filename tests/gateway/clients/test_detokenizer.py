@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from baton.protocol import Decode, DecodedText, Envelope, Message, Sampling
+from baton.protocol.packed_tokens import PackedTokens
 from baton.protocol.token_columns import unpack
 from baton_gateway.clients.connection import Connection
 from baton_gateway.clients.detokenizer import DetokenizerClient
@@ -47,8 +48,8 @@ class Bench:
         self.homes = [Home(), Home()]
         self.live = {
             handle: Sequence(
-                handle, "r", handle, array("i", [1]), Sampling(99, stop_ids=(EOS,)), OutputQueue(1),
-                stops=stops,
+                handle, "r", handle, PackedTokens.of([1]), Sampling(99, stop_ids=(EOS,)),
+                OutputQueue(1), stops=stops,
             )
             for handle in range(count)
         }  # fmt: skip

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from baton.errors import ServerFault
 from baton.protocol import Sampling
+from baton.protocol.packed_tokens import PackedTokens
 from baton.protocol.token_columns import unpack
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.generation.output_queue import OutputQueue
@@ -27,7 +28,7 @@ def _sequence(**fields: Any) -> Sequence:
         "handle": 1,
         "request": "r",
         "choice": 0,
-        "prompt": array("i", range(20)),
+        "prompt": PackedTokens.of(range(20)),
         "sampling": Sampling(9, stop_ids=(EOS, 7)),
         "stream": OutputQueue(1),
         "stop_token_ids": (7,),

@@ -6,8 +6,7 @@ https://platform.openai.com/docs/api-reference/completions
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from fastapi import APIRouter
@@ -175,7 +174,7 @@ class Writer:
         )
 
     def _logprobs(
-        self, part: Choice, prompt: array[int] | None, echo: str
+        self, part: Choice, prompt: Sequence[int] | None, echo: str
     ) -> CompletionLogprobs | None:
         top = self._body.logprobs
         if top is None:

@@ -17,7 +17,6 @@ from starlette.responses import Response
 from baton import __version__
 from baton.errors import InvalidRequest
 from baton.protocol import Sampling
-from baton.protocol.token_columns import pack
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import Route, StreamRecord
@@ -419,7 +418,7 @@ async def streamed(
             owner=tenant_of(request),
             tenant=generation.identity.tenant,
             seed=generation.sampling.seed,
-            prompts=tuple(pack(prompt) for prompt in started.prompts),
+            prompts=tuple(prompt.column for prompt in started.prompts),
         )
         recording = await streams.record(ticket, deltas)
         return event_stream(request, head, payloads(transcript, recording.deltas(ReplayCursor())))

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import InvalidRequest, NotFound
+from baton.protocol.packed_tokens import PackedTokens
 from baton.protocol.token_columns import unpack
 from baton_gateway.api import chat, completions
 from baton_gateway.api.reply import Head, Streamer, event_stream, payloads
@@ -51,7 +52,7 @@ async def resume(request: Request, name: str) -> Response:
     ticket, place = recording.record, ReplayCursor()
     if not quota_of(request).key.permits(ticket.model):
         raise no_model(ticket.model)
-    started = Started(tuple(unpack(prompt) for prompt in ticket.prompts))
+    started = Started(tuple(PackedTokens(prompt) for prompt in ticket.prompts))
     writer = await _writer(engine, ticket)
     events = payloads(writer.transcript(started), recording.deltas(place))
     if not await _skip(events, place, last + 1):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
-
 from baton.errors import ServerFault
 from baton.protocol import MediaItem, Prepare, Prepared
+from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.clients.connection import Pool
 from baton_gateway.clients.rpc import RpcClient
 from baton_gateway.generation.request import EncodedPrompt
@@ -27,5 +26,5 @@ class MediaClient(RpcClient[Prepared]):
         if not len(answer.placeholders) == len(answer.tensors) == 1:
             raise ServerFault("The media preprocessor has not answered what it was asked.")
         return EncodedPrompt(
-            array("i", [PLACEHOLDER] * answer.placeholders[0]), media=answer.tensors
+            PackedTokens.of([PLACEHOLDER] * answer.placeholders[0]), media=answer.tensors
         )

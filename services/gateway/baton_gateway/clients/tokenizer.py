@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 
 from baton.errors import ServerFault
@@ -17,7 +16,8 @@ from baton.protocol import (
     VocabularyBytes,
 )
 from baton.protocol.base import RpcRequest
-from baton.protocol.token_columns import pack, unpack
+from baton.protocol.packed_tokens import PackedTokens
+from baton.protocol.token_columns import pack
 from baton_gateway.clients.connection import Pool
 from baton_gateway.clients.rpc import RpcClient
 from baton_gateway.generation.request import ChatPrompt, PairPrompt, TextPrompt
@@ -52,21 +52,21 @@ class TokenizerGroup:
 
     async def encode(
         self, prompt: ChatPrompt | TextPrompt, limit: int, trace: str = ""
-    ) -> array[int]:
-        """Return the ids of a prompt, int32; more than `limit` ids mean that the prompt is
+    ) -> PackedTokens:
+        """Return the ids of a prompt; more than `limit` ids mean that the prompt is
         longer."""
         ids, _ = await self.encode_pair(prompt, limit, trace)
         return ids
 
     async def encode_pair(
         self, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int, trace: str = ""
-    ) -> tuple[array[int], int]:
+    ) -> tuple[PackedTokens, int]:
         """Like `encode`, with the offset of the second text if the model separates the two, else
         0."""
         answer = await self._call(lambda id: _encode(id, prompt, limit, self._model), trace)
         if not isinstance(answer, Encoded):
             raise _unexpected(answer)
-        return unpack(answer.tokens), answer.second
+        return PackedTokens(answer.tokens), answer.second
 
     async def detokenize(self, tokens: Sequence[int], skip_special: bool) -> str:
         """Return the text of a complete list of ids."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -163,7 +162,7 @@ def check_prompt_ids(ids: tuple[int, ...], param: str, facts: ModelInfo) -> None
             )
 
 
-def clamp_max_tokens(generation: GenerationRequest, prompt: array[int], facts: ModelInfo) -> int:
+def clamp_max_tokens(generation: GenerationRequest, prompt: Sequence[int], facts: ModelInfo) -> int:
     """Return the most tokens to generate for a prompt. Raises `InvalidRequest` when none fit."""
     if not prompt:
         raise InvalidRequest(

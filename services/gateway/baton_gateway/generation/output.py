@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.generation.pieces import Pieces, merge
 
 
@@ -14,7 +15,7 @@ from baton_gateway.generation.pieces import Pieces, merge
 class Started:
     """First event: the request is valid and was submitted to the scheduler."""
 
-    prompts: tuple[array[int], ...]
+    prompts: tuple[PackedTokens, ...]
     """int32 ids of each prompt."""
 
 

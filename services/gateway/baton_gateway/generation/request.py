@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from baton.protocol import Blob, MediaItem, Pooling, Sampling
+from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.access.api_keys import ApiKey
 from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
@@ -50,8 +51,7 @@ Prompt = ChatPrompt | TextPrompt | PairPrompt | MediaItem | tuple[int, ...]
 class EncodedPrompt(NamedTuple):
     """An encoded prompt, ready for the scheduler."""
 
-    ids: array[int]
-    """int32"""
+    ids: PackedTokens
     second: int = 0
     """Offset of the second text of a pair, if the model separates the two; else 0."""
     media: tuple[Blob, ...] = ()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from baton.errors import ServerFault
 from baton.protocol import Blob, DecodeOpen, Pooling, Sampling, Submit
+from baton.protocol.packed_tokens import PackedTokens
 from baton.protocol.token_columns import pack
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.generation.output_queue import OutputQueue
@@ -38,7 +39,7 @@ class Sequence:
     handle: int
     request: str
     choice: int
-    prompt: array[int]
+    prompt: PackedTokens
     sampling: Sampling
     stream: OutputQueue
     priority: int = 0
@@ -99,7 +100,7 @@ class Sequence:
         return Submit(
             handle=self.handle,
             request=self.request,
-            tokens=pack(self.prompt),
+            tokens=self.prompt.column,
             sampling=self.sampling,
             log=pack(self.log),
             priority=self.priority,
@@ -169,7 +170,7 @@ class Sequence:
             stops=self.stops,
             include_stop=self.include_stop,
             skip_special=self.skip_special,
-            prompt_tail=pack(self.prompt[-_TAIL:]),
+            prompt_tail=self.prompt.tail(_TAIL),
             log=pack(self.log[: self.delivered]),
         )
 
