@@ -20,6 +20,8 @@ from baton.output_parsing.tool_formats import TOOL_FORMATS
 
 NONE = "none"
 """Name of no format at all: nothing is split off."""
+DECLARED = ("hf", "response_template")
+"""Names of the format that the checkpoint declares, whatever its chat template looks like."""
 
 Row = TypeVar("Row", bound=ToolReader | ReasoningReader)
 
@@ -122,8 +124,9 @@ def select(
     """Choose formats. A name wins over the chat template, that over `response_template`, which is
     the value of this key in the checkpoint's `tokenizer_config.json`.
 
-    Names are those of vLLM's `--tool-call-parser` and `--reasoning-parser`, or "none"; None or ""
-    leaves the choice to the model. Raises `SettingsError` for an unknown name.
+    Names are those of vLLM's `--tool-call-parser` and `--reasoning-parser`, or "none"; "hf" is the
+    declaration alone; None or "" leaves the choice to the model. Raises `SettingsError` for an
+    unknown name.
     """
     declared = response_template or {}
     tools, why_tools = _tools(tool_parser, chat_template, declared)
@@ -139,9 +142,9 @@ def _name(row: ToolReader | ReasoningReader | None) -> str:
 def _tools(
     name: str | None, template: str, declared: Mapping[str, Any]
 ) -> tuple[ToolReader | None, str]:
-    if name:
+    if name and name not in DECLARED:
         return (None if name == NONE else tool_format(name)), "as named"
-    if found := _fingerprint(TOOL_FINGERPRINTS, template):
+    if not name and (found := _fingerprint(TOOL_FINGERPRINTS, template)):
         return tool_format(found[0]), f"because the chat template has {found[1]}"
     if found := _fingerprint(TOOL_FINGERPRINTS, literals(declared, "tool_calls")):
         return tool_format(found[0]), f"because the checkpoint's response_template has {found[1]}"
@@ -153,9 +156,9 @@ def _tools(
 def _reasoning(
     name: str | None, template: str, declared: Mapping[str, Any]
 ) -> tuple[ReasoningReader | None, str]:
-    if name:
+    if name and name not in DECLARED:
         return (None if name == NONE else reasoning_format(name)), "as named"
-    if found := _fingerprint(REASONING_FINGERPRINTS, template):
+    if not name and (found := _fingerprint(REASONING_FINGERPRINTS, template)):
         return reasoning_format(found[0]), f"because the chat template has {found[1]}"
     if row := declared_reasoning(declared):
         return row, "as the checkpoint's response_template says"

@@ -36,8 +36,8 @@ TOOL_FORMATS: tuple[ToolReader, ...] = (
     ToolFormat(
         "gigachat3",
         (
-            "<|message_sep|>\n\nfunction call<|role_sep|>\n",
-            "function call<|role_sep|>\n",
+            "<|message_sep|>\n\nfunction call<|role_sep|>",
+            "function call<|role_sep|>",
             "<|function_call|>",
         ),
         JsonCalls(("<|message_sep|>\n\n",)),

@@ -68,6 +68,9 @@ def test_a_template_wins_over_a_declaration() -> None:
     assert chosen(select(response_template=declared))[0] == "mistral"
     found = select(chat_template="<tool_call>", response_template=declared)
     assert chosen(found)[0] == "hermes"
+    for name in ("hf", "response_template"):
+        found = select(name, name, chat_template="<tool_call></think>", response_template=declared)
+        assert chosen(found) == ("mistral", None)
 
 
 def test_the_reason_is_a_sentence() -> None:

@@ -11,8 +11,8 @@ NAME = re.compile(r"[\w./:-]{1,256}")
 """What can be a function's name: more than OpenAI's API allows, and never prose."""
 NAME_SHAPE = re.compile(r"\s*[\w./:-]{0,256}\s{0,8}")
 """What the beginning of a name looks like, with white space around it."""
-KEY_SHAPE = re.compile(r"[^<>\"\n]{0,256}")
-"""What the beginning of an argument's name looks like."""
+KEY_SHAPE = re.compile(r"\s*[^<>\"\n]{0,256}\s{0,8}")
+"""The same of an argument's name."""
 
 
 def header(source: Source, ends: Delimiters, shape: re.Pattern[str]) -> Reader[tuple[str, str]]:

@@ -10,6 +10,11 @@ def test_a_call_of_an_unknown_function() -> None:
     assert calls_of(parse(text, "glm45", tools=None)) == [("f", {"city": "Paris"})]
 
 
+def test_newlines_around_a_key() -> None:
+    text = "<tool_call>f<arg_key>\ncity\n</arg_key><arg_value>Paris</arg_value></tool_call>"
+    assert calls_of(parse(text, "glm47")) == [("f", {"city": "Paris"})]
+
+
 def test_what_is_no_call_is_text() -> None:
     for text in (
         "<tool_call>hello there</tool_call>",
