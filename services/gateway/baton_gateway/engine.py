@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -51,7 +51,7 @@ from baton_gateway.generation.admission import (
 )
 from baton_gateway.generation.choices import choices
 from baton_gateway.generation.output import Event, OutputDelta, Started
-from baton_gateway.generation.output_queue import OutputQueue
+from baton_gateway.generation.output_queue import OutputQueue, OutputSink
 from baton_gateway.generation.request import (
     EncodedPrompt,
     GenerationRequest,
@@ -108,9 +108,10 @@ class Engine:
             self.models.catalogue,
         )
         self._encoder = RequestEncoder(self.tokenizers, self.preprocessors)
-        self._burst = WriteBatch()
+        self.write_batch = WriteBatch()
+        """Coalesces the direct writes of all streams."""
         self.decoding = DetokenizerClient(
-            self._scheduler.live, self._tokenize.pick, self._scheduler.abort, self._burst
+            self._scheduler.live, self._tokenize.pick, self._scheduler.abort, self.write_batch
         )
         self._compiler = GrammarValidator(config.grammar_backend)
         self._handles = count(1)
@@ -136,8 +137,12 @@ class Engine:
         for pool in (self._tokenize, self._media, self._scheduler.pool):
             await pool.close()
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
+    async def generate(
+        self, request: GenerationRequest, sink: OutputSink | None = None
+    ) -> AsyncGenerator[Event, None]:
         """Yield `Started`, then the deltas of all choices as they arrive.
+
+        While the caller waits for the next delta, `sink` may take it instead.
 
         Raises `BatonError`: before `Started` for an invalid request, afterwards for a failed run.
         """
@@ -146,7 +151,12 @@ class Engine:
         span = start("generate", request.identity.trace, {"baton.request": request.identity.id})
         request = _traced(request, traceparent(span) or request.identity.trace)
         began, timing = time.monotonic(), Timing(self.metrics)
-        stream = OutputQueue(request.num_running, self._writer(request, timing))
+
+        def taken(delta: OutputDelta) -> None:
+            if delta.vector is None:
+                timing.tokens(delta.choice, len(delta.tokens))
+
+        stream = OutputQueue(request.num_running, sink, taken)
         timer = asyncio.get_running_loop().call_later(
             self.config.request_timeout_seconds, stream.fail, _timed_out()
         )
@@ -165,8 +175,6 @@ class Engine:
             if request.sampling.beams is not None:
                 await self._search(request, sequences, began)
             async for delta in stream:
-                if delta.vector is None:
-                    timing.tokens(delta.choice, len(delta.tokens))
                 yield delta
         except BatonError as error:
             timeline.failed(error.code)
@@ -175,19 +183,6 @@ class Engine:
             timer.cancel()
             await self._end(request, sequences, timing)
             span.end()
-
-    def _writer(self, request: GenerationRequest, timing: Timing) -> Callable[[OutputDelta], bool]:
-        """Return what writes a delta to the request's sink, past its reader. False if it cannot."""
-        sink = request.sinks.direct
-        sink.write_batch = self._burst
-
-        def write(delta: OutputDelta) -> bool:
-            written = sink.write(delta)
-            if written:
-                timing.tokens(delta.choice, len(delta.tokens))
-            return written
-
-        return write
 
     async def _submit(self, request: GenerationRequest, sequences: list[Sequence]) -> None:
         running = [s for s in sequences if not s.ended]

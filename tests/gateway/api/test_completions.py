@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from baton.protocol import Submit
 from baton.protocol.packed_tokens import PackedTokens
-from baton_gateway.api import reply
-from baton_gateway.api.reply import Answer, Choice
+from baton_gateway.api import answer as answers
+from baton_gateway.generation.choice import Answer, Choice
 from baton_gateway.generation.output import OutputDelta, Started, TokenLogprob
 from baton_gateway.generation.request import GenerationRequest
 from tests.fakes.gateway_app import Site, events_of
@@ -137,7 +137,7 @@ def test_best_of_ranks_by_log_probability(
     shared_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = {0: -3.0, 1: -1.0, 2: -2.0, 3: -0.5, 4: -4.0, 5: -0.1}
-    monkeypatch.setattr(reply, "whole", scripted(scores))
+    monkeypatch.setattr(answers, "whole", scripted(scores))
     body = shared_site.complete(prompt=["a", "b"], n=2, best_of=3).json()
     assert [(c["index"], c["text"]) for c in body["choices"]] == [
         (0, "1"), (1, "2"), (2, "5"), (3, "3"),

@@ -99,13 +99,14 @@ def test_the_text_of_one_message_leaves_together() -> None:
     async def main() -> None:
         bench, events = Bench(), list[str]()
 
-        def write(delta: OutputDelta) -> bool:
-            events.append("made")
-            bench.burst.add(Body(events), delta.text.encode())
-            return True
+        class Sink:
+            def write(self, delta: OutputDelta) -> bool:
+                events.append("made")
+                bench.burst.add(Body(events), delta.text.encode())
+                return True
 
         for sequence in bench.live.values():
-            sequence.stream = OutputQueue(1, write)
+            sequence.stream = OutputQueue(1, Sink())
         readers = [asyncio.ensure_future(anext(s.stream)) for s in bench.live.values()]
         await asyncio.sleep(0)
         for letter in b"ab":

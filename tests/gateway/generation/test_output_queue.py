@@ -9,7 +9,7 @@ import pytest
 
 from baton.errors import ServerFault
 from baton_gateway.generation.output import OutputDelta
-from baton_gateway.generation.output_queue import MAX_QUEUED_DELTAS, DirectSink, OutputQueue
+from baton_gateway.generation.output_queue import MAX_QUEUED_DELTAS, OutputQueue
 
 
 def _delta(choice: int, text: str, reason: str | None = None) -> OutputDelta:
@@ -72,26 +72,33 @@ def test_reader_that_waits_is_woken() -> None:
     asyncio.run(main())
 
 
+class Sink:
+    """Takes what it is given while it is open."""
+
+    def __init__(self) -> None:
+        self.passed: list[str] = []
+        self.open = True
+
+    def write(self, delta: OutputDelta) -> bool:
+        if self.open:
+            self.passed.append(delta.text)
+        return self.open
+
+
 def test_what_is_put_while_the_reader_waits_passes_it() -> None:
     async def main() -> None:
-        passed: list[str] = []
-        allowed = [True]
-
-        def write(delta: OutputDelta) -> bool:
-            if allowed[0]:
-                passed.append(delta.text)
-            return allowed[0]
-
-        stream = OutputQueue(1, write)
+        sink, taken = Sink(), list[str]()
+        passed = sink.passed
+        stream = OutputQueue(1, sink, lambda delta: taken.append(delta.text))
         stream.put(_delta(0, "a"))
         assert (await anext(stream)).text == "a" and not passed  # Nobody waited for it.
         waiting = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0)
         stream.put(_delta(0, "b"))
         stream.put(_delta(0, "c"))
-        allowed[0] = False
+        sink.open = False
         stream.put(_delta(0, "d"))
-        allowed[0] = True
+        sink.open = True
         stream.put(_delta(0, "e"))  # It must not overtake what the reader has yet to take.
         assert ((await waiting).text, passed) == ("d", ["b", "c"])
         assert (await anext(stream)).text == "e"
@@ -101,16 +108,18 @@ def test_what_is_put_while_the_reader_waits_passes_it() -> None:
         with pytest.raises(StopAsyncIteration):
             await waiting
         assert passed == ["b", "c", "f"]
+        assert taken == ["a", "b", "c", "d", "e", "f"]
 
     asyncio.run(main())
 
 
 def test_what_breaks_on_the_way_past_the_reader_ends_its_stream_alone() -> None:
-    def write(delta: OutputDelta) -> bool:
-        raise KeyError(delta.text)
+    class Broken:
+        def write(self, delta: OutputDelta) -> bool:
+            raise KeyError(delta.text)
 
     async def main() -> None:
-        stream = OutputQueue(1, write)
+        stream = OutputQueue(1, Broken())
         waiting = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0)
         stream.put(_delta(0, "a"))
@@ -118,15 +127,3 @@ def test_what_breaks_on_the_way_past_the_reader_ends_its_stream_alone() -> None:
             await waiting
 
     asyncio.run(main())
-
-
-DELTA = OutputDelta(0, "a", array("i", [1]))
-
-
-def test_closed_until_it_is_opened_and_after_it_is_closed() -> None:
-    outlet = DirectSink()
-    assert not outlet.write(DELTA)
-    outlet.write = lambda delta: delta is DELTA
-    assert outlet.write(DELTA)
-    outlet.close()
-    assert not outlet.write(DELTA)

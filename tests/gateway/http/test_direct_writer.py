@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from baton_gateway.api import chat as chats
-from baton_gateway.api import completions
-from baton_gateway.api.reply import Choice
-from baton_gateway.generation.output import OutputDelta
+from baton_gateway.generation.choice import Choice
+from baton_gateway.generation.pieces import Content
 from baton_gateway.http.direct_writer import DirectWriter
+from baton_gateway.streaming.chunk_transcript import ChunkTranscript
 from tests.fakes.gateway_app import chat, completion
 from tests.fakes.gateway_socket import Site, post, site
 
@@ -57,11 +57,10 @@ class _Anew:
         self._transcript, self._choice = transcript, choice
 
     def fill(self, text: str, tokens: Any) -> bytes:
-        writer, choice = self._transcript, self._choice
-        if isinstance(writer, chats.Transcript):
-            return writer._chunk(writer._piece(OutputDelta(choice, text, tokens)))
-        chunk: bytes = writer._chunk(choice, Choice(text=text, tokens=tokens))
-        return chunk
+        part = Choice(text=text, pieces=[Content(text)] if text else [], tokens=tokens)
+        form, started = self._transcript._format, self._transcript._started
+        (chunk,) = form.chunks(started, self._choice, part, first=False)
+        return msgspec.json.encode(chunk)
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +101,7 @@ def test_every_kind_of_choice(
     assert written or asked["max_tokens"] < 2
     written.clear()
     monkeypatch.setattr(DirectWriter, "of", lambda scope: None)
-    for module in (chats, completions):
-        monkeypatch.setattr(module.Transcript, "_template", lambda t, choice: _Anew(t, choice))
+    monkeypatch.setattr(ChunkTranscript, "_template", lambda t, choice: _Anew(t, choice))
     assert _body(served, path, asked) == fast
     assert not written
 

@@ -111,7 +111,7 @@ def test_unforeseen_error(
     def broken(*args: object) -> None:
         raise RuntimeError("/secret/path")
 
-    monkeypatch.setattr("baton_gateway.api.chat.permitted", broken)
+    monkeypatch.setattr("baton_gateway.api.answer.permitted", broken)
     with caplog.at_level(logging.ERROR):
         response = own_site.chat()
     assert response.status_code == 500 and "secret" not in response.text

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton import __version__
-from baton_gateway.api.reply import json
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
+from baton_gateway.http.json_response import json_response
 
 router = APIRouter()
 
@@ -19,7 +19,7 @@ router = APIRouter()
 @router.get("/version")
 async def version() -> Response:
     """Return the version of this gateway."""
-    return json({"version": __version__})
+    return json_response({"version": __version__})
 
 
 @router.get("/metrics")
@@ -36,4 +36,4 @@ async def metrics(request: Request) -> Response:
 async def reset_prefix_cache(request: Request) -> Response:
     """Drop all cached prefixes not in use. Returns the number of pages dropped."""
     engine: Engine = request.app.state.engine
-    return json({"pages": await engine.reset_cache()})
+    return json_response({"pages": await engine.reset_cache()})

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton_gateway.api.pooling_common import Vector, begin, prompts_of
-from baton_gateway.api.reply import json
 from baton_gateway.http.body_reader import read
+from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.pooling import ClassifyRequest
 from baton_gateway.schemas.pooling_responses import Classification, Classifications
 
@@ -22,7 +22,7 @@ async def create(request: Request) -> Response:
     job = await begin(request, body, "classify", "score")
     vectors, usage = await job.run(prompts_of(body.input), "input", job.pooling())
     data = [_classification(i, vector, job.info.labels) for i, vector in enumerate(vectors)]
-    return json(Classifications(**job.head("classify"), data=data, usage=usage))
+    return json_response(Classifications(**job.head("classify"), data=data, usage=usage))
 
 
 def _classification(index: int, probs: Vector, labels: tuple[str, ...]) -> Classification:

@@ -15,8 +15,8 @@ from baton_gateway.api.pooling_common import (
     check_dimensions,
     written,
 )
-from baton_gateway.api.reply import json
 from baton_gateway.http.body_reader import read
+from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.pooling import EmbeddingRequest
 from baton_gateway.schemas.pooling_responses import Embedding, Embeddings
 
@@ -31,4 +31,4 @@ async def create(request: Request) -> Response:
     check_dimensions(body.dimensions, job.info)
     vectors, usage = await job.run(asked_of(body), body.param, job.pooling(body.dimensions))
     data = [Embedding(i, written(v, body.encoding_format)) for i, v in enumerate(vectors)]
-    return json(Embeddings(data, body.model, usage))
+    return json_response(Embeddings(data, body.model, usage))

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import NotFound
-from baton_gateway.api.reply import json
 from baton_gateway.engine import Engine
+from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import tenant_of
 
 router = APIRouter()
@@ -26,4 +26,4 @@ async def explain(request: Request, name: str) -> Response:
             "for you.",
             code="request_not_found",
         )
-    return json(account.explain())
+    return json_response(account.explain())

@@ -10,9 +10,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.api.reply import json
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
+from baton_gateway.http.json_response import json_response
+from baton_gateway.streaming.event_frames import EventFrames
 from baton_gateway.streaming.sse import EventStream
 
 router = APIRouter()
@@ -23,7 +24,7 @@ _INTERVAL_SECONDS = 1.0
 async def fleet(request: Request) -> Response:
     """Return the current state of the system."""
     engine: Engine = request.app.state.engine
-    return json(engine.snapshot())
+    return json_response(engine.snapshot())
 
 
 @router.get("/fleet/stream")
@@ -31,8 +32,8 @@ async def stream(request: Request) -> Response:
     """Stream the state of the system every second until a disconnect or drain."""
     config: Config = request.app.state.config
     return EventStream(
-        "fleet",
         _snapshots(request.app.state.engine),
+        EventFrames("fleet"),
         keep_alive=config.keep_alive_seconds,
         stall=config.slow_client_seconds,
         done=False,

@@ -6,9 +6,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.api.reply import json
 from baton_gateway.durable.streams import DurableStreams
 from baton_gateway.engine import Engine
+from baton_gateway.http.json_response import json_response
 
 router = APIRouter()
 
@@ -17,7 +17,7 @@ router = APIRouter()
 @router.get("/livez")
 async def live() -> Response:
     """Return 200 while this process responds; other faults are not fixed by its restart."""
-    return json({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
 @router.get("/health")
@@ -30,7 +30,7 @@ async def ready(request: Request) -> Response:
     streams: DurableStreams = request.app.state.streams
     warnings = {"warnings": [streams.problem]} if streams.problem else {}
     status = "unhealthy" if reasons else "ok"
-    response = json({"status": status, "reasons": reasons, **warnings})
+    response = json_response({"status": status, "reasons": reasons, **warnings})
     if reasons:
         response.status_code = 503
         response.headers["retry-after"] = "1"

@@ -10,9 +10,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton_gateway.api.reply import json, permitted
+from baton_gateway.api.model_access import permitted
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.engine import Engine
+from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import quota_of
 
 router = APIRouter()
@@ -41,7 +42,7 @@ async def models(request: Request) -> Response:
     """List the served models that are permitted for the API key."""
     engine: Engine = request.app.state.engine
     key = quota_of(request).key
-    return json(
+    return json_response(
         Models([_entry(facts) for facts in await engine.models.all() if key.permits(facts.name)])
     )
 
@@ -49,7 +50,7 @@ async def models(request: Request) -> Response:
 @router.get("/v1/models/{name:path}")
 async def model(request: Request, name: str) -> Response:
     """Return one of them by name."""
-    return json(_entry(await permitted(request, name)))
+    return json_response(_entry(await permitted(request, name)))
 
 
 def _entry(facts: ModelInfo) -> Model:

@@ -12,8 +12,8 @@ from baton_gateway.api.pooling_common import (
     check_dimensions,
     written,
 )
-from baton_gateway.api.reply import json
 from baton_gateway.http.body_reader import read
+from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.pooling import PoolingRequest
 from baton_gateway.schemas.pooling_responses import PooledData, PooledList
 
@@ -32,4 +32,4 @@ async def create(request: Request) -> Response:
         PooledData(i, written(vector, body.encoding_format, rows))
         for i, vector in enumerate(vectors)
     ]
-    return json(PooledList(**job.head("pool"), data=data, usage=usage))
+    return json_response(PooledList(**job.head("pool"), data=data, usage=usage))

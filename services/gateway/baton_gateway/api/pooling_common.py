@@ -15,7 +15,9 @@ from starlette.requests import Request
 
 from baton.errors import InvalidRequest
 from baton.protocol import MediaItem, PooledTask, Pooling, PoolingInfo, Sampling
-from baton_gateway.api.reply import deadline, permitted, trace, whole
+from baton_gateway.api.collect import whole
+from baton_gateway.api.model_access import permitted
+from baton_gateway.api.options import deadline, trace
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.config import Config
 from baton_gateway.generation.admission import serves

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton_gateway.api.pooling_common import Job, begin
-from baton_gateway.api.reply import json
 from baton_gateway.api.score import compare
 from baton_gateway.http.body_reader import read
+from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.pooling import RerankRequest
 from baton_gateway.schemas.pooling_responses import (
     CohereRanking,
@@ -33,7 +33,7 @@ async def jina(request: Request) -> Response:
     job = await begin(request, body, "score", "embed")
     ranked, usage = await _ranked(job, body, documents=body.return_documents)
     head = job.head("rerank")
-    return json(Ranking(head["id"], head["model"], usage, ranked))
+    return json_response(Ranking(head["id"], head["model"], usage, ranked))
 
 
 @router.post("/v2/rerank")
@@ -42,7 +42,7 @@ async def cohere(request: Request) -> Response:
     body = await read(request, RerankRequest)
     job = await begin(request, body, "score", "embed")
     ranked, _ = await _ranked(job, body, documents=False)
-    return json(CohereRanking(job.head("rerank")["id"], ranked))
+    return json_response(CohereRanking(job.head("rerank")["id"], ranked))
 
 
 async def _ranked(

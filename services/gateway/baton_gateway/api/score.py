@@ -15,9 +15,9 @@ from baton_gateway.api.pooling_common import (
     begin,
     pairs_of,
 )
-from baton_gateway.api.reply import json
 from baton_gateway.generation.request import TextPrompt
 from baton_gateway.http.body_reader import read
+from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.pooling import ScoreRequest
 from baton_gateway.schemas.pooling_responses import PooledUsage, Score, Scores
 
@@ -32,7 +32,7 @@ async def create(request: Request) -> Response:
     job = await begin(request, body, "score", "embed")
     scores, usage = await compare(job, body.pairs, "text_2")
     data = [Score(i, score) for i, score in enumerate(scores)]
-    return json(Scores(**job.head("score"), data=data, usage=usage))
+    return json_response(Scores(**job.head("score"), data=data, usage=usage))
 
 
 async def compare(

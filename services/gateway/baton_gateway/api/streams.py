@@ -16,8 +16,8 @@ from starlette.responses import Response
 from baton.errors import InvalidRequest, NotFound
 from baton.protocol.packed_tokens import PackedTokens
 from baton.protocol.token_columns import unpack
-from baton_gateway.api import chat, completions
-from baton_gateway.api.reply import Head, Streamer, event_stream, payloads
+from baton_gateway.api.answer import event_stream
+from baton_gateway.api.stream_routes import route_of
 from baton_gateway.durable.journal import StreamRecord
 from baton_gateway.durable.streams import DurableStreams, ReplayCursor
 from baton_gateway.engine import Engine
@@ -26,8 +26,9 @@ from baton_gateway.generation.output import Event, Started
 from baton_gateway.generation.request import GenerationRequest, PriorOutput
 from baton_gateway.http.body import build, parse
 from baton_gateway.http.middleware import quota_of, tenant_of
-from baton_gateway.schemas.chat import ChatRequest
-from baton_gateway.schemas.completions import CompletionRequest
+from baton_gateway.streaming.event_frames import EventFrames
+from baton_gateway.streaming.head import Head
+from baton_gateway.streaming.writer import Writer, payloads
 
 router = APIRouter()
 
@@ -54,10 +55,10 @@ async def resume(request: Request, name: str) -> Response:
         raise no_model(ticket.model)
     started = Started(tuple(PackedTokens(prompt) for prompt in ticket.prompts))
     writer = await _writer(engine, ticket)
-    events = payloads(writer.transcript(started), recording.deltas(place))
+    events = payloads(writer.transcript(), started, recording.deltas(place))
     if not await _skip(events, place, last + 1):
         return Response(status_code=204)
-    return event_stream(request, _head(ticket), events, first=last + 1)
+    return event_stream(request, events, EventFrames(ticket.id, first=last + 1))
 
 
 def last_event(request: Request, name: str) -> int:
@@ -97,21 +98,17 @@ async def _skip(payloads: AsyncGenerator[bytes, None], place: ReplayCursor, coun
     return True
 
 
-async def _writer(engine: Engine, ticket: StreamRecord) -> Streamer:
-    body = parse(ticket.body)
-    if ticket.route == "chat":
-        return await chat.writer(engine, build(body, ChatRequest), _head(ticket))
-    return await completions.writer(engine, build(body, CompletionRequest), _head(ticket))
+async def _writer(engine: Engine, ticket: StreamRecord) -> Writer:
+    route = route_of(ticket.route)
+    return await route.writer(engine, build(parse(ticket.body), route.schema), _head(ticket))
 
 
 def _continued(
     request: Request, ticket: StreamRecord, past: tuple[PriorOutput, ...]
 ) -> GenerationRequest:
-    body, head = parse(ticket.body), _head(ticket)
-    if ticket.route == "chat":
-        asked = chat.generation(request, build(body, ChatRequest), head)
-    else:
-        asked = completions.generation(request, build(body, CompletionRequest), head)
+    route = route_of(ticket.route)
+    body = build(parse(ticket.body), route.schema)
+    asked = route.generation(request, body, _head(ticket))
     return replace(
         asked,
         prompts=tuple(tuple(unpack(prompt)) for prompt in ticket.prompts),

@@ -8,12 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import InvalidRequest
-from baton_gateway.api.reply import json, permitted
+from baton_gateway.api.model_access import permitted
 from baton_gateway.engine import Engine
 from baton_gateway.generation.admission import check_prompt_ids
 from baton_gateway.generation.request import ChatPrompt, TextPrompt
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.disconnect import cancel_on_disconnect
+from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.tokenize import (
     DetokenizeRequest,
     DetokenizeResponse,
@@ -45,7 +46,7 @@ async def tokenize(request: Request) -> Response:
     if body.return_token_strs:
         vocabulary = await engine.models.vocabulary(facts.name)
         names = [vocabulary.text(token) for token in ids]
-    return json(TokenizeResponse(len(ids), facts.max_model_len, list(ids), names))
+    return json_response(TokenizeResponse(len(ids), facts.max_model_len, list(ids), names))
 
 
 def _prompt(body: TokenizeRequest) -> ChatPrompt | TextPrompt:
@@ -69,4 +70,4 @@ async def detokenize(request: Request) -> Response:
     check_prompt_ids(body.tokens, "tokens", facts)
     tokenizers = engine.tokenizers.of(facts.tokenizer)
     decode = tokenizers.detokenize(body.tokens, body.skip_special_tokens)
-    return json(DetokenizeResponse(await cancel_on_disconnect(request.receive, decode)))
+    return json_response(DetokenizeResponse(await cancel_on_disconnect(request.receive, decode)))

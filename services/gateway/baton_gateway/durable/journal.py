@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -23,14 +23,13 @@ from baton_gateway.durable import JOURNALS
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.generation.pieces import Pieces
 
-Route = Literal["chat", "completions"]
-
 
 class StreamRecord(msgspec.Struct, frozen=True):
     """A streamed request, stored so that any gateway can continue its response."""
 
     id: str
-    route: Route
+    route: str
+    """The API that was asked: a name in the registry of the gateway's streaming APIs."""
     body: bytes
     """The request's JSON as sent by the client."""
     created: int

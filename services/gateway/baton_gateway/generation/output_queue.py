@@ -1,16 +1,22 @@
-"""Bounded queue of output deltas between the engine and the response."""
+"""Bounded queue of output deltas between the engine and the response.
+
+    queued:  Sequence.deliver -> put -> deque -> reader's task -> response
+    direct:  Sequence.deliver -> put -> sink.write -> socket      (only while the reader is idle)
+
+Waking the reader's task costs more than a chunk does, so most deltas of a stream go the direct way.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from baton.errors import BatonError, ServerFault
 from baton.logs import logger
 from baton_gateway.generation.output import OutputDelta
 from baton_gateway.http.errors import FAULT
-from baton_gateway.http.write_batch import WriteBatch
 
 MAX_QUEUED_DELTAS = 256
 """Queue limit per slow reader; beyond it, deltas of the same choice are merged."""
@@ -18,8 +24,11 @@ MAX_QUEUED_DELTAS = 256
 log = logger(__name__)
 
 
-def _never(delta: OutputDelta) -> bool:
-    return False
+class OutputSink(Protocol):
+    """Takes deltas past the reader's task."""
+
+    def write(self, delta: OutputDelta) -> bool:
+        """Handle a delta as the reader would, or return False without side effects."""
 
 
 class OutputQueue:
@@ -28,14 +37,19 @@ class OutputQueue:
     `put` never waits and never loses text: one task serves all requests, so a slow client must not
     block it.
 
-    If the reader is idle, `put` calls `write` instead of waking it. `write` handles the delta as
-    the reader would, or returns False without side effects. The end of the last choice always wakes
-    the reader.
+    If the reader is idle, `put` offers the delta to `sink` instead of waking it. The end of the
+    last choice always wakes the reader.
     """
 
-    def __init__(self, choices: int, write: Callable[[OutputDelta], bool] = _never) -> None:
+    def __init__(
+        self,
+        choices: int,
+        sink: OutputSink | None = None,
+        taken: Callable[[OutputDelta], None] = lambda delta: None,
+    ) -> None:
+        """`taken` is told of each delta that leaves, on either path."""
         self._deltas: deque[OutputDelta] = deque()
-        self._open, self._write = choices, write
+        self._open, self._sink, self._taken = choices, sink, taken
         self._error: BatonError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -43,8 +57,7 @@ class OutputQueue:
         """Add a delta. A delta with a finish reason is the last one of its choice."""
         if delta.reason is not None:
             self._open -= 1
-        waiter = self._waiter
-        if waiter is not None and not waiter.done() and self._written(delta):
+        if self._idle and self._sink is not None and self._write(self._sink, delta):
             if self._open <= 0:
                 self._wake()
             return
@@ -52,14 +65,22 @@ class OutputQueue:
             self._deltas.append(delta)
         self._wake()
 
-    def _written(self, delta: OutputDelta) -> bool:
-        """Try `write`. An exception ends this stream only."""
+    @property
+    def _idle(self) -> bool:
+        """True if the reader waits and has handled every delta before."""
+        return self._waiter is not None and not self._waiter.done()
+
+    def _write(self, sink: OutputSink, delta: OutputDelta) -> bool:
+        """The direct path. An exception ends this stream only."""
         try:
-            return self._write(delta)
+            written = sink.write(delta)
         except Exception:
             log.exception("a stream broke off")
             self.fail(ServerFault(FAULT))
             return True
+        if written:
+            self._taken(delta)
+        return written
 
     def fail(self, error: BatonError) -> None:
         """End with an error after the queued deltas. Only the first error counts."""
@@ -81,7 +102,9 @@ class OutputQueue:
                 raise self._error
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        return self._deltas.popleft()
+        delta = self._deltas.popleft()
+        self._taken(delta)
+        return delta
 
     def _join(self, delta: OutputDelta) -> bool:
         for i in range(len(self._deltas) - 1, -1, -1):
@@ -93,27 +116,3 @@ class OutputQueue:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-class DirectSink:
-    """Writes deltas straight to the socket, skipping the consumer task.
-
-    The producer and the response share one sink. It is used only while the reader is idle, so the
-    order of deltas is kept.
-    """
-
-    __slots__ = ("write", "write_batch")
-
-    def __init__(self) -> None:
-        self.write: Callable[[OutputDelta], bool] = _closed
-        """Writes a delta at once, or returns False without side effects."""
-        self.write_batch = WriteBatch()
-        """Coalesces the chunks with those of other requests; set by the engine."""
-
-    def close(self) -> None:
-        """Stop direct writes; deltas go to the reader from now on."""
-        self.write = _closed
-
-
-def _closed(delta: OutputDelta) -> bool:
-    return False

@@ -11,7 +11,6 @@ from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.access.api_keys import ApiKey
 from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
-from baton_gateway.generation.output_queue import DirectSink
 from baton_gateway.http.admission_headers import AdmissionHeaders
 from baton_gateway.observability.request_timeline import RequestTimeline
 from baton_gateway.structured_output.request import Constraint
@@ -151,10 +150,8 @@ class RequestIdentity:
 
 @dataclass(frozen=True, slots=True)
 class RequestSinks:
-    """Where a request's output and progress are written, beside the returned events."""
+    """Where a request's progress is written, beside the returned events."""
 
-    direct: DirectSink = field(default_factory=DirectSink)
-    """Writes deltas directly when the reader is idle."""
     admission_headers: AdmissionHeaders = field(default_factory=AdmissionHeaders)
     """Receives the scheduler's queue estimate for the first choice."""
     timeline: RequestTimeline = field(default_factory=RequestTimeline)

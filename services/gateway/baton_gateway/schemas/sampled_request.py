@@ -99,6 +99,11 @@ class SampledRequest(Request):
         return beams(given, {name: field.get_default() for name, field in fields.items()})
 
     @property
+    def include_usage(self) -> bool:
+        """True if a last event of the stream contains the usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
     def at_once(self) -> int:
         """Number of sequences per prompt that run concurrently."""
         return max(self.candidates, self.beams.width if self.beams else 0)

@@ -1,4 +1,4 @@
-"""Server-sent events: numbered, with keep-alives, stopped on disconnect or when the client stalls.
+"""Server-sent events: with keep-alives, stopped on disconnect or when the client stalls.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -7,59 +7,46 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
-from typing import NamedTuple
+from collections.abc import AsyncGenerator
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from baton.errors import BatonError, ServerFault
 from baton.logs import logger
-from baton_gateway.generation.output import OutputDelta
-from baton_gateway.generation.output_queue import DirectSink
-from baton_gateway.http.direct_writer import DirectWriter
 from baton_gateway.http.disconnect import cancel_tasks, wait_disconnect
 from baton_gateway.http.errors import FAULT, GatewayPartitioned, encode
+from baton_gateway.streaming.direct_sink import DirectSink
+from baton_gateway.streaming.event_frames import KEEP_ALIVE, EventFrames
 
 log = logger(__name__)
-_COMMENT = b": keep-alive\n\n"
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-
-
-class DirectPath(NamedTuple):
-    """Converts deltas to payloads outside the payload generator, with the same result."""
-
-    sink: DirectSink
-    payload: Callable[[OutputDelta], bytes | None]
-    """Returns the payload; None for a delta that needs no event."""
 
 
 class EventStream(Response):
     """A response whose body is a sequence of JSON payloads.
 
-    Every event has `id: <name>:<n>`, n counting from `first`. If the payload generator raises, the
-    stream ends with one `{"error": ...}` event and no `[DONE]`. The error event has no id, so
-    clients resume after the last regular event.
+    If the payload generator raises, the stream ends with one `{"error": ...}` event and no
+    `[DONE]`.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
         self,
-        name: str,
         payloads: AsyncGenerator[bytes, None],
+        frames: EventFrames,
         *,
         keep_alive: float,
         stall: float,
-        first: int = 0,
         done: bool = True,
-        shortcut: DirectPath | None = None,
+        sink: DirectSink | None = None,
     ) -> None:
+        """`sink` writes events past `payloads`; it shares `frames`."""
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
-        self._name, self._payloads = name.encode(), payloads
+        self._payloads, self._frames, self._sink = payloads, frames, sink
         self._keep_alive, self._stall, self._done = keep_alive, stall, done
-        self._count, self._shortcut = first, shortcut
         self._waiting, self._since = False, time.monotonic()
         """Whether the client has unread data, and since when (monotonic seconds)."""
 
@@ -67,7 +54,6 @@ class EventStream(Response):
         writing = asyncio.ensure_future(self._write(send))
         watching = asyncio.ensure_future(self._watch(send))
         gone = asyncio.ensure_future(wait_disconnect(receive))
-        self._open(DirectWriter.of(scope))
         try:
             await asyncio.wait((writing, watching, gone), return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
@@ -76,57 +62,39 @@ class EventStream(Response):
                 watching.result()
                 log.warning("a client read nothing for %g s and was cut off", self._stall)
         finally:
-            if self._shortcut is not None:
-                self._shortcut.sink.close()
+            if self._sink is not None:
+                self._sink.close()
             await cancel_tasks(writing, watching, gone)
             await self._payloads.aclose()
-
-    def _open(self, direct: DirectWriter | None) -> None:
-        """Let deltas be written directly, if the server supports it."""
-        if self._shortcut is None or direct is None:
-            return
-        outlet, payload = self._shortcut
-
-        def write(delta: OutputDelta) -> bool:
-            if not direct.open:
-                return False
-            if (data := payload(delta)) is not None:
-                outlet.write_batch.add(direct, self._frame(data))
-                self._since = time.monotonic()
-            return True
-
-        outlet.write = write
 
     async def _write(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
             async for payload in self._payloads:
-                await self._event(send, payload)
+                await self._put(send, self._frames.event(payload))
             if self._done:
-                await self._event(send, b"[DONE]")
+                await self._put(send, self._frames.event(b"[DONE]"))
         except GatewayPartitioned:
             return  # The client can resume a durable stream after its connection has ended.
         except BatonError as error:
-            await self._put(send, b"data: %b\n\n" % encode(error))
+            await self._put(send, self._frames.error(encode(error)))
         except OSError:
             raise
         except Exception:
             log.exception("a stream broke off")
-            await self._put(send, b"data: %b\n\n" % encode(ServerFault(FAULT)))
+            await self._put(send, self._frames.error(encode(ServerFault(FAULT))))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _event(self, send: Send, payload: bytes) -> None:
-        await self._put(send, self._frame(payload))
-
-    def _frame(self, payload: bytes) -> bytes:
-        frame = b"id: %b:%d\ndata: %b\n\n" % (self._name, self._count, payload)
-        self._count += 1
-        return frame
 
     async def _put(self, send: Send, frame: bytes) -> None:
         self._since, self._waiting = time.monotonic(), True
         await send({"type": "http.response.body", "body": frame, "more_body": True})
         self._since, self._waiting = time.monotonic(), False
+
+    @property
+    def _quiet(self) -> float:
+        """Seconds since the last event, written on either path."""
+        since = self._since if self._sink is None else max(self._since, self._sink.written)
+        return time.monotonic() - since
 
     async def _watch(self, send: Send) -> None:
         """Return when the client has read nothing for too long.
@@ -134,14 +102,14 @@ class EventStream(Response):
         Sends a comment when the stream is idle. One polling task is cheaper than a timer per event.
         """
         while True:
-            for_long = time.monotonic() - self._since
-            if not self._waiting and for_long >= self._keep_alive:
+            quiet = self._quiet
+            if not self._waiting and quiet >= self._keep_alive:
                 try:
                     async with asyncio.timeout(self._stall):
-                        await self._put(send, _COMMENT)
+                        await self._put(send, KEEP_ALIVE)
                 except TimeoutError:
                     return
-            elif self._waiting and for_long >= self._stall:
+            elif self._waiting and quiet >= self._stall:
                 return
-            rest = (self._stall if self._waiting else self._keep_alive) - for_long
+            rest = (self._stall if self._waiting else self._keep_alive) - quiet
             await asyncio.sleep(max(min(rest, self._stall / 4), 0.001))

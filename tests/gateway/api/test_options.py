@@ -1,16 +1,14 @@
-"""Code common to chat and completions."""
+"""Options from bodies and headers."""
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 import pytest
 
 from baton.errors import InvalidRequest
-from baton_gateway.api.reply import Choice, check_choices, sampling, seed
+from baton_gateway.api.options import check_choices, sampling, seed
 from baton_gateway.config import Config
-from baton_gateway.generation.output import OutputDelta
 from baton_gateway.schemas.completions import CompletionRequest
 from tests.fakes.gateway_app import (
     Site,
@@ -57,14 +55,6 @@ def test_seed() -> None:
     assert seed(_body(seed=5)) == 5
     assert seed(_body(seed=-(2**63))) == 2**63
     assert seed(_body()) != seed(_body())
-
-
-def test_where_the_text_of_each_token_begins() -> None:
-    choice = Choice()
-    choice.add(OutputDelta(0, "ab", array("i", [1, 2, 3]), (1, 1, 2)))
-    choice.add(OutputDelta(0, "c", array("i", [4]), (3,), reason="stop"))
-    assert (choice.text, choice.starts, choice.reason) == ("abc", [0, 1, 1, 2], "stop")
-    assert Choice.of(OutputDelta(0, "c", array("i", [4]), (3,)), 2).starts == [2]
 
 
 @pytest.mark.parametrize("header", ["0", "-1", "1.5", "x", "", "86400001", "999999999"])

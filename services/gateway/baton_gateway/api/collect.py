@@ -1,0 +1,68 @@
+"""The two ways to run a generation: its whole answer, or its deltas once the first has arrived."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from starlette.requests import Request
+
+from baton_gateway.engine import Engine
+from baton_gateway.generation.choice import Answer, Choice
+from baton_gateway.generation.output import Event, OutputDelta, Started
+from baton_gateway.generation.output_queue import OutputSink
+from baton_gateway.generation.request import GenerationRequest
+from baton_gateway.http.disconnect import cancel_on_disconnect
+
+
+async def whole(request: Request, generation: GenerationRequest) -> Answer:
+    """Return the complete output, with cancellation on disconnect."""
+    engine: Engine = request.app.state.engine
+    return await cancel_on_disconnect(request.receive, _gather(engine, generation))
+
+
+async def opened(
+    request: Request, generation: GenerationRequest, sink: OutputSink | None = None
+) -> tuple[Started, AsyncGenerator[OutputDelta, None]]:
+    """Return a stream once its first token has arrived, with cancellation on disconnect."""
+    engine: Engine = request.app.state.engine
+    events = engine.generate(generation, sink)
+    try:
+        started, first = await cancel_on_disconnect(request.receive, _begin(events))
+    except BaseException:
+        await events.aclose()
+        raise
+    return started, _rest(first, events)
+
+
+async def _gather(engine: Engine, generation: GenerationRequest) -> Answer:
+    events = engine.generate(generation)
+    try:
+        started, first = await _begin(events)
+        choices = [Choice() for _ in range(len(started.prompts) * generation.sampling.n)]
+        async for delta in _rest(first, events):
+            choices[delta.choice].add(delta)
+        return started, choices
+    finally:
+        await events.aclose()
+
+
+async def _begin(events: AsyncGenerator[Event, None]) -> tuple[Started, OutputDelta]:
+    """Wait for the first token. Errors before it still produce an HTTP status."""
+    started = await anext(events)
+    assert isinstance(started, Started)
+    delta = await anext(events)
+    assert isinstance(delta, OutputDelta)
+    return started, delta
+
+
+async def _rest(
+    first: OutputDelta, events: AsyncGenerator[Event, None]
+) -> AsyncGenerator[OutputDelta, None]:
+    """Yield `first`, then the remaining deltas. Closing it closes `events`."""
+    try:
+        yield first
+        async for delta in events:
+            assert isinstance(delta, OutputDelta)
+            yield delta
+    finally:
+        await events.aclose()

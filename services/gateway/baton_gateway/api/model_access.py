@@ -1,0 +1,20 @@
+"""Access of a request to a model."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from baton_gateway.catalogue import ModelInfo
+from baton_gateway.engine import Engine
+from baton_gateway.generation.admission import no_model
+from baton_gateway.http.middleware import quota_of
+
+
+async def permitted(request: Request, model: str | None) -> ModelInfo:
+    """Return the model of this name, None being the only one. Raises `NotFound` if there is none,
+    or if the key does not permit it."""
+    engine: Engine = request.app.state.engine
+    facts = await engine.models.get(model)
+    if not quota_of(request).key.permits(facts.name):
+        raise no_model(facts.name)
+    return facts

@@ -1,0 +1,28 @@
+"""Frames of server-sent events.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+"""
+
+from __future__ import annotations
+
+KEEP_ALIVE = b": keep-alive\n\n"
+"""A comment, which clients ignore."""
+
+
+class EventFrames:
+    """Frames the payloads of one stream. Each has `id: <name>:<n>`, n counting from `first`."""
+
+    __slots__ = ("_name", "_next")
+
+    def __init__(self, name: str, first: int = 0) -> None:
+        self._name, self._next = name.encode(), first
+
+    def event(self, payload: bytes) -> bytes:
+        """Return the next event."""
+        frame = b"id: %b:%d\ndata: %b\n\n" % (self._name, self._next, payload)
+        self._next += 1
+        return frame
+
+    def error(self, payload: bytes) -> bytes:
+        """Return an event without an id, so that clients resume after the last regular one."""
+        return b"data: %b\n\n" % payload
