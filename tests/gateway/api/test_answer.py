@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 from typing import Any
 
 import pytest
 
+from tests.fakes import gateway_socket
 from tests.fakes.gateway_app import Site, chat, completion, error_of, events_of
 
 BODIES = {"/v1/chat/completions": chat(max_tokens=9), "/v1/completions": completion(max_tokens=9)}
@@ -28,6 +31,34 @@ def test_three_ways_to_one_text(shared_site: Site, path: str, durable: str) -> N
     assert (whole.status_code, streamed.status_code) == (200, 200)
     *chunks, done = events_of(streamed.text)
     assert _text(chunks) == _text([whole.json()]) == "Hello fro" and done == "[DONE]"
+
+
+def _read_as_vllm_bench(response: http.client.HTTPResponse) -> list[str]:
+    """The payloads as the benchmark client of vLLM finds them: whatever comes over the wire is
+    split at blank lines, and each message stripped of one `data: ` at its start."""
+    buffer, found = b"", []
+    while part := response.read1():
+        buffer += part
+        while b"\n\n" in buffer:
+            message, buffer = buffer.split(b"\n\n", 1)
+            if message := message.strip():
+                found.append(message.decode().removeprefix("data: "))
+    assert not buffer
+    return found
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_client_that_only_strips_data_reads_a_stream(path: str) -> None:
+    body = json.dumps(BODIES[path] | {"stream": True, "stream_options": {"include_usage": True}})
+    with gateway_socket.site() as here:
+        here.engine.scheduler.pace = 0.001
+        client = http.client.HTTPConnection("127.0.0.1", here.port, timeout=10)
+        client.request("POST", path, body, {"content-type": "application/json"})
+        *payloads, done = _read_as_vllm_bench(client.getresponse())
+        client.close()
+    chunks = [json.loads(payload) for payload in payloads]
+    assert _text(chunks) == "Hello fro" and done == "[DONE]"
+    assert chunks[-1]["usage"]["completion_tokens"] == 9
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.protocol import EncodeChat, Submit
-from tests.fakes.gateway_app import Site, events_of
+from tests.fakes.gateway_app import Site, chat, events_of
 from tests.fakes.gateway_engine import EOS, MODEL
 
 REPLY = "Hello from Baton."
@@ -54,8 +54,12 @@ def test_streamed(shared_site: Site) -> None:
     assert all("usage" not in c for c in chunks)
 
 
-def test_events_are_numbered(shared_site: Site) -> None:
-    response = shared_site.chat(stream=True)
+def test_events_are_numbered_if_they_can_be_resumed(shared_site: Site) -> None:
+    plain = shared_site.chat(stream=True)
+    assert all(line.startswith("data: ") for line in plain.text.split("\n\n") if line)
+    response = shared_site.post(
+        "/v1/chat/completions", chat(stream=True), headers={"x-stream-durable": "1"}
+    )
     ids = [line[4:] for line in response.text.splitlines() if line.startswith("id: ")]
     name = "chatcmpl-" + response.headers["x-request-id"][4:]
     assert ids == [f"{name}:{i}" for i in range(len(ids))] and len(ids) > 4

@@ -58,5 +58,5 @@ def test_stream_ends_when_the_client_leaves(shared_site: Site) -> None:
 
     sent = shared_site.run(main)
     frames = [m["body"] for m in sent if m["type"] == "http.response.body"]
-    assert frames[0].startswith(b"id: fleet:0\ndata: {") and frames[1].startswith(b"id: fleet:1\n")
+    assert all(frame.startswith(b"data: {") for frame in frames[:2])
     assert json.loads(frames[0].split(b"data: ")[1])["model"] == "tiny"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -189,7 +190,8 @@ def test_one_that_did_not_ask_for_it_is_aborted_and_forgotten(tmp_path: Path) ->
     with gateway(tmp_path, pace=0.01) as here:
         seen = ask(here, "/v1/completions", 5, headers={})
         until(lambda: bool(here.engine.scheduler.aborted), "it is aborted at once")
-        name = seen[0][0].rpartition(":")[0]
+        assert [number for number, _ in seen] == [""] * 5
+        name = json.loads(seen[0][1])["id"]
         response = httpx.get(f"{here.url}/v1/streams/{name}")
         assert (response.status_code, error_of(response)["code"]) == (404, "stream_not_found")
         assert not (tmp_path / "journal").exists() or "chatcmpl" not in name

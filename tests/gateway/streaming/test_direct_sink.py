@@ -9,7 +9,7 @@ from typing import Any
 from baton_gateway.generation.output import OutputDelta, Started
 from baton_gateway.http.write_batch import WriteBatch
 from baton_gateway.streaming.direct_sink import DirectSink
-from baton_gateway.streaming.event_frames import EventFrames
+from baton_gateway.streaming.event_frames import NumberedFrames
 
 
 class Words:
@@ -41,7 +41,7 @@ class Body:
 
 def _sink(body: Any) -> DirectSink:
     scope = {"extensions": {"baton.direct": body}} if body else {}
-    sink = DirectSink.of(scope, WriteBatch(), Words(), EventFrames("s"))
+    sink = DirectSink.of(scope, WriteBatch(), Words(), NumberedFrames("s"))
     assert sink is not None
     return sink
 
@@ -69,4 +69,4 @@ def test_nothing_is_taken_before_the_body_is_open_and_after_the_end() -> None:
 
 
 def test_a_server_without_direct_writes_has_no_sink() -> None:
-    assert DirectSink.of({}, WriteBatch(), Words(), EventFrames("s")) is None
+    assert DirectSink.of({}, WriteBatch(), Words(), NumberedFrames("s")) is None

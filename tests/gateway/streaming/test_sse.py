@@ -10,7 +10,7 @@ import pytest
 
 from baton.errors import Unavailable
 from baton_gateway.http.errors import GatewayPartitioned
-from baton_gateway.streaming.event_frames import EventFrames
+from baton_gateway.streaming.event_frames import NumberedFrames
 from baton_gateway.streaming.sse import EventStream
 
 
@@ -45,7 +45,7 @@ def test_a_stream_that_goes_on_elsewhere_ends_without_an_end() -> None:
     client, source = Client(), Source(2, error=GatewayPartitioned())
 
     async def main() -> None:
-        stream = EventStream(source.payloads(), EventFrames("s"), keep_alive=9.0, stall=9.0)
+        stream = EventStream(source.payloads(), NumberedFrames("s"), keep_alive=9.0, stall=9.0)
         await stream({"type": "http"}, client.receive, client.send)  # type: ignore[arg-type]
 
     asyncio.run(main())
@@ -76,7 +76,7 @@ class Source:
 
 async def _play(client: Client, source: Source, **fields: Any) -> None:
     given: dict[str, Any] = {"keep_alive": 60.0, "stall": 60.0}
-    stream = EventStream(source.payloads(), EventFrames("s"), **(given | fields))
+    stream = EventStream(source.payloads(), NumberedFrames("s"), **(given | fields))
     await stream({"type": "http"}, client.receive, client.send)
 
 

@@ -28,7 +28,7 @@ from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import tenant_of
 from baton_gateway.schemas.sampled_request import SampledRequest
 from baton_gateway.streaming.direct_sink import DirectSink
-from baton_gateway.streaming.event_frames import EventFrames
+from baton_gateway.streaming.event_frames import EventFrames, NumberedFrames
 from baton_gateway.streaming.head import Head
 from baton_gateway.streaming.sse import EventStream
 from baton_gateway.streaming.writer import Writer, payloads
@@ -46,7 +46,7 @@ async def answer(request: Request, route: StreamRoute[B]) -> Response:
     if is_durable(request, body):
         response = await _durable(request, route, work, head, writer)
     elif body.stream:
-        response = await _stream(request, work, head, writer)
+        response = await _stream(request, work, writer)
     else:
         response = json_response(writer.whole(*await whole(request, work)))
     return work.sinks.admission_headers.apply(response)
@@ -74,11 +74,9 @@ def is_durable(request: Request, body: SampledRequest) -> bool:
     return header == "1"
 
 
-async def _stream(
-    request: Request, work: GenerationRequest, head: Head, writer: Writer
-) -> Response:
+async def _stream(request: Request, work: GenerationRequest, writer: Writer) -> Response:
     engine: Engine = request.app.state.engine
-    transcript, frames = writer.transcript(), EventFrames(head.id)
+    transcript, frames = writer.transcript(), EventFrames()
     sink = DirectSink.of(request.scope, engine.write_batch, transcript, frames)
     started, deltas = await opened(request, work, sink)
     return event_stream(request, payloads(transcript, started, deltas), frames, sink)
@@ -102,7 +100,7 @@ async def _durable(
     )
     stream = await streams.record(record, deltas)
     events = payloads(writer.transcript(), started, stream.deltas(ReplayCursor()))
-    return event_stream(request, events, EventFrames(head.id))
+    return event_stream(request, events, NumberedFrames(head.id))
 
 
 def event_stream(

@@ -33,7 +33,7 @@ async def stream(request: Request) -> Response:
     config: Config = request.app.state.config
     return EventStream(
         _snapshots(request.app.state.engine),
-        EventFrames("fleet"),
+        EventFrames(),
         keep_alive=config.keep_alive_seconds,
         stall=config.slow_client_seconds,
         done=False,

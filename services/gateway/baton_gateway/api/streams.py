@@ -26,7 +26,7 @@ from baton_gateway.generation.output import Event, Started
 from baton_gateway.generation.request import GenerationRequest, PriorOutput
 from baton_gateway.http.body import build, parse
 from baton_gateway.http.middleware import quota_of, tenant_of
-from baton_gateway.streaming.event_frames import EventFrames
+from baton_gateway.streaming.event_frames import NumberedFrames
 from baton_gateway.streaming.head import Head
 from baton_gateway.streaming.writer import Writer, payloads
 
@@ -58,7 +58,7 @@ async def resume(request: Request, name: str) -> Response:
     events = payloads(writer.transcript(), started, recording.deltas(place))
     if not await _skip(events, place, last + 1):
         return Response(status_code=204)
-    return event_stream(request, events, EventFrames(ticket.id, first=last + 1))
+    return event_stream(request, events, NumberedFrames(ticket.id, first=last + 1))
 
 
 def last_event(request: Request, name: str) -> int:

@@ -10,7 +10,28 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class EventFrames:
-    """Frames the payloads of one stream. Each has `id: <name>:<n>`, n counting from `first`."""
+    """Frames the payloads of one stream as plain events: one `data: ` line each.
+
+    Many clients read an event as what follows `data: ` at its start, so it has no other field.
+    """
+
+    __slots__ = ()
+
+    def event(self, payload: bytes) -> bytes:
+        """Return the next event."""
+        return b"data: %b\n\n" % payload
+
+    def error(self, payload: bytes) -> bytes:
+        """Return the event of an error."""
+        return b"data: %b\n\n" % payload
+
+
+class NumberedFrames(EventFrames):
+    """Frames of a stream that can be resumed: each event has `id: <name>:<n>`, n counting from
+    `first`.
+
+    An error has no id, so that clients resume after the last regular event.
+    """
 
     __slots__ = ("_name", "_next")
 
@@ -22,7 +43,3 @@ class EventFrames:
         frame = b"id: %b:%d\ndata: %b\n\n" % (self._name, self._next, payload)
         self._next += 1
         return frame
-
-    def error(self, payload: bytes) -> bytes:
-        """Return an event without an id, so that clients resume after the last regular one."""
-        return b"data: %b\n\n" % payload
