@@ -6,7 +6,7 @@ import torch
 
 from baton.protocol import Grant
 from baton.protocol.token_columns import pack
-from baton_worker.kernels.kv_pages import KVCodes
+from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import KVCache
 from baton_worker.spec import (

@@ -15,7 +15,7 @@ from baton_worker.attention.backends import cpu
 from baton_worker.attention.backends.grouped import GroupedBackend
 from baton_worker.attention.backends.reference import ReferenceBackend
 from baton_worker.attention.selector import AttentionSelector
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.page_layout import Layout
 from tests.worker.attention.conftest import ON_A_CPU
 

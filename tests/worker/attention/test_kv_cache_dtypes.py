@@ -21,7 +21,7 @@ from baton_worker.config import Config
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.build import Builder
 from baton_worker.kernels.cpu.isa import LEVELS, IsaLevel
-from baton_worker.kernels.kv_pages import CODES, KVCodes
+from baton_worker.kernels.kv_codes import CODES, KVCodes
 from baton_worker.platform import machine
 
 CPU = torch.device("cpu")

@@ -17,7 +17,7 @@ from baton_worker.engine.engine_config import (
     _batch_tokens,
     resolve,
 )
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.pooling.recipe import PoolingRecipe
 

@@ -17,7 +17,7 @@ from baton.errors import ModelError
 from baton.protocol import Sampling
 from baton_scheduler.disaggregation import handoff
 from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kv_transfer.registry import TRANSPORTS
 from baton_worker.layers.build_context import BuildContext
 from tests.fakes.worker_pairs import DEVICE, Team

@@ -7,14 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.kernels.kv_pages import (
-    CODES,
-    KVCodes,
-    gather,
-    put,
-    row_width,
-    scatter,
-)
+from baton_worker.kernels.kv_codes import CODES, KVCodes, row_width
+from baton_worker.kernels.kv_pages import gather, put, scatter
 from baton_worker.kernels.page_layout import Layout, strides
 
 CPU = torch.device("cpu")

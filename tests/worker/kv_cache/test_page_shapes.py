@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kv_cache import KVCache, bytes_per_page
 from baton_worker.spec import Sinks, Values
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from baton.protocol.token_columns import pack
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import KVCache, page_groups
 from baton_worker.kv_transfer.wire_format import (

@@ -10,7 +10,7 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.mixer import Carrying

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kernels.cpu.linear import CpuLinear
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.layers.attention import gqa
 from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models

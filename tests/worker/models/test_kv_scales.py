@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
-from baton_worker.kernels.kv_pages import CODES, SCALE_BYTES
+from baton_worker.kernels.kv_codes import CODES, SCALE_BYTES
 from baton_worker.layers.attention import gqa
 from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from baton_worker.checkpoint.load import load_model
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_transfer.wire_format import (
     block_bytes,

@@ -14,7 +14,7 @@ from baton_worker.attention.backends.triton import TritonBackend
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kernels import triton
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.norm import CpuNorm, TritonNorm
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.layers.attention import gqa

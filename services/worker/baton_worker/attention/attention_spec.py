@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 
 import torch
 
-from baton_worker.kernels.kv_pages import KVCodes
+from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.kernels.page_layout import Layout
 
 

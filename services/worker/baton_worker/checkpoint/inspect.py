@@ -22,7 +22,7 @@ from rich.text import Text
 from rich.tree import Tree
 from torch import nn
 
-from baton_worker.kernels.kv_pages import KVCodes
+from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.kv_cache import bytes_per_page, group_bytes, page_groups
 from baton_worker.kv_cache.page_shapes import state_bytes, state_shapes
 from baton_worker.layers.attention.gqa import Attention

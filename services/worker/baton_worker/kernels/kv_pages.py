@@ -1,77 +1,12 @@
-"""Keys and values in one byte per channel: how a page holds them, in torch.
-
-    a row of a page     [ codes: head_dim bytes | scale: float32 ]      x = scale * code
-
-Each key or value of each head has its own scale, the least with which no channel is cut off, or
-one that the checkpoint gives for the whole layer. Either way, what is stored of a token depends on
-nothing but the token. The twins in C++ are in `kernels/cpu/pages.h`; they store the same bits.
-"""
+"""Writes keys and values of tokens to pages, and reads them back."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from baton_worker.kernels import triton
-
-SCALE_BYTES = 4
-_LEAST = 1e-30
-"""Stands for what is smaller, so that a scale has an inverse."""
-
-
-@dataclass(frozen=True, slots=True)
-class KVCodes:
-    """One kind of code."""
-
-    name: str
-    number: int
-    """In the structures of the C++ kernels, where 0 is plain numbers."""
-    most: float
-    """The greatest code."""
-    dtype: torch.dtype
-
-    def __str__(self) -> str:
-        """Its name."""
-        return self.name
-
-    def encode(self, x: Tensor, given: Tensor | None = None) -> Tensor:
-        """Floats [..., head_dim] to uint8 [..., head_dim + SCALE_BYTES].
-
-        `given` are scales, float32 and broadcast to [..., 1]; what is too large for them is cut
-        off.
-        A row in which something is not finite decodes to NaN, so that a broken sequence shows.
-        """
-        x = x.float()
-        most = x.abs().amax(-1, keepdim=True)
-        least = most.clamp_min(_LEAST) * (1 / self.most)
-        scale = least if given is None else given.expand_as(least)
-        scale = torch.where(most.isfinite(), scale, float("nan"))
-        codes = (x * scale.reciprocal()).nan_to_num().clamp(-self.most, self.most)
-        if not self.dtype.is_floating_point:
-            codes = codes.round()
-        parts = (codes.to(self.dtype).view(torch.uint8), scale.view(torch.uint8))
-        return torch.cat(parts, dim=-1)
-
-    def decode(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        """uint8 [..., head_dim + SCALE_BYTES] to floats [..., head_dim]."""
-        codes = rows[..., :-SCALE_BYTES].contiguous().view(self.dtype)
-        scale = rows[..., -SCALE_BYTES:].contiguous().view(torch.float32)
-        return (codes.float() * scale).to(dtype)
-
-
-CODES = {
-    "int8": KVCodes("int8", 1, 127.0, torch.int8),
-    "fp8": KVCodes("fp8", 2, 448.0, torch.float8_e4m3fn),
-}
-"""By the name in the settings; pages of "auto" hold numbers of the model's dtype. FP8 is e4m3
-(Micikevicius et al. 2022, arXiv:2209.05433)."""
-
-
-def row_width(head_dim: int, codes: KVCodes | None) -> int:
-    """Elements of a page that a key or value of one head takes."""
-    return head_dim if codes is None else head_dim + SCALE_BYTES
+from baton_worker.kernels.kv_codes import KVCodes, row_width
 
 
 def parts(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.call_recorder import Kernel
-from baton_worker.kernels.kv_pages import KVCodes, row_width
+from baton_worker.kernels.kv_codes import KVCodes, row_width
 from baton_worker.kernels.page_layout import strides
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu.huge_pages import zeros
-from baton_worker.kernels.kv_pages import KVCodes
+from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kernels.ssm_states import Snapshots
 from baton_worker.kv_cache.layer_groups import (
@@ -60,7 +60,7 @@ class KVCache:
 
     `spare` pages follow the allocatable ones and belong to no sequence; padding rows write there.
 
-    With `codes`, pages are uint8 and their last axis is `kernels.kv_pages.row_width`; page copies
+    With `codes`, pages are uint8 and their last axis is `kernels.kv_codes.row_width`; page copies
     are byte copies.
     """
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import torch
 
-from baton_worker.kernels.kv_pages import KVCodes
+from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.kv_cache.page_shapes import (
     PageShape,
     layer_bytes,

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import torch
 
-from baton_worker.kernels.kv_pages import KVCodes, row_width
+from baton_worker.kernels.kv_codes import KVCodes, row_width
 from baton_worker.spec import (
     ContextShard,
     Decoder,
@@ -32,7 +32,7 @@ def page_shapes(
     attention keeps one vector per token: [page_size, 1, 1, kept_width]. `Recurrent` mixers declare
     their own shape. A layer without a mixer has empty pages, and an encoder has none. With context
     parallelism, a page of one rank holds fewer tokens (`context`). With `codes`, each attention
-    width is its `kernels.kv_pages.row_width`.
+    width is its `kernels.kv_codes.row_width`.
     """
     if isinstance(spec, Encoder):
         return ()

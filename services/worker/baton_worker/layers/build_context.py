@@ -15,7 +15,7 @@ from baton_worker.attention.call_stats import CallStats
 from baton_worker.attention.context_parallel import Peers
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.config import Config
-from baton_worker.kernels.kv_pages import CODES, KVCodes
+from baton_worker.kernels.kv_codes import CODES, KVCodes
 from baton_worker.kernels.moe.selector import ExpertKernelSelector
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.platform import machine

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from baton_worker.attention.backends.flash_attn import FlashAttnBackend
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.page_layout import Layout
 from tests.fakes.attention_packages import flash_attn_varlen_func, hopper, install
 from tests.worker.attention.conftest import as_the_reference

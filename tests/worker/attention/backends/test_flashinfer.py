@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from baton_worker.attention.backends.flashinfer import FlashInferBackend
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.page_layout import Layout
 from tests.fakes import attention_packages as fakes
 from tests.worker.attention.conftest import as_the_reference

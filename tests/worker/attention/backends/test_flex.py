@@ -21,7 +21,7 @@ from baton_worker.attention import BACKENDS, selector
 from baton_worker.attention.backends.flex import FlexBackend, MaskMod
 from baton_worker.attention.backends.reference import ReferenceBackend
 from baton_worker.attention.selector import AttentionSelector
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.page_layout import Layout
 from tests.worker.attention.conftest import in_parts, kept, over_branches, sinks_for
 

@@ -16,7 +16,7 @@ from baton_worker.attention.backends.triton import TritonBackend
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.attention.tree_mask import TreeMask
 from baton_worker.kernels import triton as kernels
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.page_layout import Layout
 from tests.fakes.triton_interpreter import interpreter
 from tests.worker.attention.conftest import KERNELS, in_parts, make_problem, over_branches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from baton_worker.kernels.kv_pages import CODES, KVCodes
+from baton_worker.kernels.kv_codes import CODES, KVCodes
 
 
 @pytest.mark.parametrize("codes", CODES.values(), ids=str)

@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from baton_worker.kernels.kv_pages import (
-    CODES,
-    KVCodes,
-    put,
-    row_width,
-)
+from baton_worker.kernels.kv_codes import CODES, KVCodes, row_width
+from baton_worker.kernels.kv_pages import put
 from baton_worker.kernels.page_layout import Layout
 
 pytestmark = pytest.mark.row("F21.05")

@@ -12,7 +12,7 @@ from torch import Tensor
 from baton.errors import ModelError
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels.kv_pages import CODES
+from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kv_cache.page_shapes import page_shapes
 from baton_worker.layers.attention.mla import LatentAttention
 from baton_worker.layers.attention.sparse_mla import SparseLatentAttention

@@ -19,7 +19,7 @@ from baton_worker.attention.backend import fits
 from baton_worker.attention.tree_mask import TreeMask
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.call_recorder import Kernel
-from baton_worker.kernels.kv_pages import row_width
+from baton_worker.kernels.kv_codes import row_width
 from baton_worker.kernels.page_layout import EVERY, strides
 
 _DTYPES = (torch.bfloat16, torch.float32)

@@ -16,7 +16,7 @@ from baton_worker.attention.attention_batch import AttentionBatch
 from baton_worker.attention.attention_spec import AttentionSpec, unknown
 from baton_worker.attention.backend import fits
 from baton_worker.kernels import triton
-from baton_worker.kernels.kv_pages import row_width
+from baton_worker.kernels.kv_codes import row_width
 from baton_worker.kernels.page_layout import EVERY
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from baton_worker.kernels.kv_pages import SCALE_BYTES, KVCodes
+from baton_worker.kernels.kv_codes import SCALE_BYTES, KVCodes
 from baton_worker.kernels.triton import kv_codes as bits
 from baton_worker.kernels.triton import power
 
