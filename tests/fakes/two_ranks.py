@@ -42,8 +42,7 @@ class Given:
         """This rank's part."""
         return load_model(
             Path(self.path),
-            BuildContext(CPU, torch.float32),
-            quantize=self.quantize,
+            BuildContext(CPU, torch.float32, quantization=self.quantize),
             ranks=ranks,
             experts=self.experts,
             context_parallel=self.context,

@@ -53,7 +53,7 @@ def main(path: Path, dtype: str, quantize: str) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     before = resident("VmRSS")
     model = load_model(
-        path, BuildContext(torch.device("cpu"), getattr(torch, dtype)), quantize=quantize
+        path, BuildContext(torch.device("cpu"), getattr(torch, dtype), quantization=quantize)
     )
     print(resident("VmHWM") - before, model.weight_bytes)
 

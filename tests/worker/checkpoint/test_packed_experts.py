@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -158,7 +158,7 @@ def test_what_is_packed_is_not_rounded_again(tmp_path: Path, driver: Any, quanti
     scheme = SCHEMES["gptq"]
     oracle = save(tmp_path, scheme)
     plain = load_model(tmp_path, SITE)
-    rounded = load_model(tmp_path, SITE, quantize=quantize)
+    rounded = load_model(tmp_path, replace(SITE, quantization=quantize))
     assert rounded.weight_bytes < plain.weight_bytes
     weights = expert_weights(oracle)
     assert expert_bits(rounded, weights) == expert_bits(plain, weights)

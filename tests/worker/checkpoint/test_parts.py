@@ -16,7 +16,7 @@ from baton.errors import ModelError, SettingsError
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.kernels.cpu.linear import CpuLinear
-from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.build_context import BuildContext, Quantize
 from baton_worker.layers.embedding import Table
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.moe.moe import Experts
@@ -31,8 +31,11 @@ needs_kernels = pytest.mark.skipif(
 )
 
 
-def load(path: Path, ranks: Threaded | None = None, **changes: Any) -> LoadedModel:
-    return load_model(path, BuildContext(CPU, torch.float32), ranks=ranks, **changes)
+def load(
+    path: Path, ranks: Threaded | None = None, quantize: Quantize = "none", **changes: Any
+) -> LoadedModel:
+    context = BuildContext(CPU, torch.float32, quantization=quantize)
+    return load_model(path, context, ranks=ranks, **changes)
 
 
 def answers(path: Path, driver: Any, size: int, **changes: Any) -> list[Tensor]:

@@ -134,7 +134,7 @@ def test_a_model_equals_its_rounded_twin(
             kind = "int4_minimum" if four else "int8"
             parameter.data = quantise(parameter.data, kind).dequantise()
     oracle.save_pretrained(tmp_path / "rounded")
-    given = load_model(tmp_path / "given", BuildContext(CPU, torch.float32), quantize=quantize)
+    given = load_model(tmp_path / "given", BuildContext(CPU, torch.float32, quantization=quantize))
     rounded = load_model(tmp_path / "rounded", BuildContext(CPU, torch.float32))
     tokens = list(range(2, 40))
     ours, twin = (driver(model, 1).step({0: tokens})[0] for model in (given, rounded))

@@ -28,6 +28,8 @@ def test_given_values_are_kept() -> None:
     context = resolved(given)
     assert (context.device, context.dtype, context.threads) == (CPU, torch.float16, 3)
     assert (context.codes, context.layout) == (None, Layout.NHD)
+    assert context.quantization == "none"
+    assert resolved(Config(device="cpu", quantization="int8")).quantization == "int8"
 
 
 def test_the_order_of_pages_follows_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

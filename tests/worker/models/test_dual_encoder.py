@@ -140,7 +140,7 @@ def test_bfloat16_and_rounded_weights_are_close(tmp_path: Path, architecture: st
     oracle = tiny_dual_encoders.save(tmp_path, architecture)
     pixels, text = images(2), TEXTS[2]
     for dtype, quantize in ((torch.bfloat16, "none"), (torch.float32, "int8")):
-        model = load_model(tmp_path, BuildContext(CPU, dtype), quantize=quantize).model
+        model = load_model(tmp_path, BuildContext(CPU, dtype, quantization=quantize)).model
         assert isinstance(model, DualEncoderModel)
         seen, read = model.embed_images(pixels).float(), embed(model, [text])[0].float()
         for image, ours in zip(pixels, seen, strict=True):

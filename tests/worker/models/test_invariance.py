@@ -33,7 +33,7 @@ def dtype(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(scope="module", params=["none", "int8", "int4"])
 def loaded(stories: Path, dtype: torch.dtype, request: pytest.FixtureRequest) -> LoadedModel:
-    return load_model(stories, BuildContext(CPU, dtype), quantize=request.param)
+    return load_model(stories, BuildContext(CPU, dtype, quantization=request.param))
 
 
 def test_logits_of_prefill_and_decode_do_not_depend_on_the_batch(

@@ -53,6 +53,6 @@ def test_perplexity(
     stories: Path, texts: list[list[int]], driver: Any, dtype: torch.dtype, quantize: Any
 ) -> None:
     exact = load_model(stories, BuildContext(CPU, torch.float32))
-    rounded = load_model(stories, BuildContext(CPU, dtype), quantize=quantize)
+    rounded = load_model(stories, BuildContext(CPU, dtype, quantization=quantize))
     ratio = perplexity(rounded, texts, driver) / perplexity(exact, texts, driver)
     assert abs(ratio - 1) * 100 < MOST[dtype, quantize]

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from baton.errors import ModelError
 from baton_worker.attention import AttentionSpec
 from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.build_context import BuildContext, Quantize
 from baton_worker.models import ARCHITECTURES
 from baton_worker.models.transformers_backend import (
     TransformersModel,
@@ -32,8 +32,9 @@ from tests.support import tiny_models
 CPU = torch.device("cpu")
 
 
-def load(folder: Path, **options: Any) -> LoadedModel:
-    return load_model(folder, BuildContext(CPU, torch.float32), **options)
+def load(folder: Path, quantization: Quantize = "none", **options: Any) -> LoadedModel:
+    context = BuildContext(CPU, torch.float32, quantization=quantization)
+    return load_model(folder, context, **options)
 
 
 def save(folder: Path, architecture: str, **changes: Any) -> Path:
@@ -157,7 +158,7 @@ def test_tensors_must_fit(tmp_path: Path, change: str) -> None:
     assert f"{change}_keys" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("options", [{"task": "embed"}, {"quantize": "int8"}])
+@pytest.mark.parametrize("options", [{"task": "embed"}, {"quantization": "int8"}])
 def test_only_a_spec_can_be_embedded_or_quantised(tmp_path: Path, options: dict[str, Any]) -> None:
     tiny_models.save_checkpoint(tmp_path, "HeliumForCausalLM")
     assert "only a spec can be" in refusal(tmp_path, **options)

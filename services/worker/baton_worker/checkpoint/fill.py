@@ -14,7 +14,6 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.quantized_loading import (
-    Quantize,
     QuantizedLoader,
     choose_precision,
 )
@@ -29,6 +28,7 @@ from baton_worker.distributed.shard_weights import (
     slices,
 )
 from baton_worker.kernels.weight import QuantizedWeight
+from baton_worker.layers.build_context import Quantize
 from baton_worker.layers.layer import Layer
 from baton_worker.models.decoder import Model
 from baton_worker.models.encoder import EncoderModel

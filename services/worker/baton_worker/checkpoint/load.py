@@ -15,7 +15,7 @@ from baton.errors import ModelError
 from baton.logs import logger
 from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.checkpoint.fill import fill
-from baton_worker.checkpoint.quantized_loading import Quantize, kinds
+from baton_worker.checkpoint.quantized_loading import kinds
 from baton_worker.checkpoint.rank_sharded import RankShardedFolder
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.checkpoint.task import ServedTask, is_listed, served_task
@@ -92,7 +92,6 @@ def load_model(
     task: Task = "auto",
     pooling: str = "auto",
     router: str = "top_k",
-    quantize: Quantize = "none",
     ranks: Communicator | None = None,
     experts: str | None = None,
     lockstep: StepSync | None = None,
@@ -102,11 +101,11 @@ def load_model(
 
     `narrow`, if given, replaces the dtype of a text model that `is_expanded`. `served_length` is
     the maximum sequence length, see `resolve`; `task` and `pooling` are those of `served_task`;
-    `router` is a key of `layers.moe.routers.ROUTERS`, for all experts; `quantize` is that of
-    `choose_precision`. Pages of codes have the checkpoint's KV scales, if any. All `ranks` load at
-    the same time, and each gets its shard. With `experts`, a key of `spec.expert_map.PLACEMENTS`,
-    each expert is whole on one rank, or on one of the data-parallel workers in `lockstep`.
-    `context_parallel` neighbouring ranks with the same KV heads split the tokens of the cache.
+    `router` is a key of `layers.moe.routers.ROUTERS`, for all experts. Pages of codes have the
+    checkpoint's KV scales, if any. All `ranks` load at the same time, and each gets its shard. With
+    `experts`, a key of `spec.expert_map.PLACEMENTS`, each expert is whole on one rank, or on one of
+    the data-parallel workers in `lockstep`. `context_parallel` neighbouring ranks with the same KV
+    heads split the tokens of the cache.
 
     Raises:
         ModelError: the path holds neither, the architecture is unknown, or the tensors do
@@ -117,9 +116,7 @@ def load_model(
     checkpoint = open_checkpoint(path)
     config = checkpoint.config
     if not is_listed(config):
-        if why := _needs_spec(
-            task, quantize, context.codes, ranks.size > 1 or lockstep is not None
-        ):
+        if why := _needs_spec(task, context, ranks.size > 1 or lockstep is not None):
             raise unsupported(config.architectures[0], why)
         return _by_transformers(path, checkpoint, context)
     what = served_task(config, path, task, pooling, served_length)
@@ -132,11 +129,11 @@ def load_model(
     parts = None
     if among.size > 1:
         share = Shard(among.rank, among.size, experts, context_parallel)
-        what, parts = _cut(what, share, divide, site, quantize)
+        what, parts = _cut(what, share, divide, site)
     model = _built(what, site)
     if parts is not None:
         _connect(model, spec, ranks, lockstep)
-    fill(model, _weights(checkpoint, spec, what, scaled), spec, quantize, parts)
+    fill(model, _weights(checkpoint, spec, what, scaled), spec, context.quantization, parts)
     return LoadedModel(
         model=model.eval(),
         spec=what.spec,
@@ -168,14 +165,12 @@ def _has_scales(codes: KVCodes | None) -> bool:
     return codes is not None and codes.dtype is torch.float8_e4m3fn
 
 
-def _needs_spec(
-    task: Task, quantize: Quantize, codes: KVCodes | None, in_parts: bool
-) -> str | None:
+def _needs_spec(task: Task, context: BuildContext, in_parts: bool) -> str | None:
     """The first requested feature that needs a spec; None if there is none."""
-    if task == "embed" or quantize != "none":
+    if task == "embed" or context.quantization != "none":
         return "only a spec can be embedded or quantised"
-    if codes is not None:
-        return f"only a spec can have {codes} pages"
+    if context.codes is not None:
+        return f"only a spec can have {context.codes} pages"
     return "only a spec can be cut for several ranks" if in_parts else None
 
 
@@ -227,11 +222,10 @@ def _cut(
     share: Shard,
     divide: Callable[[Decoder, Shard], Decoder],
     site: BuildContext,
-    quantize: Quantize,
 ) -> tuple[ServedTask, Parts]:
     """This rank's shard, and its place in the whole."""
     part = replace(what, spec=divide(what.spec, share))
-    multiple = 1 if quantize == "none" else max(KINDS[kind].multiple for kind in kinds(quantize))
+    multiple = max((KINDS[kind].multiple for kind in kinds(site.quantization)), default=1)
     whole = _built(what, replace(site, device=torch.device("meta"), staging=None))
     return part, Parts(whole.layers(), share, multiple)
 

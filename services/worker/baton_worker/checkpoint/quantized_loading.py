@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, TypeAlias
 
 from torch import Tensor
 
@@ -13,12 +12,12 @@ from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.checkpoint.unstack import Stored, Whole
 from baton_worker.kernels.linear import has_kernel
 from baton_worker.kernels.weight import QuantizedWeight
+from baton_worker.layers.build_context import Quantize
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import GatedLinear, Linear
 from baton_worker.layers.moe.moe import Experts
 
 log = logger(__name__)
-Quantize: TypeAlias = Literal["none", "int8", "int4"]
 
 _KINDS: dict[Quantize, tuple[str | None, str | None]] = {
     "none": (None, None),

@@ -67,7 +67,6 @@ def load(
         task=config.task,
         pooling=config.pooling_type,
         router=config.moe_router,
-        quantize=config.quantization,
         ranks=ranks,
         experts=config.expert_placement_strategy if config.enable_expert_parallel else None,
         lockstep=lockstep,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import torch
 from torch import nn
@@ -27,6 +28,10 @@ log = logger(__name__)
 _NO_GPU = "PyTorch sees no GPU here."
 
 
+Quantize: TypeAlias = Literal["none", "int8", "int4"]
+"""A value of the setting `quantization`."""
+
+
 @dataclass(frozen=True, slots=True)
 class BuildContext:
     """Device, precision, kernels and checkpoint conventions; known before a model is loaded."""
@@ -37,6 +42,8 @@ class BuildContext:
     """Maps a role to its checkpoint name; the identity by default."""
     codes: KVCodes | None = None
     """The KV cache codes if the KV cache is quantised."""
+    quantization: Quantize = "none"
+    """To what weights are rounded when they are loaded."""
     scaled: bool = False
     """Whether the checkpoint has the scales of these codes."""
     layout: Layout = Layout.NHD
@@ -67,6 +74,7 @@ class BuildContext:
             device,
             _dtype(config, device),
             codes=CODES.get(config.kv_cache_dtype),
+            quantization=config.quantization,
             layout=_layout(config, device),
             attention=AttentionSelector(
                 config.attention_backend, CallStats() if config.runtime_stats else None
