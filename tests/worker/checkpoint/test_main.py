@@ -14,7 +14,12 @@ def test_prints_the_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     tiny_models.tiny_config("Qwen3ForCausalLM").save_pretrained(tmp_path)
     assert main([str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    for part in ("Qwen3ForCausalLM", "layers 0-2", "qk_norm=Norm(eps=1e-06)", "attention by"):
+    for part in (
+        "Qwen3ForCausalLM",
+        "layers 0-2",
+        "qk_norm=QkNorm(norm=Norm(eps=1e-06))",
+        "attention by",
+    ):
         assert part in printed
 
 
