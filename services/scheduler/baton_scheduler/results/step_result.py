@@ -47,14 +47,16 @@ def apply_result(
     vectors = pooled_vectors(result, batch.num_slots)
     current = (flight.owners != 0) & (flight.owners == batch.lease_id)
     failed = [slot for slot in result.failed if current[slot]]
-    current[failed] = False
+    for slot in failed:
+        current[slot] = False
     rows, index = _accepted(batch, rows, current)
     slots = rows.giving
     _append(batch, rows)
     _leap(worker, flight, rows)
     _begin(worker, slots, now)
     vectors, owed = _scored(batch, flight, current, vectors)
-    current[owed] = False
+    for slot in owed:
+        current[slot] = False
     whole = _whole(flight, slots)
     _learn(worker, flight, slots, current, whole)
     reasons = _reasons(batch, flight, slots, current, result) | dict.fromkeys(vectors, "stop")
@@ -86,6 +88,8 @@ def _scored(
     batch: SlotTable, flight: InFlightStep, current: NDArray[np.bool_], vectors: dict[int, bytes]
 ) -> tuple[dict[int, bytes], list[int]]:
     """The vectors of the step's texts, and the slots whose vector is missing."""
+    if not len(flight.scoring):
+        return {}, []
     scored = [slot for slot in flight.scoring.tolist() if current[slot]]
     owed = [slot for slot in scored if batch.at(slot).pooling and slot not in vectors]
     return {slot: vectors[slot] for slot in scored if slot in vectors}, owed
