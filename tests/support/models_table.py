@@ -178,9 +178,9 @@ def _ends(spec: Decoder) -> Iterator[str]:
         yield "tied head"
     if spec.skips:
         yield "block skip connections"
-    if spec.fused:
+    if spec.tensors.fused:
         yield "fused tensors"
-    if spec.unused:
+    if spec.tensors.unused:
         yield "unused tensors"
 
 

@@ -47,7 +47,7 @@ def test_a_decoder_embeds_when_it_is_told_to(llama: Path) -> None:
     assert not what.generates and what.recipe is not None
     assert (what.recipe.task, what.recipe.take) == ("embed", "last")
     # The language head would only take memory.
-    assert what.spec.head.tied and "lm_head." in what.spec.unused
+    assert what.spec.head.tied and "lm_head." in what.spec.tensors.unused
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from baton_worker.spec import (
     Fused,
     Head,
     Norm,
+    TensorLayout,
 )
 from tests.support import quantized_checkpoints
 from tests.support.worker.quantized_weights import WEIGHTS
@@ -27,7 +28,8 @@ STEM = "model.layers.1.self_attn"
 
 def spec(*fused: Fused, **names: str) -> Decoder:
     none: Any = (None, None)
-    return Decoder(8, 16, (none, none), Norm(1e-5), Head(), fused=fused, names=tuple(names.items()))
+    tensors = TensorLayout(fused=fused, names=tuple(names.items()))
+    return Decoder(8, 16, (none, none), Norm(1e-5), Head(), tensors=tensors)
 
 
 def wanted(query: int, key: int) -> dict[str, torch.Tensor]:

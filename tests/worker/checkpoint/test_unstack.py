@@ -27,6 +27,7 @@ from baton_worker.spec import (
     Norm,
     Router,
     Stacked,
+    TensorLayout,
 )
 from tests.support import moe_models, tiny_models
 
@@ -36,9 +37,8 @@ MOE = Moe(Router(2, 1), Glu(3))
 
 
 def spec(*stacked: Stacked, renames: tuple[tuple[str, str], ...] = ()) -> Decoder:
-    return Decoder(
-        4, 9, ((None, MOE), (None, Glu(3))), Norm(1e-5), Head(), stacked=stacked, renames=renames
-    )
+    tensors = TensorLayout(stacked=stacked, renames=renames)
+    return Decoder(4, 9, ((None, MOE), (None, Glu(3))), Norm(1e-5), Head(), tensors=tensors)
 
 
 def expert(number: int, part: str, suffix: str = "weight") -> str:

@@ -20,6 +20,7 @@ from baton_worker.spec.names import Names
 from tests.support import tiny_models
 
 CPU = torch.device("cpu")
+_PLAIN = (("up", "model.layers.{layer}.mlp.fc1"), ("down", "model.layers.{layer}.mlp.fc2"))
 ROWS = [
     pytest.param("Qwen2VLForConditionalGeneration", 3, marks=pytest.mark.row("F05.08")),
     pytest.param("Qwen2_5_VLForConditionalGeneration", 3, marks=pytest.mark.row("F05.08")),
@@ -122,9 +123,12 @@ def _stack(theirs: Any, config: Any) -> Stack:
         norm=spec.Norm(1e-5, "layer", bias=True),
         head=spec.Head(tied=True),
         final_norm=False,
-        names=(("up", "model.layers.{layer}.mlp.fc1"), ("down", "model.layers.{layer}.mlp.fc2")),
+        tensors=spec.TensorLayout(names=_PLAIN),
     )
-    site, state = BuildContext(CPU, torch.float32, Names(encoder.names)), theirs.state_dict()
+    site, state = (
+        BuildContext(CPU, torch.float32, Names(encoder.tensors.names)),
+        theirs.state_dict(),
+    )
     stack = Stack(encoder, blocks_of(encoder, site), site)
     for layer in [part for part in stack.modules() if isinstance(part, Layer)]:
         for name, destination in layer.weight_targets():

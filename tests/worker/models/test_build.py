@@ -37,10 +37,11 @@ def test_parameters_have_the_dtype_and_need_no_gradient(decoder: spec.Decoder) -
 
 
 def test_names_of_the_spec_reach_the_layers(decoder: spec.Decoder) -> None:
-    renamed = replace(decoder, names=(("norm", "transformer.ln_f"), ("up", "h.{layer}.up")))
+    names = (("norm", "transformer.ln_f"), ("up", "h.{layer}.up"))
+    renamed = replace(decoder, tensors=spec.TensorLayout(names=names))
     model = build(renamed, BuildContext(CPU, torch.float32))
-    names = {name for layer in model.layers() for name, _ in layer.weight_targets()}
-    assert {"transformer.ln_f.weight", "h.2.up.weight"} <= names
+    found = {name for layer in model.layers() for name, _ in layer.weight_targets()}
+    assert {"transformer.ln_f.weight", "h.2.up.weight"} <= found
 
 
 def test_unknown_rope_is_refused(decoder: spec.Decoder) -> None:

@@ -160,8 +160,8 @@ def _may_stay_unread(name: str, tensor: Tensor, spec: Decoder) -> bool:
     # Some tools write a zero bias for every module that they quantise.
     if name.endswith(".bias") and not tensor.any():
         return True
-    tied_head = spec.head.tied and name == f"{Names(spec.names)('head')}.weight"
-    return is_recomputed(name) or tied_head or name.startswith(spec.unused)
+    tied_head = spec.head.tied and name == f"{Names(spec.tensors.names)('head')}.weight"
+    return is_recomputed(name) or tied_head or name.startswith(spec.tensors.unused)
 
 
 def _copy(name: str, tensor: Tensor, wanted: Mapping[str, Destination]) -> None:

@@ -37,7 +37,7 @@ _MOST_SHOWN = 16
 """Numbers shown of a tuple."""
 _ATTENTION = (Attention, LatentAttention)
 """Layers with a backend that depends on the device."""
-_APART = ("layers", "names", "fused", "stacked", "renames", "unused")
+_APART = ("layers", "tensors")
 """Decoder fields shown in their own branch, or irrelevant to the computation."""
 
 

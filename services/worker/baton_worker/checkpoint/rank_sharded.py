@@ -39,7 +39,7 @@ class RankShardedFolder:
         Raises:
             ModelError: a file cannot be read, or the files hold different tensors.
         """
-        names, layers = Names(spec.names), range(len(spec.layers))
+        names, layers = Names(spec.tensors.names), range(len(spec.layers))
         columns = {names.at(layer)(role) for layer in layers for role in _SPLIT_BY_INPUT}
         files = self._files()
         try:

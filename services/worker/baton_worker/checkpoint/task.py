@@ -168,4 +168,5 @@ def _headless(spec: Decoder, recipe: PoolingRecipe) -> Decoder:
     in_use = tuple(f"{layer.name}." for layer in recipe.head)
     unused = tuple(head for head in _HEADS if not any(n.startswith(head) for n in in_use))
     head = replace(spec.head, tied=True, bias=False)
-    return replace(spec, head=head, unused=(*spec.unused, *unused))
+    tensors = replace(spec.tensors, unused=(*spec.tensors.unused, *unused))
+    return replace(spec, head=head, tensors=tensors)

@@ -19,12 +19,12 @@ class Unfuse:
     """Splits fused tensors of a spec; restores the prefix of a body that was saved alone."""
 
     def __init__(self, spec: Decoder, wanted: Mapping[str, Destination]) -> None:
-        names = Names(spec.names)
+        names = Names(spec.tensors.names)
         self._wanted = wanted
         self._body = names("embedding").split(".")[0]
         self._rules = {
             placed(rule.source, layer): (rule, names.at(layer))
-            for rule in spec.fused
+            for rule in spec.tensors.fused
             for layer in range(len(spec.layers))
         }
 

@@ -31,12 +31,12 @@ class Unstack:
 
     def __init__(self, spec: Decoder) -> None:
         self._spec = spec
-        self._renames = [(re.compile(pattern), to) for pattern, to in spec.renames]
-        names, layers = Names(spec.names), range(len(spec.layers))
+        self._renames = [(re.compile(pattern), to) for pattern, to in spec.tensors.renames]
+        names, layers = Names(spec.tensors.names), range(len(spec.layers))
         self._corrections = {names.at(layer)("router_correction") for layer in layers}
         self._rules = dict[str, tuple[Stacked, int]]()
         self._scales = dict[str, str]()
-        for rule in spec.stacked:
+        for rule in spec.tensors.stacked:
             for layer in layers:
                 source = placed(rule.source, layer)
                 # If two layers share a tensor, the first has the experts.
@@ -78,7 +78,7 @@ class Unstack:
 
     def _taken_apart(self, source: str, stored: Stored) -> Iterator[tuple[str, Whole]]:
         rule, layer = self._rules[source]
-        names = Names(self._spec.names).at(layer)
+        names = Names(self._spec.tensors.names).at(layer)
         for expert, share in enumerate(self._shares(source, stored)):
             for role, part in zip(rule.parts, _parts(rule, share), strict=True):
                 yield f"{names(role).format(expert=expert)}.{rule.suffix}", part

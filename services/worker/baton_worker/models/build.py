@@ -54,7 +54,7 @@ def build(decoder: spec.Decoder, site: BuildContext) -> Model:
         ModelError: the rope kind or activation is unknown, or no attention backend accepts
             a layer or its page format.
     """
-    names = Names(decoder.names)
+    names = Names(decoder.tensors.names)
     blocks = [
         _block(decoder, mixer, ffn, replace(site, name=names.at(layer)))
         for layer, (mixer, ffn) in enumerate(decoder.layers)

@@ -57,7 +57,7 @@ class DualEncoderModel(EncoderModel):
         super().__init__(towers, blocks, site)
         self._end, self._padding = towers.end, towers.padding
         self.projection = Dense(towers.projection, site)
-        names = Names(towers.vision.names)
+        names = Names(towers.vision.tensors.names)
         self.vision = VisionTower(towers.vision, replace(site, name=names))
         side = towers.vision.patches.image
         self.image_shape = (CHANNELS, side, side)
@@ -101,5 +101,5 @@ class DualEncoderModel(EncoderModel):
 
 def build_dual_encoder(towers: spec.DualEncoder, site: BuildContext) -> DualEncoderModel:
     """The modules of both encoders with uninitialised parameters. `ModelError` as from `build`."""
-    site = replace(site, name=Names(towers.names))
+    site = replace(site, name=Names(towers.tensors.names))
     return DualEncoderModel(towers, blocks_of(towers, site), site)

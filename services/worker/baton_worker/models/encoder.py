@@ -112,13 +112,13 @@ class EncoderModel(nn.Module):
 
 def build_encoder(encoder: spec.Encoder, site: BuildContext) -> EncoderModel:
     """The modules of a spec with uninitialised parameters. `ModelError` as from `build`."""
-    site = replace(site, name=Names(encoder.names))
+    site = replace(site, name=Names(encoder.tensors.names))
     return EncoderModel(encoder, blocks_of(encoder, site), site)
 
 
 def blocks_of(encoder: spec.Encoder, site: BuildContext) -> list[nn.Module]:
     """The blocks of a stack, in order."""
-    names = Names(encoder.names)
+    names = Names(encoder.tensors.names)
     return [
         _block(encoder, layer, replace(site, name=names.at(layer)))
         for layer in range(len(encoder.layers))

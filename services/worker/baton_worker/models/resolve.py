@@ -36,7 +36,7 @@ def resolve(config: SimpleNamespace, served_length: int | None = None) -> Decode
         spec: Decoder = ARCHITECTURES.load(name)(SimpleNamespace(**fields))
     except AttributeError as error:
         raise ModelError(f"The config of this {name} lacks a field: {error}.") from error
-    if method(config) == "mxfp4" and not any(rule.scales for rule in spec.stacked):
+    if method(config) == "mxfp4" and not any(rule.scales for rule in spec.tensors.stacked):
         raise ModelError(
             f"This checkpoint is quantised with mxfp4, of which Baton knows no tensors in {name}. "
             "Use the unquantised checkpoint, or a GGUF file of the same model."

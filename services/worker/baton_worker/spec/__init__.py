@@ -23,7 +23,7 @@ from baton_worker.spec.attention import (
     SparseLatentAttention,
     Values,
 )
-from baton_worker.spec.checkpoint import Fused, Stacked
+from baton_worker.spec.checkpoint import Fused, Stacked, TensorLayout
 from baton_worker.spec.decoder import Blend, Decoder, Ffn, Mixer, Skip
 from baton_worker.spec.embedding import Embedding, Head, Positions
 from baton_worker.spec.encoder import (
@@ -100,6 +100,7 @@ __all__ = [
     "SparseLatentAttention",
     "Stacked",
     "StateSpace",
+    "TensorLayout",
     "Values",
     "Vision",
 ]

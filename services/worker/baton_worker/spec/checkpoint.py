@@ -1,4 +1,4 @@
-"""Checkpoint tensors that hold several roles or several experts, as data."""
+"""How a checkpoint names and packs tensors, as data."""
 
 from __future__ import annotations
 
@@ -38,3 +38,19 @@ class Stacked:
     interleaved: bool = False
     transposed: bool = False
     scales: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLayout:
+    """Where a checkpoint differs from one tensor per role under its default name."""
+
+    names: tuple[tuple[str, str], ...] = ()
+    """Roles and their names, unlike those of `spec.names.DEFAULT`."""
+    fused: tuple[Fused, ...] = ()
+    """Tensors that hold several roles."""
+    stacked: tuple[Stacked, ...] = ()
+    """Tensors that hold a part of every expert."""
+    renames: tuple[tuple[str, str], ...] = ()
+    """Other spellings of tensor names: regular expression and replacement, applied in turn."""
+    unused: tuple[str, ...] = ()
+    """Prefixes of tensors that may stay unread."""

@@ -9,7 +9,7 @@ from baton_worker.spec.attention import (
     Attention,
     LatentAttention,
 )
-from baton_worker.spec.checkpoint import Fused, Stacked
+from baton_worker.spec.checkpoint import TensorLayout
 from baton_worker.spec.embedding import Embedding, Head
 from baton_worker.spec.ffn import Glu, MegablocksExperts, Mlp, Moe, ShortcutMoe
 from baton_worker.spec.norm import Norm
@@ -49,9 +49,6 @@ class Decoder:
     If a layer's mixer or ffn is None, it lacks that half of the residual block, norm included.
     `style`, a key of `models.block.STYLES`, places the norms around the residual stream; the output
     of a half is multiplied by `residual_scale`.
-
-    Checkpoint: `names` lists only names that differ from `spec.names.DEFAULT`, `fused` the tensors
-    with several roles, `unused` the prefixes of tensors that may stay unread.
     """
 
     hidden: int
@@ -60,7 +57,6 @@ class Decoder:
     norm: Norm
     head: Head
     style: str = "pre"
-    names: tuple[tuple[str, str], ...] = field(default=())
     max_length: int = 0
     """Context length of the checkpoint in tokens, prompt and completion together."""
     embedding: Embedding = field(default_factory=Embedding)
@@ -68,9 +64,5 @@ class Decoder:
     final_norm: bool = True
     blend: Blend = Blend()
     skips: tuple[Skip, ...] = ()
-    fused: tuple[Fused, ...] = ()
-    unused: tuple[str, ...] = ()
-    stacked: tuple[Stacked, ...] = ()
-    """Tensors that hold a part of every expert."""
-    renames: tuple[tuple[str, str], ...] = ()
-    """Other spellings of tensor names: regular expression and replacement, applied in turn."""
+    tensors: TensorLayout = field(default_factory=TensorLayout)
+    """How the checkpoint names and packs its tensors."""

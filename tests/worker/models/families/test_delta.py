@@ -92,7 +92,7 @@ def test_qwen3_5_has_its_texts_apart(spec_of: Any, caplog: pytest.LogCaptureFixt
     assert kinds(spec) == [DeltaNet] * 3 + [Attention]
     rope = spec.layers[3][0].rope
     assert rope.sections == Sections((11, 11, 10), "cycled") and (rope.dim, rope.base) == (64, 1e7)
-    assert {"mtp.", "model.visual."} <= set(spec.unused)
+    assert {"mtp.", "model.visual."} <= set(spec.tensors.unused)
     assert "images are refused" in caplog.text
 
 

@@ -52,8 +52,8 @@ def test_positions_begin_behind_the_padding_index() -> None:
 )
 def test_gte_has_two_names(architecture: str, prefix: str) -> None:
     spec = gte(config(architectures=[architecture]))
-    assert dict(spec.names)["embedding"] == f"{prefix}.embeddings.word_embeddings"
-    assert {rule.source.split(".")[0] for rule in spec.fused} == {prefix}
+    assert dict(spec.tensors.names)["embedding"] == f"{prefix}.embeddings.word_embeddings"
+    assert {rule.source.split(".")[0] for rule in spec.tensors.fused} == {prefix}
     mixer, ffn = spec.layers[0]
     assert isinstance(mixer, Attention) and mixer.rope is not None
     assert mixer.rope.base == 160_000.0 and mixer.projections.bias
@@ -78,7 +78,7 @@ GPT2: dict[str, Any] = {
 def test_nomic_as_its_own_code_has_it() -> None:
     spec = nomic(SimpleNamespace(**GPT2))
     assert spec.layers[0][1] == Glu(32, "silu") and spec.max_length == 32
-    assert dict(spec.names)["gate"].endswith("mlp.fc12")
+    assert dict(spec.tensors.names)["gate"].endswith("mlp.fc12")
 
 
 def test_every_second_layer_of_experts() -> None:

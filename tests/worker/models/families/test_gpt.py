@@ -49,7 +49,7 @@ def test_bloom_of_the_hub(spec_of: Any) -> None:
         seq_length=2048,
     )
     assert (spec.hidden, len(spec.layers), spec.max_length) == (64, 2, 2048)
-    assert spec.layers[0][0].scores.slopes[0] == 0.5 and spec.fused[0].groups == 8
+    assert spec.layers[0][0].scores.slopes[0] == 0.5 and spec.tensors.fused[0].groups == 8
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_falcons_differ_in_key_heads_and_norms(
 ) -> None:
     spec = spec_of("FalconForCausalLM", **fields)
     assert (spec.layers[0][0].num_kv_heads, spec.style) == (kv_heads, style)
-    assert spec.fused[0].groups == kv_heads
+    assert spec.tensors.fused[0].groups == kv_heads
 
 
 def test_falcon_divides_alibi_like_its_scores(spec_of: Any) -> None:

@@ -76,7 +76,7 @@ def test_granite_without_experts_has_the_shared_one_alone(spec_of: Any) -> None:
     assert {type(ffn) for _, ffn in spec.layers} == {Glu}
     assert spec.layers[0][1].intermediate == 40
     assert kinds(spec) == [StateSpace] * 3
-    names = dict(spec.names)
+    names = dict(spec.tensors.names)
     assert names["down"].endswith("shared_mlp.output_linear") and "shared_down" not in names
 
 
@@ -113,7 +113,7 @@ def test_a_layer_of_falcon_h1_is_two_of_ours_beside_each_other(spec_of: Any) -> 
     spec = spec_of("FalconH1ForCausalLM", **FALCON)
     assert kinds(spec) == [StateSpace, Attention] * 2 and spec.style == "beside"
     assert [ffn is None for _, ffn in spec.layers] == [True, False] * 2
-    assert dict(spec.names)["query"] == "model.layers.{pair}.self_attn.q_proj"
+    assert dict(spec.tensors.names)["query"] == "model.layers.{pair}.self_attn.q_proj"
     assert spec.layers[0][0].width == 96
 
 

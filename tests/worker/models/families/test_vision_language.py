@@ -35,7 +35,9 @@ def test_qwen2_vl_is_flat(spec_of: Any, caplog: pytest.LogCaptureFixture) -> Non
     rope = rope_of(spec)
     assert rope.sections == Sections((16, 24, 24)) and rope.kind == "default"
     assert (rope.base, rope.parameters, spec.head.tied) == (1_000_000.0, (), True)
-    assert {"visual.", "model.visual."} <= set(spec.unused) and spec.unused == ENCODERS
+    assert {"visual.", "model.visual."} <= set(
+        spec.tensors.unused
+    ) and spec.tensors.unused == ENCODERS
     assert "images are refused" in caplog.text
 
 

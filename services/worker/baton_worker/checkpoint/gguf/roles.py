@@ -105,8 +105,8 @@ _STYLES = {"post": _BEFORE, "sandwich": ()}
 
 def wanted(spec: Decoder, layer: int) -> list[str]:
     """Module names of the roles in a layer of the spec."""
-    names, without = Names(spec.names).at(layer), _STYLES.get(spec.style, _BEHIND)
-    known = DEFAULT.keys() | dict(spec.names).keys()
+    names, without = Names(spec.tensors.names).at(layer), _STYLES.get(spec.style, _BEHIND)
+    known = DEFAULT.keys() | dict(spec.tensors.names).keys()
     roles = sorted(known & set(ROLES.values()) - set(without))
     return [names(role) for role in roles]
 
@@ -120,8 +120,8 @@ class Roles:
     """
 
     def __init__(self, spec: Decoder, known: Mapping[str, str]) -> None:
-        self._spec, self._known, self._names = spec, known, Names(spec.names)
-        self._roles = DEFAULT.keys() | dict(spec.names).keys()
+        self._spec, self._known, self._names = spec, known, Names(spec.tensors.names)
+        self._roles = DEFAULT.keys() | dict(spec.tensors.names).keys()
 
     def pieces(self, stored: str, shape: tuple[int, ...]) -> list[Piece]:
         """Contents of a tensor: parts of one name, or several names in sequence."""

@@ -21,6 +21,7 @@ from baton_worker.spec import (
     Patches,
     Positions,
     Projections,
+    TensorLayout,
     Vision,
 )
 
@@ -104,7 +105,7 @@ def clip(c: Config) -> DualEncoder:
     # Checkpoints from before 2023 give 2, which is wrong; their end token has the highest id.
     end = -1 if t.eos_token_id == 2 else t.eos_token_id
     return DualEncoder(
-        **_stack(t, "text_model", _TEXT, CausalAttention),
+        **_stack(t, "text_model", _TEXT, CausalAttention, unused=_UNUSED),
         **_texts(t, vision),
         projection=Dense("text_projection", t.hidden_size, width, bias=False),
         end=end,
@@ -136,7 +137,7 @@ def siglip(c: Config) -> DualEncoder:
             f"texts come to {width} numbers and images to {v.hidden_size}: they cannot be compared"
         )
     return DualEncoder(
-        **_stack(t, "text_model", _TEXT, Attention),
+        **_stack(t, "text_model", _TEXT, Attention, unused=_UNUSED),
         **_texts(t, vision),
         projection=Dense("text_model.head", t.hidden_size, width),
         padding=Padding(t.max_position_embeddings, t.pad_token_id),
@@ -151,7 +152,11 @@ def _part(c: Config, kind: str, defaults: dict[str, Any]) -> SimpleNamespace:
 
 
 def _stack(
-    c: SimpleNamespace, prefix: str, names: dict[str, str], kind: type[Attention]
+    c: SimpleNamespace,
+    prefix: str,
+    names: dict[str, str],
+    kind: type[Attention],
+    unused: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Fields common to both stacks."""
     head_dim = c.hidden_size // c.num_attention_heads
@@ -164,13 +169,14 @@ def _stack(
         projections=Projections(bias=True, output_bias=True),
     )
     inside = {role: f"encoder.layers.{{layer}}.{name}" for role, name in _STACK.items()}
+    stored = tuple((role, f"{prefix}.{name}") for role, name in (names | inside).items())
     return {
         "hidden": c.hidden_size,
         "vocab": getattr(c, "vocab_size", 0),
         "layers": ((attention, _ffn(c)),) * c.num_hidden_layers,
         "norm": _norm(c),
         "head": Head(tied=True),
-        "names": tuple((role, f"{prefix}.{name}") for role, name in (names | inside).items()),
+        "tensors": TensorLayout(names=stored, unused=unused),
     }
 
 
@@ -180,7 +186,6 @@ def _texts(c: SimpleNamespace, vision: Vision) -> dict[str, Any]:
         "embedding": Embedding(positions=Positions(length)),
         "text_length": length,
         "max_length": max(length, vision.patches.count),
-        "unused": _UNUSED,
         "vision": vision,
     }
 

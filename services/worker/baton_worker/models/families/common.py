@@ -29,6 +29,7 @@ from baton_worker.spec import (
     Parameter,
     Projections,
     Rope,
+    TensorLayout,
 )
 from baton_worker.spec.names import DEFAULT
 
@@ -43,6 +44,7 @@ _FOURIER = ("fope_init_factor", "fope_sep_head", "num_inv_freq")
 """Rope parameters that indicate FoPE."""
 QKV = ("query", "key", "value")
 GATE_UP = ("gate", "up")
+_LAYOUT = tuple(field.name for field in dataclasses.fields(TensorLayout))
 
 
 def architecture(*names: str) -> Callable[[Family], Family]:
@@ -282,8 +284,10 @@ def decoder(
 ) -> Decoder:
     """The common body: embedding, one mixer and one feed-forward per layer, head.
 
-    `tied` is the architecture's default; `changes` are fields of `spec.Decoder`.
+    `tied` is the architecture's default; `changes` are fields of `spec.Decoder` or of its
+    `TensorLayout`.
     """
+    layout = {name: changes.pop(name) for name in _LAYOUT if name in changes}
     count = c.num_hidden_layers
     mixers = mixers if isinstance(mixers, Sequence) else [mixers] * count
     ffns = ffns if isinstance(ffns, Sequence) else [ffns] * count
@@ -294,6 +298,7 @@ def decoder(
         "layers": tuple(zip(mixers, ffns, strict=True)),
         "head": replace(head or Head(), tied=tied),
         "max_length": c.max_position_embeddings,
+        "tensors": TensorLayout(**layout),
     }
     if "norm" not in changes:
         values["norm"] = rms(c)

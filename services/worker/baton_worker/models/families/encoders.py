@@ -25,6 +25,7 @@ from baton_worker.spec import (
     Positions,
     Projections,
     Rope,
+    TensorLayout,
 )
 
 TABLE: dict[str, str] = {
@@ -118,11 +119,24 @@ def _pooler(prefix: str, c: Config) -> tuple[Dense, ...]:
 
 
 def _encoder(
-    c: Config, prefix: str, names: dict[str, str], attention: Attention, ffn: Ffn, **rest: Any
+    c: Config,
+    prefix: str,
+    names: dict[str, str],
+    attention: Attention,
+    ffn: Ffn,
+    fused: tuple[Fused, ...] = (),
+    **rest: Any,
 ) -> Encoder:
     """The common body with post-norms."""
     norm = Norm(c.layer_norm_eps, "layer", bias=True)
-    unused = (f"{prefix}.embeddings.position_ids", f"{prefix}.pooler.", *_UNUSED)
+    tensors = TensorLayout(
+        names=tuple((role, f"{prefix}.{name}") for role, name in names.items()),
+        fused=fused,
+        unused=(
+            *(f"{prefix}.embeddings.position_ids", f"{prefix}.pooler."),
+            *(*_UNUSED, "embeddings.position_ids"),
+        ),
+    )
     return Encoder(
         **{
             "hidden": c.hidden_size,
@@ -131,10 +145,9 @@ def _encoder(
             "norm": norm,
             "head": Head(tied=True),
             "style": "after",
-            "names": tuple((role, f"{prefix}.{name}") for role, name in names.items()),
             "max_length": c.max_position_embeddings,
             "final_norm": False,
-            "unused": (*unused, "embeddings.position_ids"),
+            "tensors": tensors,
             "token_types": c.type_vocab_size,
             "embedding_norm": norm,
         }
@@ -277,21 +290,23 @@ def modernbert(c: Config) -> Encoder:
         layers=layers,
         norm=norm,
         head=Head(tied=True),
-        names=(
-            ("embedding", "model.embeddings.tok_embeddings"),
-            ("embedding_norm", "model.embeddings.norm"),
-            ("norm", "model.final_norm"),
-            ("mixer_norm", f"{layer}.attn_norm"),
-            ("ffn_norm", f"{layer}.mlp_norm"),
-            ("output", f"{layer}.attn.Wo"),
-            ("down", f"{layer}.mlp.Wo"),
+        tensors=TensorLayout(
+            names=(
+                ("embedding", "model.embeddings.tok_embeddings"),
+                ("embedding_norm", "model.embeddings.norm"),
+                ("norm", "model.final_norm"),
+                ("mixer_norm", f"{layer}.attn_norm"),
+                ("ffn_norm", f"{layer}.mlp_norm"),
+                ("output", f"{layer}.attn.Wo"),
+                ("down", f"{layer}.mlp.Wo"),
+            ),
+            fused=(
+                Fused(f"{layer}.attn.Wqkv", ("query", "key", "value")),
+                Fused(f"{layer}.mlp.Wi", ("gate", "up")),
+            ),
+            unused=_UNUSED,
         ),
         max_length=c.max_position_embeddings,
-        fused=(
-            Fused(f"{layer}.attn.Wqkv", ("query", "key", "value")),
-            Fused(f"{layer}.mlp.Wi", ("gate", "up")),
-        ),
-        unused=_UNUSED,
         embedding_norm=norm,
         classifier=(
             Dense(

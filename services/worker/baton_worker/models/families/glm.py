@@ -38,7 +38,8 @@ def glm4(c: Config) -> Decoder:
         ffn_norm="post_attention_layernorm",
         ffn_post_norm="post_mlp_layernorm",
     )
-    return replace(glm(c), style="sandwich", names=names)
+    spec = glm(c)
+    return replace(spec, style="sandwich", tensors=replace(spec.tensors, names=names))
 
 
 @architecture("ChatGLMModel", "ChatGLMForConditionalGeneration")

@@ -108,7 +108,8 @@ def lfm2_moe(c: Config) -> Decoder:
     layers = [layer >= dense for layer in range(c.num_hidden_layers)]
     moe = Moe(sigmoid, replace(small(c), activation="silu"))
     body = lfm2_body(c, sparse_where(layers, moe, Glu(c.intermediate_size)))
-    return replace(body, stacked=stacked(f"{LAYER}.feed_forward.experts"))
+    experts = stacked(f"{LAYER}.feed_forward.experts")
+    return replace(body, tensors=replace(body.tensors, stacked=experts))
 
 
 MINIMAX_NAMES = named(

@@ -19,13 +19,7 @@ from baton_worker.models.families.common import (
     sliding,
     spelled,
 )
-from baton_worker.spec import (
-    Decoder,
-    Fused,
-    Mask,
-    QkNorm,
-    Skip,
-)
+from baton_worker.spec import Decoder, Fused, Mask, QkNorm, Skip, TensorLayout
 
 LAYER = "model.layers.{layer}"
 H = "transformer.h.{layer}"
@@ -50,7 +44,7 @@ def qwen2(c: Config) -> Decoder:
 
 @architecture("MiMoForCausalLM")
 def mimo(c: Config) -> Decoder:
-    return replace(qwen2(c), unused=("model.mtp_layers.",))
+    return replace(qwen2(c), tensors=TensorLayout(unused=("model.mtp_layers.",)))
 
 
 @architecture("Qwen3ForCausalLM")

@@ -83,9 +83,12 @@ def ernie_vl(c: Config) -> Decoder:
     return replace(
         spec,
         head=replace(spec.head, bias=False),
-        renames=(*spec.renames, *renames),
-        unused=(*spec.unused, f"{_UNSEEN}."),
-        fused=(Fused(f"{LAYER}.mlp.gate", ("router",), transposed=True),),
+        tensors=replace(
+            spec.tensors,
+            renames=(*spec.tensors.renames, *renames),
+            unused=(*spec.tensors.unused, f"{_UNSEEN}."),
+            fused=(Fused(f"{LAYER}.mlp.gate", ("router",), transposed=True),),
+        ),
     )
 
 
@@ -98,9 +101,10 @@ def interns1_pro(c: Config) -> Decoder:
     layers = spec.layers
     if groups > 0:
         layers = tuple((mixer, _grouped(ffn, groups)) for mixer, ffn in layers)
-    stacked = tuple(replace(rule, transposed=True) for rule in spec.stacked)
-    unused = (*spec.unused, "time_series.", "model.time_series.")
-    return replace(spec, layers=layers, stacked=stacked, unused=unused)
+    stacked = tuple(replace(rule, transposed=True) for rule in spec.tensors.stacked)
+    unused = (*spec.tensors.unused, "time_series.", "model.time_series.")
+    tensors = replace(spec.tensors, stacked=stacked, unused=unused)
+    return replace(spec, layers=layers, tensors=tensors)
 
 
 def _grouped(ffn: Ffn | None, groups: int) -> Ffn | None:
@@ -126,12 +130,13 @@ def language_model(
     values.setdefault("rope_theta", getattr(text, "rope_theta", None) or base)
     spec = family(SimpleNamespace(**vars(text) | {"rope_parameters": SimpleNamespace(**values)}))
     log.warning("The encoder of images stays unread: texts are served, images are refused.")
-    return replace(
-        spec,
-        layers=tuple((_sectioned(mixer, sections), ffn) for mixer, ffn in spec.layers),
-        renames=(*RENAMES, *spec.renames),
-        unused=(*spec.unused, *ENCODERS),
+    tensors = replace(
+        spec.tensors,
+        renames=(*RENAMES, *spec.tensors.renames),
+        unused=(*spec.tensors.unused, *ENCODERS),
     )
+    layers = tuple((_sectioned(mixer, sections), ffn) for mixer, ffn in spec.layers)
+    return replace(spec, layers=layers, tensors=tensors)
 
 
 def text_of(c: Config) -> Config:
