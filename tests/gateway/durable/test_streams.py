@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -226,5 +226,47 @@ def test_what_nobody_can_have_seen_is_not_waited_for(tmp_path: Path) -> None:
         place.replaying = True
         with pytest.raises(Exception, match="has not come so far"):
             await anext(recording.deltas(place))
+
+    run(check, tmp_path)
+
+
+class Counting:
+    """Counts what is encoded."""
+
+    def __init__(self) -> None:
+        self.encoded = 0
+
+    def opening(self, started: Started) -> Iterable[bytes]:
+        return [b"<"]
+
+    def add(self, delta: OutputDelta) -> Iterable[bytes]:
+        self.encoded += 1
+        return [] if delta.text == "b" else [delta.text.encode()]
+
+    def closing(self) -> Iterable[bytes]:
+        return [b">"]
+
+
+WHOLE = b"<acdefghijkl>"
+
+
+def test_a_thousand_readers_share_what_one_of_them_encodes(tmp_path: Path) -> None:
+    """Some begin before there is anything, others when all is over."""
+    counting = Counting()
+
+    async def check(streams: DurableStreams, source: Source) -> None:
+        async def read() -> bytes:
+            found = await streams.find("s", "me", source.resume)
+            assert found is not None
+            return b"".join(
+                [part async for part in found.payloads(counting, Started(()), ReplayCursor())]
+            )
+
+        source.pace = 0.001
+        await begin(streams, source)
+        assert await asyncio.gather(*(read() for _ in range(1000))) == [WHOLE] * 1000
+        assert (counting.encoded, len(source.runs)) == (LENGTH, 1)
+        assert await asyncio.gather(*(read() for _ in range(1000))) == [WHOLE] * 1000
+        assert (counting.encoded, len(source.runs)) == (2 * LENGTH, 1)
 
     run(check, tmp_path)

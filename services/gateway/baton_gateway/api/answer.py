@@ -99,7 +99,7 @@ async def _durable(
         prompts=tuple(prompt.column for prompt in started.prompts),
     )
     stream = await streams.record(record, deltas)
-    events = payloads(writer.transcript(), started, stream.deltas(ReplayCursor()))
+    events = stream.payloads(writer.transcript(), started, ReplayCursor())
     return event_stream(request, events, NumberedFrames(head.id))
 
 

@@ -28,7 +28,7 @@ from baton_gateway.http.body import build, parse
 from baton_gateway.http.middleware import quota_of, tenant_of
 from baton_gateway.streaming.event_frames import NumberedFrames
 from baton_gateway.streaming.head import Head
-from baton_gateway.streaming.writer import Writer, payloads
+from baton_gateway.streaming.writer import Writer
 
 router = APIRouter()
 
@@ -55,7 +55,7 @@ async def resume(request: Request, name: str) -> Response:
         raise no_model(ticket.model)
     started = Started(tuple(PackedTokens(prompt) for prompt in ticket.prompts))
     writer = await _writer(engine, ticket)
-    events = payloads(writer.transcript(), started, recording.deltas(place))
+    events = recording.payloads(writer.transcript(), started, place)
     if not await _skip(events, place, last + 1):
         return Response(status_code=204)
     return event_stream(request, events, NumberedFrames(ticket.id, first=last + 1))

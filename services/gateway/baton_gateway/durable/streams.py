@@ -25,12 +25,20 @@ from baton_gateway.durable.journal import (
     decode,
     encode,
 )
-from baton_gateway.generation.output import Event, OutputDelta
+from baton_gateway.durable.shared_transcript import (
+    BURST,
+    SharedTranscript,
+    Transcript,
+    Turns,
+)
+from baton_gateway.generation.output import Event, OutputDelta, Started
 from baton_gateway.generation.request import PriorOutput
 from baton_gateway.http.disconnect import cancel_tasks
 from baton_gateway.http.errors import FAULT, GatewayPartitioned
 
 _PRUNE_SECONDS = 30.0
+_MOST_FINISHED = 16
+"""Ended streams that are kept in memory for their next reader."""
 _GUARD_SECONDS = 0.1
 """Interval in seconds of checks for a network partition."""
 
@@ -47,8 +55,12 @@ class DurableStream:
     the journal.
     """
 
-    def __init__(self, ticket: StreamRecord, journal: Journal, epoch: int, grace: float) -> None:
+    def __init__(
+        self, ticket: StreamRecord, journal: Journal, epoch: int, grace: float, turns: Turns
+    ) -> None:
         self.record = ticket
+        self._turns = turns
+        self._shared: SharedTranscript | None = None
         self._journal, self._epoch, self._grace = journal, epoch, grace
         self._deltas: list[OutputDelta] = []
         self._error: BatonError | None = None
@@ -81,9 +93,7 @@ class DurableStream:
 
     async def deltas(self, place: ReplayCursor) -> AsyncGenerator[OutputDelta, None]:
         """Yield every delta from the first on. Raises the error that ended the generation."""
-        self._readers += 1
-        if self._alone is not None:
-            self._alone.cancel()
+        self._enter()
         at = 0
         try:
             while True:
@@ -92,14 +102,53 @@ class DurableStream:
                     at += 1
                 if self._complete:
                     return
-                if place.replaying:
-                    raise _beyond()
-                if self._error is not None:
-                    raise self._error
-                await self._changed.wait()
+                await self._more(place)
         finally:
-            self._readers -= 1
-            self._watch()
+            self._exit()
+
+    async def payloads(
+        self, transcript: Transcript, started: Started, place: ReplayCursor
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield every payload from the first on. Raises the error that ended the generation.
+
+        The transcript of the first reader serves all of them.
+        """
+        if self._shared is None:
+            self._shared = SharedTranscript(transcript, started)
+        shared, at = self._shared, 0
+        self._enter()
+        try:
+            while True:
+                while at < len(shared.payloads):
+                    if at % BURST == BURST - 1:
+                        await self._turns.take()
+                    yield shared.payloads[at]
+                    at += 1
+                if not shared.grow(self._deltas, complete=self._complete):
+                    if shared.closed:
+                        return
+                    await self._more(place)
+        finally:
+            self._exit()
+
+    async def _more(self, place: ReplayCursor) -> None:
+        """Wait for a delta or the end. Raises the error that ended the generation."""
+        if place.replaying:
+            raise _beyond()
+        if self._error is not None:
+            raise self._error
+        await self._changed.wait()
+        if self._readers > BURST:
+            await self._turns.take()
+
+    def _enter(self) -> None:
+        self._readers += 1
+        if self._alone is not None:
+            self._alone.cancel()
+
+    def _exit(self) -> None:
+        self._readers -= 1
+        self._watch()
 
     async def stop(self) -> None:
         """Stop the generation; the journal is unchanged."""
@@ -181,6 +230,9 @@ class DurableStreams:
         """`cut_off`: returns whether other gateways should take over the streams of this one."""
         self._journal, self._grace, self._cut_off = journal, grace, cut_off
         self._here: dict[str, DurableStream] = {}
+        self._finished: dict[str, DurableStream] = {}
+        """Some streams from the journal that have ended, until the next prune."""
+        self._turns = Turns()
         self._taking = WeakValueDictionary[str, asyncio.Lock]()
         """Locks by id for streams that are being looked up."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -221,7 +273,9 @@ class DurableStreams:
             raise GatewayPartitioned
         async with self._taking.setdefault(name, asyncio.Lock()):
             here = self._here.get(name)
-            if here is not None and here.running:
+            if here is None or not here.running:
+                here = self._finished.get(name)
+            if here is not None:
                 return here if here.record.owner == owner else None
             kept = await self._journal.claim(name, owner)
             return None if kept is None else self._go_on(kept, resume)
@@ -229,8 +283,10 @@ class DurableStreams:
     def _go_on(self, kept: StoredStream, resume: Continue) -> DurableStream:
         deltas = tuple(map(decode, kept.parts))
         if kept.done:
-            recording = DurableStream(kept.record, self._journal, kept.epoch, self._grace)
+            recording = self._new(kept.record, kept.epoch)
             recording.ended(deltas)
+            if len(self._finished) < _MOST_FINISHED:
+                self._finished[kept.record.id] = recording
             return recording
         past: dict[int, PriorOutput] = {}
         for delta in deltas:
@@ -240,6 +296,9 @@ class DurableStreams:
         log.info("the stream %s goes on after %d events", kept.record.id, len(deltas))
         return self._run(kept.record, kept.epoch, resume(kept.record, history), deltas)
 
+    def _new(self, ticket: StreamRecord, epoch: int) -> DurableStream:
+        return DurableStream(ticket, self._journal, epoch, self._grace, self._turns)
+
     def _run(
         self,
         ticket: StreamRecord,
@@ -248,7 +307,7 @@ class DurableStreams:
         past: tuple[OutputDelta, ...] = (),
     ) -> DurableStream:
         self._here = {name: r for name, r in self._here.items() if r.running}
-        recording = DurableStream(ticket, self._journal, epoch, self._grace)
+        recording = self._new(ticket, epoch)
         recording.resumed = epoch > 1
         recording.start(events, past)
         self._here[ticket.id] = recording
@@ -265,6 +324,7 @@ class DurableStreams:
     async def _prune(self) -> None:
         while True:
             await asyncio.sleep(_PRUNE_SECONDS)
+            self._finished.clear()
             with contextlib.suppress(Unavailable):  # the journal has logged it
                 await self._journal.prune()
 
