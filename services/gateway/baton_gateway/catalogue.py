@@ -7,9 +7,10 @@ model is served from the moment that a worker and a tokenizer of it have joined.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from baton.protocol import ModelStats, PoolingInfo, TokenizerInfo
+from baton_gateway.output_formats import OutputFormats, output_formats
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class ModelInfo:
     """Model whose workers and media preprocessors serve the name."""
     adapter: str = ""
     """Adapter that is applied to the model; always empty, since workers load none yet."""
+    formats: OutputFormats = field(default_factory=OutputFormats)
+    """How the model writes tool calls and thinking."""
     tokenizer: str = ""
     """Group of tokenizers: those that name this model in their `Hello`."""
 
@@ -75,5 +78,6 @@ def _entry(info: TokenizerInfo, stats: ModelStats | None) -> ModelInfo:
         special_ids=frozenset(info.special_ids),
         pooling=stats.pooling if stats else None,
         model=info.model,
+        formats=output_formats(info),
         tokenizer=info.model,
     )

@@ -50,6 +50,7 @@ from baton_gateway.generation.admission import (
     check_total,
 )
 from baton_gateway.generation.choices import choices
+from baton_gateway.generation.demanded_calls import check_calls, demanding
 from baton_gateway.generation.output import Event, OutputDelta, Started
 from baton_gateway.generation.output_queue import OutputQueue, OutputSink
 from baton_gateway.generation.request import (
@@ -171,7 +172,7 @@ class Engine:
             if request.sampling.beams is None:
                 await self._submit(request, sequences)
             timing.started(sum(map(len, prompts)))
-            yield Started(prompts)
+            yield Started(prompts, tuple(s.start for s in sequences[:: request.sampling.n]))
             if request.sampling.beams is not None:
                 await self._search(request, sequences, began)
             async for delta in stream:
@@ -229,11 +230,14 @@ class Engine:
         facts = check_task(request, await self.models.with_worker(request.model, patience))
         check_ids(request, facts)
         check_beams(request, facts)
+        check_calls(request, facts)
         await self._try_grammar(request)
         request.sinks.timeline.enter("encode")
         encoded = await self._encode(request, facts)
         total = sum(len(one.ids) for one in encoded)
         check_total(request, total, self.config.max_pooling_tokens)
+        request = demanding(request, encoded, facts)
+        await self._try_grammar(request)
         request = await self._encoder.bad_words(request, facts)
         request.sinks.timeline.enter("admission")
         _check_deadline(request, began)

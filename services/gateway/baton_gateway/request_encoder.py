@@ -45,16 +45,16 @@ class RequestEncoder:
         check_text(request, prompt, facts)
         tokenizers = self._tokenizers.of(facts.tokenizer)
         try:
-            ids, second = await tokenizers.encode_pair(
+            encoded = await tokenizers.encode_prompt(
                 prompt, facts.max_model_len, request.identity.trace
             )
         except InvalidRequest as error:
             if request.pooling is None:
                 raise
             raise InvalidRequest(error.message, code=error.code, param=request.param) from error
-        if len(ids) > facts.max_model_len:
-            raise too_long(request, len(ids), facts)
-        return EncodedPrompt(ids, second)
+        if len(encoded.ids) > facts.max_model_len:
+            raise too_long(request, len(encoded.ids), facts)
+        return encoded
 
     async def bad_words(self, request: GenerationRequest, facts: ModelInfo) -> GenerationRequest:
         """Return the request with its bad words among the sampling parameters, as ids."""

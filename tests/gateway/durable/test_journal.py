@@ -15,7 +15,7 @@ from baton_gateway.durable.journal import decode, encode, open_journal
 from baton_gateway.durable.redis import RedisJournal
 from baton_gateway.durable.sqlite import SqliteJournal
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
-from baton_gateway.generation.pieces import Content
+from baton_gateway.pieces import Content
 
 _INT = st.integers(0, 2**31 - 1)
 _LOGPROB = st.builds(

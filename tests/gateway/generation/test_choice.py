@@ -6,7 +6,7 @@ from array import array
 
 from baton_gateway.generation.choice import Choice
 from baton_gateway.generation.output import OutputDelta
-from baton_gateway.generation.pieces import plain
+from baton_gateway.pieces import plain
 
 
 def test_where_the_text_of_each_token_begins() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
-from baton_gateway.generation.pieces import plain
+from baton_gateway.pieces import plain
 
 
 def test_two_deltas_as_one() -> None:

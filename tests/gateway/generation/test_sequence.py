@@ -16,9 +16,9 @@ from baton.protocol.packed_tokens import PackedTokens
 from baton.protocol.token_columns import unpack
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.generation.output_queue import OutputQueue
-from baton_gateway.generation.pieces import Content
 from baton_gateway.generation.request import PriorOutput
 from baton_gateway.generation.sequence import Sequence
+from baton_gateway.pieces import Content
 
 EOS = 2
 

@@ -12,8 +12,8 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from baton_gateway.generation.choice import Choice
-from baton_gateway.generation.pieces import Content
 from baton_gateway.http.direct_writer import DirectWriter
+from baton_gateway.pieces import Content
 from baton_gateway.streaming.chunk_transcript import ChunkTranscript
 from tests.fakes.gateway_app import chat, completion
 from tests.fakes.gateway_socket import Site, post, site

@@ -7,11 +7,12 @@ from typing import Any
 
 from msgspec import UNSET
 
+from baton.output_parsing import Content
 from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.generation.choice import Choice
 from baton_gateway.generation.logprobs import Vocabulary
 from baton_gateway.generation.output import OutputDelta, Started
-from baton_gateway.generation.pieces import Content, plain
+from baton_gateway.pieces import plain
 from baton_gateway.schemas.chat import ChatRequest
 from baton_gateway.streaming.chat_writer import ChatWriter
 from baton_gateway.streaming.head import Head

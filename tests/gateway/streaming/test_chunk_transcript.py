@@ -11,7 +11,7 @@ import pytest
 from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.generation.logprobs import Vocabulary
 from baton_gateway.generation.output import OutputDelta, Started
-from baton_gateway.generation.pieces import plain
+from baton_gateway.pieces import plain
 from baton_gateway.schemas.chat import ChatRequest
 from baton_gateway.streaming.chat_writer import ChatWriter
 from baton_gateway.streaming.chunk_transcript import ChunkTranscript, count

@@ -97,6 +97,7 @@ async def _durable(
         tenant=work.identity.tenant,
         seed=work.sampling.seed,
         prompts=tuple(prompt.column for prompt in started.prompts),
+        starts=started.starts,
     )
     stream = await streams.record(record, deltas)
     events = stream.payloads(writer.transcript(), started, ReplayCursor())

@@ -5,6 +5,8 @@ https://platform.openai.com/docs/api-reference/chat
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -17,7 +19,9 @@ from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation.logprobs import Vocabulary
 from baton_gateway.generation.request import ChatPrompt, GenerationRequest
+from baton_gateway.output_formats import ToolOptions
 from baton_gateway.schemas.chat import ChatRequest
+from baton_gateway.schemas.tools import chosen
 from baton_gateway.streaming.chat_writer import ChatWriter
 from baton_gateway.streaming.head import Head
 
@@ -48,8 +52,18 @@ def _generation(request: Request, body: ChatRequest, head: Head) -> GenerationRe
     prompt_logprobs = -1 if body.prompt_logprobs is None else body.prompt_logprobs
     logprobs = (body.top_logprobs or 0) if body.logprobs else -1
     how = sampling(body, config, logprobs, prompt_logprobs)
-    return requested(
+    work = requested(
         request, body, head, (prompt,), how, param="messages", max_tokens=body.limit, n=body.n
+    )
+    return replace(work, tools=_tools(body))
+
+
+def _tools(body: ChatRequest) -> ToolOptions:
+    return ToolOptions(
+        tools=tuple(body.tools),
+        choice=chosen(body.tool_choice, body.tools),
+        parallel=body.parallel_tool_calls,
+        constrained=body.constraint is not None,
     )
 
 

@@ -111,6 +111,7 @@ def _continued(
     asked = route.generation(request, body, _head(ticket))
     return replace(
         asked,
+        tools=asked.tools and replace(asked.tools, starts=ticket.starts),
         prompts=tuple(tuple(unpack(prompt)) for prompt in ticket.prompts),
         sampling=replace(asked.sampling, seed=ticket.seed),
         identity=replace(asked.identity, tenant=ticket.tenant),

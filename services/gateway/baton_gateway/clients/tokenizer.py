@@ -20,7 +20,7 @@ from baton.protocol.packed_tokens import PackedTokens
 from baton.protocol.token_columns import pack
 from baton_gateway.clients.connection import Pool
 from baton_gateway.clients.rpc import RpcClient
-from baton_gateway.generation.request import ChatPrompt, PairPrompt, TextPrompt
+from baton_gateway.generation.request import ChatPrompt, EncodedPrompt, PairPrompt, TextPrompt
 
 Answer = Encoded | Detokenized | VocabularyBytes
 
@@ -55,18 +55,16 @@ class TokenizerGroup:
     ) -> PackedTokens:
         """Return the ids of a prompt; more than `limit` ids mean that the prompt is
         longer."""
-        ids, _ = await self.encode_pair(prompt, limit, trace)
-        return ids
+        return (await self.encode_prompt(prompt, limit, trace)).ids
 
-    async def encode_pair(
+    async def encode_prompt(
         self, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int, trace: str = ""
-    ) -> tuple[PackedTokens, int]:
-        """Like `encode`, with the offset of the second text if the model separates the two, else
-        0."""
+    ) -> EncodedPrompt:
+        """Like `encode`, with what else the tokenizer says of the prompt."""
         answer = await self._call(lambda id: _encode(id, prompt, limit, self._model), trace)
         if not isinstance(answer, Encoded):
             raise _unexpected(answer)
-        return PackedTokens(answer.tokens), answer.second
+        return EncodedPrompt(PackedTokens(answer.tokens), answer.second, answer.tail)
 
     async def detokenize(self, tokens: Sequence[int], skip_special: bool) -> str:
         """Return the text of a complete list of ids."""

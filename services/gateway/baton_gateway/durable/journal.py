@@ -17,11 +17,12 @@ from typing import Protocol
 import msgspec
 
 from baton.errors import BatonError, Unavailable
+from baton.output_parsing import Start
 from baton.protocol.token_columns import pack, unpack
 from baton_gateway.config import Config
 from baton_gateway.durable import JOURNALS
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
-from baton_gateway.generation.pieces import Pieces
+from baton_gateway.pieces import Pieces
 
 
 class StreamRecord(msgspec.Struct, frozen=True):
@@ -42,6 +43,8 @@ class StreamRecord(msgspec.Struct, frozen=True):
     seed: int
     prompts: tuple[bytes, ...]
     """int32 ids of each prompt."""
+    starts: tuple[Start, ...] = ()
+    """Per prompt, where its output begins."""
 
 
 class _Part(msgspec.Struct, frozen=True, array_like=True):
@@ -56,6 +59,7 @@ class _Part(msgspec.Struct, frozen=True, array_like=True):
     stop: str | int | None
     cached: int
     pieces: Pieces
+    reasoning_tokens: int = 0
 
 
 _decoder = msgspec.msgpack.Decoder(_Part)
@@ -75,6 +79,7 @@ def encode(delta: OutputDelta) -> bytes:
             delta.stop,
             delta.cached,
             delta.pieces,
+            delta.reasoning_tokens,
         )
     )
 
@@ -93,6 +98,7 @@ def decode(part: bytes) -> OutputDelta:
         stop=found.stop,
         cached=found.cached,
         pieces=found.pieces,
+        reasoning_tokens=found.reasoning_tokens,
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 
+from baton.output_parsing import Content, Piece
 from baton_gateway.generation.output import OutputDelta, Started, TokenLogprob
-from baton_gateway.generation.pieces import Piece
 
 
 @dataclass(slots=True)
@@ -30,10 +30,13 @@ class Choice:
     vector: bytes | None = None
     """float32 vector, for pooling requests."""
 
+    reasoning_tokens: int = 0
+    """How many of the tokens are the model's thinking."""
+
     @property
     def content(self) -> str:
         """The text of the answer itself."""
-        return "".join(piece.text for piece in self.pieces)
+        return "".join(piece.text for piece in self.pieces if isinstance(piece, Content))
 
     @classmethod
     def of(cls, delta: OutputDelta, length: int) -> Choice:
@@ -52,6 +55,7 @@ class Choice:
         self.logprobs += delta.logprobs
         self.prompt_logprobs = self.prompt_logprobs or delta.prompt_logprobs
         self.reason, self.stop = delta.reason, delta.stop
+        self.reasoning_tokens += delta.reasoning_tokens
         self.cached = delta.cached
         self.vector = delta.vector
 

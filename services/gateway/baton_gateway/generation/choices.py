@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from msgspec import structs
 
+from baton.output_parsing import Start
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.generation.admission import clamp_max_tokens, sampling_of
 from baton_gateway.generation.output_queue import OutputQueue
 from baton_gateway.generation.request import EncodedPrompt, GenerationRequest
 from baton_gateway.generation.sequence import Sequence
+from baton_gateway.output_formats import ToolOptions
 
 
 def choices(
@@ -50,7 +52,7 @@ def choices(
             stops=text.stops,
             stop_token_ids=request.sampling.params.stop_ids,
             include_stop=text.include_stop,
-            skip_special=text.skip_special,
+            skip_special=text.skip_special and not _reads(request, facts),
             trace=identity.trace,
             deadline=began + limit if limit else None,
             account=request.sinks.timeline,
@@ -60,6 +62,25 @@ def choices(
         for number, (one, room) in enumerate(zip(prompts, rooms, strict=True))
         for choice in range(n)
     ]
+    if request.tools is not None:
+        begins = starts(request.tools, prompts, facts)
+        for sequence in sequences:
+            start = sequence.start = begins[sequence.choice // n]
+            seed = f"{identity.id}-{sequence.choice}"
+            sequence.parser = facts.formats.parser(request.tools, start, seed)
     for sequence, past in zip(sequences, request.prior_outputs, strict=False):
         sequence.follow(past)
     return sequences
+
+
+def _reads(request: GenerationRequest, facts: ModelInfo) -> bool:
+    """Whether the output is parsed: its delimiters may be special tokens."""
+    options = request.tools
+    return options is not None and (options.choice != "none" or facts.formats.reasoning is not None)
+
+
+def starts(
+    options: ToolOptions, prompts: list[EncodedPrompt], facts: ModelInfo
+) -> tuple[Start, ...]:
+    """Return where the output of each prompt begins."""
+    return options.starts or tuple(facts.formats.start(one.tail, options) for one in prompts)

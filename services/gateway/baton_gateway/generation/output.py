@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from baton.output_parsing import Start
 from baton.protocol.packed_tokens import PackedTokens
-from baton_gateway.generation.pieces import Pieces, merge
+from baton_gateway.pieces import Pieces, merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class Started:
 
     prompts: tuple[PackedTokens, ...]
     """int32 ids of each prompt."""
+    starts: tuple[Start, ...] = ()
+    """Per prompt, where its output begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class OutputDelta(msgspec.Struct, frozen=True, gc=False):
     """float32 vector of the prompt, for pooling requests."""
     pieces: Pieces = ()
     """What the text is; see `Sequence.deliver`."""
+    reasoning_tokens: int = 0
+    """How many of the tokens are the model's thinking."""
 
     def then(self, later: OutputDelta) -> OutputDelta:
         """Merge this delta with the next one of the same choice."""
@@ -73,6 +78,7 @@ class OutputDelta(msgspec.Struct, frozen=True, gc=False):
             stop=later.stop,
             cached=later.cached,
             pieces=merge(self.pieces, later.pieces),
+            reasoning_tokens=self.reasoning_tokens + later.reasoning_tokens,
         )
 
 

@@ -13,6 +13,7 @@ from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.http.admission_headers import AdmissionHeaders
 from baton_gateway.observability.request_timeline import RequestTimeline
+from baton_gateway.output_formats import ToolOptions
 from baton_gateway.structured_output.request import Constraint
 
 
@@ -53,6 +54,8 @@ class EncodedPrompt(NamedTuple):
     ids: PackedTokens
     second: int = 0
     """Offset of the second text of a pair, if the model separates the two; else 0."""
+    tail: str = ""
+    """End of the text of a rendered conversation."""
     media: tuple[Blob, ...] = ()
     """Tensors for the media placeholders among the ids."""
 
@@ -76,16 +79,20 @@ class PriorOutput:
 
     tokens: array[int] = field(default_factory=lambda: array("i"))
     """int32"""
-    length: int = 0
-    """Length of its text in characters."""
+    text: str = ""
     logprobs: list[TokenLogprob] = field(default_factory=list)
     cached: int = 0
     ended: bool = False
 
+    @property
+    def length(self) -> int:
+        """Length of its text in characters."""
+        return len(self.text)
+
     def add(self, delta: OutputDelta) -> None:
         """Append a delivered delta."""
         self.tokens += delta.tokens
-        self.length += len(delta.text)
+        self.text += delta.text
         self.logprobs += delta.logprobs
         self.cached = delta.cached
         self.ended = delta.reason is not None
@@ -172,6 +179,8 @@ class GenerationRequest:
     pooling: Pooling | None = None
     """Pooling parameters; the request then returns one vector per prompt, with `n` = 1."""
     text: TextOptions = TextOptions()
+    tools: ToolOptions | None = None
+    """How the answers of a chat are read; None where all text is content."""
     limits: RequestLimits = RequestLimits()
     sinks: RequestSinks = field(default_factory=RequestSinks)
     prior_outputs: tuple[PriorOutput, ...] = ()

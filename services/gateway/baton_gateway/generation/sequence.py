@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from baton.errors import ServerFault
+from baton.output_parsing import Start
 from baton.protocol import Blob, DecodeOpen, Pooling, Sampling, Submit
 from baton.protocol.packed_tokens import PackedTokens
 from baton.protocol.token_columns import pack
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.generation.output_queue import OutputQueue
-from baton_gateway.generation.pieces import plain
 from baton_gateway.generation.request import PriorOutput
 from baton_gateway.http.admission_headers import AdmissionHeaders
 from baton_gateway.observability.request_timeline import RequestTimeline
+from baton_gateway.output_formats import AnswerParser
+from baton_gateway.pieces import Pieces, plain
 
 if TYPE_CHECKING:
     from baton_gateway.clients.connection import Connection
@@ -55,6 +57,10 @@ class Sequence:
     """The stop ids of `sampling.stop_ids` that the client requested."""
     include_stop: bool = False
     skip_special: bool = True
+    start: Start = "content"
+    """Where the output begins, as the prompt's end says."""
+    parser: AnswerParser | None = None
+    """Reads the output; None if all of it is content."""
     trace: str = ""
     """W3C traceparent; empty if none was sent."""
     deadline: float | None = None
@@ -117,6 +123,8 @@ class Sequence:
         self.log, self.logprobs = array("i", past.tokens), list(past.logprobs)
         self.delivered = self.sent = self.inherited = len(self.log)
         self.length, self.cached, self.ended = past.length, past.cached, past.ended
+        if self.parser is not None:
+            self.parser.feed(past.text)
 
     def left(self, now: float) -> int:
         """Return the milliseconds until the deadline, at least 1; 0 without a deadline."""
@@ -195,6 +203,8 @@ class Sequence:
         tokens = self.log[self.delivered : upto]
         if len(ends) != len(tokens):
             ends = (ends + (self.length,) * (len(tokens) - len(ends)))[: len(tokens)]
+        reason = "stop" if stop is not None else self.reason if last else None
+        pieces, reason, thought = self._read(text, reason, len(tokens))
         delta = OutputDelta(
             choice=self.choice,
             text=text,
@@ -203,15 +213,26 @@ class Sequence:
             logprobs=tuple(self.logprobs[self.delivered : upto]) if self.logprobs else (),
             prompt_logprobs=None if self.delivered else self._prompt_logprobs(),
             cached=self.cached,
-            reason="stop" if stop is not None else self.reason if last else None,
+            reason=reason,
             stop=stop if stop is not None else self._stop_id() if last else None,
-            pieces=plain(text),
+            pieces=pieces,
+            reasoning_tokens=thought,
         )
         self.delivered = upto
         self.ended = delta.reason is not None
         if self.ended:
             self.account.delivered(self.handle)
         self.stream.put(delta)
+
+    def _read(self, text: str, reason: str | None, count: int) -> tuple[Pieces, str | None, int]:
+        """Return the pieces of a text, the finish reason, and how many of its `count` tokens are
+        thinking."""
+        if self.parser is None:
+            return plain(text), reason, 0
+        before = self.parser.thinking
+        pieces = self.parser.feed(text, last=reason is not None)
+        thought = count if self.parser.thinking or (before and not pieces) else 0
+        return pieces, self.parser.reason(reason), thought
 
     def _stop_id(self) -> int | None:
         if self.reason != "stop" or not self.log:

@@ -16,12 +16,33 @@ from baton_gateway.generation.logprobs import ChatLogprobs, PromptTable
 from baton_gateway.schemas.usage import Usage
 
 
+class FunctionCall(msgspec.Struct):
+    """`tool_calls[].function`"""
+
+    name: str
+    arguments: str
+    """JSON object, as the model wrote it."""
+
+
+class ChatToolCall(msgspec.Struct):
+    """`message.tool_calls[]`"""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
 class ChatMessage(msgspec.Struct):
     """`choices[].message`"""
 
-    content: str
+    content: str | None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
+    tool_calls: list[ChatToolCall] | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    """The model's thinking."""
+    reasoning_content: str | UnsetType = UNSET
+    """The same under its older name, which many clients read."""
 
 
 class ChatChoice(msgspec.Struct):
@@ -49,11 +70,30 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     prompt_token_ids: list[int] | UnsetType = UNSET
 
 
+class DeltaFunction(msgspec.Struct):
+    """`delta.tool_calls[].function`"""
+
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+
+
+class DeltaToolCall(msgspec.Struct):
+    """`delta.tool_calls[]`: the name comes first, then parts of the arguments."""
+
+    index: int
+    function: DeltaFunction
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+
+
 class ChatDelta(msgspec.Struct):
     """`choices[].delta`"""
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    tool_calls: list[DeltaToolCall] | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
 
 
 class ChatChunkChoice(msgspec.Struct):

@@ -7,7 +7,6 @@ from typing import Any
 
 from baton_gateway.http.body import check_depth
 from baton_gateway.http.errors import array_too_long, invalid, missing, shorten, wrong_type
-from baton_gateway.schemas.unsupported import unsupported
 
 MAX_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -78,14 +77,20 @@ def _problem(schema: dict[str, Any]) -> str:
     return next((found for found in map(_problem, inner) if found), "")
 
 
+def chosen(choice: Any, tools: list[dict[str, Any]]) -> str:
+    """Return a checked choice as "none", "auto", "required" or the name of a function."""
+    if not tools:
+        return "none"
+    name: str = "auto" if choice is None else choice
+    return name if isinstance(choice, str | None) else choice["function"]["name"]
+
+
 def check_choice(choice: object, tools: list[dict[str, Any]]) -> None:
-    """Raise `InvalidRequest` for an unknown tool, and for any tool call, which is unsupported."""
+    """Raise `InvalidRequest` for an unknown choice, and for one of no tool."""
     if choice is not None and choice not in ("none", "auto", "required"):
         _check_named(choice, tools)
     if choice == "required" and not tools:
         raise invalid("tool_choice", "Invalid 'tool_choice': it needs 'tools'.")
-    if tools and choice != "none":
-        raise unsupported("tools", "Send tool_choice 'none', or leave the tools out.")
 
 
 def _check_named(choice: object, tools: list[dict[str, Any]]) -> None:

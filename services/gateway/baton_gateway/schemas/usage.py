@@ -11,6 +11,13 @@ class PromptDetails(msgspec.Struct):
     cached_tokens: int = 0
 
 
+class CompletionDetails(msgspec.Struct):
+    """`usage.completion_tokens_details`"""
+
+    reasoning_tokens: int = 0
+    """Tokens of the model's thinking, its closing delimiter included."""
+
+
 class Usage(msgspec.Struct):
     """Token counts of a whole request."""
 
@@ -18,6 +25,7 @@ class Usage(msgspec.Struct):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails = msgspec.field(default_factory=PromptDetails)
+    completion_tokens_details: CompletionDetails | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
     def of(cls, prompt: int, completion: int, cached: int = 0) -> Usage:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from msgspec import UNSET
 
+from baton.output_parsing import Arguments, CallStart, Content, Message, Piece, Reasoning
 from baton_gateway.generation.choice import Choice
 from baton_gateway.generation.logprobs import Vocabulary
 from baton_gateway.generation.output import OutputDelta, Started
@@ -20,6 +21,10 @@ from baton_gateway.schemas.chat_responses import (
     ChatCompletion,
     ChatDelta,
     ChatMessage,
+    ChatToolCall,
+    DeltaFunction,
+    DeltaToolCall,
+    FunctionCall,
 )
 from baton_gateway.schemas.usage import Usage
 from baton_gateway.streaming.chunk_transcript import ChunkTranscript, count
@@ -46,7 +51,12 @@ class ChatWriter:
         return ChatCompletion(
             **self._head.fields(),
             choices=[self._choice(i, choice) for i, choice in enumerate(choices)],
-            usage=self.usage(started, spent, [choice.cached for choice in choices]),
+            usage=self.usage(
+                started,
+                spent,
+                [choice.cached for choice in choices],
+                sum(choice.reasoning_tokens for choice in choices),
+            ),
             prompt_logprobs=UNSET
             if asked is None
             else self._vocabulary.prompt_table(scored, asked),
@@ -57,7 +67,7 @@ class ChatWriter:
         asked = self._body.logprobs
         return ChatChoice(
             index=index,
-            message=ChatMessage(choice.content),
+            message=_message(choice),
             finish_reason=choice.reason,
             stop_reason=choice.stop,
             logprobs=self._vocabulary.chat(choice.logprobs, self._top) if asked else None,
@@ -78,14 +88,18 @@ class ChatWriter:
 
     def text_of(self, delta: OutputDelta) -> str | None:
         """Return the content of a delta that has nothing else."""
-        pieces = delta.pieces
-        return "" if not pieces else pieces[0].text if len(pieces) == 1 else None
+        match delta.pieces:
+            case ():
+                return ""
+            case (Content(text),):
+                return text
+        return None
 
     def chunks(
         self, started: Started, index: int, part: Choice, *, first: bool
     ) -> Iterator[ChatChunk]:
         """Yield a chunk per piece: tokens are in the first one, the finish reason in the last."""
-        deltas = [ChatDelta(content=piece.text) for piece in part.pieces]
+        deltas = [delta for piece in part.pieces if (delta := _delta(piece)) is not None]
         if not deltas and part.reason:
             deltas = [ChatDelta()]
         elif not deltas and self.carries_tokens and part.tokens:
@@ -104,9 +118,9 @@ class ChatWriter:
         """Return the last chunk."""
         return ChatChunk(**self._head.fields(), choices=[], usage=usage)
 
-    def usage(self, started: Started, completion: int, cached: list[int]) -> Usage:
+    def usage(self, started: Started, completion: int, cached: list[int], reasoning: int) -> Usage:
         """Return the token counts."""
-        return count(started, completion, cached)
+        return count(started, completion, cached, reasoning)
 
     def _chunk_choice(self, index: int, delta: ChatDelta, part: Choice) -> ChatChunkChoice:
         scored = self._body.logprobs and part.logprobs
@@ -120,3 +134,35 @@ class ChatWriter:
     def _chunk(self, choice: ChatChunkChoice) -> ChatChunk:
         usage = None if self.include_usage else UNSET
         return ChatChunk(**self._head.fields(), choices=[choice], usage=usage)
+
+
+def _message(choice: Choice) -> ChatMessage:
+    read = Message()
+    read.add(choice.pieces)
+    message = ChatMessage(choice.content)
+    if read.tool_calls:
+        message.tool_calls = [
+            ChatToolCall(call.id, FunctionCall(call.name, call.arguments))
+            for call in read.tool_calls
+        ]
+    if read.reasoning is not None:
+        message.reasoning = message.reasoning_content = read.reasoning
+    if not message.content and (read.tool_calls or read.reasoning):
+        message.content = None
+    return message
+
+
+def _delta(piece: Piece) -> ChatDelta | None:
+    """Return the delta of a piece; None for what a delta cannot say."""
+    match piece:
+        case Content(text):
+            return ChatDelta(content=text)
+        case Reasoning(text):
+            return ChatDelta(reasoning=text, reasoning_content=text)
+        case CallStart(index, call_id, name):
+            function = DeltaFunction(name, "")
+            return ChatDelta(tool_calls=[DeltaToolCall(index, function, call_id, "function")])
+        case Arguments(index, text):
+            function = DeltaFunction(arguments=text)
+            return ChatDelta(tool_calls=[DeltaToolCall(index, function)])
+    return None

@@ -9,7 +9,7 @@ import msgspec
 
 from baton_gateway.generation.choice import Choice
 from baton_gateway.generation.output import OutputDelta, Started
-from baton_gateway.schemas.usage import Usage
+from baton_gateway.schemas.usage import CompletionDetails, Usage
 from baton_gateway.streaming.chunk_template import ChunkTemplate
 
 
@@ -46,7 +46,7 @@ class ChunkFormat(Protocol):
     def usage_chunk(self, usage: Usage) -> msgspec.Struct:
         """Return the last chunk."""
 
-    def usage(self, started: Started, completion: int, cached: list[int]) -> Usage:
+    def usage(self, started: Started, completion: int, cached: list[int], reasoning: int) -> Usage:
         """Return the token counts; see `count`."""
 
 
@@ -65,7 +65,7 @@ class ChunkTranscript:
         self._lengths: dict[int, int] = {}
         """Per choice that has begun, length of its text in characters."""
         self._cached: dict[int, int] = {}
-        self._completion = 0
+        self._completion = self._reasoning = 0
 
     def opening(self, started: Started) -> Iterable[bytes]:
         """Return the chunks before the first delta."""
@@ -78,6 +78,7 @@ class ChunkTranscript:
         self._lengths[delta.choice] = (at or 0) + len(delta.text)
         self._cached[delta.choice] = delta.cached
         self._completion += len(delta.tokens)
+        self._reasoning += delta.reasoning_tokens
         if at is not None and delta.reason is None and self._format.plain:
             text = self._format.text_of(delta)
             if text is not None:
@@ -101,16 +102,21 @@ class ChunkTranscript:
         """Yield the usage, if requested."""
         if self._format.include_usage:
             cached = [self._cached[choice] for choice in sorted(self._cached)]
-            usage = self._format.usage(self._started, self._completion, cached)
+            spent = self._completion, cached, self._reasoning
+            usage = self._format.usage(self._started, *spent)
             yield msgspec.json.encode(self._format.usage_chunk(usage))
 
 
-def count(started: Started, completion: int, cached: list[int]) -> Usage:
+def count(started: Started, completion: int, cached: list[int], reasoning: int = 0) -> Usage:
     """Count a prompt once for all of its choices; its first choice has the cached tokens.
 
     Args:
         completion: tokens of all choices.
         cached: per choice, prompt tokens that came from the prefix cache.
+        reasoning: how many of `completion` are the model's thinking.
     """
     per_prompt = len(cached) // len(started.prompts)
-    return Usage.of(sum(map(len, started.prompts)), completion, sum(cached[::per_prompt]))
+    usage = Usage.of(sum(map(len, started.prompts)), completion, sum(cached[::per_prompt]))
+    if reasoning:
+        usage.completion_tokens_details = CompletionDetails(reasoning)
+    return usage

@@ -53,7 +53,7 @@ class CompletionWriter:
         return Completion(
             **self._head.fields(),
             choices=[self._choice(started, i, self._shown(c), first=True) for i, c in best],
-            usage=self.usage(started, spent, [choice.cached for choice in choices]),
+            usage=self.usage(started, spent, [choice.cached for choice in choices], 0),
         )
 
     def _best(self, choices: list[Choice]) -> list[Choice]:
@@ -97,7 +97,7 @@ class CompletionWriter:
         """Return the last chunk."""
         return Completion(**self._head.fields(), choices=[], usage=usage)
 
-    def usage(self, started: Started, completion: int, cached: list[int]) -> Usage:
+    def usage(self, started: Started, completion: int, cached: list[int], reasoning: int) -> Usage:
         """Return the token counts of what is shown."""
         return count(started, completion if self._body.max_tokens else 0, cached)
 

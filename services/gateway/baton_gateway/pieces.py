@@ -8,21 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import msgspec
-
-
-class Content(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="content"):
-    """Text of the answer itself."""
-
-    text: str
-
-    def then(self, later: Piece) -> Content | None:
-        """Merge this piece with the next one; None when that is of another kind."""
-        return Content(self.text + later.text) if isinstance(later, Content) else None
-
-
-Piece: TypeAlias = Content
-"""Any piece. Kinds are told apart by type."""
+from baton.output_parsing import Arguments, Content, Piece, Reasoning
 
 Pieces: TypeAlias = tuple[Piece, ...]
 
@@ -34,6 +20,18 @@ def plain(text: str) -> Pieces:
 
 def merge(first: Pieces, later: Pieces) -> Pieces:
     """Return the pieces of a text and its continuation; neighbours of one kind become one."""
-    if first and later and (both := first[-1].then(later[0])) is not None:
+    if first and later and (both := _joined(first[-1], later[0])) is not None:
         return (*first[:-1], both, *later[1:])
     return first + later
+
+
+def _joined(one: Piece, next: Piece) -> Piece | None:
+    """Two pieces as one; None if they are of different kinds."""
+    match one, next:
+        case Content(a), Content(b):
+            return Content(a + b)
+        case Reasoning(a), Reasoning(b):
+            return Reasoning(a + b)
+        case Arguments(i, a), Arguments(j, b) if i == j:
+            return Arguments(i, a + b)
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton_gateway.generation.pieces import Content, merge, plain
+from baton_gateway.pieces import Content, merge, plain
 
 
 @given(st.lists(st.text(), max_size=5))

@@ -1,0 +1,175 @@
+"""Formats in which a model writes tool calls and thinking, and the parser of one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from baton.errors import InvalidRequest
+from baton.output_parsing import (
+    CallEnd,
+    CallStart,
+    Content,
+    OutputParser,
+    Reasoning,
+    Start,
+    reasoning_format,
+    tool_format,
+    tool_grammar,
+)
+from baton.output_parsing.reasoning_format import ReasoningReader
+from baton.output_parsing.response_template import declared_reasoning, declared_tools
+from baton.output_parsing.selection import NONE
+from baton.output_parsing.tool_format import ToolReader
+from baton.protocol import Grammar, TokenizerInfo
+from baton.structured_output.json_schema import SchemaError
+from baton_gateway.http.errors import invalid
+from baton_gateway.pieces import Pieces
+
+_DECLARED = "response_template"
+_ANY_MODEL = "json"
+"""Format of demanded calls where the model has none of its own: the grammar makes it write this."""
+_DEMANDED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOptions:
+    """How the answers of a chat request are to be read."""
+
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """OpenAI's tool objects."""
+    choice: str = "none"
+    """"none", "auto", "required" or the name of a function."""
+    parallel: bool = True
+    """Whether an answer may call several times."""
+    constrained: bool = False
+    """A grammar of the client constrains the whole output: the model cannot think first."""
+    starts: tuple[Start, ...] = ()
+    """Per prompt, where its output begins; empty if the prompts are still to be rendered."""
+
+    @property
+    def demanded(self) -> bool:
+        """Whether an answer must call."""
+        return self.choice not in ("none", "auto")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormats:
+    """The formats of one model; None where it has none."""
+
+    tools: ToolReader | None = None
+    reasoning: ReasoningReader | None = None
+
+    def start(self, tail: str, options: ToolOptions) -> Start:
+        """Where an output begins after a prompt that ends with `tail`."""
+        if self.reasoning is None or options.constrained:
+            return "content"
+        return self.reasoning.start(tail)
+
+    def parser(self, options: ToolOptions, start: Start, seed: str) -> AnswerParser | None:
+        """Return the parser of one answer; None if its whole text is content.
+
+        Args:
+            seed: ids of calls are a function of it.
+        """
+        tools = self.caller(options) if options.choice != "none" else None
+        if tools is None and self.reasoning is None:
+            return None
+        return AnswerParser(
+            OutputParser(
+                tools,
+                self.reasoning,
+                start=start,
+                tools=options.tools,
+                tool_choice=options.choice,
+                call_id_seed=seed,
+            ),
+            thinking=start == "thinking",
+            named=options.choice not in ("none", "auto", _DEMANDED),
+        )
+
+    def caller(self, options: ToolOptions) -> ToolReader:
+        """Return the format of calls. Raises `InvalidRequest` for a model without one that is free
+        to call or not."""
+        if self.tools is not None:
+            return self.tools
+        if options.demanded:
+            return tool_format(_ANY_MODEL)
+        raise invalid(
+            "tool_choice",
+            "It is not known how this model writes tool calls, so it cannot choose to make one. "
+            "Send tool_choice 'required' or 'none', or start the server with --tool-call-parser.",
+            "unsupported_value",
+        )
+
+    def grammar(self, options: ToolOptions, start: Start) -> Grammar:
+        """Return the grammar of an answer that calls as demanded. Raises `InvalidRequest`."""
+        try:
+            return tool_grammar(
+                self.caller(options),
+                options.tools,
+                options.choice,
+                parallel=options.parallel,
+                reasoning_format=self.reasoning,
+                start=start,
+            )
+        except SchemaError as error:
+            raise InvalidRequest(
+                f"Invalid 'tools': {error}.", code="invalid_function_parameters", param="tools"
+            ) from error
+
+
+class AnswerParser:
+    """Reads one answer as it comes. Its state is a function of the text that was fed."""
+
+    def __init__(self, parser: OutputParser, *, thinking: bool, named: bool) -> None:
+        """`named`: the client demanded one function by name."""
+        self._parser, self._named = parser, named
+        self.thinking = thinking
+        """Whether the text read so far ends within the model's thinking."""
+        self._calls = 0
+
+    def feed(self, text: str, *, last: bool = False) -> Pieces:
+        """Return the pieces that are certain now; after the `last` text all of them."""
+        pieces = self._parser.feed(text)
+        if last:
+            pieces += self._parser.finish()
+        for piece in pieces:
+            if isinstance(piece, Reasoning):
+                self.thinking = True
+            elif isinstance(piece, Content | CallStart):
+                self.thinking = False
+            elif isinstance(piece, CallEnd):
+                self._calls += 1
+        return tuple(pieces)
+
+    def reason(self, reason: str | None) -> str | None:
+        """Return the finish reason of the API: "tool_calls" for an answer that ended with calls
+        which the model chose."""
+        return "tool_calls" if reason == "stop" and self._calls and not self._named else reason
+
+
+def output_formats(info: TokenizerInfo) -> OutputFormats:
+    """Return the formats that a tokenizer names in its `Hello`."""
+    return _formats(info.tool_call_parser, info.reasoning_parser, info.response_template)
+
+
+@lru_cache(maxsize=64)
+def _formats(tools: str, reasoning: str, declared: bytes) -> OutputFormats:
+    template = msgspec.json.decode(declared) if declared else {}
+    return OutputFormats(
+        None if tools == NONE else _tools(tools, template),
+        None if reasoning == NONE else _reasoning(reasoning, template),
+    )
+
+
+def _tools(name: str, template: Mapping[str, Any]) -> ToolReader | None:
+    return declared_tools(template) if name == _DECLARED else tool_format(name)
+
+
+def _reasoning(name: str, template: Mapping[str, Any]) -> ReasoningReader | None:
+    return declared_reasoning(template) if name == _DECLARED else reasoning_format(name)
