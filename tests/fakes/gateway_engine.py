@@ -132,11 +132,15 @@ class FakeTokenizer(FakeServer):
         self.forget_next = False
         """Answer the next Decode as if its states were unknown."""
         self.refuse: RequestError | None = None
+        self.tool_call_parser = self.reasoning_parser = "none"
+        self.tail = ""
+        """End of every rendered conversation."""
 
     def hello(self) -> Hello:
         info = TokenizerInfo(
             MODEL, VOCAB, eos_ids=(EOS,), bos_id=BOS, has_chat_template=True,
             special_ids=(BOS, EOS, MEDIA_PAD), media_ids=(MEDIA_PAD,),
+            tool_call_parser=self.tool_call_parser, reasoning_parser=self.reasoning_parser,
         )  # fmt: skip
         return Hello("tokenizer", "tokenizer-1", self.incarnation, "0", tokenizer=info)
 
@@ -154,7 +158,8 @@ class FakeTokenizer(FakeServer):
             self.push(self._encoded(message.id, special, message.text, message.limit))
         elif isinstance(message, EncodeChat):
             rendered = "".join(_flat(m) for m in json.loads(message.messages))
-            self.push(self._encoded(message.id, [BOS], rendered, message.limit))
+            encoded = self._encoded(message.id, [BOS], rendered, message.limit)
+            self.push(msgspec.structs.replace(encoded, tail=self.tail))
         elif isinstance(message, Detokenize):
             ids = list(unpack(message.tokens))
             self.push(Detokenized(message.id, text_of(ids, message.skip_special)))

@@ -303,7 +303,7 @@ EXTENSIONS: list[Row] = [
         )
         for p in (None, [])
     ),
-    ("--", {"tools": [TOOL]}, "unsupported_parameter", "tools"),
+    ("--", {"tools": [TOOL]}, "unsupported_value", "tool_choice"),
     ("C63", {"chat_template": "{{ 1 }}"}, "field_not_allowed", "chat_template"),
     *(
         (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.errors import InvalidRequest
-from baton_gateway.schemas.tools import check_choice, check_tools
+from baton_gateway.schemas.tools import check_choice, check_tools, chosen
 
 
 def _tool(name: str = "f", **parameters: Any) -> dict[str, Any]:
@@ -46,11 +46,18 @@ def test_bad_schemas_at_any_depth(parameters: dict[str, Any]) -> None:
     assert caught.value.param == "tools[0].function.parameters"
 
 
-@pytest.mark.parametrize("choice", [None, "auto", "required"])
-def test_calling_is_not_available(choice: str | None) -> None:
-    with pytest.raises(InvalidRequest, match="tool_choice 'none'") as caught:
-        check_choice(choice, [GOOD])
-    assert caught.value.code == "unsupported_parameter"
+@pytest.mark.parametrize(
+    ("choice", "name"),
+    [
+        (None, "auto"),
+        ("required", "required"),
+        ("none", "none"),
+        ({"type": "function", "function": {"name": "f"}}, "f"),
+    ],
+)
+def test_a_choice_has_a_name(choice: Any, name: str) -> None:
+    check_choice(choice, [GOOD])
+    assert chosen(choice, [GOOD]) == name and chosen(None, []) == "none"
 
 
 @pytest.mark.parametrize("choice", ["any", {}, {"function": {"name": "g"}}, 5, []])
