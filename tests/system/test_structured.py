@@ -92,3 +92,35 @@ def test_a_bad_schema_is_the_clients_error_and_costs_nothing(client: openai.Open
     with pytest.raises(openai.BadRequestError, match="Invalid type: stsring"):
         ask(client, response_format=asked)
     assert ask(client, max_tokens=5).message.content
+
+
+WEATHER: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 20},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+    },
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+TOOL = {"type": "function", "function": {"name": "forecast", "parameters": WEATHER}}
+
+
+@pytest.mark.row("F18.01")
+def test_a_demanded_call_is_valid_with_a_model_that_knows_no_tools(client: openai.OpenAI) -> None:
+    """Whole and streamed, over some seeds; then a turn that answers the call."""
+    for seed in range(4):
+        asked = {"tools": [TOOL], "tool_choice": "required", "temperature": 1.0, "seed": seed}
+        choice = ask(client, parallel_tool_calls=False, **asked)
+        [call] = choice.message.tool_calls or ()
+        assert choice.finish_reason == "tool_calls" and call.type == "function"
+        jsonschema.validate(json.loads(call.function.arguments), WEATHER)
+    with client.chat.completions.stream(
+        model=MODEL, messages=ASK, max_tokens=200, parallel_tool_calls=False, **asked
+    ) as stream:  # type: ignore[call-overload]
+        final = stream.get_final_completion().choices[0]
+    assert [c.function.arguments for c in final.message.tool_calls] == [call.function.arguments]
+    turn = [*ASK, choice.message.model_dump(exclude_none=True)]
+    turn.append({"role": "tool", "tool_call_id": call.id, "content": "Sunny."})
+    answer = client.chat.completions.create(model=MODEL, messages=turn, max_tokens=8)  # type: ignore[arg-type]
+    assert answer.choices[0].finish_reason in ("stop", "length")

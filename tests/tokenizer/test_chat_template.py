@@ -131,6 +131,11 @@ def test_null_content_stays_null() -> None:
     )
 
 
+def test_null_content_is_empty_for_a_template_that_adds_strings() -> None:
+    turn = {"role": "assistant", "content": None}
+    assert render("{% for m in messages %}{{ m.content + '!' }}{% endfor %}", turn).text == "!"
+
+
 def test_other_parts_are_refused_by_place() -> None:
     image = {"type": "image_url", "image_url": {"url": "x"}}
     with pytest.raises(InvalidRequest) as caught:

@@ -109,6 +109,8 @@ class CompiledTemplate:
         """It loops over the parts of a message."""
         self.reads_strings = self._reads(_PROBE) or not self.reads_parts
         """It takes content as one string."""
+        self.reads_none = self._renders_none()
+        """It takes an assistant message with tool calls and no content."""
 
     def _reads(self, content: object) -> bool:
         try:
@@ -116,6 +118,18 @@ class CompiledTemplate:
         except InvalidRequest:
             return False
         return _PROBE in out and f"'text': '{_PROBE}'" not in out and f'"{_PROBE}"' not in out
+
+    def _renders_none(self) -> bool:
+        call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": {}}}
+        turn = [
+            {"role": "user", "content": _PROBE},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+        ]
+        try:
+            self.render({"messages": turn})
+        except InvalidRequest:
+            return False
+        return True
 
     def render(self, variables: Mapping[str, Any]) -> str:
         """Raises `InvalidRequest` with the template's own words when it refuses."""
@@ -252,6 +266,8 @@ def _shape(content: Any, template: CompiledTemplate, param: str) -> Any:
     if isinstance(content, list):
         texts = [_text(part, f"{param}[{i}]") for i, part in enumerate(content)]
         return content if template.reads_parts else "\n".join(texts)
+    if content is None and not template.reads_none:
+        content = ""
     if isinstance(content, str) and not template.reads_strings:
         return [{"type": "text", "text": content}]
     return content
