@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent
 BUDGET = {
-    "gateway": 1800,
+    "gateway": 1920,
     "mm_preprocess": 260,
     "ops": 520,
     "scheduler": 620,

@@ -23,6 +23,7 @@ from baton_gateway.durable.streams import DurableStreams
 from baton_gateway.engine import Engine
 from baton_gateway.http.allowed_hosts import AllowedHosts
 from baton_gateway.http.body_reader import BodyReader
+from baton_gateway.http.error_formats import encoder_of
 from baton_gateway.http.errors import respond
 from baton_gateway.http.middleware import RequestMiddleware
 
@@ -89,7 +90,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, BatonError)
     if error.status >= 500:
         log.warning("%s: %s", error.code, error.message)
-    return respond(error)
+    return respond(error, encoder_of(request.scope))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
@@ -107,4 +108,4 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         refusal = NotFound(f"Invalid URL ({method} {path})")
     else:
         refusal = InvalidRequest(str(error.detail), status=error.status_code)
-    return respond(refusal)
+    return respond(refusal, encoder_of(request.scope))

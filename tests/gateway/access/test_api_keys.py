@@ -47,10 +47,18 @@ def test_known_keys(locked: Site, value: str) -> None:
     assert _chat(locked, ("authorization", value)) == (200, None)
 
 
+def test_a_key_in_the_header_of_the_messages_api(locked: Site) -> None:
+    assert _chat(locked, ("x-api-key", KEY)) == (200, None)
+    assert _chat(locked, ("x-api-key", "else")) == (401, "invalid_api_key")
+    twice = (("x-api-key", KEY), ("x-api-key", KEY))
+    assert _chat(locked, *twice) == (401, "invalid_api_key")
+    both = (("authorization", "Bearer else"), ("x-api-key", KEY))
+    assert _chat(locked, *both) == (401, "invalid_api_key")
+
+
 def test_no_key(locked: Site) -> None:
     """A01, A11"""
     assert _chat(locked) == (401, None)
-    assert _chat(locked, ("x-api-key", KEY)) == (401, None)
     response = locked.get(f"/v1/models?api_key={KEY}&authorization=Bearer%20{KEY}")
     assert (response.status_code, error_of(response)["code"]) == (401, None)
     assert "provide your API key" in error_of(response)["message"]

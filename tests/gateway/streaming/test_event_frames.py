@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from baton_gateway.streaming.event_frames import EventFrames, NumberedFrames
+from baton_gateway.streaming.event_frames import EventFrames, NamedFrames, NumberedFrames
 
 
 def test_plain_events_begin_with_their_data() -> None:
     frames = EventFrames()
     assert frames.event(b"{}") == frames.error(b"{}") == b"data: {}\n\n"
+
+
+def test_events_are_named_by_their_type() -> None:
+    frames, payload = NamedFrames(), b'{"type":"ping","x":1}'
+    assert frames.event(payload) == frames.error(payload)
+    assert frames.event(payload) == b'event: ping\ndata: {"type":"ping","x":1}\n\n'
 
 
 def test_events_are_numbered_and_errors_are_not() -> None:

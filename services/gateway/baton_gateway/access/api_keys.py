@@ -141,7 +141,9 @@ class ApiKeys:
         if not self.needed and not (self._operators and path in OPERATOR_PATHS):
             return self.anyone
         self._look()
-        given = headers.getlist("authorization")
+        given = headers.getlist("authorization") or [
+            f"Bearer {key}" for key in headers.getlist("x-api-key")
+        ]
         if not given:
             raise InvalidRequest(
                 "You didn't provide an API key. You need to provide your API key in an "

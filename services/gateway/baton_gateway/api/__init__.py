@@ -20,10 +20,12 @@ from baton_gateway.api import (
     streams,
     tokenize,
 )
+from baton_gateway.api.anthropic import messages
 
 ROUTERS: tuple[APIRouter, ...] = (
     chat.router,
     completions.router,
+    messages.router,
     embeddings.router,
     score.router,
     rerank.router,

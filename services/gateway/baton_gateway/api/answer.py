@@ -24,11 +24,11 @@ from baton_gateway.durable.streams import DurableStreams, ReplayCursor
 from baton_gateway.engine import Engine
 from baton_gateway.generation.request import GenerationRequest
 from baton_gateway.http.body_reader import read
+from baton_gateway.http.error_formats import encoder_of
 from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import tenant_of
-from baton_gateway.schemas.sampled_request import SampledRequest
 from baton_gateway.streaming.direct_sink import DirectSink
-from baton_gateway.streaming.event_frames import EventFrames, NumberedFrames
+from baton_gateway.streaming.event_frames import EventFrames, NamedFrames, NumberedFrames
 from baton_gateway.streaming.head import Head
 from baton_gateway.streaming.sse import EventStream
 from baton_gateway.streaming.writer import Writer, payloads
@@ -36,23 +36,27 @@ from baton_gateway.streaming.writer import Writer, payloads
 
 async def answer(request: Request, route: StreamRoute[B]) -> Response:
     """Return the response to a request, with the admission headers."""
-    body = await read(request, route.schema)
+    return await answer_to(request, route, await read(request, route.schema))
+
+
+async def answer_to(request: Request, route: StreamRoute[B], body: B) -> Response:
+    """Like `answer`, of a body that has been read."""
     engine: Engine = request.app.state.engine
     check_choices(body, route.num_prompts(body), engine.config)
     await permitted(request, body.model)
     head = Head.of(request, route.id_prefix, body.model)
     writer = await route.writer(engine, body, head)
     work = route.generation(request, body, head)
-    if is_durable(request, body):
+    if is_durable(request, body, route):
         response = await _durable(request, route, work, head, writer)
     elif body.stream:
-        response = await _stream(request, work, writer)
+        response = await _stream(request, route, work, writer)
     else:
         response = json_response(writer.whole(*await whole(request, work)))
     return work.sinks.admission_headers.apply(response)
 
 
-def is_durable(request: Request, body: SampledRequest) -> bool:
+def is_durable(request: Request, body: B, route: StreamRoute[B]) -> bool:
     """Return whether the client requested a durable stream with X-Stream-Durable: 1.
 
     Raises `InvalidRequest` for a request without a stream, or one that cannot be resumed.
@@ -71,15 +75,24 @@ def is_durable(request: Request, body: SampledRequest) -> bool:
             "A beam search cannot be durable. Leave out the X-Stream-Durable header.",
             code="unsupported_value",
         )
+    if header == "1" and route.named_events:
+        raise InvalidRequest(
+            "Streams of this API cannot be durable. Leave out the X-Stream-Durable header.",
+            code="unsupported_value",
+        )
     return header == "1"
 
 
-async def _stream(request: Request, work: GenerationRequest, writer: Writer) -> Response:
+async def _stream(
+    request: Request, route: StreamRoute[B], work: GenerationRequest, writer: Writer
+) -> Response:
     engine: Engine = request.app.state.engine
-    transcript, frames = writer.transcript(), EventFrames()
+    transcript = writer.transcript()
+    frames = NamedFrames() if route.named_events else EventFrames()
     sink = DirectSink.of(request.scope, engine.write_batch, transcript, frames)
     started, deltas = await opened(request, work, sink)
-    return event_stream(request, payloads(transcript, started, deltas), frames, sink)
+    events = payloads(transcript, started, deltas)
+    return event_stream(request, events, frames, done=not route.named_events, sink=sink)
 
 
 async def _durable(
@@ -108,14 +121,18 @@ def event_stream(
     request: Request,
     payloads: AsyncGenerator[bytes, None],
     frames: EventFrames,
+    *,
+    done: bool = True,
     sink: DirectSink | None = None,
 ) -> Response:
-    """Return payloads as server-sent events."""
+    """Return payloads as server-sent events; see `EventStream`."""
     config: Config = request.app.state.config
     return EventStream(
         payloads,
         frames,
         keep_alive=config.keep_alive_seconds,
         stall=config.slow_client_seconds,
+        done=done,
+        encoder=encoder_of(request.scope),
         sink=sink,
     )

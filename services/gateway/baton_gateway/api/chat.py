@@ -42,20 +42,31 @@ async def _writer(engine: Engine, body: ChatRequest, head: Head) -> ChatWriter:
 
 def _generation(request: Request, body: ChatRequest, head: Head) -> GenerationRequest:
     config: Config = request.app.state.config
-    prompt = ChatPrompt(
+    prompt_logprobs = -1 if body.prompt_logprobs is None else body.prompt_logprobs
+    logprobs = (body.top_logprobs or 0) if body.logprobs else -1
+    how = sampling(body, config, logprobs, prompt_logprobs)
+    work = requested(
+        request,
+        body,
+        head,
+        (prompt_of(body),),
+        how,
+        param="messages",
+        max_tokens=body.limit,
+        n=body.n,
+    )
+    return replace(work, tools=_tools(body))
+
+
+def prompt_of(body: ChatRequest) -> ChatPrompt:
+    """Return the conversation of a request."""
+    return ChatPrompt(
         messages=msgspec.json.encode(body.messages),
         tools=msgspec.json.encode(body.tools) if body.tools else b"",
         kwargs=msgspec.json.encode(body.chat_template_kwargs) if body.chat_template_kwargs else b"",
         add_generation_prompt=body.add_generation_prompt and not body.continue_final_message,
         continue_final_message=body.continue_final_message,
     )
-    prompt_logprobs = -1 if body.prompt_logprobs is None else body.prompt_logprobs
-    logprobs = (body.top_logprobs or 0) if body.logprobs else -1
-    how = sampling(body, config, logprobs, prompt_logprobs)
-    work = requested(
-        request, body, head, (prompt,), how, param="messages", max_tokens=body.limit, n=body.n
-    )
-    return replace(work, tools=_tools(body))
 
 
 def _tools(body: ChatRequest) -> ToolOptions:
@@ -69,7 +80,7 @@ def _tools(body: ChatRequest) -> ToolOptions:
 
 ROUTE = StreamRoute(
     name="chat",
-    id_prefix="chatcmpl",
+    id_prefix="chatcmpl-",
     schema=ChatRequest,
     num_prompts=lambda body: 1,
     generation=_generation,

@@ -79,7 +79,7 @@ def _generation(request: Request, body: CompletionRequest, head: Head) -> Genera
 
 ROUTE = StreamRoute(
     name="completions",
-    id_prefix="cmpl",
+    id_prefix="cmpl-",
     schema=CompletionRequest,
     num_prompts=lambda body: len(body.prompt),
     generation=_generation,

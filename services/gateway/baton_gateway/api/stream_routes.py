@@ -25,7 +25,7 @@ class StreamRoute(Generic[B]):
     name: str
     """Name in `ROUTES`; the journal stores it with a durable stream."""
     id_prefix: str
-    """Prefix of response ids."""
+    """Prefix of response ids, with its separator."""
     schema: type[B]
     """Request body."""
     num_prompts: Callable[[B], int]
@@ -33,6 +33,8 @@ class StreamRoute(Generic[B]):
     """Converts a body to a generation request."""
     writer: Callable[[Engine, B, Head], Awaitable[Writer]]
     """Creates the writer of a response."""
+    named_events: bool = False
+    """Events have names and the last one has no `[DONE]`; such streams are not durable."""
 
 
 ROUTES = Registry(
@@ -40,6 +42,7 @@ ROUTES = Registry(
     {
         "chat": "baton_gateway.api.chat:ROUTE",
         "completions": "baton_gateway.api.completions:ROUTE",
+        "messages": "baton_gateway.api.anthropic.messages:ROUTE",
     },
 )
 

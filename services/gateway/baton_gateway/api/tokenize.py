@@ -8,7 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import InvalidRequest
+from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.api.model_access import permitted
+from baton_gateway.catalogue import ModelInfo
 from baton_gateway.engine import Engine
 from baton_gateway.generation.admission import check_prompt_ids
 from baton_gateway.generation.request import ChatPrompt, TextPrompt
@@ -33,20 +35,33 @@ async def tokenize(request: Request) -> Response:
     body = await read(request, TokenizeRequest)
     engine: Engine = request.app.state.engine
     facts = await permitted(request, body.model)
-    limit = max(_LONGEST, 4 * facts.max_model_len)
-    encode = engine.tokenizers.of(facts.tokenizer).encode(_prompt(body), limit)
-    ids = await cancel_on_disconnect(request.receive, encode)
-    if len(ids) > limit:
-        raise InvalidRequest(
-            f"The text has more than {limit} tokens. Send it in parts.",
-            code="request_too_large",
-            param="prompt" if body.messages is None else "messages",
-        )
+    param = "prompt" if body.messages is None else "messages"
+    ids = await encoded(request, facts, _prompt(body), param)
     names = None
     if body.return_token_strs:
         vocabulary = await engine.models.vocabulary(facts.name)
         names = [vocabulary.text(token) for token in ids]
     return json_response(TokenizeResponse(len(ids), facts.max_model_len, list(ids), names))
+
+
+async def encoded(
+    request: Request, facts: ModelInfo, prompt: ChatPrompt | TextPrompt, param: str
+) -> PackedTokens:
+    """Return the ids of a prompt that is only counted, so it may exceed the context.
+
+    Raises `InvalidRequest` with `param` when it is far longer.
+    """
+    engine: Engine = request.app.state.engine
+    limit = max(_LONGEST, 4 * facts.max_model_len)
+    encode = engine.tokenizers.of(facts.tokenizer).encode(prompt, limit)
+    ids = await cancel_on_disconnect(request.receive, encode)
+    if len(ids) > limit:
+        raise InvalidRequest(
+            f"The text has more than {limit} tokens. Send it in parts.",
+            code="request_too_large",
+            param=param,
+        )
+    return ids
 
 
 def _prompt(body: TokenizeRequest) -> ChatPrompt | TextPrompt:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import msgspec
 from pydantic import ValidationError
@@ -31,6 +32,9 @@ _BOUNDS = {
     "greater_than": ("below_min_value", "below minimum", ">", "gt"),
     "less_than_equal": ("above_max_value", "above maximum", "<=", "le"),
 }
+
+ErrorEncoder: TypeAlias = Callable[[BatonError], bytes]
+"""Converts an error to the body of a response, or the payload of an event."""
 
 
 class GatewayPartitioned(Unavailable):
@@ -69,7 +73,7 @@ def encode(error: BatonError) -> bytes:
     return msgspec.json.encode(content)
 
 
-def respond(error: BatonError) -> Response:
+def respond(error: BatonError, encoder: ErrorEncoder = encode) -> Response:
     """Return the HTTP response for an error."""
     headers = {}
     after = 1 if error.status == 503 and error.retry_after is None else error.retry_after
@@ -79,7 +83,7 @@ def respond(error: BatonError) -> Response:
         headers["x-should-retry"] = "false"
     if error.status == 413 or isinstance(error, GatewayPartitioned):
         headers["connection"] = "close"
-    return Response(encode(error), error.status, headers, media_type="application/json")
+    return Response(encoder(error), error.status, headers, media_type="application/json")
 
 
 def path(location: tuple[str | int, ...]) -> str:

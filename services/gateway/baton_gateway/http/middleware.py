@@ -15,6 +15,7 @@ from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
 from baton_gateway.http.allowed_hosts import AllowedHosts
 from baton_gateway.http.browser_guard import check_same_origin
 from baton_gateway.http.disconnect import ClientDisconnected
+from baton_gateway.http.error_formats import encoder_of, is_messages
 from baton_gateway.http.errors import FAULT, respond
 from baton_gateway.http.operator_routes import check_operator
 from baton_gateway.observability.metrics import Metrics
@@ -88,6 +89,8 @@ class ResponseTracker:
 
     def __init__(self, send: Send, path: str) -> None:
         self.id = f"req_{uuid.uuid4().hex}"
+        self._ids = ("x-request-id", "request-id") if is_messages(path) else ("x-request-id",)
+        """Headers with the request id."""
         self.account = RequestTimeline(self.id, path[:_LONGEST_PATH])
         self.status = "0"
         self.headers: dict[str, str] = {}
@@ -98,7 +101,9 @@ class ResponseTracker:
         """Forward a message to the server."""
         if message["type"] == "http.response.start":
             self.status = str(message["status"])
-            MutableHeaders(scope=message).update({"x-request-id": self.id, **self.headers})
+            MutableHeaders(scope=message).update(
+                {**dict.fromkeys(self._ids, self.id), **self.headers}
+            )
         began = self.account.now()
         await self._send(message)
         self.account.sent(began)
@@ -106,7 +111,7 @@ class ResponseTracker:
     async def refuse(self, scope: Scope, receive: Receive, error: BatonError) -> None:
         """Respond with an error, unless the response has begun."""
         if self.status == "0":
-            await respond(error)(scope, receive, self.send)
+            await respond(error, encoder_of(scope))(scope, receive, self.send)
 
 
 def id_of(request: Request) -> str:

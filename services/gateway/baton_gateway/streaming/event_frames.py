@@ -7,6 +7,7 @@ from __future__ import annotations
 
 KEEP_ALIVE = b": keep-alive\n\n"
 """A comment, which clients ignore."""
+_TYPE = b'{"type":"'
 
 
 class EventFrames:
@@ -24,6 +25,23 @@ class EventFrames:
     def error(self, payload: bytes) -> bytes:
         """Return the event of an error."""
         return b"data: %b\n\n" % payload
+
+
+class NamedFrames(EventFrames):
+    """Frames of the Messages API: each event is named by the type of its payload, which is the
+    payload's first field."""
+
+    __slots__ = ()
+
+    def event(self, payload: bytes) -> bytes:
+        """Return the next event."""
+        assert payload.startswith(_TYPE), payload
+        name = payload[len(_TYPE) : payload.index(b'"', len(_TYPE))]
+        return b"event: %b\ndata: %b\n\n" % (name, payload)
+
+    def error(self, payload: bytes) -> bytes:
+        """Return the event of an error."""
+        return self.event(payload)
 
 
 class NumberedFrames(EventFrames):

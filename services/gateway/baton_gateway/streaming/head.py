@@ -26,7 +26,7 @@ class Head:
     @classmethod
     def of(cls, request: Request, prefix: str, model: str) -> Head:
         """Create a head whose id shares its number with the request id."""
-        return cls(f"{prefix}-{id_of(request)[4:]}", int(time.time()), model)
+        return cls(f"{prefix}{id_of(request)[4:]}", int(time.time()), model)
 
     def fields(self) -> dict[str, Any]:
         """Return the common fields of a response."""

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from baton.errors import BatonError, ServerFault
 from baton.logs import logger
 from baton_gateway.http.disconnect import cancel_tasks, wait_disconnect
-from baton_gateway.http.errors import FAULT, GatewayPartitioned, encode
+from baton_gateway.http.errors import FAULT, ErrorEncoder, GatewayPartitioned, encode
 from baton_gateway.streaming.direct_sink import DirectSink
 from baton_gateway.streaming.event_frames import KEEP_ALIVE, EventFrames
 
@@ -26,7 +26,7 @@ _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 class EventStream(Response):
     """A response whose body is a sequence of JSON payloads.
 
-    If the payload generator raises, the stream ends with one `{"error": ...}` event and no
+    If the payload generator raises, the stream ends with one error event and no
     `[DONE]`.
     """
 
@@ -40,13 +40,16 @@ class EventStream(Response):
         keep_alive: float,
         stall: float,
         done: bool = True,
+        encoder: ErrorEncoder = encode,
         sink: DirectSink | None = None,
     ) -> None:
-        """`sink` writes events past `payloads`; it shares `frames`."""
+        """With `done`, the last event is `[DONE]`. `sink` writes events past `payloads`; it shares
+        `frames`."""
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._payloads, self._frames, self._sink = payloads, frames, sink
         self._keep_alive, self._stall, self._done = keep_alive, stall, done
+        self._encoder = encoder
         self._waiting, self._since = False, time.monotonic()
         """Whether the client has unread data, and since when (monotonic seconds)."""
 
@@ -77,12 +80,12 @@ class EventStream(Response):
         except GatewayPartitioned:
             return  # The client can resume a durable stream after its connection has ended.
         except BatonError as error:
-            await self._put(send, self._frames.error(encode(error)))
+            await self._put(send, self._frames.error(self._encoder(error)))
         except OSError:
             raise
         except Exception:
             log.exception("a stream broke off")
-            await self._put(send, self._frames.error(encode(ServerFault(FAULT))))
+            await self._put(send, self._frames.error(self._encoder(ServerFault(FAULT))))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _put(self, send: Send, frame: bytes) -> None:

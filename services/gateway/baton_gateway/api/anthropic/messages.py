@@ -1,0 +1,50 @@
+"""POST /v1/messages and /v1/messages/count_tokens
+
+https://docs.anthropic.com/en/api/messages
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton_gateway.api import chat
+from baton_gateway.api.answer import answer_to
+from baton_gateway.api.model_access import permitted
+from baton_gateway.api.tokenize import encoded
+from baton_gateway.engine import Engine
+from baton_gateway.http.body_reader import read
+from baton_gateway.http.json_response import json_response
+from baton_gateway.schemas.anthropic.request import CountTokensRequest, MessagesRequest
+from baton_gateway.schemas.anthropic.response import InputTokens
+from baton_gateway.schemas.chat import ChatRequest
+from baton_gateway.streaming.head import Head
+from baton_gateway.streaming.message_writer import MessageWriter
+
+router = APIRouter()
+
+
+@router.post("/v1/messages")
+async def create(request: Request) -> Response:
+    """Continue a conversation, whole or streamed."""
+    body = await read(request, MessagesRequest)
+    return await answer_to(request, ROUTE, body.chat)
+
+
+@router.post("/v1/messages/count_tokens")
+async def count_tokens(request: Request) -> Response:
+    """Return the number of tokens of a prompt, without an answer to it."""
+    body = await read(request, CountTokensRequest)
+    facts = await permitted(request, body.model)
+    ids = await encoded(request, facts, chat.prompt_of(body.chat), "messages")
+    return json_response(InputTokens(len(ids)))
+
+
+async def _writer(engine: Engine, body: ChatRequest, head: Head) -> MessageWriter:
+    return MessageWriter(head)
+
+
+ROUTE = replace(chat.ROUTE, name="messages", id_prefix="msg_", writer=_writer, named_events=True)

@@ -1,0 +1,47 @@
+"""The shape of an error body: OpenAI's, or Anthropic's on the paths of its API.
+
+https://docs.anthropic.com/en/api/errors
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+from starlette.types import Scope
+
+from baton.errors import BatonError
+from baton_gateway.http.errors import ErrorEncoder, encode
+
+_MESSAGES = "/v1/messages"
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+"""Status -> type; other statuses are the client's or the server's fault in general."""
+
+
+def is_messages(path: str) -> bool:
+    """Return whether a path is of the Messages API."""
+    return path == _MESSAGES or path.startswith(_MESSAGES + "/")
+
+
+def encoder_of(scope: Scope) -> ErrorEncoder:
+    """Return what encodes the errors of a request."""
+    if is_messages(scope["path"]):
+        return partial(encode_anthropic, request_id=scope["state"]["request_id"])
+    return encode
+
+
+def encode_anthropic(error: BatonError, request_id: str) -> bytes:
+    """Encode the error body as JSON. Text that is not valid Unicode is escaped."""
+    message = error.message.encode("utf-8", "backslashreplace").decode()
+    general = "invalid_request_error" if error.status < 500 else "api_error"
+    content = {"type": _TYPES.get(error.status, general), "message": message}
+    return msgspec.json.encode({"type": "error", "error": content, "request_id": request_id})

@@ -1,0 +1,180 @@
+"""Content blocks of a conversation, as the messages of a chat.
+
+system                     -> a message of the role "system"
+user: text                 -> "user"
+user: tool_result          -> "tool", one message per result
+assistant: text            -> content
+assistant: thinking        -> reasoning_content
+assistant: tool_use        -> tool_calls
+
+https://docs.anthropic.com/en/api/messages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from baton_gateway.http.body import check_depth
+from baton_gateway.http.errors import array_too_long, empty_array, invalid, shorten, wrong_type
+from baton_gateway.http.errors import missing as missing_field
+from baton_gateway.schemas.anthropic.signature import is_signed
+from baton_gateway.schemas.chat_messages import MAX_MESSAGES
+
+Block: TypeAlias = dict[str, Any]
+Message: TypeAlias = dict[str, Any]
+
+_REFUSED = {
+    "image": "Only text is understood.",
+    "document": "Send its text as a block of type 'text'.",
+    "search_result": "Send its text as a block of type 'text'.",
+    "redacted_thinking": "This server never redacts thinking.",
+}
+"""Types of blocks that are not supported, with advice."""
+
+
+def chat_messages(system: object, messages: object) -> list[Message]:
+    """Convert a conversation. Raises `InvalidRequest` with the path of the field."""
+    turns = _array(messages, "messages")
+    chat = [] if system is None else [{"role": "system", "content": _texts(system, "system")}]
+    for i, turn in enumerate(turns):
+        chat += _turn(turn, f"messages[{i}]")
+    return chat
+
+
+def _turn(turn: object, param: str) -> list[Message]:
+    if not isinstance(turn, dict):
+        raise wrong_type(param, "an object", turn)
+    role = _field(turn, "role", param)
+    if role not in ("user", "assistant"):
+        raise invalid(
+            f"{param}.role",
+            f"Invalid '{param}.role': {shorten(role)}. Supported values are: 'user', 'assistant'.",
+        )
+    content = _field(turn, "content", param)
+    if isinstance(content, str):
+        return [{"role": role, "content": content}]
+    blocks = _array(content, f"{param}.content")
+    read = _user if role == "user" else _assistant
+    return read(blocks, f"{param}.content")
+
+
+def _user(blocks: list[Any], param: str) -> list[Message]:
+    """Results of tools are messages of their own, in the order of the blocks."""
+    chat: list[Message] = []
+    for i, block in enumerate(blocks):
+        where = f"{param}[{i}]"
+        kind = _kind(block, where, ("text", "tool_result"))
+        if kind == "tool_result":
+            chat.append(_tool_result(block, where))
+        elif chat and chat[-1]["role"] == "user":
+            chat[-1]["content"].append(_text_part(block, where))
+        else:
+            chat.append({"role": "user", "content": [_text_part(block, where)]})
+    return chat
+
+
+def _tool_result(block: Block, param: str) -> Message:
+    content = block.get("content")
+    told = "" if content in (None, []) else _texts(content, f"{param}.content")
+    if block.get("is_error"):
+        mark = "Error: "
+        told = mark + told if isinstance(told, str) else [{"type": "text", "text": mark}, *told]
+    number = _string(block, "tool_use_id", param)
+    return {"role": "tool", "tool_call_id": number, "content": told}
+
+
+def _assistant(blocks: list[Any], param: str) -> list[Message]:
+    message: Message = {"role": "assistant", "content": ""}
+    for i, block in enumerate(blocks):
+        where = f"{param}[{i}]"
+        kind = _kind(block, where, tuple(_ASSISTANT))
+        _ASSISTANT[kind](message, block, where)
+    return [message]
+
+
+def _add_text(message: Message, block: Block, param: str) -> None:
+    message["content"] += _string(block, "text", param)
+
+
+def _add_thinking(message: Message, block: Block, param: str) -> None:
+    thinking = _string(block, "thinking", param)
+    if not is_signed(thinking, _string(block, "signature", param)):
+        raise invalid(
+            f"{param}.signature",
+            f"Invalid '{param}.signature': it is not the signature of this thinking. Send thinking "
+            "back unchanged, or leave it out.",
+        )
+    message["reasoning_content"] = message.get("reasoning_content", "") + thinking
+
+
+def _add_tool_use(message: Message, block: Block, param: str) -> None:
+    given = _field(block, "input", param)
+    if not isinstance(given, dict):
+        raise wrong_type(f"{param}.input", "an object", given)
+    check_depth(given, f"{param}.input")
+    function = {
+        "name": _string(block, "name", param),
+        "arguments": msgspec.json.encode(given).decode(),
+    }
+    call = {"id": _string(block, "id", param), "type": "function", "function": function}
+    message.setdefault("tool_calls", []).append(call)
+
+
+_ASSISTANT: dict[str, Callable[[Message, Block, str], None]] = {
+    "text": _add_text,
+    "thinking": _add_thinking,
+    "tool_use": _add_tool_use,
+}
+
+
+def _texts(value: object, param: str) -> str | list[Block]:
+    """A string, or text blocks as the text parts of a chat."""
+    if isinstance(value, str):
+        return value
+    parts = []
+    for i, block in enumerate(_array(value, param)):
+        _kind(block, f"{param}[{i}]", ("text",))
+        parts.append(_text_part(block, f"{param}[{i}]"))
+    return parts
+
+
+def _text_part(block: Block, param: str) -> Block:
+    return {"type": "text", "text": _string(block, "text", param)}
+
+
+def _kind(block: object, param: str, supported: tuple[str, ...]) -> str:
+    if not isinstance(block, dict):
+        raise wrong_type(param, "an object", block)
+    kind = _string(block, "type", param)
+    if kind in supported:
+        return kind
+    where = f"{param}.type"
+    expected = ", ".join(f"'{name}'" for name in supported)
+    advice = _REFUSED.get(kind, f"Supported values are: {expected}.")
+    raise invalid(where, f"Unsupported '{where}': {shorten(kind)}. {advice}", "unsupported_value")
+
+
+def _array(value: object, param: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise wrong_type(param, "an array", value)
+    if not value:
+        raise empty_array(param)
+    if len(value) > MAX_MESSAGES:
+        raise array_too_long(param, MAX_MESSAGES)
+    return value
+
+
+def _field(value: Block, name: str, param: str) -> Any:
+    if name not in value:
+        raise missing_field(f"{param}.{name}")
+    return value[name]
+
+
+def _string(value: Block, name: str, param: str) -> str:
+    text = _field(value, name, param)
+    if not isinstance(text, str):
+        raise wrong_type(f"{param}.{name}", "a string", text)
+    return text

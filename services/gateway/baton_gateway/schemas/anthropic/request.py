@@ -1,0 +1,110 @@
+"""Requests of the Messages API.
+
+https://docs.anthropic.com/en/api/messages
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from baton_gateway.http.body import build
+from baton_gateway.http.errors import invalid
+from baton_gateway.schemas.anthropic.blocks import chat_messages
+from baton_gateway.schemas.anthropic.tools import chat_choice, chat_tools
+from baton_gateway.schemas.base import Request
+from baton_gateway.schemas.chat import ChatRequest
+from baton_gateway.schemas.fields import INT32, ModelName
+from baton_gateway.schemas.unsupported import unsupported
+
+_UNSUPPORTED = {
+    "container": "Run code yourself, as a tool.",
+    "mcp_servers": "Connect to them yourself and send their tools.",
+}
+"""Fields whose effect a client would miss, with advice."""
+
+
+class Metadata(BaseModel):
+    """`metadata`"""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    user_id: str | None = Field(default=None, max_length=1024)
+
+
+class Thinking(BaseModel):
+    """`thinking`"""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    type: Literal["enabled", "disabled"]
+    budget_tokens: int | None = Field(default=None, ge=1, le=INT32)
+    """Only checked: thinking is bounded by `max_tokens`, as the rest of the answer."""
+
+
+class CountTokensRequest(Request):
+    """POST /v1/messages/count_tokens: what makes the prompt."""
+
+    model: ModelName
+    messages: Any
+    system: Any = None
+    tools: Any = None
+    tool_choice: dict[str, Any] | None = None
+    thinking: Thinking | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, value: Any) -> Any:
+        for name, advice in _UNSUPPORTED.items():
+            if value.get(name):
+                raise unsupported(name, advice)
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _ = self.chat  # raises when invalid; it is cached
+        return self
+
+    @cached_property
+    def chat(self) -> ChatRequest:
+        """The chat request that asks for the same. Raises `InvalidRequest`."""
+        return build(self._fields(), ChatRequest)
+
+    def _fields(self) -> dict[str, Any]:
+        messages = chat_messages(self.system, self.messages)
+        fields: dict[str, Any] = {"model": self.model, "messages": messages}
+        if messages[-1]["role"] == "assistant":
+            fields["continue_final_message"] = True
+        if self.tools:
+            fields["tools"] = chat_tools(self.tools)
+        if self.tool_choice is not None:
+            fields |= chat_choice(self.tool_choice)
+        if self.thinking is not None:
+            enabled = self.thinking.type == "enabled"
+            fields["chat_template_kwargs"] = {"enable_thinking": enabled}
+        return fields
+
+
+class MessagesRequest(CountTokensRequest):
+    """POST /v1/messages"""
+
+    max_tokens: int = Field(ge=1, le=INT32)
+    stream: bool = False
+    stop_sequences: Annotated[list[str], Field(max_length=4)] = []
+    temperature: float = Field(default=1.0, ge=0.0, le=1.0)
+    top_p: float = Field(default=1.0, ge=0.0, le=1.0)
+    top_k: int = Field(default=0, ge=0, le=INT32)
+    metadata: Metadata = Metadata()
+
+    def _fields(self) -> dict[str, Any]:
+        budget = self.thinking.budget_tokens if self.thinking else None
+        if budget is not None and budget >= self.max_tokens:
+            raise invalid(
+                "thinking.budget_tokens",
+                "Invalid 'thinking.budget_tokens': it must be below 'max_tokens'.",
+            )
+        same = ("max_tokens", "stream", "temperature", "top_p", "top_k")
+        fields = super()._fields() | {name: getattr(self, name) for name in same}
+        return fields | {"stop": self.stop_sequences, "user": self.metadata.user_id}
