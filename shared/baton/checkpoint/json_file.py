@@ -14,7 +14,7 @@ def read_json(path: Path, owner: str = "") -> dict[str, Any]:
     name = f"{path.name} of {owner}" if owner else path.name
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{name} cannot be read: {error}.") from error
     if not isinstance(content, dict):
         raise ModelError(f"{name} must hold a JSON object.")

@@ -59,3 +59,18 @@ def test_a_truncated_file_is_refused(folder: Path) -> None:
 def test_other_weight_formats_are_refused(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     assert "safetensors and GGUF only" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", '{"weight_map": []}', '{"weight_map": {"a": 5}}', "[" * 9**5]
+)
+def test_a_malformed_index_is_one_sentence(folder: Path, text: str) -> None:
+    (folder / "model.safetensors.index.json").write_text(text)
+    assert "model.safetensors.index.json" in refusal(folder)
+
+
+def test_a_config_that_asks_for_a_billion_layers_is_refused(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
+    with pytest.raises(ModelError, match="num_hidden_layers is 1000000000"):
+        SafetensorsFolder(folder)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from safetensors import SafetensorError
 from torch import Tensor
 
+from baton.checkpoint.json_file import read_json
 from baton.errors import ModelError
 from baton_worker.checkpoint.mmap import opened
 from baton_worker.quantization.collect import Collected, CollectedWeights
@@ -50,10 +50,7 @@ class SafetensorsFolder:
     def _shards(self) -> list[Path]:
         index = self._folder / "model.safetensors.index.json"
         if index.is_file():
-            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            if any(Path(name).name != name for name in names):
-                raise ModelError(f"{index} points outside its folder.")
-            return [self._folder / name for name in sorted(names)]
+            return [self._folder / name for name in sorted(_names(index))]
         single = self._folder / "model.safetensors"
         if single.is_file():
             return [single]
@@ -61,6 +58,17 @@ class SafetensorsFolder:
             f"{self._folder} holds no model.safetensors and no model.safetensors.index.json. "
             "Baton reads safetensors and GGUF only; convert other weights first."
         )
+
+
+def _names(index: Path) -> set[str]:
+    """Files that an index names. Raises `ModelError`."""
+    listed = read_json(index).get("weight_map")
+    if not isinstance(listed, dict) or not all(isinstance(n, str) for n in listed.values()):
+        raise ModelError(f"{index} has no weight_map from tensors to files.")
+    names = set(listed.values())
+    if any(Path(name).name != name for name in names):
+        raise ModelError(f"{index} points outside its folder.")
+    return names
 
 
 def _tensors(shard: Path) -> Iterator[tuple[str, Tensor]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from baton.errors import ModelError
+from baton_worker.spec.config_limits import check_sizes
 
 _BESIDE = {
     "quantize_config.json": "gptq",
@@ -21,9 +22,10 @@ def read_config(folder: Path) -> SimpleNamespace:
     become `quantization_config`.
 
     Raises:
-        ModelError: there is no such file, or it is not a JSON object.
+        ModelError: there is no such file, it is not a JSON object, or a size is out of bounds.
     """
     config = _read_json(folder / "config.json")
+    check_sizes(config)
     for name, method in _BESIDE.items():
         if not hasattr(config, "quantization_config") and (folder / name).is_file():
             settings = vars(_read_json(folder / name))
@@ -79,7 +81,7 @@ def _read_json(path: Path) -> SimpleNamespace:
             f"There is no {path.name} in {path.parent}. Point --model at a checkpoint folder "
             "(config.json and safetensors) or at a .gguf file."
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(value, SimpleNamespace):
         raise ModelError(f"{path} does not hold a JSON object.")

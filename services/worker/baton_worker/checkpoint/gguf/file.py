@@ -32,6 +32,7 @@ from baton_worker.checkpoint.gguf.roles import (
 from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.spec import Decoder
+from baton_worker.spec.config_limits import check_sizes
 from baton_worker.spec.hf_config import as_ids
 
 _ROPE_FACTORS = "rope_freqs.weight"
@@ -186,6 +187,8 @@ class GgufFile:
         heads, kv_heads = self._heads()
         hidden, window = self.own("embedding_length"), self.own("attention.sliding_window", None)
         layers = self.own("block_count") - self.own("nextn_predict_layers", 0)
+        sizes = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
+        check_sizes(SimpleNamespace(**sizes), "GGUF metadata")
         embedding = self._stored.get("token_embd.weight")
         if embedding is None:
             raise ModelError("The GGUF file holds no token_embd.weight: it is not a whole model.")
@@ -210,9 +213,11 @@ class GgufFile:
             use_sliding_window=window is not None,
         )
         fields |= self._family.fields(self)
-        return SimpleNamespace(
+        config = SimpleNamespace(
             **{key: field for key, field in fields.items() if field is not ABSENT}
         )
+        check_sizes(config, "GGUF metadata")
+        return config
 
     def rope(self) -> SimpleNamespace:
         """Rotary settings. Llama 3's scaling is stored as a tensor of factors, not as metadata."""

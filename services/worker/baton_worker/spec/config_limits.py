@@ -1,0 +1,58 @@
+"""Bounds of a checkpoint's sizes, checked before anything is allocated for them.
+
+A file of strangers may ask for a billion layers. Every bound is far above what any published model
+has.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from baton.errors import ModelError
+
+
+class Bound(NamedTuple):
+    """Least and most of a size."""
+
+    least: int
+    most: int
+
+
+_LAYERS, _WIDTH = Bound(1, 4096), Bound(1, 2**22)
+_COUNT, _TOKENS = Bound(0, 2**17), Bound(1, 2**25)
+_NAMES = {
+    _LAYERS: "num_hidden_layers n_layer n_layers num_layers",
+    _WIDTH: "hidden_size n_embd d_model",
+    Bound(0, 2**23): "intermediate_size ffn_hidden_size moe_intermediate_size",
+    _COUNT: "num_attention_heads n_head num_key_value_heads head_dim num_experts num_local_experts "
+    "n_routed_experts num_experts_per_tok n_shared_experts num_nextn_predict_layers",
+    _TOKENS: "vocab_size",
+    Bound(1, 2**31): "max_position_embeddings",
+}
+BOUNDS = {name: bound for bound, names in _NAMES.items() for name in names.split()}
+"""By the name in config.json."""
+
+
+def check_sizes(config: SimpleNamespace, where: str = "config.json") -> None:
+    """Check the sizes of a configuration and of those inside it.
+
+    Raises:
+        ModelError: one of them is no integer, negative, or larger than any model's.
+    """
+    for name, value in vars(config).items():
+        if isinstance(value, SimpleNamespace):
+            check_sizes(value, f"{where}, {name}")
+        elif name in BOUNDS and value is not None:
+            for one in value if isinstance(value, list) else [value]:
+                _check(name, one, where)
+
+
+def _check(name: str, value: Any, where: str) -> None:
+    least, most = BOUNDS[name]
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ModelError(f"{where}: {name} must be an integer, not {str(value)[:40]!r}.")
+    if not least <= value <= most:
+        raise ModelError(
+            f"{where}: {name} is {str(value)[:40]}; a model has between {least} and {most}."
+        )

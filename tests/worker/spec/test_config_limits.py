@@ -1,0 +1,42 @@
+"""Sizes of strangers' files are bounded before anything is allocated."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from baton.errors import ModelError
+from baton_worker.spec.config_limits import check_sizes
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; a model has between 1"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"vocab_size": -5}, "vocab_size is -5"),
+        ({"hidden_size": "64"}, "hidden_size must be an integer, not '64'"),
+        ({"num_attention_heads": True}, "must be an integer"),
+        ({"num_key_value_heads": [4, 4, 10**7]}, "num_key_value_heads is 10000000"),
+        ({"text_config": SimpleNamespace(num_experts=2**40)}, "config.json, text_config: num_exp"),
+    ],
+)
+def test_a_size_out_of_bounds_is_one_sentence(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        check_sizes(SimpleNamespace(**fields))
+
+
+def test_sizes_of_published_models_pass() -> None:
+    check_sizes(
+        SimpleNamespace(
+            num_hidden_layers=126,
+            hidden_size=16384,
+            vocab_size=256_000,
+            num_experts=0,
+            num_key_value_heads=[8, 0, 8],
+            max_position_embeddings=10_485_760,
+            head_dim=None,
+        )
+    )
