@@ -160,6 +160,8 @@ def test_thinking_is_signed_and_goes_back_unchanged() -> None:
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
         ({"tool_choice": {"type": "some"}}, "tool_choice.type"),
         ({"mcp_servers": [{"name": "x"}]}, "mcp_servers"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
+        ({"stop_sequences": [""]}, "stop_sequences[0]"),
         ({"thinking": {"type": "enabled", "budget_tokens": 400}}, "budget_tokens"),
     ],
 )

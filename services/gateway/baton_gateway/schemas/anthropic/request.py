@@ -22,6 +22,7 @@ from baton_gateway.schemas.unsupported import unsupported
 _UNSUPPORTED = {
     "container": "Run code yourself, as a tool.",
     "mcp_servers": "Connect to them yourself and send their tools.",
+    "output_format": "Demand a call of a tool with this schema.",
 }
 """Fields whose effect a client would miss, with advice."""
 
@@ -60,6 +61,9 @@ class CountTokensRequest(Request):
         for name, advice in _UNSUPPORTED.items():
             if value.get(name):
                 raise unsupported(name, advice)
+        config = value.get("output_config")
+        if isinstance(config, dict) and config.get("format"):
+            raise unsupported("output_config.format", _UNSUPPORTED["output_format"])
         return value
 
     @model_validator(mode="after")
@@ -92,7 +96,7 @@ class MessagesRequest(CountTokensRequest):
 
     max_tokens: int = Field(ge=1, le=INT32)
     stream: bool = False
-    stop_sequences: Annotated[list[str], Field(max_length=4)] = []
+    stop_sequences: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=4)] = []
     temperature: float = Field(default=1.0, ge=0.0, le=1.0)
     top_p: float = Field(default=1.0, ge=0.0, le=1.0)
     top_k: int = Field(default=0, ge=0, le=INT32)
