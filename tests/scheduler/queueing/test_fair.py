@@ -161,7 +161,12 @@ def test_nobody_starves_in_a_flood(order: str, seed: int, length: int, max_token
     """The flood never ends and is never more urgent; who waits is served all the same."""
     rng = random.Random(seed)
     here = World(
-        SchedulerOptions(scheduling_policy=order, max_num_queued_reqs=8, max_num_batched_tokens=12)
+        SchedulerOptions(
+            scheduling_policy=order,
+            max_num_queued_reqs=8,
+            max_num_batched_tokens=12,
+            max_tenant_share=1.0,
+        )
     )
     here.join(
         "w", worker_info(num_pages=14, page_size=4, max_num_seqs=3, max_num_batched_tokens=12)
