@@ -63,8 +63,8 @@ REFUSED = (
         "nothing is compiled by torch here; --cuda-graphs and --max-cudagraph-capture-size",
         (),
         _names(
-            "-O --compilation-config --cuda-graph-sizes --cudagraph-capture-sizes"
-            " --optimization-level --performance-mode"
+            "-O --compilation-config --cuda-graph-sizes --cudagraph-capture-sizes "
+            "--optimization-level --performance-mode"
         ),
     ),
     Refusal(
@@ -93,13 +93,13 @@ REFUSED = (
     Refusal(
         _MEDIA,
         _names(
-            "--enable-mm-embeds --disable-mm-preprocessor-cache --interleave-mm-strings"
-            " --skip-mm-profiling --disable-chunked-mm-input"
+            "--enable-mm-embeds --disable-mm-preprocessor-cache --interleave-mm-strings "
+            "--skip-mm-profiling --disable-chunked-mm-input"
         ),
         _names(
-            "--media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb --mm-encoder-tp-mode"
-            " --allowed-local-media-path --allowed-media-domains --video-pruning-rate"
-            " --default-mm-loras"
+            "--media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb --mm-encoder-tp-mode "
+            "--allowed-local-media-path --allowed-media-domains --video-pruning-rate "
+            "--default-mm-loras"
         ),
     ),
     Refusal(
@@ -134,8 +134,8 @@ REFUSED = (
         "the loader finds the format of a checkpoint itself: leave it out",
         (),
         _names(
-            "--safetensors-load-strategy --model-loader-extra-config --ignore-patterns"
-            " --pt-load-map-location --max-parallel-loading-workers"
+            "--safetensors-load-strategy --model-loader-extra-config --ignore-patterns "
+            "--pt-load-map-location --max-parallel-loading-workers"
         ),
     ),
     Refusal("log in with `hf auth login`, or set HF_TOKEN", (), _names("--hf-token")),
@@ -150,9 +150,9 @@ REFUSED = (
         "start workers on the other hosts and name the scheduler with --fleet-address",
         _names("--headless --ray-workers-use-nsight"),
         _names(
-            "--master-addr --master-port -dpn --data-parallel-start-rank -dpl"
-            " --data-parallel-size-local -dpa --data-parallel-address -dpp"
-            " --data-parallel-rpc-port -dpb --data-parallel-backend"
+            "--master-addr --master-port -dpn --data-parallel-start-rank -dpl "
+            "--data-parallel-size-local -dpa --data-parallel-address -dpp "
+            "--data-parallel-rpc-port -dpb --data-parallel-backend"
         ),
     ),
     Refusal(
@@ -189,5 +189,143 @@ REFUSED = (
     Refusal(
         "the documents of the API are served as they are",
         _names("--disable-fastapi-docs --enable-tokenizer-info-endpoint"),
+    ),
+    Refusal(
+        "pictures and sound are not served yet",
+        _names(
+            "--language-model-only --mm-encoder-only --mm-device-do-normalize "
+            "--trust-request-mm-kwargs"
+        ),
+        _names(
+            "--mm-processor-cache-type --mm-hasher-algorithm --mm-shm-cache-max-object-size-mb "
+            "--mm-encoder-attn-backend --mm-encoder-attn-dtype --mm-encoder-fp8-scale-path "
+            "--mm-encoder-fp8-scale-save-path --mm-encoder-fp8-scale-save-margin "
+            "--video-pruning-method --mm-tensor-ipc --mm-processor-device --mm-ipc-gpu-memory-gb "
+            "--ec-transfer-config --ec-manager-config --diffusion-config"
+        ),
+    ),
+    Refusal(
+        "Baton has no LoRA adapters yet: serve a checkpoint that they are merged into",
+        _names(
+            "--enable-tower-connector-lora --specialize-active-lora "
+            "--enable-mixed-moe-lora-format --enable-moe-shared-loras"
+        ),
+        _names("--lora-target-modules --max-lora-cls-labels"),
+    ),
+    Refusal(
+        "Baton has no speculative decoding yet",
+        _names("--per-request-spec-decode-metrics"),
+        _names("--spec-tokens"),
+    ),
+    Refusal(
+        "the kernels of each machine are chosen when it starts: leave it out",
+        _names(
+            "--use-fp64-gumbel --enable-flashinfer-autotune "
+            "--enable-mamba-cache-stochastic-rounding --use-replayssm "
+            "--enable-flash-late-interaction"
+        ),
+        _names(
+            "--mamba-backend --mamba-ssu-algorithm --mamba-cache-philox-rounds --mamba-cache-mode "
+            "--replayssm-buffer-len --linear-backend --sparse-indexer-topk-backend "
+            "--ir-op-priority --kernel-config --gdn-prefill-backend --kda-prefill-backend "
+            "--kda-decode-backend --engram-config"
+        ),
+    ),
+    Refusal(
+        "the prefix cache has one policy: --enable-prefix-caching turns it on or off",
+        _names("--enable-mamba-shared-prefix-checkpoint --swa-bounded-replay"),
+        _names("--prefix-cache-retention-interval --prefix-match-unit"),
+    ),
+    Refusal(
+        "all layers have one dtype of keys and values: --kv-cache-dtype",
+        (),
+        _names("--kv-cache-dtype-skip-layers"),
+    ),
+    Refusal(
+        "weights do not move to the host",
+        _names(
+            "--sleep-mode-offload-cudagraph --enable-cumem-allocator --enable-nccl-comm-suspend"
+        ),
+        _names(
+            "--sleep-preserve-parameter-names --cpu-offload-params --offload-group-size "
+            "--offload-num-in-group --offload-prefetch-step --offload-params "
+            "--weight-transfer-config"
+        ),
+    ),
+    Refusal(
+        "the loader finds the format of a checkpoint itself: leave it out",
+        _names("--allow-deprecated-quantization"),
+        _names(
+            "--quantization-config --safetensors-prefetch-num-threads "
+            "--safetensors-prefetch-block-size --model-class-overrides"
+        ),
+    ),
+    Refusal(
+        "the ranks of a worker need none of it: leave it out",
+        _names(
+            "--dcp-q-replicate --enable-hc-sp --enable-batch-sharded-sampling "
+            "--enable-ep-weight-filter --enable-shm-tensor-arena "
+            "--disable-nccl-for-dp-synchronization --numa-bind"
+        ),
+        _names(
+            "--distributed-timeout-seconds --cpu-distributed-timeout-seconds --numa-bind-nodes "
+            "--numa-bind-cpus --dcp-comm-backend --dcp-kv-cache-interleave-size "
+            "--cp-kv-cache-interleave-size --prefill-context-parallel-size --ubatch-size "
+            "--dbo-decode-token-threshold --dbo-prefill-token-threshold --dp-sync-interval"
+        ),
+    ),
+    Refusal(
+        "workers join and leave by themselves, and a lost one costs no answer: leave it out",
+        _names(
+            "--data-parallel-multi-port-external-lb --enable-elastic-ep --enable-fault-tolerance "
+            "--enable-scale-out"
+        ),
+        _names(
+            "--elastic-ep-max-dp-size --fault-tolerance-config --data-parallel-supervisor-port "
+            "--dp-supervisor-probe-interval-s --dp-supervisor-probe-timeout-s "
+            "--dp-supervisor-probe-failure-threshold"
+        ),
+    ),
+    Refusal(
+        "the scheduler decides it: leave it out",
+        _names("--long-prefill-token-threshold-adaptive --scheduler-reserve-full-isl"),
+        _names(
+            "--max-num-scheduled-tokens --max-num-active-seqs --watermark "
+            "--prefill-schedule-interval"
+        ),
+    ),
+    Refusal(
+        "the metrics and logs are those of docs/operations/observability.md",
+        _names(
+            "--cudagraph-metrics --enable-layerwise-nvtx-tracing --enable-mfu-metrics "
+            "--enable-logging-iteration-details --enable-per-request-metrics --enable-log-deltas "
+            "--aggregate-engine-logging --jit-monitor-verbose"
+        ),
+        _names(
+            "--logging-config --kv-cache-metrics-sample --custom-histogram-buckets "
+            "--jit-monitor-mode --profiler-config --disable-access-log-for-endpoints"
+        ),
+    ),
+    Refusal(
+        "the API does not have it: leave it out",
+        _names(
+            "--enable-return-routed-experts --return-sampling-mask --enable-trace-replay "
+            "--tokens-only --cohere-is-reasoning-model"
+        ),
+        _names(
+            "--reasoning-config --aux-output-config --watermark-config --tool-strict-level "
+            "--cohere-format --anthropic-disabled-thinking-effort --fingerprint-mode "
+            "--fingerprint-value"
+        ),
+    ),
+    Refusal(
+        "there is one protocol, HTTP: --port",
+        _names("--grpc --enable-offline-docs"),
+        _names("--grpc-port --renderer-num-workers"),
+    ),
+    Refusal(
+        "an unknown variable of Baton always stops the start",
+        _names("--fail-on-environ-validation"),
+        (),
     ),
 )

@@ -42,7 +42,7 @@ def test_the_head_of_one_model_does_not_block_another(policy: str) -> None:
 
 
 def test_queues_have_limits_of_their_own() -> None:
-    world = two_models(max_num_queued_reqs=1)
+    world = two_models(max_num_queued_reqs=1, max_tenant_share=1.0)
     requests = [world.submit([n], Sampling(1), model=m) for n, m in enumerate("aab")]
     assert [r.failed.code if r.failed else "" for r in requests] == ["", "server_is_overloaded", ""]
 
