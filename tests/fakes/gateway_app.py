@@ -76,6 +76,22 @@ def site(**settings: Any) -> Iterator[Site]:
         here.close()
 
 
+def speaking(own_site: Site, reply: str, **tokenizer: str) -> None:
+    """The model says `reply`; its tokenizer names these formats."""
+    own_site.engine.scheduler.reply = reply
+    for name, value in tokenizer.items():
+        setattr(own_site.engine.tokenizer, name, value)
+    own_site.engine.tokenizer.restart()
+
+    async def met() -> None:
+        wanted = own_site.engine.tokenizer.hello().tokenizer
+        async with asyncio.timeout(20):
+            while own_site.engine.tokenizers.infos != [wanted]:
+                await asyncio.sleep(0.01)
+
+    own_site.run(met)
+
+
 def chat(**fields: Any) -> dict[str, Any]:
     """A good chat request with some fields replaced; `...` takes one away."""
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}

@@ -49,7 +49,6 @@ from baton_gateway.generation.admission import (
     check_task,
     check_total,
 )
-from baton_gateway.generation.choices import choices
 from baton_gateway.generation.demanded_calls import check_calls, demanding
 from baton_gateway.generation.output import Event, OutputDelta, Started
 from baton_gateway.generation.output_queue import OutputQueue, OutputSink
@@ -58,6 +57,7 @@ from baton_gateway.generation.request import (
     GenerationRequest,
 )
 from baton_gateway.generation.sequence import Sequence
+from baton_gateway.generation.sequence_builder import build_sequences
 from baton_gateway.http.disconnect import cancel_tasks
 from baton_gateway.http.write_batch import WriteBatch
 from baton_gateway.observability.metrics import Metrics, SystemCollector, Timing
@@ -241,7 +241,7 @@ class Engine:
         request = await self._encoder.bad_words(request, facts)
         request.sinks.timeline.enter("admission")
         _check_deadline(request, began)
-        return choices(request, encoded, facts, stream, began, self._handle)
+        return build_sequences(request, encoded, facts, stream, began, self._handle)
 
     async def _encode(self, request: GenerationRequest, facts: ModelInfo) -> list[EncodedPrompt]:
         """Encode every prompt. Counts towards the deadline."""

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from baton.protocol import Submit
-from tests.fakes.gateway_app import Site, error_of, events_of, site
+from tests.fakes.gateway_app import Site, error_of, events_of, site, speaking
 
 ADD = {
     "type": "function",
@@ -25,22 +25,6 @@ ADD = {
 }
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 NAMED = {"type": "function", "function": {"name": "add"}}
-
-
-def speaking(own_site: Site, reply: str, **tokenizer: str) -> None:
-    """The model says `reply`; its tokenizer names these formats."""
-    own_site.engine.scheduler.reply = reply
-    for name, value in tokenizer.items():
-        setattr(own_site.engine.tokenizer, name, value)
-    own_site.engine.tokenizer.restart()
-
-    async def met() -> None:
-        wanted = own_site.engine.tokenizer.hello().tokenizer
-        async with asyncio.timeout(20):
-            while own_site.engine.tokenizers.infos != [wanted]:
-                await asyncio.sleep(0.01)
-
-    own_site.run(met)
 
 
 def ask(own_site: Site, **fields: Any) -> httpx.Response:

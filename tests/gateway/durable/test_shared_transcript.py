@@ -4,27 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Iterable
 
 from baton_gateway.durable.shared_transcript import BURST, SharedTranscript, Turns
 from baton_gateway.generation.output import OutputDelta, Started
-
-
-class Counting:
-    """Counts what is encoded."""
-
-    def __init__(self) -> None:
-        self.encoded = 0
-
-    def opening(self, started: Started) -> Iterable[bytes]:
-        return [b"<"]
-
-    def add(self, delta: OutputDelta) -> Iterable[bytes]:
-        self.encoded += 1
-        return [] if delta.text == "b" else [delta.text.encode()]
-
-    def closing(self) -> Iterable[bytes]:
-        return [b">"]
+from tests.support.gateway.counting_transcript import CountingTranscript
 
 
 def test_others_have_the_event_loop_between_two_turns() -> None:
@@ -59,7 +42,7 @@ def test_a_reader_that_leaves_the_queue_stops_nobody() -> None:
 
 
 def test_nothing_is_encoded_twice_or_after_the_end() -> None:
-    shared = SharedTranscript(Counting(), Started(()))
+    shared = SharedTranscript(CountingTranscript(), Started(()))
     deltas = [OutputDelta(0, "a", array("i"))] * (BURST + 1)
     assert shared.grow(deltas, complete=True) and len(shared.payloads) == 1 + BURST
     assert shared.grow(deltas, complete=True) and not shared.closed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from baton_gateway.durable.streams import DurableStream, DurableStreams, ReplayC
 from baton_gateway.generation.output import Event, OutputDelta, Started
 from baton_gateway.generation.request import PriorOutput
 from baton_gateway.http.errors import GatewayPartitioned
+from tests.support.gateway.counting_transcript import CountingTranscript
 
 TICKET = StreamRecord("s", "chat", b"{}", 0, "tiny", "me", "me", 1, ())
 LENGTH = 12
@@ -230,29 +231,12 @@ def test_what_nobody_can_have_seen_is_not_waited_for(tmp_path: Path) -> None:
     run(check, tmp_path)
 
 
-class Counting:
-    """Counts what is encoded."""
-
-    def __init__(self) -> None:
-        self.encoded = 0
-
-    def opening(self, started: Started) -> Iterable[bytes]:
-        return [b"<"]
-
-    def add(self, delta: OutputDelta) -> Iterable[bytes]:
-        self.encoded += 1
-        return [] if delta.text == "b" else [delta.text.encode()]
-
-    def closing(self) -> Iterable[bytes]:
-        return [b">"]
-
-
 WHOLE = b"<acdefghijkl>"
 
 
 def test_a_thousand_readers_share_what_one_of_them_encodes(tmp_path: Path) -> None:
     """Some begin before there is anything, others when all is over."""
-    counting = Counting()
+    counting = CountingTranscript()
 
     async def check(streams: DurableStreams, source: Source) -> None:
         async def read() -> bytes:

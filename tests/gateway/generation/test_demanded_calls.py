@@ -9,7 +9,7 @@ from baton.output_parsing import Start
 from baton.protocol import Grammar, Sampling
 from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.catalogue import ModelInfo
-from baton_gateway.generation import choices
+from baton_gateway.generation import sequence_builder
 from baton_gateway.generation.demanded_calls import check_calls, demanding
 from baton_gateway.generation.request import (
     EncodedPrompt,
@@ -56,4 +56,4 @@ def test_a_resumed_stream_begins_where_it_began() -> None:
     asked = request("required")
     assert asked.tools is not None
     options = ToolOptions(asked.tools.tools, "required", starts=starts)
-    assert choices.starts(options, [PROMPT], FACTS) == starts
+    assert sequence_builder.starts(options, [PROMPT], FACTS) == starts

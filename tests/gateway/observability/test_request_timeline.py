@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.protocol import PhaseTimes
-from baton_gateway.observability.explanation import LatencyExplanation
+from baton_gateway.observability.latency_explanation import LatencyExplanation
 from baton_gateway.observability.request_timeline import RequestTimeline
 
 HEX = "0f" * 16

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import InvalidRequest
-from baton_gateway.api.collect import opened, whole
+from baton_gateway.api.collect_answer import opened, whole
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.options import check_choices
 from baton_gateway.api.stream_routes import B, StreamRoute

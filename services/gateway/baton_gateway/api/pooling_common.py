@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from baton.errors import InvalidRequest
 from baton.protocol import MediaItem, PooledTask, Pooling, PoolingInfo, Sampling
-from baton_gateway.api.collect import whole
+from baton_gateway.api.collect_answer import whole
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.options import deadline, trace
 from baton_gateway.catalogue import ModelInfo

@@ -7,8 +7,8 @@ from dataclasses import replace
 from msgspec import structs
 
 from baton_gateway.catalogue import ModelInfo
-from baton_gateway.generation.choices import starts
 from baton_gateway.generation.request import EncodedPrompt, GenerationRequest
+from baton_gateway.generation.sequence_builder import starts
 from baton_gateway.http.errors import invalid
 from baton_gateway.structured_output.request import Constraint
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from baton.protocol import PhaseTimes
-from baton_gateway.observability.causes import SERVICES, Cause, lifetime, split_engine
-from baton_gateway.observability.explanation import (
+from baton_gateway.observability.latency_causes import SERVICES, Cause, lifetime, split_engine
+from baton_gateway.observability.latency_explanation import (
     ChoiceTimeline,
     LatencyExplanation,
     TimelinePart,

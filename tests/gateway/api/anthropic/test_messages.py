@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from baton.protocol import EncodeChat, Failed, Submit
 from tests.fakes import gateway_socket
-from tests.fakes.gateway_app import Site, site
+from tests.fakes.gateway_app import Site, site, speaking
 from tests.fakes.gateway_engine import MODEL
 from tests.support.gateway.message_events import message_of, named_events
 
@@ -48,22 +47,6 @@ def error_of(response: httpx.Response) -> tuple[int, str, str]:
     assert set(body) == {"type", "error", "request_id"} and body["type"] == "error"
     assert response.headers["request-id"] == body["request_id"]
     return response.status_code, body["error"]["type"], body["error"]["message"]
-
-
-def speaking(here: Site, reply: str, **tokenizer: str) -> None:
-    """The model says `reply`; its tokenizer names these formats."""
-    here.engine.scheduler.reply = reply
-    for name, value in tokenizer.items():
-        setattr(here.engine.tokenizer, name, value)
-    here.engine.tokenizer.restart()
-
-    async def met() -> None:
-        wanted = here.engine.tokenizer.hello().tokenizer
-        async with asyncio.timeout(20):
-            while here.engine.tokenizers.infos != [wanted]:
-                await asyncio.sleep(0.01)
-
-    here.run(met)
 
 
 def rendered(here: Site) -> EncodeChat:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from baton.errors import Unavailable
 from baton.protocol.packed_tokens import PackedTokens
-from baton_gateway.api.collect import opened, whole
+from baton_gateway.api.collect_answer import opened, whole
 from baton_gateway.generation.output import Event, OutputDelta, Started
 from tests.support.gateway.generation_requests import request_of
 

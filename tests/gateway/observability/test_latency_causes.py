@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baton.protocol import PhaseTimes
-from baton_gateway.observability.causes import SERVICES, lifetime, split_engine
+from baton_gateway.observability.latency_causes import SERVICES, lifetime, split_engine
 
 TIMES = PhaseTimes(queued=0.5, prefill=1.0, decode=2.0)
 

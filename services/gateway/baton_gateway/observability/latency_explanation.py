@@ -7,7 +7,7 @@ from typing import Self
 import msgspec
 
 from baton.protocol import PhaseTimes
-from baton_gateway.observability.causes import PHASES, SERVICES
+from baton_gateway.observability.latency_causes import PHASES, SERVICES
 
 
 class TimelinePart(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from baton.protocol import PhaseTimes
-from baton_gateway.observability.explanation import ChoiceTimeline, TimelinePart, summary
+from baton_gateway.observability.latency_explanation import ChoiceTimeline, TimelinePart, summary
 
 
 def test_a_part_is_a_share_of_the_wall_time() -> None:

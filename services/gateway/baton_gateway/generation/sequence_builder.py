@@ -15,7 +15,7 @@ from baton_gateway.generation.sequence import Sequence
 from baton_gateway.output_formats import ToolOptions
 
 
-def choices(
+def build_sequences(
     request: GenerationRequest,
     prompts: list[EncodedPrompt],
     facts: ModelInfo,
