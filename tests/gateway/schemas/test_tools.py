@@ -1,4 +1,4 @@
-"""Malformed tools are reported by field; valid ones as unsupported."""
+"""Malformed tools are reported by field; a choice names one of them."""
 
 from __future__ import annotations
 
@@ -65,3 +65,10 @@ def test_choice_of_nothing(choice: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_choice(choice, [GOOD])
     assert (caught.value.code, caught.value.param) == ("invalid_value", "tool_choice")
+
+
+def test_a_function_with_the_name_of_a_mode_is_not_demanded_by_it() -> None:
+    tool = _tool("auto", type="object")
+    check_choice("required", [tool])
+    with pytest.raises(InvalidRequest, match="Rename the function"):
+        check_choice({"type": "function", "function": {"name": "auto"}}, [tool])

@@ -9,6 +9,7 @@ from baton_gateway.http.body import check_depth
 from baton_gateway.http.errors import array_too_long, invalid, missing, shorten, wrong_type
 
 MAX_TOOLS = 128
+_MODES = ("none", "auto", "required")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 
@@ -87,7 +88,7 @@ def chosen(choice: Any, tools: list[dict[str, Any]]) -> str:
 
 def check_choice(choice: object, tools: list[dict[str, Any]]) -> None:
     """Raise `InvalidRequest` for an unknown choice, and for one of no tool."""
-    if choice is not None and choice not in ("none", "auto", "required"):
+    if choice is not None and choice not in _MODES:
         _check_named(choice, tools)
     if choice == "required" and not tools:
         raise invalid("tool_choice", "Invalid 'tool_choice': it needs 'tools'.")
@@ -100,4 +101,11 @@ def _check_named(choice: object, tools: list[dict[str, Any]]) -> None:
         raise invalid(
             "tool_choice",
             f"Invalid value for 'tool_choice': {shorten(choice)} names none of the tools.",
+        )
+    if name in _MODES:
+        raise invalid(
+            "tool_choice",
+            f"Unsupported value: a function named '{name}' cannot be demanded by name, since this "
+            "is a value of 'tool_choice' itself. Rename the function.",
+            "unsupported_value",
         )
