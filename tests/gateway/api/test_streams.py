@@ -319,3 +319,47 @@ def test_a_resumed_stream_that_waits_in_vain_is_paused(tmp_path: Path) -> None:
         assert "stream_paused" in resume(two, seen[-1][0])[-1][1]
     with gateway(tmp_path) as three:
         check(seen + resume(three, seen[-1][0]), whole)
+
+
+THOUGHT = 'hm</think>I add.<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "Grüße"}}\n'
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+
+
+@contextmanager
+def with_tools(folder: Path) -> Iterator[Site]:
+    """A gateway of a model that thinks and calls."""
+    with gateway(folder) as here:
+        here.engine.scheduler.reply = f"{THOUGHT}</tool_call>"
+        tokenizer = here.engine.tokenizer
+        tokenizer.tool_call_parser, tokenizer.reasoning_parser = "hermes", "qwen3"
+        tokenizer.tail = "<think>\n"
+        tokenizer.restart()
+        until(lambda: here.engine.tokenizers.infos == [tokenizer.hello().tokenizer], "a greeting")
+        yield here
+
+
+def deltas(events: Frames) -> list[Any]:
+    """Deltas and finish reasons; ids of calls too, which are a function of the request."""
+    bodies = [json.loads(data) for _, data in events if data != "[DONE]"]
+    return [(c["delta"], c["finish_reason"]) for body in bodies for c in body["choices"]]
+
+
+@pytest.mark.parametrize("at", [2, 8, 24])
+def test_thinking_and_calls_go_on_at_another_gateway(tmp_path: Path, at: int) -> None:
+    """Left while it thinks, behind its text, and within the arguments."""
+    path = "/v1/chat/completions"
+    with with_tools(tmp_path) as first:
+        seen = ask(first, path, at, tools=[TOOL])
+    with with_tools(tmp_path) as second:
+        seen += resume(second, seen[-1][0])
+        name = seen[0][0].rpartition(":")[0]
+        assert [number for number, _ in seen] == [f"{name}:{i}" for i in range(len(seen))]
+        replayed = resume(second, "", name=name)
+    assert deltas(replayed) == deltas(seen)
+    calls = [c for delta, _ in deltas(seen) for c in delta.get("tool_calls", ())]
+    assert len({c["id"] for c in calls if "id" in c}) == 1
+    arguments = "".join(c["function"]["arguments"] for c in calls)
+    assert json.loads(arguments) == {"a": 1, "b": "Grüße"}
+    reasoning = "".join(delta.get("reasoning_content", "") for delta, _ in deltas(seen))
+    content = "".join(delta.get("content") or "" for delta, _ in deltas(seen))
+    assert (reasoning, content) == ("hm", "I add.") and deltas(seen)[-1][1] == "tool_calls"
