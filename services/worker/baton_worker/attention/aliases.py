@@ -1,4 +1,4 @@
-"""Names of attention backends: those that other servers have for what is here, or is not."""
+"""Aliases: other servers' names of attention backends, mapped to ours or refused with a reason."""
 
 from __future__ import annotations
 

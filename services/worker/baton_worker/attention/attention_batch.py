@@ -1,4 +1,4 @@
-"""The ragged batch of a step, as attention backends read it."""
+"""The ragged batch of one step: the input of attention backends."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class AttentionBatch:
     """Tree mask among the new tokens; None: causal. Supported only by calls with `tree`."""
 
     def of(self, group: int) -> AttentionBatch:
-        """The step as the layers of a group see it."""
+        """The batch with the block tables of one page group."""
         return self.others[group - 1] if group else self
 
     def flat(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Row, and position in its sequence, of each new token: int64 [T] each, on the host."""
+        """(row, position in its sequence) of each new token: int64 [T] each, on the host."""
         count, start = (
             np.asarray(self.query_lens, np.int64),
             np.asarray(self.num_computed, np.int64),
@@ -61,12 +61,12 @@ class AttentionBatch:
 
     @property
     def begun(self) -> Tensor:
-        """int64 [any]: the pages in which a new token is the first."""
+        """int64 [any]: pages whose first token is a new one."""
         return self.slot_mapping[self.slot_mapping % self.page_size == 0] // self.page_size
 
     @property
     def first(self) -> Tensor:
-        """int64 [any]: the pages with which sequences begin."""
+        """int64 [any]: first pages of sequences."""
         rows = [row for row, start in enumerate(self.num_computed) if not start]
         return self.block_table[rows, 0].long()
 
@@ -82,13 +82,13 @@ class AttentionBatch:
         slots: npt.NDArray[np.int64] | None = None,
         buffers: Buffers | None = None,
     ) -> AttentionBatch:
-        """As `build`, of the tables of all groups.
+        """`build` for the block tables of all page groups.
 
         Args:
             tables: int32 [groups, B, any], contiguous.
-            slots: int64 [B], where in their second axis the rows are; None: in this order.
-            buffers: what the tensors are views of, until the next step is built; None: memory of
-                their own.
+            slots: int64 [B], index of each row in the second axis; None: rows are in order.
+            buffers: the returned tensors are views of them until the next step is built; None:
+                allocate.
         """
         rows = _Indices(counts, starts, page_size, Buffers(device) if buffers is None else buffers)
         order = np.arange(len(counts)) if slots is None else slots
@@ -107,11 +107,11 @@ class AttentionBatch:
 
         Args:
             counts: new tokens per row, each at least 1.
-            starts: tokens of each row whose keys and values are in the cache already.
+            starts: tokens of each row whose KV is already in the cache.
             pages: page numbers per row, ragged or padded to int32 [B, any]; entries beyond
                 ceil((start + count) / page_size) are ignored.
             page_size: tokens per page.
-            device: where the tensors go.
+            device: device of the tensors.
         """
         assert len(pages) == len(counts)
         rows = _Indices(counts, starts, page_size, Buffers(device))
@@ -119,7 +119,7 @@ class AttentionBatch:
 
 
 class _Indices:
-    """Of the rows of one step, as arrays on the host."""
+    """Indices of the rows of one step, as host arrays."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class _Indices:
     def select(
         self, group: int, table: npt.NDArray[np.int32], order: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int32]:
-        """The rows `order` of a table [any, any], cut to the longest, 0 where one has no page."""
+        """The rows `order` of a table [any, any], cut to the longest row, padded with 0."""
         shape, columns = (len(order), self._width), np.arange(self._width)
         at = self._buffers.array("entries", shape, np.int64)
         np.add.outer(order * table.shape[1], columns, out=at)
@@ -156,7 +156,7 @@ class _Indices:
         return pages
 
     def fill(self, pages: Sequence[Sequence[int]] | npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """Ragged or padded page numbers as one table, as `select` returns it."""
+        """Ragged or padded page numbers as one padded table."""
         table = self._buffers.array("page_table 0", (len(pages), self._width), np.int32)
         table[:] = 0
         for row, (numbers, count) in enumerate(zip(pages, self._used.tolist(), strict=True)):
@@ -164,9 +164,9 @@ class _Indices:
         return table
 
     def batch(self, tables: Sequence[npt.NDArray[np.int32]]) -> AttentionBatch:
-        """One batch of all groups' tables, which `fill` and `select` have made."""
+        """Build the batch from the padded tables of all groups."""
         row, positions = np.arange(len(self._count)), self._start
-        if self._offsets[-1] != len(row):  # Somebody has more than one new token.
+        if self._offsets[-1] != len(row):  # Some row has more than one new token.
             first = np.repeat(self._offsets[:-1] - self._start, self._count)
             row, positions = np.repeat(row, self._count), np.arange(len(first)) - first
         place, offset = np.divmod(positions, self._page_size)
@@ -190,7 +190,7 @@ class _Indices:
     def _slots(
         self, group: int, pages: npt.NDArray[np.int32], offset: npt.NDArray[np.int64]
     ) -> Tensor:
-        """Where tokens go that have these places in these pages."""
+        """Cache slots (page * page_size + offset) of tokens."""
         slots = self._buffers.array(f"slots {group}", pages.shape, np.int64)
         np.multiply(pages, np.int64(self._page_size), out=slots)
         np.add(slots, offset, out=slots)

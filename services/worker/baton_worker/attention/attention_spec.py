@@ -1,4 +1,4 @@
-"""What one kind of layer asks of an attention backend."""
+"""What one kind of layer requires of an attention backend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from baton_worker.kernels.page_layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
-    """The static facts of one layer's attention: what a backend accepts or refuses.
+    """Static parameters of one layer's attention, which a backend accepts or refuses.
 
     A score is scale * q.k, bent into (-softcap, softcap), plus slopes[head] * (key's position -
     query's position); then the mask: the last `window` tokens, and of those, with a `chunk`, the
@@ -58,7 +58,7 @@ class AttentionSpec:
 
     @property
     def width(self) -> int:
-        """Channels of a value, and of what a head puts out."""
+        """Channels of a value and of a head's output."""
         return self.head_dim if self.value_dim is None else self.value_dim
 
     @property
@@ -90,7 +90,7 @@ _EVERYBODYS = {"layout", *(f.name for f in fields(AttentionSpec) if f.default is
 
 
 def unknown(call: AttentionSpec, understood: Collection[str]) -> str | None:
-    """What a call asks for beside `_EVERYBODYS` that is not `understood`, as half a sentence."""
+    """Required features that are neither in `_EVERYBODYS` nor `understood`, as half a sentence."""
     others = [f for f in fields(call) if f.name not in _EVERYBODYS and f.name not in understood]
     strange = [f.name for f in others if getattr(call, f.name) != f.default]
     return f"it does not know {', '.join(strange)}" if strange else None

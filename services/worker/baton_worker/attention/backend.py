@@ -30,7 +30,7 @@ class Backend(Protocol):
         ...
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> Any:
-        """Whatever the layers of one kind share in this step: masks, indices."""
+        """Prepare what all layers of one kind share in this step: masks, indices."""
         ...
 
     def forward(
@@ -65,5 +65,5 @@ class Backend(Protocol):
 
 
 def fits(batch: AttentionBatch, call: AttentionSpec) -> bool:
-    """Whether layers of this kind understand what a step says of its rows."""
+    """True if layers of this kind support the row features of a step."""
     return (call.partial or batch.ranges is None) and (call.tree or batch.trees is None)

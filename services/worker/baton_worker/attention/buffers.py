@@ -18,7 +18,7 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class _Buffer:
-    """One piece of memory on the host, and of the same size on a device that is no CPU."""
+    """A host buffer, and a device buffer of the same size unless the device is a CPU."""
 
     memory: npt.NDArray[Any]
     there: Tensor | None
@@ -27,10 +27,10 @@ class _Buffer:
 
 
 class Buffers:
-    """Named pieces of memory. They grow, to powers of two, and never shrink.
+    """Named buffers. They grow to powers of two and never shrink.
 
     Args:
-        device: where the indices are read.
+        device: device that reads the indices.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -40,19 +40,19 @@ class Buffers:
         """How often memory was made: it rests once a step was as large as any that comes."""
 
     def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Memory of this name, contiguous, for the host to write. It holds anything."""
+        """Contiguous, uninitialized host memory of this name."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.used.shape != shape:
             buffer = self._buffers[name] = self._cut(buffer, shape, dtype)
         return buffer.used
 
     def tensor(self, name: str) -> Tensor:
-        """What was written to the `array` of this name, on the device: until the next time."""
+        """The `array` of this name on the device, valid until it is written again."""
         buffer = self._buffers[name]
         written = torch.from_numpy(buffer.used)
         if buffer.there is None:
             return written
-        # From memory that is not pinned: it is free again when this returns.
+        # The source is not pinned, so the copy has finished when this returns.
         return buffer.there[: written.numel()].view(written.shape).copy_(written)
 
     def _cut(self, buffer: _Buffer | None, shape: tuple[int, ...], dtype: npt.DTypeLike) -> _Buffer:

@@ -14,7 +14,7 @@ from baton_worker.attention.backend import Backend
 
 @dataclass
 class CallStats:
-    """What has happened since the last report."""
+    """Counts since the last report."""
 
     plans: int = 0
     """Made: in a step one for each kind of layer, and group of pages that has such layers."""
@@ -39,17 +39,17 @@ class CallStats:
         )
 
     def clear(self) -> None:
-        """Count anew."""
+        """Reset the counters."""
         self.plans = self.replans = self.fallbacks = 0
 
 
 class CountedBackend:
-    """A backend that counts what it is asked to do.
+    """Wraps a backend and counts its calls.
 
     Args:
-        backend: which answers.
-        plain: whether it is one in plain torch.
-        counts: where to.
+        backend: the wrapped backend.
+        plain: True if it is implemented in plain torch.
+        counts: counters to increment.
     """
 
     def __init__(self, backend: Backend, plain: bool, counts: CallStats) -> None:

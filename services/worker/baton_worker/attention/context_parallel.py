@@ -38,17 +38,17 @@ class Peers(Protocol):
 
     @property
     def rank(self) -> int:
-        """This one, counted from 0."""
+        """Rank of this process, from 0."""
         ...
 
     def exchange(self, parts: list[Tensor], among: range) -> list[Tensor]:
-        """Give each rank of `among` its part, and get what each of them gives; all of one shape."""
+        """All-to-all among the ranks `among`; all parts have the same shape."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A step as this rank sees it."""
+    """Plan of a step on this rank."""
 
     inner: Any
     """What the backend has planned."""
@@ -60,20 +60,21 @@ class Plan:
     """int64 [T]: the slot where it goes then."""
 
     def slots(self, pages: Tensor) -> Tensor:
-        """int64 [T]: where new keys go; those of other ranks into the last page, which is nobody's.
+        """int64 [T]: cache slots of new keys; keys of other ranks go to the last page, which is
+        unused.
 
         Args:
-            pages: those of this rank, [num_pages, tokens of a page on this rank, ...].
+            pages: pages of this rank, [num_pages, tokens of a page on this rank, ...].
         """
         return torch.where(self.kept, self.places, len(pages) * pages.shape[1] - 1)
 
 
 class ContextParallelBackend:
-    """A backend for what its rank keeps, and the peers that have the rest.
+    """Runs a backend on this rank's part of the KV and merges the results of all ranks.
 
     Args:
         backend: serves `part(call)`.
-        context: that of `AttentionSpec`; ranks that share keys are neighbours.
+        context: group size, as in `AttentionSpec`; ranks that share KV heads are adjacent.
         peers: all ranks of the model.
     """
 
@@ -87,11 +88,11 @@ class ContextParallelBackend:
         self.layouts = backend.layouts
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """What the backend below refuses."""
+        """Refuses what the wrapped backend refuses."""
         return self._backend.refuses(part(call))
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> Plan:
-        """Divide the rows of a step by positions."""
+        """Split the rows of a step by position."""
         assert batch.ranges is None and batch.trees is None
         rows = _Rows.of(batch, self._rank, self._size)
         device = batch.slot_mapping.device
@@ -121,7 +122,7 @@ class ContextParallelBackend:
         return merge(parts, sinks).out.to(query.dtype)
 
     def _own_keys(self, plan: Plan, query: Tensor, pages: Tensor) -> Partial:
-        """What the keys of this rank answer to the queries of all."""
+        """Partial attention of the group's queries to the KV of this rank."""
         ordered = query if plan.order is None else query[plan.order]
         lse = torch.empty(query.shape[:2], dtype=torch.float32, device=query.device)
         out = self._backend.forward(plan.inner, ordered, pages, None, lse)
@@ -133,7 +134,7 @@ class ContextParallelBackend:
 
 
 def part(call: AttentionSpec) -> AttentionSpec:
-    """What one rank of a group does for all of them."""
+    """Parameters of the partial attention that each rank computes."""
     assert call.context is not None
     heads = call.num_heads * call.context[1]
     return replace(
@@ -142,15 +143,15 @@ def part(call: AttentionSpec) -> AttentionSpec:
 
 
 def _for_each(found: Partial, size: int) -> list[Tensor]:
-    """The parts of what was found, head by head, as one tensor each: float32
-    [T, heads + heads * width], log-sum-exps first."""
+    """Partial results per owning rank, as one tensor each: float32 [T, heads + heads * width],
+    log-sum-exps first."""
     pairs = zip(found.lse.chunk(size, 1), found.out.float().chunk(size, 1), strict=True)
     return [torch.cat(pair, dim=1) for pair in pairs]
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The new tokens of a step, in rows whose tokens see one more of a rank's keys each."""
+    """New tokens of a step, regrouped into rows whose local KV grows by one token each."""
 
     order: Ints
     """[T], the tokens row after row."""
@@ -163,7 +164,8 @@ class _Rows:
 
     @classmethod
     def of(cls, batch: AttentionBatch, rank: int, size: int) -> _Rows:
-        """Divide. Who sees no key at all, at the begin of a sequence, is a row of its own."""
+        """Regroup. A token at the start of a sequence that has no local key becomes a row of its
+        own."""
         rows, positions = batch.flat()
         seen = (positions - rank) // size + 1
         order = np.lexsort((positions, positions % size, rows))
@@ -174,12 +176,11 @@ class _Rows:
 
     @property
     def ordered(self) -> bool:
-        """Whether the tokens are where they were."""
+        """True if the order of the tokens is unchanged."""
         return bool((self.order[1:] > self.order[:-1]).all())
 
     def batch(self, whole: AttentionBatch, size: int) -> AttentionBatch:
-        """As a step over the pages of the rank. Rows that see nothing are said to be one token
-        long, of which they see none."""
+        """The batch over this rank's pages. Rows without keys get length 1 and an empty range."""
         blind, device = self.seen == 0, whole.slot_mapping.device
         lengths = np.maximum(self.seen, 1)
         ranges = tuple((0, 0 if none else int(_ALL)) for none in blind) if blind.any() else None

@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """What `Backend.forward` says of a `partial` call."""
+    """Result of `Backend.forward` for a `partial` call."""
 
     out: Tensor
     """[T, num_heads * width], any float dtype; zeros where nothing was seen."""
@@ -25,16 +25,16 @@ class Partial:
 
 
 def merge(parts: Sequence[Partial], sinks: Tensor | None = None) -> Partial:
-    """The parts, in their order, as one.
+    """Merge the parts, in their order.
 
     Args:
-        parts: at least one; no key in more than one of them.
-        sinks: float, broadcast to [T, num_heads]: a score that no part has had yet, of a key whose
-            value is zero.
+        parts: at least one; their keys are disjoint.
+        sinks: float, broadcast to [T, num_heads]: a score not yet in any part, of a key whose value
+            is zero.
 
     Returns:
-        Of the dtype of the first part. What sees nothing in any part is 0, its `lse` -inf; what is
-        no number in one part is none in all.
+        In the dtype of the first part. Without visible keys the output is 0 and `lse` -inf; a NaN
+        in one part gives NaN.
     """
     first = parts[0]
     seen = torch.stack([part.lse for part in parts])
@@ -43,6 +43,6 @@ def merge(parts: Sequence[Partial], sinks: Tensor | None = None) -> Partial:
     lse = seen.logsumexp(0)
     shares = (seen - lse.masked_fill(lse.isneginf(), 0.0)).exp()
     out = torch.zeros_like(first.out, dtype=torch.float32).view(*lse.shape, -1)
-    for part, share in zip(parts, shares, strict=False):  # A sink has a share and no part.
+    for part, share in zip(parts, shares, strict=False):  # A sink adds to the denominator only.
         out += share[..., None] * part.out.float().view_as(out)
     return Partial(out.flatten(1).to(first.out.dtype), lse)

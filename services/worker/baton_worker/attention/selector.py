@@ -17,15 +17,14 @@ log = logger(__name__)
 
 
 class AttentionSelector:
-    """The first backend that accepts a kind of layer, of those that `backend` leaves; layers of one
-    kind share it.
+    """Selects the first backend that accepts a kind of layer; layers of one kind share it.
 
     Args:
-        backend: a row of `BACKENDS`, an alias of one, or "auto" for all of them.
-        counts: where backends count what they are asked to do, if they do.
+        backend: a row of `BACKENDS`, an alias of one, or "auto" to try all.
+        counts: counters of backend calls, if wanted.
 
     Raises:
-        SettingsError: there is no such backend; of names that others have, what to do instead.
+        SettingsError: no such backend; for other servers' names, what to use instead.
     """
 
     def __init__(self, backend: str = "auto", counts: CallStats | None = None) -> None:
@@ -34,15 +33,15 @@ class AttentionSelector:
         self.counts = counts
 
     def select(self, call: AttentionSpec) -> Backend:
-        """The backend of such layers; what the others said is logged.
+        """The backend of such layers; refusals of the others are logged.
 
         Raises:
-            ModelError: every backend refuses; the message holds every reason.
+            ModelError: every backend refuses; the message lists the reasons.
         """
         return self._row(call)[1]
 
     def name(self, call: AttentionSpec) -> str:
-        """The row of `BACKENDS` that `select` takes. Raises as it does."""
+        """Name of the row of `BACKENDS` that `select` chooses. Raises as it does."""
         return self._row(call)[0]
 
     def _row(self, call: AttentionSpec) -> tuple[str, Backend]:

@@ -1,13 +1,13 @@
-"""Our paged attention as an attention function of transformers.
+"""Our paged attention as an attention function for transformers models.
 
 A model of transformers that accepts the plug-in calls `attend` once per attention layer instead of
-its own attention, with queries and keys that are normed and rotated already. Who asks decides what
-happens: a `Survey` writes down what kind of attention each call is and answers it densely; a
-`Paged` turn writes keys and values to the pages of that layer and lets a backend answer.
+its own attention, with queries and keys that are normed and rotated already. The active turn
+handles the call: a `Survey` records the kind of attention and computes it densely; a `Paged` turn
+writes keys and values to the layer's pages and calls a backend.
 
     transformers layer  ->  attend(query, key, value, ...)  ->  pages[n], backend of call n
 
-Calls are told apart by their order, which is the same in every forward pass.
+Calls are identified by their order, which is the same in every forward pass.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _HARMLESS = {
 
 
 class Turn(Protocol):
-    """One forward pass, as its attention calls see it."""
+    """Handler of the attention calls of one forward pass."""
 
     layout: Layout
     """Of the pages."""
 
     def answer(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """[T, heads, dim], [T, kv_heads, dim], [T, kv_heads, value_dim] to
-        [T, heads, value_dim]."""
+        """Attention of query [T, heads, dim], key [T, kv_heads, dim], value [T, kv_heads,
+        value_dim]: [T, heads, value_dim]."""
         ...
 
 
@@ -86,10 +86,11 @@ def attend(
     softcap: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """The signature that transformers calls: [1, heads, T, dim] each, to [1, T, heads, dim].
+    """Attention function with the signature of transformers: [1, heads, T, dim] each, to [1, T,
+    heads, dim].
 
     Raises:
-        ModelError: the layer asks for what paged attention does not do.
+        ModelError: the layer needs something that paged attention does not support.
     """
     _refuse_strange(module, attention_mask, others)
     tokens = [heads[0].transpose(0, 1).contiguous() for heads in (query, key, value)]
@@ -125,7 +126,7 @@ def _refuse_strange(module: nn.Module, mask: Tensor | None, others: Mapping[str,
 
 @dataclass
 class Survey:
-    """Writes down the calls of one pass over one sequence, and answers them without pages."""
+    """Records the calls of one pass over one sequence, and computes them without pages."""
 
     layout: Layout = Layout.NHD
     calls: list[AttentionSpec] = field(default_factory=list)
@@ -145,7 +146,7 @@ class Survey:
 
 
 class Paged:
-    """One step over the pages: call number n belongs to `layers[n]`, which is in group `of[n]`."""
+    """One step over the pages: call n belongs to `layers[n]`, in page group `of[n]`."""
 
     def __init__(
         self,

@@ -1,12 +1,12 @@
-"""Rows whose new tokens are a tree, as the candidates of speculative decoding are (SpecInfer, Miao
-et al. 2024, arXiv:2305.09781): one step verifies every branch.
+"""Masks for rows whose new tokens form a tree: candidates of speculative decoding (SpecInfer, Miao
+et al. 2024, arXiv:2305.09781), where one step verifies every branch.
 
     number     0 --- 1 --- 3      parent      -1   0    0     1      2
                 \\--- 2 --- 4      depth        0   1    1     2      2
                                   ancestors    1  11  101  1011  10101
 
-A token sees the keys that were there before the step, its ancestors and itself. Its position is
-that of a token at its depth; its key lies where its number says, behind those of the tokens before.
+A token attends to the keys from before the step, its ancestors and itself. Its position follows
+from its depth; its key is stored in the order of numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHAIN = -1
 
 @dataclass(frozen=True, slots=True)
 class TreeMask:
-    """How the new tokens of a step follow from each other, on the flat token axis of the step."""
+    """Ancestors and depths of the new tokens of a step, on its flat token axis."""
 
     ancestors: Tensor
     """int64 [T]: bit j says that new token j of the row is seen. A token beyond `MOST_TOKENS`,
@@ -43,16 +43,16 @@ class TreeMask:
         parents: Sequence[Sequence[int] | None],
         device: torch.device,
     ) -> TreeMask:
-        """From the parents of each row's new tokens.
+        """Build from the parents of each row's new tokens.
 
         Args:
             counts: new tokens per row.
-            parents: per row None, where each token follows the one before, or the number of the
-                new token that each one follows, -1 where that is the last one in the cache.
+            parents: per row None (a chain), or the number of each new token's parent; -1 for the
+                last cached token.
             device: where the tensors go.
 
         Raises:
-            ValueError: a tree has too many tokens, or one that follows a later one.
+            ValueError: a tree has too many tokens, or a parent after its child.
         """
         rows = [
             _chain(count) if tree is None else _tree(tree, count)
@@ -65,12 +65,12 @@ class TreeMask:
         )
 
     def places(self, tokens: Tensor, start: int, length: int) -> Tensor:
-        """The position of each key of a row as its new tokens see it, `AHEAD` where they do not.
+        """Position of each key of a row for each of its new tokens; `AHEAD` where it is masked.
 
         Args:
-            tokens: int64 [n], where the row's new tokens are on the flat axis.
-            start: keys that were there before.
-            length: keys, at least all of the row; what lies behind them is seen by none.
+            tokens: int64 [n], the row's new tokens on the flat axis.
+            start: keys from before the step.
+            length: number of keys, at least all of the row; further ones are masked.
 
         Returns:
             int64 [n, length].

@@ -1,1 +1,1 @@
-"""Attention backends: the rows of `attention.BACKENDS`, and what several of them share."""
+"""Attention backends, one file each, and code that several share."""

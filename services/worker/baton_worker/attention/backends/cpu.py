@@ -1,8 +1,8 @@
 """Paged attention in C++: decode rows and prompt chunks in one call, pages read in place.
 
 A token's result is the same to the last bit whatever else is in the batch, however its prompt is
-cut into chunks, on any number of threads; how that is achieved is told in
-`kernels/cpu/attention.cpp`. The twin in torch is `attention.reference`.
+cut into chunks, on any number of threads; `kernels/cpu/attention.cpp` describes how. The twin in
+torch is `attention.reference`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Batch(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Structures of C and what keeps the memory behind their pointers."""
+    """C structures, and references that keep the memory behind their pointers alive."""
 
     call: _Call
     step: _Batch
@@ -90,7 +90,7 @@ class CpuBackend:
         self._attend: Kernel | None = None
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """What is not on a CPU, not in two or four bytes, or not understood."""
+        """Refuses other devices, dtypes of neither two nor four bytes, and unsupported features."""
         if call.device.type != "cpu":
             return f"it does not run on {call.device.type}"
         if call.dtype not in _DTYPES:
@@ -106,7 +106,7 @@ class CpuBackend:
         return None
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
-        """Pointers; the work is divided inside the call."""
+        """Collect pointers; the kernel divides the work itself."""
         assert fits(batch, call)
         ranges = None if batch.ranges is None else torch.tensor(batch.ranges, dtype=torch.int32)
         step = _Batch(
@@ -152,14 +152,14 @@ class CpuBackend:
 
 
 def _value_offset(call: AttentionSpec) -> int | None:
-    """How far behind its key a value begins, where both are in one plane."""
+    """Offset from a key to its value where both share a plane."""
     if call.latent:
         return 0
     return None if call.value_dim is None else row_width(call.head_dim, call.codes)
 
 
 def _pointers(trees: TreeMask | None) -> tuple[int | None, int | None]:
-    """To ancestors and depths."""
+    """Pointers to the ancestors and depths of a tree."""
     if trees is None:
         return None, None
     return trees.ancestors.data_ptr(), trees.depths.data_ptr()

@@ -1,7 +1,7 @@
-"""FlashAttention-2 (Dao 2023, arXiv:2307.08691) over pages, as the package `flash_attn` has it.
+"""FlashAttention-2 (Dao 2023, arXiv:2307.08691) over pages, from the package `flash_attn`.
 
 Its kernels read pages of a multiple of 256 tokens in place (`--worker.block-size 256`). Smaller
-ones are copied together first, the keys of one row behind those of the other.
+pages are first gathered, row after row.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FlashAttnBackend:
     capture_blocker = "FlashAttention-2 is told where keys begin by a tensor that each plan makes"
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """What the installation, the GPU or the kernels cannot do."""
+        """Refuses what the installation, the GPU or the kernels do not support."""
         if reason := _LIBRARY.refuses(call):
             return reason
         if reason := unknown(call, _UNDERSTOOD):
@@ -64,7 +64,7 @@ class FlashAttnBackend:
         return None
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
-        """Where the keys of each row begin."""
+        """Offsets of each row's keys."""
         assert fits(batch, call)
         device, keys = batch.seq_lens.device, lengths(batch)
         slopes = call.slopes

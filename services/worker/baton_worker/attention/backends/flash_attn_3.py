@@ -1,7 +1,7 @@
 """FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608) over pages of any size, for Hopper.
 
-Latents go in two parts: the rotated channels are the key, the others both the value and, times
-`qv`, the rest of the score.
+Latents are passed in two parts: the rotated channels as key; the others as value, and times `qv` as
+the rest of the score.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class _Plan:
 
 
 class FlashAttn3Backend:
-    """`flash_attn_with_kvcache` for all rows of a step, whose new keys are in the pages already."""
+    """`flash_attn_with_kvcache` for all rows of a step; new KV is already in the pages."""
 
     layouts = EVERY
     capture_blocker = "nobody has tried yet whether FlashAttention-3 can be captured"
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """What the installation, the GPU or the kernels cannot do."""
+        """Refuses what the installation, the GPU or the kernels do not support."""
         if reason := _LIBRARY.refuses(call):
             return reason
         if reason := unknown(call, _UNDERSTOOD):
@@ -83,7 +83,7 @@ class FlashAttn3Backend:
 
 
 def _heads(call: AttentionSpec) -> str | None:
-    """Widths of keys and values that there is no kernel for."""
+    """Refuses key and value widths without a kernel."""
     key, value = call.head_dim, call.width
     same = key == value <= _MOST_CHANNELS
     if same or (128 < key <= 192 and 96 < value <= 128) or (key <= 64 and value <= 512):
@@ -92,7 +92,7 @@ def _heads(call: AttentionSpec) -> str | None:
 
 
 def _latents(call: AttentionSpec) -> str | None:
-    """Widths of latents that there is no kernel for."""
+    """Refuses latent widths without a kernel."""
     rest = call.head_dim - call.width
     if 256 <= call.width <= 512 and 0 < rest <= 64:
         return None

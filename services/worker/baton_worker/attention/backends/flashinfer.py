@@ -1,7 +1,7 @@
 """FlashInfer (Ye et al. 2025, arXiv:2501.01005): a kernel for decode rows, one for prompt chunks.
 
-The rows of a step with one new token go to one wrapper, all others to another. What a wrapper plans
-is shared by all layers of a kind, and kept until their step is over.
+Rows with one new token use the decode wrapper, all others the prefill wrapper. All layers of a kind
+share a wrapper's plan, which is kept until the step ends.
 
     step      row 0 (decode)    row 1 (chunk)    row 2 (decode)
     decode    row 0, row 2      prefill    row 1
@@ -58,7 +58,7 @@ class FlashInferBackend:
         self._wrappers = functools.cache(_wrappers)
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """What the installation, the GPU or the kernels cannot do."""
+        """Refuses what the installation, the GPU or the kernels do not support."""
         if reason := LIBRARY.refuses(call):
             return reason
         if reason := unknown(call, _UNDERSTOOD):
@@ -68,7 +68,7 @@ class FlashInferBackend:
         return None
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
-        """Let one wrapper plan for the decode rows and one for all others."""
+        """Plan the decode rows on one wrapper and all others on another."""
         assert fits(batch, call)
         counts = np.asarray(batch.query_lens)
         kinds = ((counts == 1, _plan_decode), (counts > 1, _plan_prefill))
@@ -120,7 +120,7 @@ class FlashInferBackend:
 
 
 def _wrappers(decode: bool, call: AttentionSpec) -> Wrappers:
-    """Of this kind of row and of layer."""
+    """Wrappers for this kind of row and layer."""
 
     def make() -> Any:
         library, layout = import_module("flashinfer"), str(call.layout).upper()
@@ -151,7 +151,7 @@ def _plan_prefill(wrapper: Any, rows: Rows, page_size: int, call: AttentionSpec)
 
 
 def _features(call: AttentionSpec) -> dict[str, Any]:
-    """What both kinds of wrapper are told of a layer."""
+    """Layer parameters that both kinds of wrapper take."""
     return {
         "pos_encoding_mode": "NONE",
         "window_left": -1 if call.window is None else call.window - 1,
@@ -163,7 +163,7 @@ def _features(call: AttentionSpec) -> dict[str, Any]:
 
 
 def _ordered(pages: Tensor, call: AttentionSpec) -> tuple[Tensor, Tensor]:
-    """Views of keys and values, the axes in the order of the layout."""
+    """Views of keys and values with axes in the order of the layout."""
     key, value = split(pages, call)
     if call.layout is Layout.NHD:
         return key, value

@@ -36,7 +36,7 @@ class FlashInferMlaBackend:
         self._wrappers = functools.cache(_wrappers)
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """What the installation, the GPU or the kernels cannot do."""
+        """Refuses what the installation, the GPU or the kernels do not support."""
         if reason := LIBRARY.refuses(call):
             return reason
         if not call.latent:
@@ -52,7 +52,7 @@ class FlashInferMlaBackend:
         return None
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
-        """Let a wrapper plan."""
+        """Plan all rows on one wrapper."""
         assert fits(batch, call)
         rows, lent = Rows.of(batch, np.arange(len(batch.query_lens))), self._wrappers(call).lend()
         lent.wrapper.plan(
@@ -92,7 +92,7 @@ class FlashInferMlaBackend:
 
 
 def _wrappers(call: AttentionSpec) -> Wrappers:
-    """Of this kind of layer."""
+    """Wrappers for this kind of layer."""
     device = call.device
     return Wrappers(
         lambda: import_module("flashinfer.mla").BatchMLAPagedAttentionWrapper(workspace(device))

@@ -27,29 +27,31 @@ _WORKSPACE_BYTES = 128 << 20
 
 @functools.cache
 def workspace(device: torch.device) -> Tensor:
-    """Where kernels put what they merge. One for all wrappers: they run one after the other."""
+    """Scratch memory for split-KV partial results. Shared by all wrappers, which run one after
+    another."""
     return torch.zeros(_WORKSPACE_BYTES, dtype=torch.uint8, device=device)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Lent:
-    """A wrapper that has planned, and is planned anew only when this is gone."""
+    """A planned wrapper. It returns to its pool, to be planned again, when this object is
+    dropped."""
 
     wrapper: Any
 
 
 class Wrappers:
-    """Wrappers of one kind. Steps are planned in turn, so there are few, and none is made twice.
+    """Pool of wrappers of one kind. Steps are planned in turn, so a few are enough.
 
     Args:
-        make: one of them.
+        make: creates a wrapper.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make, self._free = make, list[Any]()
 
     def lend(self) -> Lent:
-        """One that no plan needs."""
+        """Return a wrapper that no plan uses."""
         lent = Lent(self._free.pop() if self._free else self._make())
         weakref.finalize(lent, self._free.append, lent.wrapper).atexit = False
         return lent
@@ -70,7 +72,7 @@ class Rows:
 
     @classmethod
     def of(cls, batch: AttentionBatch, rows: npt.NDArray[np.int64]) -> Rows:
-        """These rows of a step."""
+        """Plan inputs for these rows of a step."""
         keys, counts = lengths(batch)[rows], np.asarray(batch.query_lens)[rows]
         used, device = -(-keys // batch.page_size), batch.block_table.device
         owner, place = ragged(used)
@@ -83,5 +85,5 @@ class Rows:
         )
 
     def last(self, page_size: int) -> Tensor:
-        """Tokens in the last page of each, int32 [B]."""
+        """Tokens in the last page of each row, int32 [B]."""
         return (self.lengths - 1) % page_size + 1

@@ -1,17 +1,17 @@
 """Attention whose mask is a function: FlexAttention (Dong et al. 2024, arXiv:2412.05496), paged.
 
-The keys of all rows of a step are gathered one behind the other, so that a step is one attention of
-T queries over K keys, and what keeps its rows apart is a mask like any other:
+The keys of all rows of a step are gathered, so a step is one attention of T queries over K keys,
+and a mask separates the rows:
 
     queries   [ row 0 | row 1       | row 2 ]
     keys      [ pages of row 0 | pages of row 1 | pages of row 2 ]
     seen      own row, `mask_mod` of positions, window, chunk, range of keys, tree
 
 On a GPU the masks and the changes to scores are compiled into one kernel, and blocks of 128 queries
-and keys that see nothing of each other cost nothing. On a CPU torch computes every score: this is
-for what no other backend knows, and for comparing.
+and keys that see nothing of each other cost nothing. On a CPU torch computes every score: use it
+only for what no other backend supports, and for comparison.
 
-A mask of one's own is a backend of one's own: `functools.partial(FlexBackend, my_mask_mod)`, under
+A custom mask is a custom backend: `functools.partial(FlexBackend, my_mask_mod)`, under
 a name in the entry-point group `baton.attention`, is taken with `--worker.attention-backend NAME`.
 """
 
@@ -54,13 +54,13 @@ _UNFUSED = "flex_attention called without torch.compile"
 
 
 def causal(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """A token sees itself and all before it."""
+    """True where the key is the query itself or before it."""
     return key <= query
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Row and position of each entry on the two axes of one attention, on the device."""
+    """Row and position of each query and key of the gathered attention, on the device."""
 
     row: Tensor
     """int64 [T], of each query."""
@@ -88,9 +88,9 @@ class FlexBackend:
     """One call of `flex_attention` for a whole step.
 
     Args:
-        mask_mod: which keys of its row a token sees, before the window, chunk, range and tree of
-            the call take others away. Keys that are ahead in the text are there to be seen if they
-            belong to this step or an earlier one.
+        mask_mod: which keys of its row a token attends to, before the window, chunk, range and tree
+            of the call are applied. Later keys are available if they belong to this step or an
+            earlier one.
     """
 
     layouts = EVERY
@@ -100,7 +100,7 @@ class FlexBackend:
         self._mask_mod = mask_mod
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """What its tensors cannot hold, or the kernels that torch generates cannot."""
+        """Refuses what its tensors cannot represent or torch's generated kernels do not support."""
         if call.device.type not in ("cpu", "cuda"):
             return f"it does not run on {call.device.type}"
         if not call.dtype.is_floating_point or call.dtype.itemsize < 2:
@@ -114,11 +114,11 @@ class FlexBackend:
         return None
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
-        """The mask in blocks, and which pages to gather."""
+        """Build the block mask and the list of pages to gather."""
         assert fits(batch, call)
         pages, keys = _keys(batch)
         mask = and_masks(*_masks(keys, batch, call, self._mask_mod))
-        # A mask of somebody's own may differ from head to head.
+        # A custom mask may differ between heads.
         heads = None if self._mask_mod is causal else call.num_heads
         shape = (len(keys.row), len(keys.owner))
         blocks = create_block_mask(mask, None, heads, *shape, device=call.device)
@@ -152,12 +152,12 @@ class FlexBackend:
 
 @functools.cache
 def _attention(device: str) -> Callable[..., Any]:
-    """Compiled where that makes a kernel of it."""
+    """`flex_attention`, compiled on a GPU."""
     return torch.compile(flex_attention, dynamic=True) if device == "cuda" else _unfused
 
 
 def _finished(out: Tensor, sums: Tensor, sinks: Tensor | None, lse: Tensor | None) -> Tensor:
-    """With the sinks in the softmax; `sums` float32 [T, num_heads]."""
+    """Add the sinks to the softmax; `sums` are log-sum-exps, float32 [T, num_heads]."""
     part = Partial(out, sums)
     part = part if sinks is None else merge([part], sinks)
     if lse is not None:
@@ -172,7 +172,7 @@ def _unfused(*args: Any, **options: Any) -> Any:
 
 
 def _keys(batch: AttentionBatch) -> tuple[Tensor, _Keys]:
-    """The pages of a step, int64 [any], row after row, and whose keys they hold."""
+    """(pages of a step, row after row, int64 [any]; row and position of their keys)."""
     device, size = batch.slot_mapping.device, batch.page_size
     counts, starts = np.asarray(batch.query_lens), np.asarray(batch.num_computed)
     used = -(-(starts + counts) // size)
@@ -187,7 +187,7 @@ def _keys(batch: AttentionBatch) -> tuple[Tensor, _Keys]:
 
 
 def _grown(keys: _Keys, batch: AttentionBatch, trees: TreeMask) -> _Keys:
-    """New tokens at their depths."""
+    """Positions of new tokens, by their depth in a tree."""
     token = batch.query_start_loc.long()[keys.owner] + keys.fresh
     inside = (keys.fresh >= 0) & (keys.owner >= 0)
     behind = trees.depths[torch.where(inside, token, 0)] - keys.fresh
@@ -200,7 +200,7 @@ def _grown(keys: _Keys, batch: AttentionBatch, trees: TreeMask) -> _Keys:
 def _masks(
     keys: _Keys, batch: AttentionBatch, call: AttentionSpec, own: MaskMod
 ) -> Iterator[MaskMod]:
-    """All that a key must pass; here `q` and `k` count along the two axes of the attention."""
+    """Conditions that a key must meet; `q` and `k` index the two axes of the gathered attention."""
     row, position, owner, place = keys.row, keys.position, keys.owner, keys.place
     yield lambda b, h, q, k: row[q] == owner[k]
     yield lambda b, h, q, k: own(row[q], h, position[q], place[k])
@@ -217,14 +217,14 @@ def _masks(
 
 
 def _related(fresh: Tensor, ancestors: Tensor) -> MaskMod:
-    """Of a row's new tokens, a token sees its ancestors."""
+    """Among a row's new tokens, a token attends only to its ancestors."""
     bit = fresh.clamp(0, MOST_TOKENS - 1)
     always = (fresh < 0) | (fresh >= MOST_TOKENS)
     return lambda b, h, q, k: always[k] | ((ancestors[q] >> bit[k]) & 1 > 0)
 
 
 def _score(keys: _Keys, call: AttentionSpec) -> ScoreMod | None:
-    """What becomes of a score beyond `scale`: bent, then sloped by distance."""
+    """Score modifications after `scale`: soft cap, then ALiBi slope."""
     cap = call.softcap
     if call.slopes is None:
         return None if cap is None else lambda s, b, h, q, k: cap * torch.tanh(s / cap)

@@ -1,4 +1,4 @@
-"""What backends have in common whose kernels are in packages of others, for NVIDIA's GPUs."""
+"""Common code of backends that wrap third-party kernel packages for NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DTYPES = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True)
 class GpuPackage:
-    """A package of kernels.
+    """A third-party package of kernels.
 
     Attributes:
-        module: what is imported.
-        install: how it comes here.
-        capability: the oldest GPUs that it knows.
+        module: name to import.
+        install: how to install it.
+        capability: lowest compute capability that it supports.
     """
 
     module: str
@@ -31,7 +31,7 @@ class GpuPackage:
     capability: tuple[int, int]
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """Why nothing of it runs here, as half a sentence; None if it does."""
+        """Why the package cannot run here, as half a sentence; None if it can."""
         if find_spec(self.module) is None:
             return f"{self.module} is not installed: {self.install}, or take triton"
         if call.device.type != "cuda" or torch.version.hip is not None:
@@ -55,17 +55,17 @@ def split(pages: Tensor, call: AttentionSpec) -> tuple[Tensor, Tensor]:
 
 
 def lengths(batch: AttentionBatch) -> npt.NDArray[np.int64]:
-    """Keys of each row, int64 [B]."""
+    """Number of keys of each row, int64 [B]."""
     return np.asarray(batch.num_computed, np.int64) + np.asarray(batch.query_lens, np.int64)
 
 
 def ragged(counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Of each of `counts` things that lie one behind the other: whose it is, and the how manyth
-    there."""
+    """(group, index within its group) of each element of concatenated groups of `counts`
+    elements."""
     owner = np.repeat(np.arange(len(counts)), counts)
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def offsets(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Where each of them begins, and the end: int32 [B + 1]."""
+    """Exclusive prefix sums of the counts: int32 [B + 1]."""
     return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)

@@ -39,7 +39,7 @@ _BLOCK = 128
 class _Group(Protocol):
     @property
     def call(self) -> AttentionSpec:
-        """What it is a group of."""
+        """Parameters of the attention."""
         ...
 
     def attend(
@@ -55,7 +55,7 @@ class GroupedBackend:
     capture_blocker = "grouped attention sorts the rows of each step by their lengths, on the host"
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """Only what its tensors cannot hold."""
+        """Refuses only what its tensors cannot represent."""
         if not call.dtype.is_floating_point or call.dtype.itemsize < 2:
             return f"pages of {call.dtype} need a kernel that widens them"
         if call.latent and call.codes:
@@ -100,7 +100,7 @@ class _SharedRows:
     """R rows of n new tokens each, padded to one length L."""
 
     call: AttentionSpec
-    tokens: Tensor | None  # int64 [R * n], None when the group is the whole batch
+    tokens: Tensor | None  # int64 [R * n], None if the group is the whole batch
     pages: Tensor  # int64 [R * L / page_size]
     mask: Tensor  # [R, 1 or kv_heads, group * n, L], additive
     num_rows: int
@@ -122,13 +122,13 @@ class _SharedRows:
             sinks = sinks.reshape(self.num_rows, -1, *heads).permute(0, 2, 3, 1)
             sinks = sinks.flatten(2, 3)[..., None]
         result, sums = _attend(folded, key, value, self.mask, call, sinks)
-        # Of latents, torch is faster over values as wide as keys: the rest is cut off here.
+        # For latents, torch is faster with values as wide as keys; the surplus is cut off here.
         self._write(result[..., : call.width], out)
         if lse is not None and sums is not None:
             self._write(sums, lse[..., None])
 
     def _write(self, result: Tensor, out: Tensor) -> None:
-        """[R, kv_heads, group * n, any] to this group's rows of [T, num_heads, any]."""
+        """Write [R, kv_heads, group * n, any] to this group's rows of [T, num_heads, any]."""
         result = torch.unflatten(result, 2, (self.call.group, -1)).permute(0, 3, 1, 2, 4)
         if self.tokens is None:
             out.view(result.shape).copy_(result)
@@ -139,10 +139,11 @@ class _SharedRows:
 
 @dataclass(frozen=True, slots=True)
 class _PrefillRow:
-    """One row with many new tokens: blocks of queries, each against the keys up to its end."""
+    """One row with many new tokens, in blocks of queries; each attends to the keys up to its
+    end."""
 
     call: AttentionSpec
-    first: int  # of the flat token axis
+    first: int  # slice of the flat token axis
     pages: Tensor  # int64 [pages of this row]
     blocks: tuple[tuple[int, int, int, int, Tensor], ...]
     """Per block: its queries [from, to), its keys [from, to), mask [(heads,) to - from, keys]."""
@@ -178,8 +179,8 @@ def _attend(
     call: AttentionSpec,
     sinks: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """[R, kv_heads, group * n, dim] queries over [R, kv_heads, L, dim]; for a partial call also the
-    log-sum-exp of their scores, [R, kv_heads, group * n, 1]."""
+    """Attend queries [R, kv_heads, group * n, dim] to keys [R, kv_heads, L, dim]. A partial call
+    also returns the log-sum-exp of the scores, [R, kv_heads, group * n, 1]."""
     if call.softcap is None and sinks is None and not call.partial:
         scale = call.scale
         return F.scaled_dot_product_attention(query, key, value, mask, scale=scale), None
@@ -191,12 +192,12 @@ def _attend(
 def _weights(
     scores: Tensor, sinks: Tensor | None, call: AttentionSpec
 ) -> tuple[Tensor, Tensor | None]:
-    """Softmax over keys [..., keys], and for a partial call the log-sum-exp [..., 1] of them and of
-    the sinks [..., 1], which take part and are then dropped."""
+    """Softmax over keys [..., keys] and sinks [..., 1], whose weights are then dropped; for a
+    partial call also the log-sum-exp [..., 1]."""
     if call.partial:
         sums = scores.logsumexp(-1, keepdim=True)
         sums = sums if sinks is None else sums.logaddexp(sinks.to(sums.dtype))
-        # Who sees nothing has -inf there, and -inf - -inf is no number.
+        # A row without visible keys has -inf here, and -inf - -inf is NaN.
         return (scores - sums.masked_fill(sums.isneginf(), 0.0)).exp(), sums
     if sinks is None:
         return scores.softmax(-1), None
@@ -204,14 +205,14 @@ def _weights(
 
 
 def _capped(scores: Tensor, softcap: float | None) -> Tensor:
-    """Scores bent into (-softcap, softcap), in place."""
+    """Soft-cap scores to (-softcap, softcap), in place."""
     return scores if softcap is None else scores.div_(softcap).tanh_().mul_(softcap)
 
 
 def _gather(pages: Tensor, numbers: Tensor, call: AttentionSpec) -> tuple[Tensor, Tensor]:
-    """[num_pages, page_size, ...] and int64 [P] to keys and values [P * page_size, kv_heads, dim],
-    where of latents a value is the whole key. In parts, where errors of sums would add up, all that
-    follows is in float32."""
+    """Gather pages int64 [P] of [num_pages, page_size, ...] to keys and values [P * page_size,
+    kv_heads, dim]; for latents the value is the whole key. Partial calls compute in float32, since
+    their rounding errors would add up."""
     dtype = torch.float32 if call.partial else call.dtype
     rows = gather(pages, numbers)
     return parts(rows, call.head_dim, call.codes, dtype, latent=call.latent)
@@ -238,8 +239,8 @@ def _shared_rows(batch: AttentionBatch, call: AttentionSpec, rows: list[int]) ->
 def _positions(
     batch: AttentionBatch, rows: list[int], tokens: Tensor, length: int
 ) -> tuple[Tensor, Tensor]:
-    """Where the new tokens of some rows are, whose numbers on the flat axis are `tokens` [R, n]:
-    int64 [R, n]; and `length` keys of theirs as they see them: int64 [R, n or 1, length]."""
+    """(positions of the new tokens `tokens` [R, n] of the flat axis: int64 [R, n]; positions of
+    their first `length` keys: int64 [R, n or 1, length])."""
     device = tokens.device
     chosen = torch.tensor(rows, device=device)
     starts = batch.seq_lens.index_select(0, chosen).long()[:, None] - tokens.shape[1]
@@ -257,8 +258,8 @@ def _positions(
 
 
 def _mask(query: Tensor, key: Tensor, call: AttentionSpec) -> Tensor:
-    """Tokens at positions query [..., n] and keys at [..., n or 1, length] to what is added to
-    scores, [..., n, length]: 0 where a key is seen, else -inf."""
+    """Additive mask [..., n, length] for queries at positions [..., n] and keys at [..., n or 1,
+    length]: 0 where a key is visible, else -inf."""
     query = query[..., None]
     hidden = key > query
     if call.window is not None:
@@ -271,8 +272,8 @@ def _mask(query: Tensor, key: Tensor, call: AttentionSpec) -> Tensor:
 
 
 def _folded_mask(query: Tensor, key: Tensor, call: AttentionSpec) -> Tensor:
-    """Positions int64 [R, n] and [R, n or 1, length] to [R, 1 or kv_heads, group * n, length], as
-    `_attend` wants it."""
+    """Additive mask [R, 1 or kv_heads, group * n, length] from positions int64 [R, n] and [R, n or
+    1, length]."""
     mask = _mask(query, key, call)
     if call.slopes is None:
         return mask.repeat(1, call.group, 1)[:, None]
@@ -281,10 +282,10 @@ def _folded_mask(query: Tensor, key: Tensor, call: AttentionSpec) -> Tensor:
 
 
 def _alibi(query: Tensor, key: Tensor, call: AttentionSpec, dtype: torch.dtype) -> Tensor:
-    """Slope times how far each key is behind: [heads, *query.shape, length]."""
+    """ALiBi bias: slope times distance, [heads, *query.shape, length]."""
     behind = key - query[..., None]
     slopes = torch.tensor(call.slopes, device=query.device).view(-1, *[1] * behind.ndim)
-    # In float32 until here: bfloat16 holds no distance beyond 256.
+    # In float32 until here: bfloat16 represents distances exactly only up to 256.
     return (slopes * behind).to(dtype)
 
 
@@ -307,7 +308,7 @@ def _blocks(
     keys = keys.expand(-1, count, -1)
     for begin in range(0, count, _BLOCK):
         end = min(begin + _BLOCK, count)
-        # The first of a tree may be as near to the context as the last.
+        # All tokens of a tree may be equally near to the context.
         earliest = start + (begin if batch.trees is None else 0)
         oldest = 0 if call.window is None else max(0, earliest - call.window + 1)
         if call.chunk is not None:

@@ -1,4 +1,4 @@
-"""Paged attention written to be obviously right: row by row, in float32, with an explicit mask."""
+"""Reference paged attention: row by row, in float32, with an explicit mask."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class ReferenceBackend:
     capture_blocker = "reference attention goes from row to row on the host"
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """Nothing that has a meaning: it is the fallback and the oracle of the other backends."""
+        """Refuses only meaningless calls: it is the fallback and the oracle of the other
+        backends."""
         if call.latent and call.codes:
             return f"no page holds {call.codes} latents"
         return None
@@ -75,7 +76,8 @@ def _new_tokens(batch: AttentionBatch, row: int) -> slice:
 def _scores(
     query: Tensor, key: Tensor, batch: AttentionBatch, row: int, call: AttentionSpec
 ) -> Tensor:
-    """query [n, heads, dim] and key [length, kv_heads, dim] to float32 [heads, n, length]."""
+    """Scores of query [n, heads, dim] and key [length, kv_heads, dim]: float32 [heads, n,
+    length]."""
     key = key.repeat_interleave(call.group, dim=1)
     scores = torch.einsum("qhd,khd->hqk", query.float(), key) * call.scale
     at, places = _positions(batch, row, query.device)
@@ -92,7 +94,7 @@ def _scores(
 
 
 def _positions(batch: AttentionBatch, row: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Where a row's new tokens are, int64 [n], and its keys as they see them, int64 [n, length]."""
+    """Positions of a row's new tokens, int64 [n], and of their keys, int64 [n, length]."""
     count, start = batch.query_lens[row], batch.num_computed[row]
     at = torch.arange(start, start + count, device=device)
     places = torch.arange(start + count, device=device).repeat(count, 1)
@@ -108,7 +110,7 @@ def _positions(batch: AttentionBatch, row: int, device: torch.device) -> tuple[T
 
 
 def visible(query: Tensor, key: Tensor, call: AttentionSpec) -> Tensor:
-    """May the tokens at positions query [n] see the keys at positions key [n, length]? bool [n,
+    """Mask of the keys that queries may attend to, by positions [n] and [n, length]: bool [n,
     length]."""
     at = query[:, None]
     seen = key <= at

@@ -47,7 +47,7 @@ class TritonBackend:
     capture_blocker = None
 
     def refuses(self, call: AttentionSpec) -> str | None:
-        """What the device, the installation or the tiles of the kernel cannot do."""
+        """Refuses what the device, the installation or the kernel's tiles do not support."""
         if reason := triton.refuses(call.device):
             return reason
         if call.device.type == "cpu" and call.dtype is torch.bfloat16:
@@ -59,14 +59,14 @@ class TritonBackend:
         return _too_much(call)
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
-        """Which rows are cut into partitions, and how many there are."""
+        """Choose the rows that are cut into partitions, and their number of partitions."""
         from baton_worker.kernels.triton.attention import PARTITION, few, shared
 
         assert fits(batch, call)
         counts, starts = np.asarray(batch.query_lens), np.asarray(batch.num_computed)
         short = counts <= few(shared(call.group, call.latent))
         partitions = -(-int(((starts + counts) * short).max()) // PARTITION)
-        # One partition is the whole row: there is nothing to merge.
+        # A single partition is the whole row: nothing to merge.
         split = short & (partitions > 1)
         places = np.where(split, np.cumsum(counts * split) - counts * split, -1)
         device = batch.seq_lens.device
@@ -124,7 +124,7 @@ class TritonBackend:
 
 
 def _too_much(call: AttentionSpec) -> str | None:
-    """What a tile has no room for."""
+    """Refuses what does not fit a tile."""
     if not call.latent:
         widest, most = max(call.head_dim, call.width), _MOST_CHANNELS
         return f"a tile holds {most} channels of a head, not {widest}" if widest > most else None
