@@ -1,5 +1,5 @@
-"""Which memory the calls of a step can share: what one has read for the last time, the next may
-write."""
+"""Buffer reuse between the kernel calls of a step: a buffer may be overwritten after its last
+read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE = 64
 
 @dataclass(slots=True)
 class _Piece:
-    """Memory that a call was given, and from which call to which it is used."""
+    """A buffer passed to calls, and the range of calls that use it."""
 
     address: int
     size: int
@@ -28,9 +28,8 @@ class _Piece:
 
 
 def shared(calls: Sequence[Call], made: Sequence[Tensor]) -> tuple[list[Call], Tensor]:
-    """The same calls with `made`, which nobody else reads or writes, in one piece of memory.
-
-    Returns the calls and that memory, as large as what is in use at a time.
+    """Move the private buffers `made` into one allocation. Returns the calls with new addresses,
+    and the allocation, which is as large as what is in use at one time.
     """
     pieces = {t.data_ptr(): _Piece(t.data_ptr(), t.untyped_storage().nbytes()) for t in made}
     finder = _Finder([pieces[address] for address in sorted(pieces)])
@@ -52,14 +51,15 @@ def shared(calls: Sequence[Call], made: Sequence[Tensor]) -> tuple[list[Call], T
 
 
 class _Finder:
-    """Pieces by an address within them."""
+    """Finds the piece that contains an address."""
 
     def __init__(self, pieces: list[_Piece]) -> None:
         self.pieces = pieces
         self._starts = [piece.address for piece in pieces]
 
     def find(self, address: int) -> _Piece | None:
-        """The piece that holds an address; None if none does, as of a number that is none."""
+        """The piece that contains an address; None if there is none, as for arguments that are no
+        addresses."""
         at = bisect_right(self._starts, address) - 1
         if at < 0 or address >= self.pieces[at].address + self.pieces[at].size:
             return None
@@ -67,7 +67,8 @@ class _Finder:
 
 
 def _place(pieces: list[_Piece]) -> int:
-    """Give each the lowest offset that is free while it is used. Returns the bytes of all."""
+    """Assign to each piece the lowest offset that is free during its use. Returns the total
+    bytes."""
     placed: list[_Piece] = []
     for piece in sorted(pieces, key=lambda p: p.first):
         beside = sorted((p for p in placed if p.last >= piece.first), key=lambda p: p.offset)

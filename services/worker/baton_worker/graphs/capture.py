@@ -1,4 +1,4 @@
-"""Functions over memory that stays where it is, made to run again."""
+"""Capture of functions over fixed addresses, for replay."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ nothing of that may happen while a stream is captured."""
 
 
 class Uncaptured(ModelError):
-    """A step cannot be captured, as half a sentence: it runs kernel by kernel."""
+    """A step cannot be captured; the message is half a sentence. The step runs eagerly."""
 
 
 class Recording(Protocol):
-    """A function that was captured."""
+    """A captured function."""
 
     def replay(self, extent: Extent) -> None:
-        """Run it again, on what its memory holds now, for the first tokens and rows at least;
+        """Run it on the current contents of its buffers, for at least the first tokens and rows;
         queued on the current stream."""
         ...
 
@@ -37,13 +37,13 @@ class Recorder(Protocol):
     """Captures functions, and replays one at a time."""
 
     def capture(self, run: Run, extent: Extent) -> Recording:
-        """Run a function for so many tokens and rows, and take down what it does."""
+        """Run a function for these numbers of tokens and rows, and record its work."""
         ...
 
 
 class CudaRecorder:
-    """CUDA graphs that share one pool of memory: the largest is captured first, for what it
-    allocates the others find there.
+    """CUDA graphs that share one pool of memory: the largest is captured first, so that the others
+    reuse its allocations.
 
     Args:
         device: a GPU, the current one.
@@ -58,7 +58,7 @@ class CudaRecorder:
         """See `Recorder`.
 
         Raises:
-            Uncaptured: the function waits for the host, or there is no memory for it.
+            Uncaptured: the function synchronizes with the host, or memory is insufficient.
         """
         graph = torch.cuda.CUDAGraph()
         try:
@@ -73,7 +73,7 @@ class CudaRecorder:
         return _Graph(graph)
 
     def _try(self, run: Run) -> None:
-        """On the stream of the capture, so that workspaces of libraries belong to it."""
+        """Warm up on the capture stream, so that library workspaces belong to it."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -83,7 +83,7 @@ class CudaRecorder:
 
 
 class _Graph:
-    """Replays all of its rows, padding included."""
+    """A CUDA graph; it replays all of its rows, padding included."""
 
     def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
         self._graph = graph
@@ -94,8 +94,8 @@ class _Graph:
 
 
 class Repeater:
-    """The twin, on any device: a replay calls the function. It costs what the padding costs and
-    saves nothing, so no worker chooses it; what tests compare is everything but the graph."""
+    """Twin of `CudaRecorder` for any device: a replay calls the function. It saves no time, so no
+    worker chooses it; tests use it to check everything but the graph itself."""
 
     def capture(self, run: Run, extent: Extent) -> Recording:
         """See `Recorder`."""

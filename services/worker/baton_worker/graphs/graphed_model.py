@@ -1,4 +1,4 @@
-"""A model whose steps are replayed."""
+"""A model whose steps are replayed from captures."""
 
 from __future__ import annotations
 
@@ -19,19 +19,16 @@ from baton_worker.models.decoder import Model, Plans
 
 
 class GraphedModel:
-    """Replays steps in which every row has one new token, up to its logits; others up to their
-    hidden states where `sizes` says so, or runs them as the model does. Before `capture` it is the
-    model.
-
-    Sampling is not part of a graph: what is done to logits, grammars and penalties among it, does
-    not know whether they were replayed.
+    """Replays steps in which every row has one new token, up to its logits; other steps up to their
+    hidden states where `sizes` says so, or eagerly. Before `capture` every step is eager. Sampling,
+    with grammars and penalties, is not part of a graph.
 
     Args:
         model: it has no `capture_blocker`.
-        cache: that of every step, with a spare page.
-        sizes: what is captured.
-        recorder: what captures it.
-        device: of the model.
+        cache: cache of every step, with a spare page.
+        sizes: sizes to capture.
+        recorder: captures and replays.
+        device: device of the model.
     """
 
     def __init__(
@@ -56,7 +53,7 @@ class GraphedModel:
 
     @torch.inference_mode()
     def capture(self) -> None:
-        """Capture every size, the largest first. The rows are padding, so pages stay as they are.
+        """Capture every size, the largest first. All rows are padding, so no KV changes.
 
         Raises:
             ModelError: the recorder cannot.
@@ -78,12 +75,13 @@ class GraphedModel:
         return RaggedSteps(self._model, self._cache, most, length, self.recorder, self._device)
 
     def _run(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor, ...]:
-        """Captured, where there is one size."""
+        """Captured function if there is one size."""
         self._hidden, self._logits = self._answer(batch, plans)
         return self._hidden, self._logits
 
     def _run_into(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor, ...]:
-        """Captured. All sizes answer in the same memory: logits of each would not fit."""
+        """Captured function. All sizes write the same output: logits per size would not fit in
+        memory."""
         hidden, logits = self._answer(batch, plans)
         self._hidden[: len(hidden)].copy_(hidden)
         self._logits[: len(logits)].copy_(logits)
@@ -91,15 +89,14 @@ class GraphedModel:
 
     @torch.inference_mode()
     def holds(self) -> bool:
-        """Whether replays have the bits of the model, on rows that no capture has seen.
-
-        What a capture cannot see is a model that decides on the host what to compute.
+        """True if replays equal eager steps bit for bit, on rows that no capture has seen. A model
+        that decides on the host what to compute fails this check.
         """
         for size, recording in self._recordings.items():
             rows = self._inputs.try_out(size)
             batch = self._inputs.batch(rows)
             self._hidden.fill_(torch.nan)
-            # First, so that it finds no keys that the model has left.
+            # The replay runs first, so that it finds no KV written by the model.
             recording.replay(Extent.decode(rows))
             hidden, logits = self._answer(batch, self._model.plan(batch, self._cache.groups))
             if not torch.equal(self._hidden[:rows], hidden):
@@ -134,14 +131,14 @@ class GraphedModel:
         cache.begin(batch)
         self._inputs.write(tokens, positions, batch)
         self._recordings[size].replay(Extent.decode(len(tokens)))
-        # A copy: whoever keeps it for longer than a step finds what was there.
+        # A copy, since the next replay overwrites the original.
         self._replayed = self._hidden[: len(tokens)].clone()
         return self._replayed
 
     __call__ = forward
 
     def _size(self, batch: AttentionBatch) -> int | None:
-        """What the step is padded to; None if it is no decode step, or none that is captured."""
+        """The captured size for this step; None if it is no decode step or no size fits."""
         rows = len(batch.query_lens)
         special = batch.ranges is not None or batch.trees is not None
         if not self._recordings or special or max(batch.query_lens) > 1:
@@ -150,8 +147,8 @@ class GraphedModel:
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """See `models.decoder.Model.logits`. Those of a replayed step are there already; they are
-        overwritten by the next one, and by whoever asked for them."""
+        """See `models.decoder.Model.logits`. Those of a replayed step exist already; the next
+        replay overwrites them, and the caller may."""
         replayed, self._replayed = self._replayed, None
         if replayed is None or hidden is not replayed:
             return self._model.logits(hidden)

@@ -1,4 +1,4 @@
-"""What captured steps read: one piece of memory for all sizes, written before each replay."""
+"""Input buffers of captured steps: one set for all sizes, written before each replay."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from baton_worker.kv_cache import KVCache
 
 
 class Inputs:
-    """A step of at most so many tokens and rows; smaller ones take the front.
-
-    Entries of a block table behind those of the step hold what longer rows have left there; a
-    backend that can be captured does not read them. Before the first step all tokens are token 0 at
-    position 0 of the spare page.
+    """Buffers for a step of at most `most` tokens and rows; smaller steps use the front. Block
+    table entries beyond those of the step are stale; a backend that can be captured does not read
+    them. Before the first step all tokens are token 0 at position 0 of the spare page.
 
     Args:
-        cache: whose first spare page is for what is no step of a sequence.
+        cache: its first spare page takes the KV of padding.
         most: tokens and rows.
-        length: most tokens of a row, the new ones included.
-        device: where steps run.
+        length: maximum tokens of a row, new ones included.
+        device: device of the steps.
     """
 
     def __init__(self, cache: KVCache, most: Extent, length: int, device: torch.device) -> None:
@@ -42,8 +40,8 @@ class Inputs:
         self._starts = torch.arange(most.rows + 1, dtype=torch.int32, device=device)
 
     def _view(self, counts: tuple[int, ...]) -> AttentionBatch:
-        """The step as attention sees it, of rows with so many new tokens. What is on the host says
-        that every row is as long as any may be: a plan that is made for this one serves them all.
+        """The attention batch for rows with this many new tokens. Host fields give every row the
+        maximum length, so a plan made for it serves every step.
         """
         rows, tokens = len(counts), sum(counts)
         first, *others = (
@@ -87,17 +85,17 @@ class DecodeInputs(Inputs):
         """Rows in all, and those in front that hold a step and not padding."""
 
     def batch(self, rows: int) -> AttentionBatch:
-        """The step as attention sees it, padding included."""
+        """The attention batch, padding included."""
         return self._view((1,) * rows)
 
     def write(self, tokens: Tensor, positions: Tensor, batch: AttentionBatch) -> None:
-        """Put in a step; the rows behind it are padding."""
+        """Write a step; the rows after it become padding."""
         super().write(tokens, positions, batch)
         self._pad(len(batch.query_lens))
 
     def try_out(self, size: int) -> int:
-        """Put in rows of several lengths, at most `size`, that write to the spare page alone, each
-        at a place of its own. Returns how many."""
+        """Write rows of several lengths, at most `size` rows, that write only to the spare page,
+        each to its own slot. Returns their number."""
         rows = min(size, self._page_size)
         order = torch.arange(rows, device=self.positions.device).flip(0)
         self.tokens[:rows] = order % 2
@@ -107,7 +105,7 @@ class DecodeInputs(Inputs):
         return rows
 
     def _pad(self, rows: int) -> None:
-        """Make padding of the rows that the last step had and this one has not."""
+        """Turn rows of the last step that this one lacks into padding."""
         if rows < self._filled:
             left = slice(rows, self._filled)
             self.tokens[left] = self.positions[left] = 0
@@ -118,11 +116,11 @@ class DecodeInputs(Inputs):
 
 
 class RaggedInputs(Inputs):
-    """A step of any number of new tokens per row. There is no padding: what replays it is told how
-    much of it there is."""
+    """A step of any number of new tokens per row. There is no padding: a replay gets the actual
+    numbers of tokens and rows."""
 
     def batch(self, extent: Extent) -> AttentionBatch:
-        """The step as attention sees it, of so many tokens in so many rows, none without."""
+        """The attention batch of these numbers of tokens and rows; each row has a token."""
         each, more = divmod(extent.tokens, extent.rows)
         return self._view((each + 1,) * more + (each,) * (extent.rows - more))
 
@@ -132,8 +130,8 @@ class RaggedInputs(Inputs):
         self._starts[: len(batch.query_start_loc)].copy_(batch.query_start_loc)
 
     def try_out(self, most: Extent) -> Extent:
-        """Put in rows of one, two, three ... tokens that write to the spare page alone, each token
-        at a place of its own; later rows see the earlier ones. Returns how much it is."""
+        """Write rows of one, two, three ... tokens that write only to the spare page, each token to
+        its own slot; later rows attend to earlier ones. Returns the extent."""
         tokens, counts = min(most.tokens, self._page_size), list[int]()
         while sum(counts) < tokens:
             left = tokens - sum(counts)

@@ -1,4 +1,4 @@
-"""Which steps are captured, or why none are."""
+"""Policy: the steps to capture, or the reason to capture none."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SHOWN = 6
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The steps that are captured: rows of those that decode, ascending, how long a sequence may
-    be, and how large a step of any shape."""
+    """Sizes of captured steps: numbers of decode rows, ascending; the maximum sequence length; the
+    maximum tokens and rows of a step of any shape."""
 
     rows: tuple[int, ...]
     length: int
@@ -37,7 +37,7 @@ class Sizes:
         return cls(tuple(sorted(steps | {rows})), length)
 
     def fitting(self, rows: int, longest: int) -> int | None:
-        """The least size with room for so many rows, of which none is longer; None if none has."""
+        """The smallest size for this many rows of at most this length; None if none fits."""
         at = bisect_left(self.rows, rows)
         return self.rows[at] if at < len(self.rows) and longest <= self.length else None
 
@@ -49,7 +49,7 @@ class Sizes:
 
 
 def refuses(config: Config, device: torch.device, loaded: LoadedModel, ranks: int) -> str | None:
-    """Why decode steps run kernel by kernel, as half a sentence; None if they are captured."""
+    """Why decode steps run eagerly, as half a sentence; None if they are captured."""
     if reason := _refused(config, device):
         return reason
     if ranks > 1:
@@ -68,7 +68,7 @@ def refuses(config: Config, device: torch.device, loaded: LoadedModel, ranks: in
 
 
 def _refused(config: Config, device: torch.device) -> str | None:
-    """Why nothing is captured on such a device."""
+    """Why nothing is captured on such a device; None if it can be."""
     if device.type == "cuda":
         return None if config.cuda_graphs else "--no-cuda-graphs"
     return CallRecording.refuses() if config.max_replay_rows else "--max-replay-rows 0"

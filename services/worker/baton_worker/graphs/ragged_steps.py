@@ -1,4 +1,4 @@
-"""Steps of any shape that are replayed, up to their hidden states."""
+"""Replay of steps of any shape, up to their hidden states."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ from baton_worker.models.decoder import Model, Plans
 
 
 class RaggedSteps:
-    """Prompts, chunks of them, and rows that decode beside them: captured once, at their largest.
-
-    Logits are no part of it: which rows need some changes from step to step.
+    """Prefill chunks and decode rows in one step, captured once at maximum size. Logits are
+    computed outside, since the rows that need them change from step to step.
 
     Args:
         model: it has no `capture_blocker`, and its plans do not depend on the shape of a
-        step. cache: that of every step, with a spare page. most: tokens and rows that are captured,
-        at least one token of each row. length: most tokens of a row, the new ones included.
-        recorder: whose replays run as much as they are told, and not all of it. device: of the
-        model.
+        step. cache: cache of every step, with a spare page. most: tokens and rows to capture, at
+        least one token per row. length: maximum tokens of a row, new ones included.
+        recorder: replays part of a capture: the given tokens and rows. device: device of the model.
     """
 
     def __init__(
@@ -45,7 +43,7 @@ class RaggedSteps:
         self._recording: Recording = recorder.capture(partial(self._run, batch, plans), most)
 
     def _run(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor]:
-        """Captured."""
+        """Captured function."""
         self._hidden = self._answer(batch, plans)
         return (self._hidden,)
 
@@ -56,17 +54,18 @@ class RaggedSteps:
         )
 
     def holds(self) -> bool:
-        """Whether a replay has the bits of the model, on a step that the capture has not seen."""
+        """True if a replay equals an eager step bit for bit, on a step that the capture has not
+        seen."""
         extent = self._inputs.try_out(self._most)
         batch = self._inputs.batch(extent)
         self._hidden.fill_(torch.nan)
-        # First, so that it finds no keys that the model has left.
+        # The replay runs first, so that it finds no KV written by the model.
         self._recording.replay(extent)
         wanted = self._answer(batch, self._model.plan(batch, self._cache.groups))
         return torch.equal(self._hidden[: extent.tokens], wanted)
 
     def fits(self, batch: AttentionBatch) -> bool:
-        """Whether a step is one that was captured."""
+        """True if the capture covers this step."""
         return (
             len(batch.slot_mapping) <= self._most.tokens
             and len(batch.query_lens) <= self._most.rows
@@ -80,5 +79,5 @@ class RaggedSteps:
         self._cache.begin(batch)
         self._inputs.write(tokens, positions, batch)
         self._recording.replay(Extent(len(tokens), len(batch.query_lens)))
-        # A copy: whoever keeps it for longer than a step finds what was there.
+        # A copy, since the next replay overwrites the original.
         return self._hidden[: len(tokens)].clone()

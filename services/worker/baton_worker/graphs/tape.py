@@ -1,7 +1,7 @@
-"""Steps on a CPU as calls of kernels: taken down once, made again without Python.
+"""Steps on a CPU as recorded kernel calls, replayed without Python.
 
-A step of a small model is a few hundred calls of some microseconds. Python takes as long to come
-from one to the next, and its own code has left the caches by then.
+A step of a small model is a few hundred calls of some microseconds. Python needs as long between
+two calls, and its own code has left the caches by then.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ spends its time in torch, where a tape saves nothing."""
 
 
 class Untaped(Uncaptured):
-    """A step is not made of kernels, as half a sentence."""
+    """A step contains more than kernel calls; the message is half a sentence."""
 
 
 class _Operator:
-    """A call of an operator of torch; it computes all that was taken down."""
+    """A recorded torch operator; it always computes the full captured extent."""
 
     def __init__(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any):
         self._operator, self._args, self._kwargs, self._out = operator, args, kwargs, out
@@ -51,7 +51,7 @@ class _Operator:
             self._out.copy_(answer)
 
     def memory(self) -> tuple[Any, ...]:
-        """What it reads or writes, nested."""
+        """Tensors that it reads or writes, nested."""
         return self._args, tuple(self._kwargs.values()), self._out
 
 
@@ -59,13 +59,13 @@ _Item: TypeAlias = Call | _Operator
 
 
 class TapeRecorder:
-    """Takes a function down; a replay runs as many of its tokens and rows as it is told."""
+    """Records a function; a replay runs the given numbers of tokens and rows."""
 
     def capture(self, run: Run, extent: Extent) -> Recording:
         """See `Recorder`.
 
         Raises:
-            Untaped: the function is more than kernels and what may stand between them.
+            Untaped: the function does more than kernel calls and permitted operators.
         """
         items: list[_Item] = []
         watch = _Watch(items.append)
@@ -75,7 +75,7 @@ class TapeRecorder:
 
 
 class _Taped:
-    """Kernels and operators in order, and what keeps the memory that they were given."""
+    """Kernel calls and operators in order, and references that keep their buffers alive."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class _Taped:
         own = [tensor for tensor in made if not seen & set(_storages(tensor))]
         moved, memory = shared([item for item in items if isinstance(item, Call)], own)
         self._parts = list(_parts(items, moved, extent))
-        # What operators hold they keep themselves; `run` keeps what plans and batches point to.
+        # Operators keep their own tensors; `run` keeps those of plans and batches.
         self._keeps = memory, kept, run
 
     def replay(self, extent: Extent) -> None:
@@ -102,7 +102,7 @@ class _Taped:
 def _parts(
     items: Sequence[_Item], moved: Sequence[Call], extent: Extent
 ) -> Iterator[CallRecording | _Operator]:
-    """Calls that follow one another as one tape each, with what they have become; operators."""
+    """Runs of consecutive kernel calls, each as one recording, and the operators between them."""
     after = iter(moved)
     for is_call, some in groupby(items, lambda item: isinstance(item, Call)):
         if is_call:
@@ -119,7 +119,7 @@ def _tape(calls: list[Call], extent: Extent) -> CallRecording:
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records every torch operator that runs meanwhile."""
+    """Records every torch operator that runs inside this context."""
 
     def __init__(self, take: Callable[[_Operator], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -134,10 +134,10 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Run it, and remember what it has made, or how to run it again."""
+        """Run the operator, and record its outputs or how to run it again."""
         kwargs = kwargs or {}
         with self:
-            # Under inference_mode operators come here before they are taken apart.
+            # Under inference_mode, operators arrive here before decomposition.
             out = func.decompose(*args, **kwargs)
         if out is not NotImplemented:
             return out
@@ -152,7 +152,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _storages(of: Any) -> Iterator[int]:
-    """Addresses of the storages of all tensors in something that is nested."""
+    """Storage addresses of all tensors in a nested structure."""
     if isinstance(of, Tensor):
         yield of.untyped_storage().data_ptr()
     elif not isinstance(of, str | bytes) and hasattr(of, "__iter__"):

@@ -1,9 +1,9 @@
-"""A causal depthwise convolution whose inputs pages keep.
+"""Causal depthwise convolution whose past inputs are stored in pages.
 
     row of a token    | channels, as they were | ... | channels from `first` on, convolved | tail |
 
-The tail is what comes behind the channels in what a token brings, and is copied as it is. Sums are
-made in float32, from the token itself backwards, rounded, and then activated.
+The tail follows the channels in a token's row and is copied unchanged. Sums are computed in
+float32, from the token itself backwards, rounded, then activated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from baton_worker.kernels.kv_pages import scatter
 
 
 class Weights(NamedTuple):
-    """Of a depthwise convolution: float32."""
+    """Weights of a depthwise convolution, float32."""
 
     taps: Tensor
     """[taps, channels], the last tap for the token itself."""
@@ -31,7 +31,7 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What of a token goes where in its row, beside its channels, which begin it."""
+    """Layout of a token's row after its channels."""
 
     first: int
     """The channels from this one on are kept convolved as well: as many as there are, for none."""
@@ -42,7 +42,7 @@ class Places:
 
 
 class Before(NamedTuple):
-    """Where tokens are, and those before them."""
+    """Slots of new tokens and of their predecessors."""
 
     slots: Tensor
     """int64 [T], of the tokens themselves."""
@@ -63,7 +63,7 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """What is done to sums."""
+    """Activation applied to the sums."""
 
     function: Callable[[Tensor], Tensor] | None = None
     silu: bool = False
@@ -71,14 +71,14 @@ class Activation:
 
 
 def choose(weights: Weights, places: Places, activation: Activation, dtype: torch.dtype) -> Kernel:
-    """The C++ kernel for pages of this dtype where it can be had, else its twin."""
+    """The C++ kernel for pages of this dtype if available, else the torch twin."""
     if CpuConvolution.refuses(weights, activation, dtype) is None:
         return CpuConvolution(weights, places, activation, dtype)
     return PlainConvolution(weights, places, activation)
 
 
 class PlainConvolution:
-    """In torch, on any device."""
+    """The torch twin, on any device."""
 
     def __init__(self, weights: Weights, places: Places, activation: Activation) -> None:
         self._weights, self._places, self._activation = weights, places, activation
@@ -106,8 +106,7 @@ class PlainConvolution:
 
 
 def _rows(pages: Tensor, slots: Tensor) -> Tensor:
-    """What pages [num_pages, page_size, 1, 1, channels] hold of the tokens in slots int64 [T]:
-    [T, channels]."""
+    """Rows of slots int64 [T] in pages [num_pages, page_size, 1, 1, channels]: [T, channels]."""
     if pages.is_contiguous():
         return pages.view(-1, pages.shape[-1]).index_select(0, slots)
     return pages[slots // pages.shape[1], slots % pages.shape[1], 0, 0]
@@ -143,7 +142,7 @@ class CpuConvolution:
 
     @classmethod
     def refuses(cls, weights: Weights, activation: Activation, dtype: torch.dtype) -> str | None:
-        """Why such a convolution is not for it, as half a sentence; None if it is."""
+        """Why the kernel cannot compute this, as half a sentence; None if it can."""
         if weights.taps.device.type != "cpu":
             return "it is not on the CPU"
         if dtype not in (torch.float32, torch.bfloat16):

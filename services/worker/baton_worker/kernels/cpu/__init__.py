@@ -21,7 +21,7 @@ _builder: Builder | None = None
 
 
 def use(config: Config) -> None:
-    """Build with these settings from now on. Without this call the environment's are read."""
+    """Use these build settings from now on, instead of those of the environment."""
     global _builder
     _builder = Builder(config.cxx, config.cache_dir / "kernels")
     library.cache_clear()
@@ -29,7 +29,7 @@ def use(config: Config) -> None:
 
 
 def prepare() -> None:
-    """Begin to build what this CPU will need and nobody has built yet."""
+    """Start building the kernels that this CPU needs and that are not built yet."""
     level = best(machine.instructions())
     if _builder is not None and level is not None:
         _find_openmp()
@@ -38,10 +38,10 @@ def prepare() -> None:
 
 @cache
 def library(name: str) -> ctypes.CDLL | None:
-    """The kernels of `<name>.cpp`; None, with one line in the log, where they cannot be had.
+    """The kernels of `<name>.cpp`; None, with one line in the log, if they cannot be built.
 
-    The caller declares `argtypes` of what it calls: integers would be cut to 32 bits otherwise.
-    Whoever gets None runs the plain twin.
+    The caller declares `argtypes` of what it calls: otherwise integers would be cut to 32 bits. A
+    caller that gets None runs the torch twin.
     """
     try:
         return ctypes.CDLL(str(_built(name)))
@@ -63,8 +63,8 @@ def _built(name: str) -> Path:
 
 @cache
 def _level(builder: Builder) -> IsaLevel | None:
-    """The best level that this CPU runs; tiles are tried, since some virtual machines list them
-    and then end who uses them."""
+    """The best level that this CPU runs; tiles are tried out, since some virtual machines list them
+    but kill processes that use them."""
     flags = machine.instructions()
     level, without = best(flags), best(without_tiles(flags))
     if level is None or without is None or not level.has_tiles:
@@ -82,5 +82,5 @@ def _level(builder: Builder) -> IsaLevel | None:
 
 
 def _find_openmp() -> None:
-    """The runtime that kernels are linked to is found where torch has mapped it."""
+    """Kernels are linked to the OpenMP runtime that torch has loaded."""
     torch.get_num_threads()

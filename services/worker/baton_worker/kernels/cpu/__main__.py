@@ -1,7 +1,7 @@
 """Build the kernels ahead of their first use: `python -m baton_worker.kernels.cpu [--bench]`.
 
-Builds every library at every level into the package, so that an image that is made here runs on
-any CPU and needs no compiler. With `--bench` nothing is built ahead: the products are measured.
+Builds every library at every level into the package, so that a container image runs on any CPU
+without a compiler. With `--bench` it measures the products instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from baton_worker.kernels.cpu.isa import LEVELS
 
 
 def main(arguments: list[str]) -> int:
-    """Build everything, or measure; 1 with a sentence when nothing can be built, 2 for misuse."""
+    """Build everything, or measure. Exit code 1 if nothing can be built, 2 for misuse."""
     if arguments == ["--bench"]:
         bench.main()
         return 0

@@ -1,4 +1,4 @@
-"""Whether the tiles of AMX work on this machine, and the system's leave to use them."""
+"""Detects whether AMX tiles work on this machine, and requests the permission to use them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ for name, wrong in (("permitted", "the system gives no leave"), ("are_right", "s
 
 
 def refuses(kernels: Path) -> str | None:
-    """Why the tiles of these kernels cannot be used, in half a sentence; None if this process may
-    use them from now on. A process of its own tries them first: it may be ended by the system."""
+    """Why AMX tiles cannot be used, as half a sentence; None if this process may use them from now
+    on. A child process tries them first, since the system may kill it."""
     return _trial(kernels) or _permission(kernels)
 
 

@@ -1,8 +1,7 @@
-"""How fast the products are beside oneDNN's: `python -m baton_worker.kernels.cpu --bench`.
+"""Benchmark of the products against oneDNN's: `python -m baton_worker.kernels.cpu --bench`.
 
-The weights of many layers take turns, so that none stays in the cache as none does in a
-decode step. All candidates run alternately and the best time of each counts: the ratio holds on a
-machine that is busy with other things too.
+The weights of many layers alternate, so that none stays in the cache, as in a decode step. All
+candidates run alternately and the best time of each counts, so ratios hold on a busy machine.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ spinning, on a core that the next form has need of."""
 
 
 def candidates(dtype: torch.dtype) -> dict[str, list[LinearKernel]]:
-    """A model's products in every form that this machine has; the first is the baseline."""
+    """A model's products in every form that this machine supports; the first is the baseline."""
     weights = [torch.randn(shape) / shape[1] ** 0.5 for shape in SHAPES]
     found: dict[str, list[LinearKernel]] = {}
     if OneDnnLinear.refuses(weights[0].to(dtype)) is None:

@@ -1,4 +1,4 @@
-"""bfloat16 weights in twelve bits each, exactly as they were: the layout of `compact.h`."""
+"""Lossless compression of bfloat16 weights to twelve bits each: the layout of `compact.h`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class Bf12Weight:
         kernels: ctypes.CDLL,
         empty: Callable[[Sequence[int], torch.dtype], Tensor],
     ) -> Bf12Weight | None:
-        """bfloat16 [N, K], packed into what `empty` makes; None if it is no weight for this."""
+        """Pack bfloat16 [N, K] into tensors from `empty`; None if the weight does not suit the
+        format."""
         weight = weight if weight.stride(1) == 1 else weight.contiguous()
         rows, depth = weight.shape
         original = _Original(weight.data_ptr(), rows, depth, weight.stride(0), gated)
@@ -77,13 +78,13 @@ class Bf12Weight:
         assert written, "the weight changed while it was packed"
 
     def pointers(self) -> dict[str, int]:
-        """The fields of `baton::Weight` that only a compact weight has."""
+        """Fields of `baton::Weight` for compact weights only."""
         names = ("bases", "starts", "exceptions")
         return {name: getattr(self, name).data_ptr() for name in names}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of it."""
+        """Bytes of all tensors."""
         return sum(t.nbytes for t in (self.panels, self.bases, self.starts, self.exceptions))
 
 

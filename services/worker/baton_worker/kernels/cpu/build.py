@@ -1,9 +1,9 @@
 """Compile the C++ kernels at first use and keep the result.
 
-Every `*.cpp` file beside this one is one library with a plain C interface, so that a build needs
-no header of torch and takes seconds. A library's file name holds the hash of everything that it
-depends on: its source, the headers, the level, the options and the compiler. It is written by one
-atomic rename, so processes that build at the same time cannot see half of it.
+Every `*.cpp` file beside this one is one library with a plain C interface, so a build needs no
+torch headers and takes seconds. A library's file name contains the hash of everything that it
+depends on: its source, the headers, the level, the options and the compiler. It is written by an
+atomic rename, so concurrent builds never see a partial file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPTIONS = (
     "-fopenmp",
     "-fno-math-errno",
     "-fno-trapping-math",
-    # A sum must not depend on which of its instances the compiler chose to contract.
+    # Contraction would make a sum depend on the code path that the compiler chose.
     "-ffp-contract=off",
 )
 _TIMEOUT_SECONDS = 300
@@ -43,7 +43,7 @@ log = logger(__name__)
 
 
 class BuildError(Exception):
-    """A library cannot be built, in one sentence."""
+    """A library cannot be built; the message is one sentence."""
 
 
 def names() -> list[str]:
@@ -52,11 +52,9 @@ def names() -> list[str]:
 
 
 def openmp_runtime(maps: Path = Path("/proc/self/maps")) -> Path | None:
-    """The OpenMP library that torch has loaded into this process; None if it has none.
-
-    Kernels are linked against this very file: a second runtime would bring a second set of
-    threads, and the two would fight over the cores. Other packages, like sentencepiece, bring
-    copies of their own, which a process that does not import them cannot even open.
+    """The OpenMP library that torch has loaded into this process; None if there is none. Kernels
+    are linked against this file: a second runtime would have its own threads, which would compete
+    for the cores.
     """
     if not maps.is_file():
         return None
@@ -80,9 +78,8 @@ class Builder:
         self._under_way: dict[tuple[str, IsaLevel], Future[Path]] = {}
 
     def prepare(self, level: IsaLevel) -> None:
-        """Begin to build whatever is missing, all of it at once, while the caller does other work.
-
-        `library` waits for what has been begun, and raises what has failed.
+        """Start building everything that is missing, in parallel and in the background. `library`
+        waits for builds in progress, and raises their errors.
         """
         missing = [name for name in names() if self._existing(name, level) is None]
         if not missing or self._compiler is None:
@@ -98,7 +95,7 @@ class Builder:
         """The shared object of one source, built if it does not exist.
 
         Raises:
-            BuildError: it does not exist, and there is no compiler or the compiler refuses.
+            BuildError: it does not exist, and there is no compiler or compilation fails.
         """
         begun = self._under_way.pop((name, level), None)
         if begun is not None:
@@ -128,7 +125,7 @@ class Builder:
         return done.stdout
 
     def _existing(self, name: str, level: IsaLevel) -> Path | None:
-        """A library made from this very source: by this compiler, or without one by any."""
+        """A library built from this source: by this compiler, or by any if there is none."""
         if self._compiler is not None and (path := self._target(name, level)).is_file():
             return path
         folders = (SHIPPED,) if self._compiler is not None else (self._folder, SHIPPED)
@@ -152,7 +149,7 @@ class Builder:
             raise BuildError(f"{self._folder} cannot be written: {error.strerror}") from error
 
     def _commands(self, name: str, level: IsaLevel, built: Path) -> Iterator[list[str]]:
-        """Compile, then link: apart, since `-fopenmp` at the link would add a second runtime."""
+        """Compile and link separately, since `-fopenmp` at link time would add a second runtime."""
         assert self._compiler is not None
         source, unit = SOURCES / f"{name}.cpp", built.with_suffix(".o")
         options = [*_OPTIONS, *level.options]
@@ -163,7 +160,7 @@ class Builder:
 
 
 def _stem(name: str, level: IsaLevel) -> str:
-    """Library, level, and a digest of what a library is made from whoever makes it."""
+    """Library name, level, and a digest of its inputs without the compiler."""
     headers = [header.read_text() for header in sorted(SOURCES.glob("*.h"))]
     source = (SOURCES / f"{name}.cpp").read_text()
     return f"{name}-{level.name}-{_digest(source, *headers, *_OPTIONS, *level.options)}"

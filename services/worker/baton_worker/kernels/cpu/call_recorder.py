@@ -23,14 +23,14 @@ _HEAD = 5
 
 
 class Extent(NamedTuple):
-    """How much there is in a step: tokens, row after row."""
+    """Size of a step: tokens of each row."""
 
     tokens: int
     rows: int
 
     @classmethod
     def decode(cls, rows: int) -> Extent:
-        """One token of each."""
+        """One token per row."""
         return cls(rows, rows)
 
 
@@ -60,10 +60,10 @@ class Kernel:
     """A C function of pointers and 64-bit integers.
 
     Args:
-        function: of a `library`.
-        count: of its arguments.
-        tokens: which of them says how many tokens there are; addresses do not depend on it.
-        rows: the same, of a kernel that is told of rows and finds out about their tokens.
+        function: function of a `library`.
+        count: number of its arguments.
+        tokens: index of the argument that is the number of tokens; addresses do not depend on it.
+        rows: the same for a kernel that takes the number of rows and finds their tokens itself.
     """
 
     def __init__(
@@ -76,13 +76,14 @@ class Kernel:
     ) -> None:
         at = rows if tokens is None else tokens
         assert at is not None and 0 <= at < count <= _MOST and None in (tokens, rows)
-        # An integer is passed as a pointer is.
+        # Integers are passed like pointers.
         function.argtypes, function.restype = (ctypes.c_void_p,) * count, None
         self._run, self._at, self._rows = function, at, tokens is None
         self._address = ctypes.cast(function, ctypes.c_void_p).value or 0
 
     def __call__(self, *arguments: Argument) -> None:
-        """Run it, or hand it to whoever listens; memory behind addresses must live as long."""
+        """Run it, or pass it to the active listener; the memory that it points to must stay
+        alive."""
         numbers = [x.data_ptr() if isinstance(x, Tensor) else x for x in arguments]
         if _listener.take is None:
             self._run(*numbers)
@@ -93,7 +94,7 @@ class Kernel:
 
 @contextmanager
 def listening(take: Callable[[Call], None]) -> Iterator[None]:
-    """Hand every call that this thread would make meanwhile to `take`; none is made."""
+    """Within this block, pass every call of this thread to `take` instead of making it."""
     assert _listener.take is None, "two listen at a time"
     _listener.take = take
     try:
@@ -103,13 +104,13 @@ def listening(take: Callable[[Call], None]) -> Iterator[None]:
 
 
 class CallRecording:
-    """Calls in the order in which they were made.
+    """Recorded calls in their order.
 
     Args:
-        calls: made for the tokens and rows of `extent`.
+        calls: recorded for the tokens and rows of `extent`.
 
     Raises:
-        ValueError: a call was made for something else.
+        ValueError: a call was recorded for another extent.
     """
 
     def __init__(self, calls: Sequence[Call], extent: Extent) -> None:
@@ -130,7 +131,7 @@ class CallRecording:
 
     @staticmethod
     def made() -> int:
-        """Calls that tapes of this process have made. Any thread may ask, also during a replay."""
+        """Number of calls replayed in this process. Any thread may ask, also during a replay."""
         return _made.value
 
     @classmethod
@@ -139,5 +140,5 @@ class CallRecording:
         return "the CPU kernels could not be built" if library("tape") is None else None
 
     def replay(self, extent: Extent) -> None:
-        """Make them again, for the first tokens and rows."""
+        """Make the calls again, for the first tokens and rows."""
         self._run(self._calls.ctypes.data, len(self._calls), *extent, ctypes.addressof(_made))

@@ -1,8 +1,8 @@
-"""Memory in huge pages, for packed weights and for what sequences leave behind.
+"""Memory in huge pages, for packed weights and KV.
 
-A decode step reads every weight once. In pages of 4 KiB the core's prefetcher stops at each page's
-end and every page costs an entry of the address cache; in pages of 2 MiB both are rare. And the
-system hands out gigabytes in a fraction of the time, which a worker that starts again waits for.
+A decode step reads every weight once. With pages of 4 KiB the prefetcher stops at each page's end
+and every page costs a TLB entry; with pages of 2 MiB both are rare. The system also allocates
+gigabytes in a fraction of the time, which shortens a worker's restart.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _OPEN = 4
 
 @dataclass
 class _Chunk:
-    """Memory of which the first bytes are handed out."""
+    """A block of memory; its first bytes are in use."""
 
     memory: mmap.mmap
     used: int = 0
 
 
 class HugePageArena:
-    """Hands out memory that is never asked back: it goes when the last tensor in it has gone."""
+    """Bump allocator: a block is freed when its last tensor is freed."""
 
     def __init__(self, chunk: int = _CHUNK) -> None:
         self._chunk = chunk
         self._open = deque[_Chunk](maxlen=_OPEN)
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """A tensor to be filled, in this memory; a small one anywhere."""
+        """An uninitialized tensor in this memory; small tensors are allocated normally."""
         size = math.prod(shape) * dtype.itemsize
         if size < _LEAST:
             return torch.empty(*shape, dtype=dtype)
@@ -60,9 +60,8 @@ class HugePageArena:
 
 
 def zeros(shape: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros of this shape in memory of their own, in huge pages if it is the CPU's.
-
-    It is taken from the system from now on, whether or not somebody writes there.
+    """Zeros of this shape, in huge pages on a CPU. The memory counts as used at once, written or
+    not.
     """
     size = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or size < _LEAST:
@@ -73,10 +72,10 @@ def zeros(shape: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> 
 
 
 def _reserve(size: int) -> mmap.mmap:
-    """Zeros; in huge pages where the system has them to give."""
+    """Zeroed memory, in huge pages if the system has them."""
     # Not shared, as is Python's default: huge pages of shared memory are a setting of its own.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # It is advice: a kernel without huge pages refuses it, and loses nothing but speed.
+    # The advice may be refused by a system without huge pages; that costs only speed.
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)

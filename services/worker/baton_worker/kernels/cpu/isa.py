@@ -1,4 +1,4 @@
-"""Instruction-set levels: how kernels are compiled, and what a CPU must have to run them."""
+"""Instruction-set levels: compiler options, and the CPU flags that they require."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class IsaLevel:
-    """One way to compile every kernel."""
+    """One set of compiler options for all kernels."""
 
     name: str
     needs: frozenset[str]
@@ -18,7 +18,7 @@ class IsaLevel:
 
     @property
     def has_tiles(self) -> bool:
-        """Whether a CPU that lists the instructions must also be seen to run them."""
+        """True if AMX tiles must also be tried out."""
         return "amx_tile" in self.needs
 
 
@@ -48,10 +48,10 @@ LEVELS = (
 
 
 def best(flags: Set[str]) -> IsaLevel | None:
-    """The best level that a CPU with these flags runs; None if there is none."""
+    """The best level for a CPU with these flags; None if there is none."""
     return next((level for level in LEVELS if level.needs <= flags), None)
 
 
 def without_tiles(flags: Set[str]) -> Set[str]:
-    """The flags of this CPU if it had no AMX."""
+    """The flags of this CPU without those of AMX."""
     return flags - _TILES
