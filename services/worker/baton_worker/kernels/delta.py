@@ -18,8 +18,8 @@ from baton_worker.kernels.ssm_states import (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Heads, and where in the row of a token their keys and values lie, one head after the other.
-    Heads share keys in equal groups, each of so many heads as follow each other."""
+    """Heads, and the layout of their keys and values in a token's row, head after head. Consecutive
+    heads share keys in groups of equal size."""
 
     key: int
     """The channel with which keys begin."""
@@ -49,8 +49,8 @@ class _Delta(ctypes.Structure):
 
 
 class CpuDelta:
-    """Walks every sequence once, head by head. Pages are read where they lie; what tokens add is
-    found once for their answers and for the next page's state."""
+    """Walks every sequence once, head by head. Pages are read in place; the update of a page's
+    tokens is computed once for their outputs and for the next page's state."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -58,20 +58,20 @@ class CpuDelta:
 
     @classmethod
     def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
-        """Why pages of this kind are not for it, as half a sentence; None if they are."""
+        """Why the kernel does not support such pages, as half a sentence; None if it does."""
         return refuses("delta", dtype, device)
 
     def __call__(
         self, kept: Snapshots, query: Tensor, chains: Chains, strength: Tensor, decay: Tensor
     ) -> Tensor:
-        """Give pages their states, and let queries read behind their tokens.
+        """Write the states of pages, and compute the outputs of queries after their tokens.
 
         Args:
             kept: the layer's pages; keys are not of length 1 yet.
             query: float32 [T, key_heads, key_dim], not of length 1 yet.
             chains: of N pages.
-            strength: float32 [N, page_size, heads], how much a token's correction counts.
-            decay: float32 [N, page_size, heads, channels], the logarithm of what it leaves.
+            strength: float32 [N, page_size, heads], beta of the delta rule.
+            decay: float32 [N, page_size, heads, channels], log decay.
 
         Returns:
             float32 [T, heads, value_dim].

@@ -2,9 +2,9 @@
 
     y[t, n] = sum over k of  x_scale * x_code[t, k] * w_scale * w_code[n, k]
 
-A scale is that of a block. Of weights a block is the whole tensor, a row, or 128 by 128 as in
-DeepSeek-V3 (arXiv:2412.19437, 3.3); of inputs it is the whole tensor, a token, or 128 channels of a
-token. The scale of an input is stored with the checkpoint ("static") or that of its largest number.
+Scales are per block. A weight's block is the whole tensor, a row, or 128 by 128 as in DeepSeek-V3
+(arXiv:2412.19437, 3.3); an input's block is the whole tensor, a token, or 128 channels of a token.
+An input's scale is stored in the checkpoint ("static") or computed from its maximum ("dynamic").
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _LEAST = torch.finfo(torch.float32).tiny
 
 
 def dequantise(codes: Tensor, scales: Tensor, block: tuple[int, int]) -> Tensor:
-    """float8 [..., rows, columns] and [..., ceil(rows / a), ceil(columns / b)] to float32."""
+    """Codes float8 [..., rows, columns] times block scales [..., ceil(rows / a), ceil(columns /
+    b)]: float32."""
     rows, columns = codes.shape[-2:]
     scales = scales.float().repeat_interleave(block[0], -2)[..., :rows, :]
     scales = scales.repeat_interleave(block[1], -1)[..., :columns]
@@ -98,7 +99,7 @@ class Fp8Weight:
         return self.block[1] >= self.shape[1]
 
     def __getitem__(self, rows: slice | Tensor) -> Fp8Weight:
-        """Some rows, each with scales of its own."""
+        """Some rows, with their scales."""
         scales = self.scales.repeat_interleave(self.block[0], 0)[: self.shape[0]]
         return Fp8Weight(self.codes[rows], scales[rows], (1, self.block[1]), self.inputs)
 
@@ -120,7 +121,7 @@ class Fp8Weight:
         return Fp8Weight(codes, scales, each.block, self.inputs)
 
     def to(self, device: torch.device) -> Fp8Weight:
-        """On another device, each tensor without gaps, as kernels read it."""
+        """Copy to another device, each tensor contiguous, as kernels read it."""
         scale = self.inputs.scale
         inputs = Inputs(
             self.inputs.group,
@@ -136,15 +137,15 @@ class Fp8Weight:
         return dequantise(self.codes, self.scales, self.block)
 
     def blocks(self) -> BlockQuantized | None:
-        """The same numbers as the CPU kernels run them, made as rows are read, for inputs that are
-        not rounded; None where a group of these would lie in two blocks."""
+        """The same numbers in blocks for the CPU kernels, converted as rows are read, for inputs
+        that are not rounded; None if a group would span two scale blocks."""
         group = KINDS["fp8"].group
         if self.shape[1] % group or (not self._spans_rows and self.block[1] % group):
             return None
         return UnreadWeight("fp8", self.shape, lambda rows: self[rows]._as_blocks())
 
     def _as_blocks(self) -> BlockQuantized:
-        """Of rows that have scales of their own."""
+        """Blocks of rows, with per-row scales."""
         check_numbers(self.codes)
         group = KINDS["fp8"].group
         scales = self.scales.float().repeat_interleave(-(-self.block[1] // group), 1)
@@ -153,17 +154,17 @@ class Fp8Weight:
 
 
 def check_numbers(codes: Tensor) -> None:
-    """Refuse what the CPU kernels would take for 480.
+    """Refuse NaN codes, which the CPU kernels would read as 480.
 
     Raises:
-        ModelError: a float8 code is no number.
+        ModelError: a float8 code is NaN.
     """
     if (codes.view(torch.uint8) & 0x7F == 0x7F).any():
         raise ModelError("The checkpoint is damaged: an 8-bit float in it is no number.")
 
 
 def product(x: Tensor, weight: Fp8Weight) -> Tensor:
-    """x [T, K] rounded as the weight says, times the weight: float32 [T, N]. The twin of
+    """Round x [T, K] as the weight requires and multiply: float32 [T, N]. The twin of
     `kernels.triton.fp8`."""
     codes, scales = weight.inputs.quantise(x)
     width = weight.inputs.group or x.shape[1]

@@ -1,10 +1,10 @@
-"""Weights as GPTQ stores them: small integers in 32-bit words, scaled and shifted in groups.
+"""GPTQ weights: small integers packed in 32-bit words, with scale and zero point per group.
 
     w[n, k] = scale[g, n] * (code[k, n] - zero[g, n])        g = groups[k]
 
-(Frantar et al. 2022, arXiv:2210.17323.) Groups are runs of the inner dimension, or with "act-order"
-any share of it. AWQ and the packed integers of compressed-tensors mean the same and are brought
-into this layout.
+(Frantar et al. 2022, arXiv:2210.17323.) Groups are contiguous in the inner dimension, or with
+"act-order" arbitrary. AWQ and the packed integers of compressed-tensors are converted to this
+layout.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _PLAIN, _SHIFTED = ("int4", "int8"), "int4_offset"
 
 
 def unpack(stream: Tensor, bits: int) -> Tensor:
-    """uint8 [..., n * bits / 8] to codes uint8 [..., n]: code i begins at bit i * bits of its row,
-    lowest bits first; n is a multiple of 8."""
+    """Unpack uint8 [..., n * bits / 8] to codes uint8 [..., n]: code i starts at bit i * bits of
+    its row, lowest bits first; n is a multiple of 8."""
     cells = torch.unflatten(stream, -1, (-1, bits))
     codes = torch.empty((*cells.shape[:-1], 8), dtype=torch.uint8, device=stream.device)
     for i in range(8):
@@ -49,7 +49,7 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class GptqWeight:
-    """A weight [N, K] of `bits` per code; transient where a kernel packs it otherwise."""
+    """A weight [N, K] of `bits` per code; dropped after loading if a kernel repacks it."""
 
     bits: int
     words: Tensor
@@ -63,16 +63,17 @@ class GptqWeight:
 
     @staticmethod
     def of(codes: Tensor, bits: int, scales: Tensor, zeros: Tensor) -> GptqWeight:
-        """From codes uint8 [N, K] whose groups are runs of one length; scales and zeros [G, N]."""
+        """Build from codes uint8 [N, K] with contiguous groups of one length; scales and zeros [G,
+        N]."""
         words = pack(codes, bits).view(torch.int32).T.contiguous()
         runs = torch.arange(codes.shape[1], dtype=torch.int32) // (codes.shape[1] // len(scales))
         return GptqWeight(bits, words, scales.contiguous(), zeros.contiguous(), runs).checked()
 
     def checked(self) -> GptqWeight:
-        """Itself. Kernels trust the numbers of groups: they would read beyond the last one.
+        """Return self after checking group indices, which kernels use without bounds checks.
 
         Raises:
-            ValueError: the tensors do not fit one another.
+            ValueError: the tensors' shapes or group indices are inconsistent.
         """
         columns, depth = self.shape
         first, last = (int(limit) for limit in self.groups.aminmax())
@@ -119,7 +120,7 @@ class GptqWeight:
         return GptqWeight(self.bits, words, scales, zeros, self.groups)
 
     def to(self, device: torch.device) -> GptqWeight:
-        """On another device, each tensor without gaps, as kernels read it."""
+        """Copy to another device, each tensor contiguous, as kernels read it."""
         parts = (self.words, self.scales, self.zeros, self.groups)
         return GptqWeight(self.bits, *(part.contiguous().to(device) for part in parts))
 
@@ -132,9 +133,9 @@ class GptqWeight:
         return self._shifted().float().mul_(self._by_column(self.scales).float())
 
     def blocks(self) -> BlockQuantized | None:
-        """The same numbers as the CPU kernels run them, made from the words as rows are read; None
-        where these have no such kind: groups that are no runs of whole blocks, or scales that are
-        no half-precision numbers."""
+        """The same numbers in blocks for the CPU kernels, converted as rows are read; None if no
+        kind fits: groups that are not whole blocks, or scales that are not half-precision
+        numbers."""
         count, depth = len(self.scales), self.shape[1]
         scales, kind = self.scales.half(), self._kind()
         run, rest = divmod(depth, count)
@@ -149,7 +150,7 @@ class GptqWeight:
         return UnreadWeight(kind, self.shape, lambda rows: self[rows]._as_kind(kind, repeats))
 
     def _kind(self) -> str | None:
-        """That of `KINDS` which holds all codes that these zeros allow."""
+        """The kind of `KINDS` that represents all codes with these zero points."""
         lowest, highest = (int(limit) for limit in self.zeros.aminmax())
         lowest, highest = -highest, (1 << self.bits) - 1 - lowest
         fits = [k for k in _PLAIN if lowest >= KINDS[k].lowest and highest <= KINDS[k].highest]
@@ -163,14 +164,14 @@ class GptqWeight:
         return BlockQuantized(kind, self.codes().view(torch.int8), scales, minimum_steps=steps)
 
     def _shifted(self) -> Tensor:
-        """int16 [N, K]: codes from which zeros are subtracted."""
+        """int16 [N, K]: codes minus zero points."""
         return self.codes().to(torch.int16).sub_(self._by_column(self.zeros))
 
     def _by_column(self, values: Tensor) -> Tensor:
-        """[G, N] to [N, K]."""
+        """Expand [G, N] to [N, K]."""
         return values.T.index_select(1, self.groups.long())
 
 
 def _repeated(values: Tensor, repeats: int) -> Tensor:
-    """[G, N] to [N, G * repeats]."""
+    """Expand [G, N] to [N, G * repeats]."""
     return values.T.repeat_interleave(repeats, 1)

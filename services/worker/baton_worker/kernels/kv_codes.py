@@ -1,10 +1,10 @@
-"""Keys and values in one byte per channel: how a page holds them, in torch.
+"""8-bit KV: one byte per channel and a scale per head, in torch.
 
     a row of a page     [ codes: head_dim bytes | scale: float32 ]      x = scale * code
 
-Each key or value of each head has its own scale, the least with which no channel is cut off, or
-one that the checkpoint gives for the whole layer. Either way, what is stored of a token depends on
-nothing but the token. The twins in C++ are in `kernels/cpu/pages.h`; they store the same bits.
+Each key or value of each head has its own scale, the smallest that clips no channel, or the
+checkpoint's scale of the whole layer. Either way, the stored bytes of a token depend on that token
+only. The twins in C++ are in `kernels/cpu/pages.h`; they store the same bits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LEAST = 1e-30
 
 @dataclass(frozen=True, slots=True)
 class KVCodes:
-    """One kind of code."""
+    """An 8-bit code."""
 
     name: str
     number: int
@@ -37,9 +37,8 @@ class KVCodes:
     def encode(self, x: Tensor, given: Tensor | None = None) -> Tensor:
         """Floats [..., head_dim] to uint8 [..., head_dim + SCALE_BYTES].
 
-        `given` are scales, float32 and broadcast to [..., 1]; what is too large for them is cut
-        off.
-        A row in which something is not finite decodes to NaN, so that a broken sequence shows.
+        `given` are scales, float32 and broadcast to [..., 1]; larger values are clipped. A row with
+        a non-finite value decodes to NaN, so that a broken sequence is detected.
         """
         x = x.float()
         most = x.abs().amax(-1, keepdim=True)
@@ -68,5 +67,5 @@ CODES = {
 
 
 def row_width(head_dim: int, codes: KVCodes | None) -> int:
-    """Elements of a page that a key or value of one head takes."""
+    """Elements of a page per key or value of one head."""
     return head_dim if codes is None else head_dim + SCALE_BYTES

@@ -12,8 +12,8 @@ from baton_worker.kernels.kv_codes import KVCodes, row_width
 def parts(
     rows: Tensor, head_dim: int, codes: KVCodes | None, dtype: torch.dtype, *, latent: bool
 ) -> tuple[Tensor, Tensor]:
-    """What pages hold of some tokens, [..., 1 or 2, num_kv_heads, width], to keys [...,
-    num_kv_heads, head_dim] and values of `dtype`. Of `latent` rows both are the same."""
+    """Decode page rows [..., 1 or 2, num_kv_heads, width] to keys [..., num_kv_heads, head_dim] and
+    values of `dtype`. For `latent` rows both are the same tensor."""
     if latent or rows.shape[-3] == 2:
         numbers = rows.to(dtype) if codes is None else codes.decode(rows, dtype)
         return numbers[..., 0, :, :], numbers[..., -1, :, :]
@@ -38,10 +38,10 @@ def put(
         rows: [T, 2 * num_kv_heads, head_dim].
         slots: int64 [T], see `AttentionBatch.slot_mapping`.
         pages: [num_pages, page_size, 2, num_kv_heads, `row_width`], in either layout; with a
-            `value_dim` [num_pages, page_size, 1, num_kv_heads, that of a key and of a value].
-        codes: of the pages; None where they hold plain numbers.
+            `value_dim` [num_pages, page_size, 1, num_kv_heads, key width + value width].
+        codes: of the pages; None if they hold floats.
         scales: float32 [2 * num_kv_heads, 1], see `Codes.encode`.
-        value_dim: how many channels of a value are kept, where not all.
+        value_dim: channels of a value to keep, if not all.
     """
     if value_dim is not None:
         scatter(_side_by_side(rows, codes, scales, value_dim), slots, pages)
@@ -58,8 +58,8 @@ def put(
 def _side_by_side(
     rows: Tensor, codes: KVCodes | None, scales: Tensor | None, value_dim: int
 ) -> Tensor:
-    """[T, 2 * num_kv_heads, head_dim] as pages hold them that keep less of a value than of a key:
-    [T, 1, num_kv_heads, width]."""
+    """Key and truncated value of each head side by side: [T, 2 * num_kv_heads, head_dim] to [T, 1,
+    num_kv_heads, width]."""
     key, value = rows.chunk(2, dim=1)
     value = value[..., :value_dim]
     if codes is not None:
@@ -69,7 +69,7 @@ def _side_by_side(
 
 
 def scatter(kept: Tensor, slots: Tensor, pages: Tensor) -> None:
-    """Write tokens as pages hold them to their slots.
+    """Write page rows to their slots.
 
     Args:
         kept: [T, 1 or 2, num_kv_heads, width], of the dtype of the pages.
@@ -84,6 +84,6 @@ def scatter(kept: Tensor, slots: Tensor, pages: Tensor) -> None:
 
 def gather(pages: Tensor, numbers: Tensor) -> Tensor:
     """Whole pages int64 [P], token after token: [P * page_size, 1 or 2, num_kv_heads, width]."""
-    if pages.is_contiguous():  # As rows of one axis they are copied several times as fast.
+    if pages.is_contiguous():  # Copying rows of a single axis is several times as fast.
         return pages.flatten(1).index_select(0, numbers).view(-1, *pages.shape[2:])
     return pages.index_select(0, numbers).flatten(0, 1)

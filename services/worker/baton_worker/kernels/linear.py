@@ -1,5 +1,4 @@
-"""Matrix times weight: the contract of the kernels, their table, and those that need no layout of
-their own."""
+"""Linear kernels: their contract, their registry, and those that use the checkpoint's layout."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ LinearWeight: TypeAlias = Tensor | QuantizedWeight | Rounding
 
 @dataclass(frozen=True, slots=True)
 class LinearSpec:
-    """What a layer asks of a kernel."""
+    """What a layer requires of a kernel."""
 
     weights: Sequence[LinearWeight]
     """Their rows make up the layer's weight. Floats come alone."""
@@ -46,12 +45,13 @@ class LinearKernel(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weight in the kernel's layout; 0 if it reads the one that it was given."""
+        """Bytes of the weight in the kernel's layout; 0 if it reads the given tensor."""
         ...
 
     @property
     def applies_gate(self) -> bool:
-        """Whether the result is gated, [T, out_features / 2], as its `LinearSpec` asks."""
+        """True if the kernel applies the gate that its `LinearSpec` requires: [T, out_features /
+        2]."""
         ...
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -63,12 +63,12 @@ class LinearBackend(Protocol):
     """The contract of a row of `LINEAR_KERNELS`."""
 
     def refuses(self, weight: LinearWeight, like: Tensor | None = None) -> str | None:
-        """Why it cannot multiply a weight with inputs that are `like` a tensor, by default the
-        weight, as half a sentence; None if it can."""
+        """Why it cannot multiply a weight by inputs of the device and dtype of `like` (default: the
+        weight), as half a sentence; None if it can."""
         ...
 
     def build(self, spec: LinearSpec) -> LinearKernel:
-        """The kernel of weights of which it refuses none."""
+        """Build the kernel for weights that it does not refuse."""
         ...
 
 
@@ -85,10 +85,10 @@ LINEAR_KERNELS = Registry(
 
 
 def choose(spec: LinearSpec) -> LinearKernel:
-    """The first kernel that refuses none of the weights.
+    """The first kernel that accepts all of the weights.
 
     Raises:
-        ModelError: every kernel refuses; the message holds every reason.
+        ModelError: every kernel refuses; the message lists the reasons.
     """
     reasons = list[str]()
     for name in LINEAR_KERNELS.names():
@@ -102,13 +102,13 @@ def choose(spec: LinearSpec) -> LinearKernel:
 
 
 def has_kernel(weight: LinearWeight, like: Tensor) -> bool:
-    """Whether a kernel multiplies inputs that are `like` a tensor with the weight as it is."""
+    """True if a kernel multiplies inputs like `like` by the weight without conversion."""
     backends: list[LinearBackend] = [LINEAR_KERNELS.load(name) for name in LINEAR_KERNELS.names()]
     return any(backend.refuses(weight, like) is None for backend in backends)
 
 
 class PlainLinear:
-    """The twin: `torch.nn.functional.linear`, any device and dtype."""
+    """The plain twin: `torch.nn.functional.linear`, any device and dtype."""
 
     nbytes = 0
     applies_gate = False
@@ -134,10 +134,10 @@ class PlainLinear:
 
 
 class OneDnnLinear:
-    """oneDNN with a prepacked weight, where the C++ kernels cannot be had.
+    """oneDNN with a prepacked weight, where the C++ kernels are not available.
 
-    `F.linear` reorders the weight into oneDNN's blocked layout in every call, which at a few rows
-    costs more than the product. Here that happens once. The residual is added inside the product,
+    `F.linear` reorders the weight into oneDNN's blocked layout in every call, which costs more than
+    the product at a few rows. Here it is reordered once. The residual is added inside the product,
     before the result is rounded.
     """
 
@@ -190,12 +190,13 @@ TRITON_PRODUCTS: dict[type, str] = {
 
 
 class TritonLinear:
-    """Products on a GPU with quantised weights in the layout of their checkpoint, side by side.
+    """Products on a GPU with quantised weights in the layout of their checkpoint; parts of a fused
+    weight side by side.
 
     Args:
-        parts: the weights whose rows make up the layer's, each with scales of its own.
-        bias: one value per row of all.
-        device: where the product is.
+        parts: the weights that make up the layer's rows, each with its own scales.
+        bias: one value per row of all parts.
+        device: device of the product.
     """
 
     applies_gate = False

@@ -1,12 +1,11 @@
-"""In which order the numbers of a page lie in memory: token by token, or head by head.
+"""Memory layout of a page: token by token (NHD), or head by head (HND).
 
     nhd     [num_pages, page_size, 2 (key, value), num_kv_heads, width]
     hnd     [num_pages, 2 (key, value), num_kv_heads, page_size, width]
 
-The names are those of FlashInfer (Ye et al. 2025, arXiv:2501.01005). Whatever the order, pages are
-handed around as a tensor of the first shape: in HND it is a view whose strides say where a token
-is. So who indexes pages need not know their order, a page is one block of memory in both, and no
-number is moved to read the other.
+The names are those of FlashInfer (Ye et al. 2025, arXiv:2501.01005). In both, pages are passed as a
+tensor of the first shape; for HND it is a strided view. So code that indexes pages need not know
+the layout, and a page is one block of memory in either.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Pages: TypeAlias = tuple[int, int, int, int, int]
 
 
 class Layout(StrEnum):
-    """The order of the numbers in a page."""
+    """A memory layout of pages."""
 
     NHD = "nhd"
     """Token by token: a step writes one piece of memory per token."""
@@ -65,8 +64,8 @@ class Strides(ctypes.Structure):
 
 
 def strides(pages: Tensor, value: int | None = None) -> Strides:
-    """Where the kernels find the tokens of pages in either order; `value` is how far behind its key
-    a value is, where both are in one plane."""
+    """Strides of pages in either layout; `value` is the offset from a key to its value if both
+    share a plane."""
     page, token, plane, head, inner = pages.stride()
     assert inner == 1
     return _strides(page, token, plane if value is None else value, head)

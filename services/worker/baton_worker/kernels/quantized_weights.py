@@ -1,9 +1,9 @@
-"""Weights as small integer codes with a scale per group: what they mean, and how to make them.
+"""Block-quantised weights: small integer codes with a scale per group, and their quantisation.
 
 Groups run along the inner dimension. A weight is `scale * code + minimum`. In a "super" kind the
-scale is itself a product: a half-precision factor per 256 values times a small integer per group.
-The kinds are those of GGUF, so that its blocks are taken as they are, and one for AWQ and GPTQ,
-whose minima are whole multiples of the scale:
+scale is a product: a half-precision factor per 256 values times a small integer per group. The
+kinds are those of GGUF, so that its blocks need no conversion, and one for AWQ and GPTQ, whose
+minima are whole multiples of the scale:
 
     int8           8.5 bits per weight   groups of 32, scale                       Q8_0
     int4           4.5                   groups of 32, scale                       Q4_0
@@ -15,7 +15,7 @@ whose minima are whole multiples of the scale:
     nvfp4          5                     groups of 16, 8-bit scale, super          NVFP4
     fp8            9                     groups of 32, float scale                 E4M3
 
-The last three are of small floats in place of integers, for the formats of those names.
+The last three have small floats in place of integers, for the formats of those names.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Kind:
 
     @property
     def multiple(self) -> int:
-        """What the inner dimension must be a multiple of."""
+        """The inner dimension must be a multiple of this."""
         return self.super_group or self.group
 
     def numbers(self, codes: Tensor) -> Tensor:
-        """What int8 codes stand for, float32."""
+        """float32 values of int8 codes."""
         if self.values == "e2m1":
             return torch.tensor(E2M1, device=codes.device)[codes.int()]
         if self.values == "e4m3":
@@ -87,7 +87,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class BlockQuantized:
-    """A quantised weight [N, K]; transient, a kernel packs it."""
+    """A quantised weight [N, K]; dropped once a kernel has packed it."""
 
     kind: str
     codes: Tensor
@@ -136,7 +136,7 @@ class BlockQuantized:
         return KINDS[self.kind].multiple
 
     def blocks(self) -> BlockQuantized:
-        """Itself: what other forms of a weight become, for the CPU."""
+        """Self: the form into which other weights are converted for the CPU."""
         return self
 
     def __getitem__(self, rows: slice | Tensor) -> BlockQuantized:
@@ -161,11 +161,11 @@ class BlockQuantized:
         return self._each(lambda part: part.to(device))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> BlockQuantized:
-        """Every tensor changed in the same way."""
+        """Apply a function to every tensor."""
         return BlockQuantized(self.kind, **{name: change(part) for name, part in self.parts()})
 
     def parts(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor that there is, by field name; all have N rows."""
+        """All tensors that are present, by field name; all have N rows."""
         for field in fields(self):
             part = getattr(self, field.name)
             if isinstance(part, Tensor):
@@ -187,13 +187,12 @@ def _expanded(values: Tensor, steps: Tensor | None) -> Tensor:
 
 
 class UnreadWeight(BlockQuantized):
-    """Blocks that stay where they are stored: rows are read when they are asked for, by their
-    numbers or all of them by a field.
+    """Blocks that stay in their file: rows are read on access, by index or all of them by field.
 
     Args:
-        kind: that of all rows.
+        kind: kind of all rows.
         shape: [N, K].
-        read: some of the rows.
+        read: reads some of the rows.
     """
 
     __slots__ = ("_read", "_shape")
@@ -212,7 +211,7 @@ class UnreadWeight(BlockQuantized):
         return self._shape
 
     def __getattr__(self, field: str) -> Any:
-        # Python asks here for what a slot lacks: for every field of `BlockQuantized` but the kind.
+        # Called for attributes that are not set: every field of `BlockQuantized` but the kind.
         return getattr(self[:], field)
 
     def dequantise(self) -> Tensor:
@@ -220,7 +219,7 @@ class UnreadWeight(BlockQuantized):
         return self[:].dequantise()
 
     def columns(self, first: int, count: int) -> UnreadWeight:
-        """Some columns, unread still."""
+        """Some columns, still unread."""
         shape = torch.Size((self.shape[0], count))
         return UnreadWeight(self.kind, shape, lambda rows: self[rows].columns(first, count))
 
@@ -234,7 +233,7 @@ class UnreadWeight(BlockQuantized):
 
 
 def concatenate(blocks: list[BlockQuantized]) -> BlockQuantized:
-    """The rows of all; they are of one kind."""
+    """Concatenate the rows of weights of one kind."""
     assert len({some.kind for some in blocks}) == 1
     if len(blocks) == 1:
         return blocks[0]
@@ -244,13 +243,13 @@ def concatenate(blocks: list[BlockQuantized]) -> BlockQuantized:
 
 
 def merge(blocks: list[BlockQuantized]) -> list[BlockQuantized]:
-    """Neighbours of one kind become one, without a copy of them; the rows keep their order."""
+    """Merge adjacent weights of one kind, without copying; rows keep their order."""
     runs = [list(run) for _, run in groupby(blocks, lambda some: some.kind)]
     return [run[0] if len(run) == 1 else _stacked(run) for run in runs]
 
 
 def _stacked(blocks: list[BlockQuantized]) -> UnreadWeight:
-    """The rows of all, which lie where they lay."""
+    """The rows of all, still unread."""
     ends = list(accumulate(some.shape[0] for some in blocks))
 
     def read(rows: slice) -> BlockQuantized:
@@ -279,8 +278,8 @@ def quantise(weight: Tensor, kind: str) -> BlockQuantized:
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """A weight [N, K] that is quantised as it is read, some rows at a time: its blocks are never
-    in memory as a whole."""
+    """A weight [N, K] that is quantised as it is read, some rows at a time, so its blocks are never
+    all in memory."""
 
     weight: Tensor
     kind: str
@@ -295,7 +294,8 @@ class Rounding:
         return quantise(self.weight[rows], self.kind)
 
     def into(self, rounded: Tensor) -> None:
-        """Write what the blocks mean into a tensor of the weight's shape, perhaps the weight."""
+        """Write the dequantised blocks into a tensor of the weight's shape, possibly the weight
+        itself."""
         step = max(1, _AT_ONCE // self.shape[1])
         for first in range(0, self.shape[0], step):
             some = slice(first, first + step)
@@ -310,7 +310,7 @@ def _nearest(groups: Tensor) -> BlockQuantized:
 
 
 def _least_squares(groups: Tensor) -> BlockQuantized:
-    """Scale and minimum that lose least in the square, over some shrunken ranges.
+    """Scale and minimum with the least squared error, over some shrunken ranges.
 
     For each range the codes are rounded, then scale and minimum refitted to those codes. Outliers
     cost a group less precision that way than if they always set the range. (llama.cpp's
@@ -319,7 +319,7 @@ def _least_squares(groups: Tensor) -> BlockQuantized:
     low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
     best = torch.full_like(low, torch.inf)
     chosen = [torch.zeros_like(groups, dtype=torch.int8), *torch.zeros(2, *low.shape)]
-    # All large tensors are made once: a search leaves no trail of them in the heap.
+    # Large tensors are allocated once, so that the search does not fragment the heap.
     codes, room, more = (torch.empty_like(groups) for _ in range(3))
     for shrink in torch.linspace(1.0, 0.7, 6).tolist():
         middle, half = (low + high) / 2, (high - low) / 2 * shrink
@@ -338,7 +338,7 @@ def _least_squares(groups: Tensor) -> BlockQuantized:
 
 
 def _codes(groups: Tensor, scale: Tensor, minimum: Tensor, out: Tensor) -> None:
-    """Nearest codes, for scale and minimum as they will be stored."""
+    """Nearest codes, for scale and minimum in stored precision."""
     scale, minimum = scale.half().float(), minimum.half().float()
     _divide_(torch.sub(groups, minimum, out=out), scale).round_().clamp_(0, 15)
 
@@ -356,5 +356,5 @@ def _refit(groups: Tensor, codes: Tensor, room: Tensor, more: Tensor) -> tuple[T
 
 
 def _divide_(values: Tensor, scale: Tensor) -> Tensor:
-    """In place; zero where the scale is: such a group has one value."""
+    """Divide in place; zero where the scale is zero: such a group has a single value."""
     return values.div_(scale.masked_fill(scale == 0, torch.inf))

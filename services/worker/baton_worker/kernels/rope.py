@@ -1,5 +1,5 @@
-"""In C++: by how much positions turn heads, and what happens to heads between the projection and
-the cache: norms, rotation, keys and values to their pages.
+"""Rotary embedding in C++: angles of positions, and one fused pass over heads between projection
+and cache: norms, rotation, KV write.
 
 The twins are `layers.rope.Rotary`, `F.rms_norm`, `layers.rope.rotate_` and `kernels.pages.put`.
 """
@@ -52,8 +52,7 @@ class _Rope(ctypes.Structure):
 
 
 def refuses(dtype: torch.dtype, device: torch.device) -> str | None:
-    """Why angles and heads of this kind are not for these kernels, as half a sentence; None if they
-    are."""
+    """Why the kernels do not support such angles and heads, as half a sentence; None if they do."""
     if device.type != "cpu":
         return "they are not on the CPU"
     if dtype not in (torch.float32, torch.bfloat16):
@@ -106,15 +105,15 @@ class HeadNorm:
 
 
 class CpuHeads:
-    """What happens to the heads of each new token, in one pass.
+    """Norm, rotation and KV write of the heads of each new token, in one pass.
 
     Args:
         dim: rotated channels of each head, the first ones, in the half-split layout.
         dtype: of heads, angles and plain pages, float32 or bfloat16.
         norms: of queries and of keys, before the rotation.
-        value_dim: how many channels of a value are kept, behind its key, where not all.
-        codes: of the pages; None where they hold numbers of `dtype`.
-        scales: of the codes of keys and of values; 0 where each has its own.
+        value_dim: channels of a value to keep after its key, if not all.
+        codes: of the pages; None if they hold `dtype`.
+        scales: scales of the codes of keys and of values; 0 if each row has its own.
     """
 
     def __init__(

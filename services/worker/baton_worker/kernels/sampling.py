@@ -1,4 +1,4 @@
-"""Draws of tokens in C++; the twin is `baton_worker.sampling.sampler`."""
+"""Sampling in C++; the twin is `baton_worker.sampling.sampler`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Parameters(ctypes.Structure):
 
 
 def refuses(device: torch.device) -> str | None:
-    """Why logits there cannot be sampled so, as half a sentence; None if they can."""
+    """Why the kernel cannot sample on this device, as half a sentence; None if it can."""
     if device.type != "cpu":
         return "the CPU kernels do not run there"
     return "the CPU kernels could not be built" if library("sampling") is None else None

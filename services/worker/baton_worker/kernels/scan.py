@@ -28,11 +28,11 @@ class _Scan(ctypes.Structure):
 
 
 class CpuScan:
-    """Walks every sequence once, some channels at a time: pages are read where they lie.
+    """Walks every sequence once, some channels at a time: pages are read in place.
 
     Args:
-        at: the channel of a page's rows with which inputs begin. Time steps follow them, before
-            bias and softplus, and the vectors with which states are written.
+        at: first input channel in a page's rows. Time steps follow, before bias and softplus, then
+            the B vectors.
     """
 
     def __init__(self, at: int) -> None:
@@ -41,13 +41,13 @@ class CpuScan:
 
     @classmethod
     def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
-        """Why pages of this kind are not for it, as half a sentence; None if they are."""
+        """Why the kernel does not support such pages, as half a sentence; None if it does."""
         return refuses("scan", dtype, device)
 
     def __call__(
         self, kept: Snapshots, read: Tensor, chains: Chains, rates: Tensor, bias: Tensor
     ) -> Tensor:
-        """Give pages their states, and let queries read behind their tokens.
+        """Write the states of pages, and compute the outputs of queries after their tokens.
 
         Args:
             kept: the layer's pages.

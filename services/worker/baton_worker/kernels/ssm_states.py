@@ -1,8 +1,7 @@
-"""What tokens add to the state of a page, and what they read of it.
+"""State updates of state-space layers: what tokens add to a page's state and read from it.
 
-Of one head, a state is a matrix S [key_dim, value_dim]. Let f[i] be the logarithm of what is left
-of the page's state after its token i, and w[i] what a token counts. Then token i reads, with a
-query q,
+A head's state is a matrix S [key_dim, value_dim]. Let f[i] be the log decay from the start of the
+page to its token i, and w[i] the weight of a token. Then token i reads, with a query q,
 
     exp(f[i]) q S + sum over j <= i of exp(f[i] - f[j]) w[j] (q . k[j]) v[j]
 
@@ -31,8 +30,8 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Heads, and where in the row of a token their keys and values lie, one head after the other.
-    Heads share keys in equal groups, each of so many heads as follow each other."""
+    """Heads, and the layout of their keys and values in a token's row, head after head. Consecutive
+    heads share keys in groups of equal size."""
 
     heads: int
     groups: int
@@ -44,7 +43,7 @@ class Shape:
 
 
 class Snapshots(NamedTuple):
-    """The pages of a layer that keeps the state before the first token of each."""
+    """Pages of a layer that stores the state before the first token of each page."""
 
     tokens: Tensor
     """[num_pages, page_size, *row of the mixer]: for these kernels [..., 1, 1, width]."""
@@ -53,7 +52,7 @@ class Snapshots(NamedTuple):
 
 
 class Fading(NamedTuple):
-    """Of n pages, float32 [n, heads, page_size] each."""
+    """Decays and weights of n pages, float32 [n, heads, page_size] each."""
 
     faded: Tensor
     """The logarithm of what is left of the page's state after each token."""
@@ -62,7 +61,7 @@ class Fading(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Which queries belong to which page: blocks of tokens that follow each other in a page."""
+    """Assignment of queries to pages: blocks of consecutive tokens of a page."""
 
     pages: Tensor
     """int64 [N]"""
@@ -73,8 +72,8 @@ class Blocks(NamedTuple):
 
 
 class Chains(NamedTuple):
-    """Pages of sequences one after the other, each with its queries. The first page of a sequence
-    has its state; any other gets it from the page before."""
+    """Pages of sequences in order, each with its queries. The first page of a sequence has its
+    state; each other page gets it from its predecessor."""
 
     rows: Tensor
     """int64 [R + 1]: of each sequence its first page; at the end how many there are."""
@@ -90,7 +89,8 @@ class Kernel(Protocol):
     """Both sums over pages of one layer."""
 
     def carry(self, kept: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
-        """Give pages int64 [n] their states, each from the page before it, whose `fading` it is."""
+        """Write the states of pages int64 [n], each from its predecessor, of which `fading` is
+        given."""
         ...
 
     def read(self, kept: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
@@ -100,14 +100,15 @@ class Kernel(Protocol):
 
 
 def choose(shape: Shape, dtype: torch.dtype, device: torch.device) -> Kernel:
-    """The C++ kernel where it can be had, else its twin."""
+    """The C++ kernel if available, else its twin."""
     if CpuStates.refuses(dtype, device) is None:
         return CpuStates(shape, dtype)
     return PlainStates(shape)
 
 
 class PlainStates:
-    """In torch, on any device: in products of one shape, so that bits depend on no other page."""
+    """The torch twin, on any device. All products have one shape, so bits do not depend on other
+    pages."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -149,8 +150,8 @@ class PlainStates:
         return (query @ key.transpose(2, 3)) * left @ value + carried
 
     def _rows(self, kept: Snapshots, pages: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of whole pages int64 [n], float32 [n, heads, page_size, dim] each. What
-        is not written yet is finite: it counts nothing."""
+        """Keys and values of whole pages int64 [n], float32 [n, heads, page_size, dim] each.
+        Unwritten rows are finite and have weight 0."""
         shape = self._shape
         rows = kept.tokens[pages].flatten(2).float()
         key = rows[..., shape.key :][..., : shape.groups * shape.key_dim]
@@ -165,8 +166,8 @@ class PlainStates:
 
 
 def _exp(x: Tensor) -> Tensor:
-    """In float64: torch's exponentials of whole vectors and of what is left over differ in the last
-    bit, which is rounded away then."""
+    """exp in float64: torch's vectorised and scalar exponentials differ in the last bit, which
+    rounding removes."""
     return x.double().exp().float()
 
 
@@ -177,7 +178,7 @@ class _Chains(ctypes.Structure):
 
 
 class CpuWalk:
-    """A C++ kernel that walks chains: `baton_<name>` of the library of that name."""
+    """A C++ kernel that walks chains: function `baton_<name>` of the library `<name>`."""
 
     def __init__(self, name: str) -> None:
         kernels = library(name)
@@ -187,14 +188,14 @@ class CpuWalk:
         self._walk.restype = None
 
     def __call__(self, how: ctypes.Structure, chains: Chains) -> None:
-        """Walk every sequence; `how` is what the kernel's source says."""
+        """Walk every sequence; `how` are the arguments documented in the kernel's source."""
         columns = [column.contiguous() for column in chains]
         pointers = _Chains(*(column.data_ptr() for column in columns))
         self._walk(ctypes.addressof(how), ctypes.addressof(pointers), len(chains.rows) - 1)
 
 
 def refuses(name: str, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Why pages of this kind are not for the C++ kernels of that name, as half a sentence."""
+    """Why the C++ kernels of that name do not support such pages, as half a sentence."""
     if device.type != "cpu":
         return "they are not on the CPU"
     if dtype not in (torch.float32, torch.bfloat16):
@@ -219,7 +220,7 @@ class _States(ctypes.Structure):
 
 
 class CpuStates:
-    """In C++: pages are read where they lie, and only as far as a token sees."""
+    """C++ kernel: pages are read in place, and only up to each token."""
 
     def __init__(self, shape: Shape, dtype: torch.dtype) -> None:
         self._shape, self._dtype = shape, dtype
@@ -232,7 +233,7 @@ class CpuStates:
 
     @classmethod
     def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
-        """Why pages of this kind are not for it, as half a sentence; None if they are."""
+        """Why the kernel does not support such pages, as half a sentence; None if it does."""
         return refuses("states", dtype, device)
 
     def carry(self, kept: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
@@ -256,7 +257,7 @@ class CpuStates:
         return tuple(part.contiguous() for part in fading)
 
     def _of(self, kept: Snapshots) -> int:
-        """The address of what describes the memory; alive until the next call."""
+        """Address of the struct that describes the memory; valid until the next call."""
         tokens, states, shape = kept.tokens, kept.states, self._shape
         assert tokens.dtype is self._dtype and tokens.stride(-1) == 1
         assert states[0].is_contiguous() and states.dtype is torch.float32

@@ -1,4 +1,4 @@
-"""What a quantised weight can do, whatever its scheme: layers and loaders know no schemes."""
+"""Contract of quantised weights of every scheme, so that layers and loaders know no schemes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class QuantizedWeight(Protocol):
 
     @property
     def column_multiple(self) -> int:
-        """What the first column and the number of columns of a shard must be multiples of."""
+        """The first column and the number of columns of a shard must be multiples of this."""
         ...
 
     def __getitem__(self, rows: slice | Tensor) -> QuantizedWeight:
-        """Some rows, by a slice or by their numbers, int64 [n]."""
+        """Some rows, by slice or by indices int64 [n]."""
         ...
 
     def columns(self, first: int, count: int) -> QuantizedWeight:
@@ -40,11 +40,11 @@ class QuantizedWeight(Protocol):
         ...
 
     def padded(self, rows: int) -> QuantizedWeight:
-        """With so many rows of zeros after the last one."""
+        """The weight with this many rows of zeros appended."""
         ...
 
     def to(self, device: torch.device) -> Self:
-        """On another device."""
+        """Copy to another device."""
         ...
 
     def dequantise(self) -> Tensor:
@@ -52,7 +52,7 @@ class QuantizedWeight(Protocol):
         ...
 
     def blocks(self) -> BlockQuantized | None:
-        """The same numbers as the CPU kernels run them; None where these have no such kind."""
+        """The same numbers in blocks for the CPU kernels; None if they have no such kind."""
         ...
 
 

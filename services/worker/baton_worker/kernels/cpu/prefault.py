@@ -29,7 +29,7 @@ _C = ctypes.CDLL(None, use_errno=True)
 
 
 class Populator:
-    """A thread that takes what is reserved, `delay` seconds after the first of it."""
+    """Thread that prefaults reserved memory, starting `delay` seconds after the first `add`."""
 
     def __init__(self, delay: float = _DELAY) -> None:
         self._delay = delay
@@ -38,7 +38,7 @@ class Populator:
         self._begun = False
 
     def add(self, memory: mmap.mmap) -> None:
-        """Take this after what was added before, if somebody has it then."""
+        """Queue this memory for prefaulting, unless it has been freed by then."""
         self._waiting.put(weakref.ref(memory))
         with self._begin:
             if not self._begun:
@@ -55,8 +55,8 @@ class Populator:
 
 
 def populate(memory: mmap.mmap) -> bool:
-    """Take reserved memory now. False, with a line in the log, where the system does not do that:
-    then it hands over each page when it is first written."""
+    """Prefault memory now. False, with a line in the log, if the system does not support it: pages
+    are then committed on first write."""
     first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     end = first + len(memory)
     for start in range(first, end, _STEP):

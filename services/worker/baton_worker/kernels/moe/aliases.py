@@ -1,4 +1,4 @@
-"""Names of kernels for experts: those that other servers have for what is here, or is not."""
+"""Aliases: other servers' names of expert kernels, mapped to ours or refused with a reason."""
 
 from __future__ import annotations
 

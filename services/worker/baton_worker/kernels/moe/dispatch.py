@@ -1,8 +1,6 @@
-"""Tokens to their experts and back.
-
-A (token, slot) pair is one visit of a token to an expert. Every kernel writes what a visit returns
-to a row of its own and adds the rows of a token in slot order, in float32: the sum does not depend
-on which other tokens are in the step.
+"""Dispatch of tokens to experts, and combination of the results. A (token, slot) pair is one visit
+of a token to an expert. Every kernel writes each visit's result to its own row and adds a token's
+rows in slot order, in float32, so the sum does not depend on other tokens of the step.
 
     tokens     t0 t1 t2         experts [[2, 0], [0, 1], [2, 1]]
     visits     0  1  2  3  4  5   (token * slots + slot)
@@ -30,7 +28,8 @@ class Dispatch(NamedTuple):
 
 
 def dispatch(experts: Tensor, num_experts: int) -> Dispatch:
-    """Group the visits of int64 [T, slots] by expert. Waits for the device to learn the counts."""
+    """Group the visits of int64 [T, slots] by expert. Synchronizes with the device for the
+    counts."""
     flat = experts.flatten()
     flat = torch.where((flat >= 0) & (flat < num_experts), flat, num_experts)
     counts = torch.bincount(flat, minlength=num_experts).tolist()[:num_experts]
@@ -55,7 +54,7 @@ def weighted_sum(rows: Tensor, weights: Tensor) -> Tensor:
 
 
 def gather_inputs(x: Tensor, visits: Tensor, weights: Tensor, weigh_input: bool) -> Tensor:
-    """[V, hidden]: what each visit gives its expert."""
+    """[V, hidden]: input of each visit."""
     given = x.index_select(0, visits // weights.shape[1])
     if weigh_input:
         given = (given * weights.flatten()[visits, None]).to(x.dtype)

@@ -20,7 +20,7 @@ PackedParts: TypeAlias = tuple[QuantizedWeight, ...]
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """The weights of all experts of a layer, and how to apply them."""
+    """Weights of all experts of a layer, and their parameters."""
 
     gate_up: Tensor
     """[E, 2 * intermediate, hidden]: gate rows, then up rows; without gates up rows alone."""
@@ -44,12 +44,12 @@ class Experts:
 
     @property
     def is_packed(self) -> bool:
-        """Whether some expert's weights are quantised, and not in `gate_up` or `down`."""
+        """True if some expert's weights are quantised and kept apart from `gate_up` and `down`."""
         return any(parts is not None for parts in (*self.packed_gate_up, *self.packed_down))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights as they are given."""
+        """Bytes of the given weights."""
         return self.gate_up.nbytes + self.down.nbytes
 
 
@@ -58,7 +58,7 @@ class ExpertKernel(Protocol):
 
     @classmethod
     def refuses(cls, experts: Experts) -> str | None:
-        """Why it cannot serve these experts, as half a sentence; None if it can."""
+        """Why the kernel cannot run these experts, as half a sentence; None if it can."""
         ...
 
     capture_blocker: str | None
@@ -70,7 +70,7 @@ class ExpertKernel(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights as they are held."""
+        """Bytes of the weights in the kernel's layout."""
         ...
 
     def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class ExpertKernel(Protocol):
 
 
 def rounded(experts: Experts) -> Experts:
-    """The same experts with their weights rounded in place, for kernels that run floats alone."""
+    """The same experts with weights rounded in place, for kernels that support floats only."""
     if (kind := experts.quantised_as) is not None:
         for weights in (experts.gate_up, experts.down):
             if weights.shape[-1] % KINDS[kind].multiple == 0:

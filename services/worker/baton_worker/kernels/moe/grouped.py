@@ -1,4 +1,4 @@
-"""A pair of products per expert that has visits."""
+"""Grouped expert kernel: two products per expert that has visits."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ from baton_worker.platform.malloc import release_pages
 
 
 class GroupedExperts:
-    """One pair of products per expert that has visits: a few tokens read a few experts.
-
-    Each expert's weights are prepared once, as a linear layer's are, and stay quantised like those.
+    """Two products per expert that has visits, so a few tokens read a few experts. Each expert's
+    weights are prepared once, like those of a linear layer, and stay quantised.
     """
 
     capture_blocker = COUNTED
@@ -69,14 +68,14 @@ class GroupedExperts:
 
 
 class _Product(NamedTuple):
-    """The weights of one of the two products of every expert."""
+    """Kernels of one of the two products, for every expert."""
 
     weights: Tensor
     packed: Sequence[PackedParts | None]
     biases: Tensor | None
 
     def kernels(self, experts: Experts, gate: str | None = None) -> list[LinearKernel]:
-        """One per expert; every expert has scales of its own where they are rounded."""
+        """One kernel per expert; rounded experts have their own scales."""
         packed = self.packed or [None] * len(self.weights)
         made = list[LinearKernel]()
         for expert, (weight, parts) in enumerate(zip(self.weights, packed, strict=True)):
@@ -89,8 +88,8 @@ class _Product(NamedTuple):
 
 
 def _perhaps_rounded(weight: Tensor, kind: str | None) -> LinearWeight:
-    """The weight as it is to be packed; rounded in place where no kernel runs the kind, and left
-    alone where its rows are no whole groups."""
+    """The weight to pack: rounded in place if no kernel runs the kind, unchanged if its rows are
+    not whole groups."""
     if kind is None or weight.shape[-1] % KINDS[kind].multiple:
         return weight
     rounding = Rounding(weight, kind)

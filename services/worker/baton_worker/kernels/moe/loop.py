@@ -1,4 +1,4 @@
-"""Expert after expert for each visit: the twin of the other kernels."""
+"""Loop over visits: the plain twin of the other kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from baton_worker.kernels.moe.experts import Experts, rounded
 
 
 class LoopExperts:
-    """The twin: every visit by itself, as the definition has it."""
+    """The plain twin: every visit by itself, by definition."""
 
     capture_blocker = COUNTED
     takes_packed = False

@@ -12,10 +12,10 @@ from baton_worker.kernels.moe.experts import ExpertKernel, Experts
 
 @dataclass(frozen=True, slots=True)
 class ExpertKernelSelector:
-    """The first kernel that accepts a layer's experts, of those that `backend` leaves.
+    """Selects the first kernel that accepts a layer's experts, among those that `backend` allows.
 
     Raises:
-        SettingsError: there is no such kernel; of names that others have, what runs instead.
+        SettingsError: no such kernel; for other servers' names, what runs instead.
     """
 
     backend: str = "auto"
@@ -29,7 +29,7 @@ class ExpertKernelSelector:
 
     @property
     def takes_packed(self) -> bool:
-        """Whether experts may stay as a checkpoint stores them."""
+        """True if experts may stay in the checkpoint's format."""
         kernels: list[type[ExpertKernel]] = [KERNELS.load(name) for name in self._candidates()]
         return any(kernel.takes_packed for kernel in kernels)
 
@@ -37,7 +37,7 @@ class ExpertKernelSelector:
         """Build the kernel for these experts.
 
         Raises:
-            ModelError: every kernel refuses; the message holds every reason.
+            ModelError: every kernel refuses; the message lists the reasons.
         """
         reasons = list[str]()
         for name in self._candidates():

@@ -25,7 +25,7 @@ class TritonExperts:
 
     @classmethod
     def refuses(cls, experts: Experts) -> str | None:
-        """What the device, its tensor cores or the installation cannot do."""
+        """Refuses what the device, its tensor cores or the installation do not support."""
         if experts.down.device.type != "cuda":
             return "it needs a GPU"
         if experts.down.dtype not in cls._DTYPES:
