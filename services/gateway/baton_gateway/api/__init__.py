@@ -21,11 +21,13 @@ from baton_gateway.api import (
     tokenize,
 )
 from baton_gateway.api.anthropic import messages
+from baton_gateway.api.responses import responses
 
 ROUTERS: tuple[APIRouter, ...] = (
     chat.router,
     completions.router,
     messages.router,
+    responses.router,
     embeddings.router,
     score.router,
     rerank.router,

@@ -18,10 +18,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from baton_gateway.http.body import check_depth
-from baton_gateway.http.errors import array_too_long, empty_array, invalid, shorten, wrong_type
-from baton_gateway.http.errors import missing as missing_field
+from baton_gateway.http.errors import invalid, shorten, wrong_type
 from baton_gateway.schemas.anthropic.signature import is_signed
-from baton_gateway.schemas.chat_messages import MAX_MESSAGES
+from baton_gateway.schemas.field_access import array_of, field_of, kind_of, string_of
 
 Block: TypeAlias = dict[str, Any]
 Message: TypeAlias = dict[str, Any]
@@ -37,7 +36,7 @@ _REFUSED = {
 
 def chat_messages(system: object, messages: object) -> list[Message]:
     """Convert a conversation. Raises `InvalidRequest` with the path of the field."""
-    turns = _array(messages, "messages")
+    turns = array_of(messages, "messages")
     chat = [] if system is None else [{"role": "system", "content": _texts(system, "system")}]
     for i, turn in enumerate(turns):
         chat += _turn(turn, f"messages[{i}]")
@@ -47,16 +46,16 @@ def chat_messages(system: object, messages: object) -> list[Message]:
 def _turn(turn: object, param: str) -> list[Message]:
     if not isinstance(turn, dict):
         raise wrong_type(param, "an object", turn)
-    role = _field(turn, "role", param)
+    role = field_of(turn, "role", param)
     if role not in ("user", "assistant"):
         raise invalid(
             f"{param}.role",
             f"Invalid '{param}.role': {shorten(role)}. Supported values are: 'user', 'assistant'.",
         )
-    content = _field(turn, "content", param)
+    content = field_of(turn, "content", param)
     if isinstance(content, str):
         return [{"role": role, "content": content}]
-    blocks = _array(content, f"{param}.content")
+    blocks = array_of(content, f"{param}.content")
     read = _user if role == "user" else _assistant
     return read(blocks, f"{param}.content")
 
@@ -82,7 +81,7 @@ def _tool_result(block: Block, param: str) -> Message:
     if block.get("is_error"):
         mark = "Error: "
         told = mark + told if isinstance(told, str) else [{"type": "text", "text": mark}, *told]
-    number = _string(block, "tool_use_id", param)
+    number = string_of(block, "tool_use_id", param)
     return {"role": "tool", "tool_call_id": number, "content": told}
 
 
@@ -96,12 +95,12 @@ def _assistant(blocks: list[Any], param: str) -> list[Message]:
 
 
 def _add_text(message: Message, block: Block, param: str) -> None:
-    message["content"] += _string(block, "text", param)
+    message["content"] += string_of(block, "text", param)
 
 
 def _add_thinking(message: Message, block: Block, param: str) -> None:
-    thinking = _string(block, "thinking", param)
-    if not is_signed(thinking, _string(block, "signature", param)):
+    thinking = string_of(block, "thinking", param)
+    if not is_signed(thinking, string_of(block, "signature", param)):
         raise invalid(
             f"{param}.signature",
             f"Invalid '{param}.signature': it is not the signature of this thinking. Send thinking "
@@ -111,15 +110,15 @@ def _add_thinking(message: Message, block: Block, param: str) -> None:
 
 
 def _add_tool_use(message: Message, block: Block, param: str) -> None:
-    given = _field(block, "input", param)
+    given = field_of(block, "input", param)
     if not isinstance(given, dict):
         raise wrong_type(f"{param}.input", "an object", given)
     check_depth(given, f"{param}.input")
     function = {
-        "name": _string(block, "name", param),
+        "name": string_of(block, "name", param),
         "arguments": msgspec.json.encode(given).decode(),
     }
-    call = {"id": _string(block, "id", param), "type": "function", "function": function}
+    call = {"id": string_of(block, "id", param), "type": "function", "function": function}
     message.setdefault("tool_calls", []).append(call)
 
 
@@ -135,46 +134,15 @@ def _texts(value: object, param: str) -> str | list[Block]:
     if isinstance(value, str):
         return value
     parts = []
-    for i, block in enumerate(_array(value, param)):
+    for i, block in enumerate(array_of(value, param)):
         _kind(block, f"{param}[{i}]", ("text",))
         parts.append(_text_part(block, f"{param}[{i}]"))
     return parts
 
 
 def _text_part(block: Block, param: str) -> Block:
-    return {"type": "text", "text": _string(block, "text", param)}
+    return {"type": "text", "text": string_of(block, "text", param)}
 
 
 def _kind(block: object, param: str, supported: tuple[str, ...]) -> str:
-    if not isinstance(block, dict):
-        raise wrong_type(param, "an object", block)
-    kind = _string(block, "type", param)
-    if kind in supported:
-        return kind
-    where = f"{param}.type"
-    expected = ", ".join(f"'{name}'" for name in supported)
-    advice = _REFUSED.get(kind, f"Supported values are: {expected}.")
-    raise invalid(where, f"Unsupported '{where}': {shorten(kind)}. {advice}", "unsupported_value")
-
-
-def _array(value: object, param: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise wrong_type(param, "an array", value)
-    if not value:
-        raise empty_array(param)
-    if len(value) > MAX_MESSAGES:
-        raise array_too_long(param, MAX_MESSAGES)
-    return value
-
-
-def _field(value: Block, name: str, param: str) -> Any:
-    if name not in value:
-        raise missing_field(f"{param}.{name}")
-    return value[name]
-
-
-def _string(value: Block, name: str, param: str) -> str:
-    text = _field(value, name, param)
-    if not isinstance(text, str):
-        raise wrong_type(f"{param}.{name}", "a string", text)
-    return text
+    return kind_of(block, param, supported, _REFUSED)

@@ -1,0 +1,190 @@
+"""Items of a conversation, as the messages of a chat.
+
+instructions, message: system, developer, user   -> messages of these roles
+message: assistant                               -> content of the assistant's message
+reasoning                                        -> its reasoning_content
+function_call, custom_tool_call                  -> its tool_calls
+function_call_output, custom_tool_call_output    -> "tool", one message per output
+
+https://platform.openai.com/docs/api-reference/responses/create
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from baton.errors import InvalidRequest
+from baton_gateway.http.errors import invalid, shorten
+from baton_gateway.schemas.field_access import array_of, field_of, kind_of, object_of, string_of
+
+Item: TypeAlias = dict[str, Any]
+Message: TypeAlias = dict[str, Any]
+
+_ROLES = ("user", "assistant", "system", "developer")
+_PARTS = ("input_text", "output_text", "refusal", "text")
+_REFUSED_PARTS = {
+    "input_image": "Only text is understood.",
+    "input_audio": "Only text is understood.",
+    "input_file": "Send its text as a part of type 'input_text'.",
+}
+_REFUSED = {
+    "item_reference": "Send the item itself, or use 'previous_response_id'.",
+    "compaction": "This server does not compact conversations.",
+    "computer_call": "This server runs no tools.",
+    "computer_call_output": "This server runs no tools.",
+}
+"""Types of items that are not supported, with advice."""
+
+
+def input_items(value: object) -> list[Item]:
+    """Return the input of a request as items: a string is a message of the user.
+
+    Raises `InvalidRequest` for what is no item that this server knows.
+    """
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}]
+    items = array_of(value, "input")
+    return [_item(item, f"input[{i}]") for i, item in enumerate(items)]
+
+
+def _item(item: object, param: str) -> Item:
+    """Return an item with its type. A message may leave it out."""
+    fields = object_of(item, param)
+    if "type" not in fields and "role" in fields:
+        fields = {"type": "message"} | fields
+    kind_of(fields, param, tuple(_READERS), _REFUSED)
+    return fields
+
+
+class Conversation:
+    """Collects the messages of a chat from items, in their order."""
+
+    def __init__(self, instructions: str | None = None) -> None:
+        self.messages: list[Message] = []
+        self._owed: dict[str, str] = {}
+        """Calls without an output so far: id -> path of the item."""
+        if instructions:
+            self.messages.append({"role": "system", "content": instructions})
+
+    def add(self, items: Iterable[Item], param: str = "input") -> None:
+        """Append items. Raises `InvalidRequest` with the path of the field."""
+        for i, item in enumerate(items):
+            _READERS[item["type"]](self, item, f"{param}[{i}]")
+
+    def finish(self) -> list[Message]:
+        """Return the messages. Raises `InvalidRequest` for a call without an output."""
+        for call_id, param in self._owed.items():
+            raise _pairless(f"No tool output found for function call {call_id}.", param)
+        return [m for m in self.messages if not _is_only_thinking(m)]
+
+    def message(self, item: Item, param: str) -> None:
+        """Append a message."""
+        role = string_of(item, "role", param)
+        if role not in _ROLES:
+            expected = ", ".join(f"'{name}'" for name in _ROLES)
+            where = f"{param}.role"
+            raise invalid(
+                where, f"Invalid '{where}': {shorten(role)}. Supported values are: {expected}."
+            )
+        text = _text(field_of(item, "content", param), f"{param}.content")
+        if role == "assistant":
+            self._say(text)
+        elif role != "user" and [m["role"] for m in self.messages] == ["system"]:
+            # Many templates take one system message only, and only as the first.
+            self.messages[0]["content"] += "\n\n" + text
+        else:
+            self.messages.append({"role": "user" if role == "user" else "system", "content": text})
+
+    def reasoning(self, item: Item, param: str) -> None:
+        """Append thinking to the assistant's message that it precedes."""
+        content = item.get("content") or []
+        if not content:
+            return
+        where = f"{param}.content"
+        parts = array_of(content, where)
+        for i, part in enumerate(parts):
+            kind_of(part, f"{where}[{i}]", ("reasoning_text",), {})
+        thinking = "".join(string_of(p, "text", f"{where}[{i}]") for i, p in enumerate(parts))
+        message = self._turn(fresh=True)
+        message["reasoning_content"] = message.get("reasoning_content", "") + thinking
+
+    def function_call(self, item: Item, param: str) -> None:
+        """Append a call."""
+        self._call(item, param, string_of(item, "arguments", param))
+
+    def custom_tool_call(self, item: Item, param: str) -> None:
+        """Append a call of a custom tool: it is a function of one text."""
+        given = string_of(item, "input", param)
+        self._call(item, param, msgspec.json.encode({"input": given}).decode())
+
+    def output(self, item: Item, param: str) -> None:
+        """Append the output of a call."""
+        call_id = string_of(item, "call_id", param)
+        if self._owed.pop(call_id, None) is None:
+            message = f"No tool call found for function call output with call_id {call_id}."
+            raise _pairless(message, param)
+        text = _text(field_of(item, "output", param), f"{param}.output")
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+
+    def _call(self, item: Item, param: str, arguments: str) -> None:
+        call_id = string_of(item, "call_id", param)
+        function = {"name": string_of(item, "name", param), "arguments": arguments}
+        call = {"id": call_id, "type": "function", "function": function}
+        self._turn().setdefault("tool_calls", []).append(call)
+        self._owed[call_id] = param
+
+    def _say(self, text: str) -> None:
+        """Append text of the assistant: a message of its own, unless the one before has none or
+        has calls, whose outputs must follow it."""
+        message = self._turn()
+        if message["content"] and "tool_calls" not in message:
+            self.messages.append({"role": "assistant", "content": text})
+        else:
+            message["content"] += text
+
+    def _turn(self, *, fresh: bool = False) -> Message:
+        """Return the assistant's message at the end, which is new if there is none.
+
+        Args:
+            fresh: one that has said anything is not continued.
+        """
+        last = self.messages[-1] if self.messages else {}
+        said = last.get("content") or last.get("tool_calls")
+        if last.get("role") != "assistant" or (fresh and said and not self._owed):
+            self.messages.append({"role": "assistant", "content": ""})
+        return self.messages[-1]
+
+
+_READERS: dict[str, Callable[[Conversation, Item, str], None]] = {
+    "message": Conversation.message,
+    "reasoning": Conversation.reasoning,
+    "function_call": Conversation.function_call,
+    "custom_tool_call": Conversation.custom_tool_call,
+    "function_call_output": Conversation.output,
+    "custom_tool_call_output": Conversation.output,
+}
+
+
+def _text(value: object, param: str) -> str:
+    """Return the text of a string, or of an array of text parts."""
+    if isinstance(value, str):
+        return value
+    if value == []:
+        return ""
+    texts = []
+    for i, part in enumerate(array_of(value, param)):
+        kind = kind_of(part, f"{param}[{i}]", _PARTS, _REFUSED_PARTS)
+        texts.append(string_of(part, "refusal" if kind == "refusal" else "text", f"{param}[{i}]"))
+    return "".join(texts)
+
+
+def _is_only_thinking(message: Message) -> bool:
+    """Whether an assistant's message says nothing: its answer was cut off, or left out."""
+    return message["role"] == "assistant" and not (message["content"] or "tool_calls" in message)
+
+
+def _pairless(message: str, param: str) -> InvalidRequest:
+    return invalid(param, message, "invalid_value")

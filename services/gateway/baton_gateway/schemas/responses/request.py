@@ -1,0 +1,221 @@
+"""Request of OpenAI's Responses API, with vLLM's extensions.
+
+https://platform.openai.com/docs/api-reference/responses/create
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from baton.errors import InvalidRequest
+from baton_gateway.http.body import build
+from baton_gateway.http.errors import invalid
+from baton_gateway.schemas.base import Request
+from baton_gateway.schemas.fields import INT32, Metadata, ModelName
+from baton_gateway.schemas.responses.chat import ResponseChat
+from baton_gateway.schemas.responses.input_items import Conversation, Item, input_items
+from baton_gateway.schemas.responses.text_config import chat_format, text_config
+from baton_gateway.schemas.responses.tools import Tool, chat_choice, chat_tools, response_tools
+from baton_gateway.schemas.unsupported import unsupported
+
+Include = Literal[
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+]
+
+_LOGPROBS = "message.output_text.logprobs"
+_UNSUPPORTED = {
+    "background": "Leave it out, and read the response as a stream.",
+    "context_management": "Use 'truncation'.",
+    "conversation": "Send its items in 'input'.",
+    "moderation": "Leave it out.",
+    "previous_response_id": "Send the items of the conversation in 'input'.",
+    "prompt": "Send its text as 'instructions' and 'input'.",
+}
+"""Fields whose effect a client would miss, with advice."""
+
+_CHAT_FIELDS = (
+    "temperature",
+    "top_p",
+    "stream",
+    "parallel_tool_calls",
+    "user",
+    "presence_penalty",
+    "frequency_penalty",
+    "stop",
+    "seed",
+    "logit_bias",
+    "priority",
+    "cache_salt",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "min_tokens",
+    "stop_token_ids",
+    "ignore_eos",
+    "chat_template_kwargs",
+)
+"""Fields that mean the same in a chat, which checks them."""
+_REPEATED = (
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "parallel_tool_calls",
+    "prompt_cache_key",
+    "safety_identifier",
+    "temperature",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "user",
+)
+_CHAT_NAMES = {
+    "response_format.json_schema": "text.format",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+}
+"""Field of a chat -> field of this API, for errors."""
+
+
+class ReasoningConfig(BaseModel):
+    """`reasoning`. Thinking is returned as it is; no summaries of it are made."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    effort: str | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+class StreamOptions(BaseModel):
+    """`stream_options`"""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    include_obfuscation: bool = False
+    """Accepted; events are never padded."""
+
+
+class ResponsesRequest(Request):
+    """POST /v1/responses"""
+
+    model: ModelName
+    input: Annotated[list[Item], BeforeValidator(input_items)]
+    instructions: str | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    store: bool = True
+    """Responses are not kept: what comes back is false."""
+    include: Annotated[list[Include], Field(max_length=16)] = []
+    max_output_tokens: int | None = Field(default=None, ge=1, le=INT32)
+    max_tool_calls: int | None = Field(default=None, ge=1, le=INT32)
+    """Bounds hosted tools, of which there are none."""
+    metadata: Metadata = {}
+    parallel_tool_calls: bool = True
+    reasoning: ReasoningConfig = ReasoningConfig()
+    service_tier: str | None = None
+    text: Annotated[dict[str, Any], BeforeValidator(text_config)] = {"format": {"type": "text"}}
+    tools: Annotated[list[Tool], BeforeValidator(response_tools)] = []
+    tool_choice: Any = "auto"
+    temperature: float = Field(default=1.0, ge=0.0, le=2.0)
+    top_p: float = Field(default=1.0, ge=0.0, le=1.0)
+    top_logprobs: int = Field(default=0, ge=0, le=20)
+    truncation: Literal["auto", "disabled"] = "disabled"
+    user: str | None = None
+    safety_identifier: str | None = Field(default=None, max_length=128)
+    prompt_cache_key: str | None = Field(default=None, max_length=1024)
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: Any = None
+
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    stop: Any = None
+    seed: Any = None
+    logit_bias: Any = None
+    priority: Any = None
+    cache_salt: Any = None
+    top_k: Any = None
+    min_p: Any = None
+    repetition_penalty: Any = None
+    min_tokens: Any = None
+    stop_token_ids: Any = None
+    ignore_eos: Any = None
+    chat_template_kwargs: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, value: Any) -> Any:
+        for name, advice in _UNSUPPORTED.items():
+            if value.get(name):
+                raise unsupported(name, advice)
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.top_logprobs and _LOGPROBS not in self.include:
+            raise invalid("top_logprobs", f"'top_logprobs' needs '{_LOGPROBS}' in 'include'.")
+        _ = self.chat  # raises when invalid; it is cached
+        return self
+
+    @cached_property
+    def chat(self) -> ResponseChat:
+        """The chat that asks for the same. Raises `InvalidRequest`."""
+        conversation = Conversation(self.instructions)
+        conversation.add(self.input)
+        try:
+            return build(self._chat_fields(conversation), ResponseChat)
+        except InvalidRequest as error:
+            raise _in_own_words(error) from error
+
+    def _chat_fields(self, conversation: Conversation) -> dict[str, Any]:
+        choice, tools = chat_choice(self.tool_choice, self.tools)
+        given = {name: getattr(self, name) for name in _CHAT_FIELDS}
+        fields = {name: value for name, value in given.items() if value is not None}
+        fields |= {
+            "model": self.model,
+            "messages": conversation.finish(),
+            "max_completion_tokens": self.max_output_tokens,
+            "reasoning_effort": self.reasoning.effort,
+            "response": self.repeated,
+            **chat_format(self.text),
+        }
+        if tools:
+            fields |= {"tools": chat_tools(tools), "tool_choice": choice}
+        if _LOGPROBS in self.include:
+            fields |= {"logprobs": True, "top_logprobs": self.top_logprobs}
+        return fields
+
+    @property
+    def repeated(self) -> dict[str, Any]:
+        """What a response repeats of its request."""
+        return {name: getattr(self, name) for name in _REPEATED} | {
+            "store": False,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "reasoning": {"effort": self.reasoning.effort, "summary": None},
+            "text": self.text,
+            "tool_choice": self.tool_choice,
+            "tools": self.tools,
+        }
+
+
+def _in_own_words(error: InvalidRequest) -> InvalidRequest:
+    """Return an error about a field of the chat as one about a field of this API."""
+    message, param = error.message, error.param
+    for name, own in _CHAT_NAMES.items():
+        message = message.replace(f"'{name}", f"'{own}")
+        if param is not None and (param == name or param.startswith((f"{name}.", f"{name}["))):
+            param = own + param.removeprefix(name)
+    return InvalidRequest(message, code=error.code, param=param, status=error.status)

@@ -1,0 +1,135 @@
+"""Tools and the choice of one, as those of a chat.
+
+A custom tool is a function of one text, `input`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from baton_gateway.http.errors import invalid, shorten, wrong_type
+from baton_gateway.schemas.field_access import kind_of, object_of, string_of
+from baton_gateway.structured_output.request import check_regex
+
+Tool = dict[str, Any]
+
+_MODES = ("none", "auto", "required")
+_HOSTED = dict.fromkeys(
+    (
+        "web_search",
+        "web_search_preview",
+        "file_search",
+        "computer_use_preview",
+        "computer",
+        "code_interpreter",
+        "image_generation",
+        "local_shell",
+        "shell",
+        "mcp",
+        "apply_patch",
+        "tool_search",
+        "namespace",
+    ),
+    "This server runs no tools: describe it as a tool of type 'function', and run it yourself.",
+)
+_KINDS = ("function", "custom")
+
+
+def response_tools(value: object) -> list[Tool]:
+    """Return tools as a response repeats them. Raises `InvalidRequest` for hosted ones."""
+    if not isinstance(value, list):
+        raise wrong_type("tools", "an array", value)
+    return [_tool(tool, f"tools[{i}]") for i, tool in enumerate(value)]
+
+
+def _tool(value: object, param: str) -> Tool:
+    kind = kind_of(value, param, _KINDS, _HOSTED)
+    tool = object_of(value, param)
+    name, description = string_of(tool, "name", param), tool.get("description")
+    if not isinstance(description, str | None):
+        raise wrong_type(f"{param}.description", "a string", description)
+    if kind == "custom":
+        form = _format(tool.get("format"), f"{param}.format")
+        return {"type": "custom", "name": name, "description": description, "format": form}
+    return {
+        "type": "function",
+        "name": name,
+        "description": description,
+        "parameters": tool.get("parameters"),
+        "strict": tool.get("strict"),
+    }
+
+
+def _format(value: object, param: str) -> dict[str, Any]:
+    if value is None:
+        return {"type": "text"}
+    if kind_of(value, param, ("text", "grammar"), {}) == "text":
+        return {"type": "text"}
+    form = object_of(value, param)
+    syntax, definition = (string_of(form, name, param) for name in ("syntax", "definition"))
+    if syntax != "regex":
+        raise invalid(
+            f"{param}.syntax",
+            f"Unsupported '{param}.syntax': {shorten(syntax)}. Write the grammar as a regular "
+            "expression with the syntax 'regex', or leave out 'format'.",
+            "unsupported_value",
+        )
+    check_regex(definition, f"{param}.definition")
+    return {"type": "grammar", "syntax": syntax, "definition": definition}
+
+
+def chat_tools(tools: list[Tool]) -> list[Tool]:
+    """Convert the tools of `response_tools`; `check_tools` of the chat checks names and schemas."""
+    return [{"type": "function", "function": _function(tool)} for tool in tools]
+
+
+def _function(tool: Tool) -> dict[str, Any]:
+    given = {"name": tool["name"], "description": tool["description"]}
+    if tool["type"] == "custom":
+        given |= {"parameters": _input_schema(tool["format"]), "strict": True}
+    else:
+        given |= {"parameters": tool["parameters"], "strict": tool["strict"]}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _input_schema(form: dict[str, Any]) -> dict[str, Any]:
+    text = {"type": "string"}
+    if form["type"] == "grammar":
+        text["pattern"] = f"^(?:{form['definition']})$"
+    return {
+        "type": "object",
+        "properties": {"input": text},
+        "required": ["input"],
+        "additionalProperties": False,
+    }
+
+
+def chat_choice(choice: Any, tools: list[Tool]) -> tuple[Any, list[Tool]]:
+    """Return the `tool_choice` of a chat that says the same, and the tools that may be called."""
+    if isinstance(choice, str):
+        return _mode(choice, "tool_choice"), tools
+    kind = kind_of(choice, "tool_choice", (*_KINDS, "allowed_tools"), _HOSTED)
+    if kind != "allowed_tools":
+        name = string_of(choice, "name", "tool_choice")
+        return {"type": "function", "function": {"name": name}}, tools
+    allowed = choice.get("tools")
+    if not isinstance(allowed, list):
+        raise wrong_type("tool_choice.tools", "an array", allowed)
+    names = [_allowed(one, f"tool_choice.tools[{i}]") for i, one in enumerate(allowed)]
+    mode = _mode(string_of(choice, "mode", "tool_choice"), "tool_choice.mode")
+    return mode, [tool for tool in tools if tool["name"] in names]
+
+
+def _allowed(tool: object, param: str) -> str:
+    kind_of(tool, param, _KINDS, _HOSTED)
+    return string_of(object_of(tool, param), "name", param)
+
+
+def _mode(value: str, param: str) -> str:
+    if value not in _MODES:
+        raise invalid(
+            param,
+            f"Invalid '{param}': {shorten(value)}. Supported values are: 'none', 'auto', "
+            "'required'.",
+        )
+    return value

@@ -1,0 +1,51 @@
+"""Responses of the Responses API: one choice as output items.
+
+https://platform.openai.com/docs/api-reference/responses/object
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from baton_gateway.generation.choice import Choice
+from baton_gateway.generation.logprobs import Vocabulary
+from baton_gateway.generation.output import OutputDelta, Started
+from baton_gateway.schemas.responses.chat import ResponseChat
+from baton_gateway.schemas.responses.response import Response
+from baton_gateway.streaming.head import Head
+from baton_gateway.streaming.response_transcript import ResponseTranscript
+
+
+class ResponseWriter:
+    """Writes the one choice of a request as a response."""
+
+    def __init__(self, body: ResponseChat, head: Head, vocabulary: Vocabulary) -> None:
+        self._body, self._head, self._vocabulary = body, head, vocabulary
+
+    def whole(self, started: Started, choices: list[Choice]) -> Response:
+        """Return the complete response: what the events of a stream would have made."""
+        [choice] = choices
+        transcript = self.transcript()
+        deque(transcript.opening(started), maxlen=0)
+        deque(transcript.events(_delta(choice)), maxlen=0)
+        deque(transcript.ending(), maxlen=0)
+        return transcript.response
+
+    def transcript(self) -> ResponseTranscript:
+        """Return a new transcript."""
+        return ResponseTranscript(self._body, self._head, self._vocabulary)
+
+
+def _delta(choice: Choice) -> OutputDelta:
+    """Return a whole choice as one delta."""
+    return OutputDelta(
+        choice=0,
+        text=choice.text,
+        tokens=choice.tokens,
+        logprobs=choice.logprobs,
+        reason=choice.reason,
+        stop=choice.stop,
+        cached=choice.cached,
+        pieces=tuple(choice.pieces),
+        reasoning_tokens=choice.reasoning_tokens,
+    )

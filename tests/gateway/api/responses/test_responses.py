@@ -1,0 +1,171 @@
+"""The Responses API over the fake engine: whole, streamed, refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from openai import OpenAI
+from pydantic import BaseModel
+
+from baton.protocol import EncodeChat, Failed, Submit
+from tests.fakes import gateway_socket
+from tests.fakes.gateway_app import Site, error_of, site, speaking
+from tests.fakes.gateway_engine import MODEL
+from tests.support.gateway.message_events import named_events
+from tests.support.gateway.response_events import response_of
+
+PATH = "/v1/responses"
+ADD = {
+    "type": "function",
+    "name": "add",
+    "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
+}
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+VARYING = ("id", "created_at", "completed_at")
+
+
+def ask(here: Site, **fields: Any) -> httpx.Response:
+    body = {"model": MODEL, "input": "hi"} | fields
+    return here.post(PATH, {k: v for k, v in body.items() if v is not ...})
+
+
+def both(here: Site, **fields: Any) -> dict[str, Any]:
+    """The response, which is the same whole and streamed but for ids and times."""
+    answer = ask(here, **fields)
+    assert answer.status_code == 200, answer.text
+    whole = answer.json()
+    stream = response_of(named_events(ask(here, stream=True, **fields).text))
+    assert whole["id"].startswith("resp_") and whole["id"] != stream["id"]
+    assert timeless(whole) == timeless(stream)
+    return whole
+
+
+def timeless(response: dict[str, Any]) -> dict[str, Any]:
+    """A response without what two of the same request differ in."""
+    items = [
+        {k: v for k, v in item.items() if k not in ("id", "call_id")} for item in response["output"]
+    ]
+    return {k: v for k, v in response.items() if k not in VARYING} | {"output": items}
+
+
+def rendered(here: Site) -> EncodeChat:
+    """The newest conversation that the tokenizer was given."""
+    return [m for m in here.engine.tokenizer.seen if isinstance(m, EncodeChat)][-1]
+
+
+@pytest.mark.row("F18.04")
+def test_a_text_ends_by_itself_or_at_the_limit(shared_site: Site) -> None:
+    said = both(shared_site, instructions="Be brief.", metadata={"a": "b"}, temperature=0.5)
+    [message] = said["output"]
+    assert message["content"][0]["text"] == "Hello from Baton."
+    assert (said["status"], said["model"], said["metadata"]) == ("completed", MODEL, {"a": "b"})
+    assert said["usage"]["output_tokens"] == len("Hello from Baton.") + 1
+    roles = [message["role"] for message in json.loads(rendered(shared_site).messages)]
+    assert roles == ["system", "user"]
+    said = both(shared_site, max_output_tokens=3)
+    assert (said["status"], said["output"][0]["status"]) == ("incomplete", "incomplete")
+    assert said["incomplete_details"] == {"reason": "max_output_tokens"}
+    [*_, submit] = [m for m in shared_site.engine.scheduler.seen if isinstance(m, Submit)]
+    assert submit.sampling.max_tokens == 3
+
+
+@pytest.mark.row("F18.04")
+def test_a_call_is_an_item_and_its_output_goes_back() -> None:
+    with site() as here:
+        speaking(here, f"I add.{CALL}", tool_call_parser="hermes")
+        said = both(here, tools=[ADD])
+        text, call = said["output"]
+        assert text["content"][0]["text"] == "I add."
+        assert (call["type"], call["name"], call["arguments"]) == (
+            "function_call",
+            "add",
+            '{"a": 1}',
+        )
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "2"}
+        items = [{"role": "user", "content": "hi"}, text, call, output]
+        assert ask(here, input=items, tools=[ADD]).status_code == 200
+        roles = [message["role"] for message in json.loads(rendered(here).messages)]
+        assert roles == ["user", "assistant", "tool"]
+        none = both(here, tools=[ADD], tool_choice="none")
+        assert [item["type"] for item in none["output"]] == ["message"]
+
+
+def test_thinking_is_an_item_and_goes_back() -> None:
+    with site() as here:
+        speaking(here, "hmm</think>\n\n4", reasoning_parser="qwen3", tail="user: hi<think>\n")
+        said = both(here)
+        thought, text = said["output"]
+        assert thought["content"] == [{"type": "reasoning_text", "text": "hmm"}]
+        assert said["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
+        turns = [{"role": "user", "content": "hi"}, thought, text, {"role": "user", "content": "?"}]
+        assert ask(here, input=turns).status_code == 200
+        assert json.loads(rendered(here).messages)[1]["reasoning_content"] == "hmm"
+
+
+def test_logprobs_are_included_on_demand(shared_site: Site) -> None:
+    fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    [message] = both(shared_site, **fields)["output"]
+    found = message["content"][0]["logprobs"]
+    assert len(found) == len("Hello from Baton.") + 1 and len(found[0]["top_logprobs"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"model": ...}, "model"),
+        ({"input": ...}, "input"),
+        ({"input": []}, "input"),
+        ({"tools": [{"type": "code_interpreter"}]}, "tools[0].type"),
+        ({"temperature": 3}, "temperature"),
+        ({"max_output_tokens": 10**6}, "input"),
+        ({"tools": [ADD]}, "tool_choice"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(
+    shared_site: Site, fields: dict[str, Any], param: str
+) -> None:
+    answer = ask(shared_site, **fields)
+    assert answer.status_code == 400 and error_of(answer)["param"] == param
+
+
+def test_other_refusals(shared_site: Site) -> None:
+    assert error_of(ask(shared_site, model="else"))["code"] == "model_not_found"
+    body = {"model": MODEL, "input": "hi", "stream": True}
+    durable = shared_site.post(PATH, body, headers={"x-stream-durable": "1"})
+    assert "X-Stream-Durable" in error_of(durable)["message"]
+
+
+def test_an_error_in_a_stream_is_its_last_event() -> None:
+    with site() as here:
+        here.engine.scheduler.fail = Failed(0, "broken", "It broke.", 500)
+        here.engine.scheduler.fail_after = 3
+        failed = response_of(named_events(ask(here, stream=True).text))
+        assert failed["error"] == {"code": "server_error", "message": "It broke."}
+        assert failed["output"][0]["content"][0]["text"] == "Hel"
+        assert ask(here).status_code == 500
+
+
+class Point(BaseModel):
+    """What a client wants to have parsed."""
+
+    x: int
+
+
+@pytest.mark.row("F18.04")
+def test_openais_client_creates_streams_and_parses() -> None:
+    """Over a socket, where events are written past the reader's task."""
+    with gateway_socket.site() as here:
+        here.engine.scheduler.pace = 0.001
+        client = OpenAI(base_url=f"{here.url}/v1", api_key="none", max_retries=0)
+        said = client.responses.create(model=MODEL, input="hi")
+        assert said.output_text == "Hello from Baton."
+        with client.responses.stream(model=MODEL, input="hi") as stream:
+            deltas = [e.delta for e in stream if e.type == "response.output_text.delta"]
+            final = stream.get_final_response()
+        assert "".join(deltas) == final.output_text == said.output_text and len(deltas) > 3
+        here.engine.scheduler.reply = '{"x": 5}'
+        parsed = client.responses.parse(model=MODEL, input="hi", text_format=Point)
+        assert parsed.output_parsed == Point(x=5)

@@ -1,0 +1,63 @@
+"""Tools and choices as those of a chat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from baton.errors import InvalidRequest
+from baton_gateway.schemas.responses.tools import chat_choice, chat_tools, response_tools
+from baton_gateway.schemas.tools import check_tools
+
+F = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
+G = {"type": "custom", "name": "g", "description": "d"}
+REGEX = {"type": "grammar", "syntax": "regex", "definition": "a|b"}
+
+
+def test_tools_are_functions_of_a_chat() -> None:
+    tools = response_tools([F, G, G | {"name": "h", "format": REGEX}])
+    function, free, grammar = (tool["function"] for tool in check_tools(chat_tools(tools)))
+    assert function == {"name": "f", "parameters": {"type": "object"}, "strict": True}
+    assert free["description"] == "d" and free["parameters"]["required"] == ["input"]
+    assert free["parameters"]["properties"]["input"] == {"type": "string"}
+    assert grammar["parameters"]["properties"]["input"]["pattern"] == "^(?:a|b)$"
+    assert tools[1]["format"] == {"type": "text"} and tools[0]["description"] is None
+
+
+def test_choices_are_those_of_a_chat() -> None:
+    tools = response_tools([F, G])
+    named = {"type": "function", "function": {"name": "g"}}
+    assert chat_choice("required", tools) == ("required", tools)
+    assert chat_choice({"type": "custom", "name": "g"}, tools) == (named, tools)
+    allowed = {
+        "type": "allowed_tools",
+        "mode": "auto",
+        "tools": [{"type": "function", "name": "f"}],
+    }
+    assert chat_choice(allowed, tools) == ("auto", tools[:1])
+
+
+@pytest.mark.parametrize(
+    ("tool", "param"),
+    [
+        ({"type": "web_search"}, "tools[0].type"),
+        ({"type": "mcp", "server_label": "x"}, "tools[0].type"),
+        ({"type": "function"}, "tools[0].name"),
+        (F | {"description": 5}, "tools[0].description"),
+        (G | {"format": {"type": "json"}}, "tools[0].format.type"),
+        (G | {"format": REGEX | {"syntax": "lark"}}, "tools[0].format.syntax"),
+        (G | {"format": REGEX | {"definition": "(?=a)"}}, "tools[0].format.definition"),
+    ],
+)
+def test_tools_are_refused_by_name(tool: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        response_tools([tool])
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("choice", ["some", {"type": "file_search"}, {"type": "function"}, 5])
+def test_unknown_choices_are_refused(choice: Any) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        chat_choice(choice, [])
+    assert (caught.value.param or "").startswith("tool_choice")
