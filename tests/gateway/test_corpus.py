@@ -663,8 +663,6 @@ def test_unknown_model(shared_site: Site) -> None:
         ("GET", "/v1/%2e%2e/admin", 404, None),
         ("GET", "/v1/models/", 404, "model_not_found"),
         ("POST", "/v1/load_lora_adapter", 404, None),
-        ("GET", "/docs", 404, None),
-        ("GET", "/openapi.json", 404, None),
         ("GET", "/debug", 404, None),
     ],
 )

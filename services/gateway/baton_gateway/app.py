@@ -17,6 +17,7 @@ from baton_gateway import page
 from baton_gateway.access.api_keys import ApiKeys
 from baton_gateway.access.rate_limits import RateLimiter
 from baton_gateway.api import ROUTERS
+from baton_gateway.api.documentation import docs
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import open_journal
 from baton_gateway.durable.streams import DurableStreams
@@ -67,6 +68,8 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
     app.state.bodies = bodies
     for router in ROUTERS:
         app.include_router(router)
+    if not config.disable_fastapi_docs:
+        app.include_router(docs.router)
     if config.playground:
         app.include_router(page.router)
     app.add_middleware(

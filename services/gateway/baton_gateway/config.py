@@ -88,6 +88,8 @@ class Config(Settings, prefix="gateway"):
     """Serve Prometheus text at /metrics."""
     playground: bool = setting(True, "observability")
     """Serve the chat page and the fleet view at /."""
+    disable_fastapi_docs: bool = setting(False, "security")
+    """Serve neither /openapi.json nor /docs."""
     logits_processors: Annotated[str, AfterValidator(check_setting)] = setting("", "model")
     """Logits processors that clients may name in `processors`, separated by commas."""
     strict_fields: bool = setting(False, "model")

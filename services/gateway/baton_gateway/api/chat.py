@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton_gateway.api.answer import answer
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.options import requested, sampling
 from baton_gateway.api.stream_routes import StreamRoute
 from baton_gateway.config import Config
@@ -21,6 +22,7 @@ from baton_gateway.generation.logprobs import Vocabulary
 from baton_gateway.generation.request import ChatPrompt, GenerationRequest
 from baton_gateway.output_formats import ToolOptions
 from baton_gateway.schemas.chat import ChatRequest
+from baton_gateway.schemas.chat_responses import ChatChunk, ChatCompletion
 from baton_gateway.schemas.tools import chosen
 from baton_gateway.streaming.chat_writer import ChatWriter
 from baton_gateway.streaming.head import Head
@@ -29,6 +31,7 @@ router = APIRouter()
 
 
 @router.post("/v1/chat/completions")
+@describe(ChatRequest, ChatCompletion, events=ChatChunk)
 async def create(request: Request) -> Response:
     """Complete a conversation, whole or streamed."""
     return await answer(request, ROUTE)

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.pooling_common import Vector, begin, prompts_of
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.json_response import json_response
@@ -16,6 +17,7 @@ router = APIRouter()
 
 
 @router.post("/classify")
+@describe(ClassifyRequest, Classifications)
 async def create(request: Request) -> Response:
     """Return the label of each text, with the probabilities of all labels."""
     body = await read(request, ClassifyRequest)

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton_gateway.api.answer import answer
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.options import requested, sampling
 from baton_gateway.api.stream_routes import StreamRoute
 from baton_gateway.catalogue import ModelInfo
@@ -17,6 +18,7 @@ from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.generation.logprobs import Vocabulary
 from baton_gateway.generation.request import GenerationRequest, Prompt, TextPrompt
+from baton_gateway.schemas.completion_responses import Completion
 from baton_gateway.schemas.completions import CompletionRequest
 from baton_gateway.streaming.completion_writer import CompletionWriter
 from baton_gateway.streaming.head import Head
@@ -25,6 +27,7 @@ router = APIRouter()
 
 
 @router.post("/v1/completions")
+@describe(CompletionRequest, Completion, events=Completion)
 async def create(request: Request) -> Response:
     """Complete one or several prompts, whole or streamed."""
     return await answer(request, ROUTE)

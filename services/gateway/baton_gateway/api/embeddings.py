@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.pooling_common import (
     asked_of,
     begin,
@@ -24,6 +25,7 @@ router = APIRouter()
 
 
 @router.post("/v1/embeddings")
+@describe(EmbeddingRequest, Embeddings)
 async def create(request: Request) -> Response:
     """Return one vector per text, or the vector of an image."""
     body = await read(request, EmbeddingRequest)

@@ -7,14 +7,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import NotFound
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.engine import Engine
 from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import tenant_of
+from baton_gateway.observability.latency_explanation import LatencyExplanation
 
 router = APIRouter()
 
 
 @router.get("/v1/requests/{name}/explain")
+@describe(answer=LatencyExplanation)
 async def explain(request: Request, name: str) -> Response:
     """Return the breakdown of a recent request of the same tenant, by its X-Request-Id or response
     id."""

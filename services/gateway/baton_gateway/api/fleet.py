@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.http.json_response import json_response
@@ -21,6 +23,7 @@ _INTERVAL_SECONDS = 1.0
 
 
 @router.get("/fleet")
+@describe(answer=dict[str, Any])
 async def fleet(request: Request) -> Response:
     """Return the current state of the system."""
     engine: Engine = request.app.state.engine
@@ -28,6 +31,7 @@ async def fleet(request: Request) -> Response:
 
 
 @router.get("/fleet/stream")
+@describe(events=dict[str, Any])
 async def stream(request: Request) -> Response:
     """Stream the state of the system every second until a disconnect or drain."""
     config: Config = request.app.state.config

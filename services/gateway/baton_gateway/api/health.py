@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import msgspec
 from fastapi import APIRouter
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.durable.streams import DurableStreams
 from baton_gateway.engine import Engine
 from baton_gateway.http.json_response import json_response
@@ -13,24 +18,39 @@ from baton_gateway.http.json_response import json_response
 router = APIRouter()
 
 
+class Liveness(msgspec.Struct):
+    """Response of /health/live."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Health(msgspec.Struct):
+    """Response of /health."""
+
+    status: Literal["ok", "unhealthy"]
+    reasons: list[str]
+    warnings: list[str] | UnsetType = UNSET
+
+
 @router.get("/health/live")
 @router.get("/livez")
+@describe(answer=Liveness)
 async def live() -> Response:
     """Return 200 while this process responds; other faults are not fixed by its restart."""
-    return json_response({"status": "ok"})
+    return json_response(Liveness())
 
 
 @router.get("/health")
 @router.get("/health/ready")
 @router.get("/readyz")
+@describe(answer=Health)
 async def ready(request: Request) -> Response:
     """Return 200 when requests are served, else 503 with the reasons; warnings in both cases."""
     engine: Engine = request.app.state.engine
     reasons = engine.status.unhealthy_reasons()
     streams: DurableStreams = request.app.state.streams
-    warnings = {"warnings": [streams.problem]} if streams.problem else {}
-    status = "unhealthy" if reasons else "ok"
-    response = json_response({"status": status, "reasons": reasons, **warnings})
+    warnings = [streams.problem] if streams.problem else UNSET
+    response = json_response(Health("unhealthy" if reasons else "ok", reasons, warnings))
     if reasons:
         response.status_code = 503
         response.headers["retry-after"] = "1"

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.engine import Engine
@@ -38,6 +39,7 @@ class Models(msgspec.Struct):
 
 
 @router.get("/v1/models")
+@describe(answer=Models)
 async def models(request: Request) -> Response:
     """List the served models that are permitted for the API key."""
     engine: Engine = request.app.state.engine
@@ -48,6 +50,7 @@ async def models(request: Request) -> Response:
 
 
 @router.get("/v1/models/{name:path}")
+@describe(answer=Model)
 async def model(request: Request, name: str) -> Response:
     """Return one of them by name."""
     return json_response(_entry(await permitted(request, name)))

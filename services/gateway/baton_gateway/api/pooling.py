@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.pooling_common import (
     asked_of,
     begin,
@@ -21,6 +22,7 @@ router = APIRouter()
 
 
 @router.post("/pooling")
+@describe(PoolingRequest, PooledList)
 async def create(request: Request) -> Response:
     """Return a vector or the scores of each text; one row per step for process reward models."""
     body = await read(request, PoolingRequest)

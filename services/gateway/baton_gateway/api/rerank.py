@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.pooling_common import Job, begin
 from baton_gateway.api.score import compare
 from baton_gateway.http.body_reader import read
@@ -27,6 +28,7 @@ router = APIRouter()
 
 @router.post("/rerank")
 @router.post("/v1/rerank")
+@describe(RerankRequest, Ranking)
 async def jina(request: Request) -> Response:
     """Return the documents in descending order of relevance."""
     body = await read(request, RerankRequest)
@@ -37,6 +39,7 @@ async def jina(request: Request) -> Response:
 
 
 @router.post("/v2/rerank")
+@describe(RerankRequest, CohereRanking)
 async def cohere(request: Request) -> Response:
     """Return the indices of the documents in descending order of relevance."""
     body = await read(request, RerankRequest)

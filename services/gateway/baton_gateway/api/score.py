@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.pooling_common import (
     Job,
     Vector,
@@ -26,6 +27,7 @@ router = APIRouter()
 
 @router.post("/score")
 @router.post("/v1/score")
+@describe(ScoreRequest, Scores)
 async def create(request: Request) -> Response:
     """Return one score per pair of texts."""
     body = await read(request, ScoreRequest)

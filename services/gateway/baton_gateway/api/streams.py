@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from baton.errors import InvalidRequest, NotFound
 from baton.protocol.packed_tokens import PackedTokens
 from baton.protocol.token_columns import unpack
 from baton_gateway.api.answer import event_stream
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.stream_routes import route_of
 from baton_gateway.durable.journal import StreamRecord
 from baton_gateway.durable.streams import DurableStreams, ReplayCursor
@@ -34,6 +36,7 @@ router = APIRouter()
 
 
 @router.get("/v1/streams/{name}")
+@describe(events=dict[str, Any])
 async def resume(request: Request, name: str) -> Response:
     """Return the events after the client's last one; 204 when there are none."""
     last = last_event(request, name)

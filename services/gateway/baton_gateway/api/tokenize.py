@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from baton.errors import InvalidRequest
 from baton.protocol.packed_tokens import PackedTokens
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.engine import Engine
@@ -30,6 +31,7 @@ _LONGEST = 32768
 
 
 @router.post("/tokenize")
+@describe(TokenizeRequest, TokenizeResponse)
 async def tokenize(request: Request) -> Response:
     """Ids of a text or of a conversation."""
     body = await read(request, TokenizeRequest)
@@ -77,6 +79,7 @@ def _prompt(body: TokenizeRequest) -> ChatPrompt | TextPrompt:
 
 
 @router.post("/detokenize")
+@describe(DetokenizeRequest, DetokenizeResponse)
 async def detokenize(request: Request) -> Response:
     """Text of ids; bytes that are not UTF-8 become replacement characters."""
     body = await read(request, DetokenizeRequest)

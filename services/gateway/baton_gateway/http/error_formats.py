@@ -27,6 +27,20 @@ _TYPES = {
 """Status -> type; other statuses are the client's or the server's fault in general."""
 
 
+class AnthropicErrorDetails(msgspec.Struct):
+    """`error` of an `AnthropicError`."""
+
+    type: str
+    message: str
+
+
+class AnthropicError(msgspec.Struct, tag_field="type", tag="error"):
+    """Body of a failed response, in Anthropic's shape."""
+
+    error: AnthropicErrorDetails
+    request_id: str
+
+
 def is_messages(path: str) -> bool:
     """Return whether a path is of the Messages API."""
     return path == _MESSAGES or path.startswith(_MESSAGES + "/")
@@ -43,5 +57,5 @@ def encode_anthropic(error: BatonError, request_id: str) -> bytes:
     """Encode the error body as JSON. Text that is not valid Unicode is escaped."""
     message = error.message.encode("utf-8", "backslashreplace").decode()
     general = "invalid_request_error" if error.status < 500 else "api_error"
-    content = {"type": _TYPES.get(error.status, general), "message": message}
-    return msgspec.json.encode({"type": "error", "error": content, "request_id": request_id})
+    details = AnthropicErrorDetails(_TYPES.get(error.status, general), message)
+    return msgspec.json.encode(AnthropicError(details, request_id))

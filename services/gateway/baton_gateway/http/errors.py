@@ -53,24 +53,26 @@ class GatewayPartitioned(Unavailable):
         )
 
 
-def body(error: BatonError) -> dict[str, Any]:
-    """Return the JSON object that describes an error."""
-    return {
-        "error": {
-            "message": error.message,
-            "type": error.type,
-            "param": error.param,
-            "code": error.code,
-        }
-    }
+class ErrorDetails(msgspec.Struct):
+    """`error` of an `ErrorResponse`. All four keys are always there."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorResponse(msgspec.Struct):
+    """Body of a failed response, in OpenAI's shape."""
+
+    error: ErrorDetails
 
 
 def encode(error: BatonError) -> bytes:
     """Encode the error body as JSON. Text that is not valid Unicode is escaped."""
     safe = error.message.encode("utf-8", "backslashreplace").decode()
-    content = body(error)
-    content["error"]["message"] = safe
-    return msgspec.json.encode(content)
+    details = ErrorDetails(safe, error.type, error.param, error.code)
+    return msgspec.json.encode(ErrorResponse(details))
 
 
 def respond(error: BatonError, encoder: ErrorEncoder = encode) -> Response:

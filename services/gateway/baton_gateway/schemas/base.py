@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from baton_gateway.schemas.unsupported import refuse
 
@@ -21,6 +23,18 @@ class Request(BaseModel):
     def _prepare(cls, value: Any) -> Any:
         refuse(value)
         return {k: v for k, v in value.items() if v is not None or k in cls._not_null()}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Say that null means the default."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, field in schema.get("properties", {}).items():
+            optional = name not in {*schema.get("required", ()), *cls._not_null()}
+            if optional and {"type": "null"} not in field.get("anyOf", []):
+                schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}
+        return schema
 
     @classmethod
     def _not_null(cls) -> frozenset[str]:

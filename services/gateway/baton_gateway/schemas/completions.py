@@ -14,6 +14,8 @@ from baton_gateway.schemas.fields import INT32, token_ids
 from baton_gateway.schemas.sampled_request import SampledRequest
 
 MAX_PROMPTS = 2048
+PromptField = str | list[str] | list[int] | list[list[int]]
+"""What `prompt` may be in JSON."""
 
 
 def _prompt(value: object) -> tuple[str | tuple[int, ...], ...]:
@@ -47,7 +49,7 @@ def _prompts(values: list[Any]) -> tuple[str | tuple[int, ...], ...]:
 class CompletionRequest(SampledRequest):
     """POST /v1/completions"""
 
-    prompt: Annotated[tuple[Any, ...], BeforeValidator(_prompt)]
+    prompt: Annotated[tuple[Any, ...], BeforeValidator(_prompt, json_schema_input_type=PromptField)]
     max_tokens: int = Field(default=16, ge=0, le=INT32)
     logprobs: int | None = Field(default=None, ge=0, le=5)
     echo: bool = False

@@ -176,8 +176,12 @@ def _metadata(value: object) -> dict[str, str]:
 
 ModelName = Annotated[str, BeforeValidator(_model)]
 Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
-StopStrings = Annotated[tuple[str, ...], BeforeValidator(_stop)]
-LogitBias = Annotated[dict[int, float], BeforeValidator(_logit_bias)]
+StopStrings = Annotated[
+    tuple[str, ...], BeforeValidator(_stop, json_schema_input_type=str | list[str])
+]
+LogitBias = Annotated[
+    dict[int, float], BeforeValidator(_logit_bias, json_schema_input_type=dict[str, float])
+]
 StopIds = Annotated[tuple[int, ...], BeforeValidator(_stop_ids)]
 AllowedIds = Annotated[tuple[int, ...], BeforeValidator(_allowed_ids)]
 BadWords = Annotated[tuple[str, ...], BeforeValidator(_bad_words)]

@@ -19,6 +19,10 @@ from baton_gateway.schemas.fields import INT32, ModelName, TemplateKwargs
 
 Input = tuple[str | tuple[int, ...], ...]
 """A tuple of inputs, each text or token ids."""
+InputField = str | list[str] | list[int] | list[list[int]]
+"""What `input` may be in JSON."""
+TextField = str | list[str]
+Messages = list[dict[str, Any]]
 MAX_TEXTS = 65_536
 """Most texts that are parsed; the settings impose a lower limit."""
 MAX_DIMENSIONS = INT32
@@ -126,8 +130,13 @@ class PooledRequest(Request):
 class VectorRequest(PooledRequest):
     """Fields common to /v1/embeddings and /pooling: texts or, in vLLM's format, messages."""
 
-    input: Annotated[Input | None, BeforeValidator(_input)] = None
-    messages: Annotated[Embeddable | None, PlainValidator(check_embeddable)] = None
+    input: Annotated[
+        Input | None, BeforeValidator(_input, json_schema_input_type=InputField | None)
+    ] = None
+    messages: Annotated[
+        Embeddable | None,
+        PlainValidator(check_embeddable, json_schema_input_type=Messages | None),
+    ] = None
     add_generation_prompt: bool = False
     chat_template_kwargs: TemplateKwargs = {}
 
@@ -169,14 +178,20 @@ class PoolingRequest(VectorRequest):
 class ClassifyRequest(PooledRequest):
     """POST /classify"""
 
-    input: Annotated[Input, BeforeValidator(_input)]
+    input: Annotated[Input, BeforeValidator(_input, json_schema_input_type=InputField)]
 
 
 class ScoreRequest(PooledRequest):
     """POST /score: one text against each of several, or two lists pairwise."""
 
-    text_1: Annotated[tuple[str, ...], BeforeValidator(lambda v: _texts("text_1", v))]
-    text_2: Annotated[tuple[str, ...], BeforeValidator(lambda v: _texts("text_2", v))]
+    text_1: Annotated[
+        tuple[str, ...],
+        BeforeValidator(lambda v: _texts("text_1", v), json_schema_input_type=TextField),
+    ]
+    text_2: Annotated[
+        tuple[str, ...],
+        BeforeValidator(lambda v: _texts("text_2", v), json_schema_input_type=TextField),
+    ]
 
     @model_validator(mode="before")
     @classmethod
@@ -207,6 +222,9 @@ class RerankRequest(PooledRequest):
     """POST /rerank"""
 
     query: Annotated[str, BeforeValidator(_query)]
-    documents: Annotated[tuple[str, ...], BeforeValidator(_documents)]
+    documents: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_documents, json_schema_input_type=list[str | dict[str, Any]]),
+    ]
     top_n: int | None = Field(default=None, ge=1, le=INT32)
     return_documents: bool = True

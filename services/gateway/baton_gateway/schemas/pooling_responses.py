@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-Numbers = list[float] | list[list[float]] | str
+Numbers = Sequence[float | Sequence[float]] | str
 """A vector, a list of vectors (one per step), or float32 little-endian in base64."""
 
 

@@ -13,13 +13,14 @@ from starlette.responses import Response
 
 from baton_gateway.api import chat
 from baton_gateway.api.answer import answer_to
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.tokenize import encoded
 from baton_gateway.engine import Engine
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.anthropic.request import CountTokensRequest, MessagesRequest
-from baton_gateway.schemas.anthropic.response import InputTokens
+from baton_gateway.schemas.anthropic.response import InputTokens, Message, MessageEvent
 from baton_gateway.schemas.chat import ChatRequest
 from baton_gateway.streaming.head import Head
 from baton_gateway.streaming.message_writer import MessageWriter
@@ -28,6 +29,7 @@ router = APIRouter()
 
 
 @router.post("/v1/messages")
+@describe(MessagesRequest, Message, events=MessageEvent)
 async def create(request: Request) -> Response:
     """Continue a conversation, whole or streamed."""
     body = await read(request, MessagesRequest)
@@ -35,6 +37,7 @@ async def create(request: Request) -> Response:
 
 
 @router.post("/v1/messages/count_tokens")
+@describe(CountTokensRequest, InputTokens)
 async def count_tokens(request: Request) -> Response:
     """Return the number of tokens of a prompt, without an answer to it."""
     body = await read(request, CountTokensRequest)

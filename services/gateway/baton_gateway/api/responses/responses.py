@@ -17,6 +17,7 @@ from baton.logs import logger
 from baton_gateway.api import chat
 from baton_gateway.api.answer import event_stream, is_durable
 from baton_gateway.api.collect_answer import opened, whole
+from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.stream_routes import StreamRoute
 from baton_gateway.engine import Engine
@@ -25,7 +26,9 @@ from baton_gateway.generation.request import GenerationRequest
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.errors import FAULT, GatewayPartitioned
 from baton_gateway.http.json_response import json_response
+from baton_gateway.schemas.responses import response as responses
 from baton_gateway.schemas.responses.chat import ResponseChat
+from baton_gateway.schemas.responses.events import AnyEvent
 from baton_gateway.schemas.responses.request import ResponsesRequest
 from baton_gateway.streaming.direct_sink import DirectSink
 from baton_gateway.streaming.event_frames import NamedFrames
@@ -39,6 +42,7 @@ log = logger(__name__)
 
 
 @router.post("/v1/responses")
+@describe(ResponsesRequest, responses.Response, events=AnyEvent)
 async def create(request: Request) -> Response:
     """Answer a conversation, whole or streamed."""
     body = (await read(request, ResponsesRequest)).chat

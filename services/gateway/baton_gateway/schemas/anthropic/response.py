@@ -131,3 +131,7 @@ class MessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):
 
 class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):
     """Last event."""
+
+
+MessageEvent = MessageStart | BlockStart | BlockEvent | BlockStop | MessageDelta | MessageStop
+"""One event of a stream."""

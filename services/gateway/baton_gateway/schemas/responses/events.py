@@ -135,3 +135,25 @@ class InputDone(DeltaEvent, tag="response.custom_tool_call_input.done"):
     """The input of a custom tool's call is done."""
 
     input: str
+
+
+AnyEvent = (
+    Created
+    | InProgress
+    | Completed
+    | Incomplete
+    | Failed
+    | ItemAdded
+    | ItemDone
+    | PartAdded
+    | PartDone
+    | TextDelta
+    | TextDone
+    | ReasoningDelta
+    | ReasoningDone
+    | ArgumentsDelta
+    | ArgumentsDone
+    | InputDelta
+    | InputDone
+)
+"""One event of a stream."""

@@ -112,7 +112,9 @@ class ResponsesRequest(Request):
     """POST /v1/responses"""
 
     model: ModelName
-    input: Annotated[list[Item], BeforeValidator(input_items)]
+    input: Annotated[
+        list[Item], BeforeValidator(input_items, json_schema_input_type=str | list[Item])
+    ]
     instructions: str | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None

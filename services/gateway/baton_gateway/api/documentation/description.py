@@ -1,0 +1,48 @@
+"""What an endpoint reads and answers, said beside its route for `/openapi.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+F = TypeVar("F", bound=Callable[..., Any])
+_ATTRIBUTE = "__baton_description__"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The types of one endpoint; None where it has none."""
+
+    body: type[BaseModel] | None = None
+    """JSON body of the request."""
+    answer: Any = None
+    """JSON body of the answer: a type that msgspec encodes."""
+    events: Any = None
+    """JSON of one event, for an endpoint that streams."""
+    media_type: str = ""
+    """Media type of an answer that is not JSON."""
+
+
+def describe(
+    body: type[BaseModel] | None = None,
+    answer: Any = None,
+    *,
+    events: Any = None,
+    media_type: str = "",
+) -> Callable[[F], F]:
+    """Return a decorator that gives an endpoint its description."""
+
+    def attach(endpoint: F) -> F:
+        setattr(endpoint, _ATTRIBUTE, Description(body, answer, events, media_type))
+        return endpoint
+
+    return attach
+
+
+def description_of(endpoint: Callable[..., Any]) -> Description:
+    """Return the description of an endpoint; an empty one if it has none."""
+    found: Description = getattr(endpoint, _ATTRIBUTE, Description())
+    return found
