@@ -72,13 +72,7 @@ REFUSED = (
         _names("--enable-ssl-refresh"),
         _names("--ssl-keyfile --ssl-certfile --ssl-ca-certs --ssl-cert-reqs --ssl-ciphers"),
     ),
-    Refusal(
-        _PROXY,
-        _names("--allow-credentials"),
-        _names(
-            "--root-path --allowed-origins --allowed-methods --allowed-headers --middleware --uds"
-        ),
-    ),
+    Refusal(_PROXY, (), _names("--root-path --middleware --uds")),
     Refusal(
         "requests are bounded by --max-body-bytes",
         (),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,6 +25,7 @@ from baton_gateway.durable.streams import DurableStreams
 from baton_gateway.engine import Engine
 from baton_gateway.http.allowed_hosts import AllowedHosts
 from baton_gateway.http.body_reader import BodyReader
+from baton_gateway.http.cors import CorsPolicy
 from baton_gateway.http.error_formats import encoder_of
 from baton_gateway.http.errors import respond
 from baton_gateway.http.middleware import RequestMiddleware
@@ -36,6 +38,7 @@ log = logger(__name__)
 
 def create_app(config: Config, engine: Engine) -> FastAPI:
     """Create the ASGI application. Its lifespan starts and closes the engine."""
+    cors = CorsPolicy.of(config)
     keys, hosts = ApiKeys(config), AllowedHosts(config.allowed_hosts, config.host)
     streams = DurableStreams(
         open_journal(config), config.unread_stream_seconds, lambda: engine.status.partitioned
@@ -79,7 +82,11 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
         limiter=limiter,
         metrics=engine.metrics,
         ledger=engine.timelines,
+        cors=cors,
     )
+    if cors.origins:
+        # Outermost: a browser asks beforehand without a key, and reads refusals too.
+        app.add_middleware(CORSMiddleware, **cors.options())
     return app
 
 

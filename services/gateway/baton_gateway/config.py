@@ -26,6 +26,15 @@ class Config(Settings, prefix="gateway"):
     allowed_hosts: str = setting("", "security")
     """Host names that requests may carry, separated by commas, or *; empty means any, or, when
     HTTP listens on a loopback address, only names of this machine."""
+    allowed_origins: str = setting("", "security")
+    """Origins whose pages may use this server from a browser (CORS), separated by commas or as a
+    JSON list, or *; empty means none but its own."""
+    allowed_methods: str = setting("*", "security")
+    """Methods that these pages may use."""
+    allowed_headers: str = setting("*", "security")
+    """Headers that these pages may send."""
+    allow_credentials: bool = setting(False, "security")
+    """These pages may send cookies, for proxies in front that read them."""
     api_key: str = setting("", "security", repr=False)
     """Keys that clients must send as a bearer token, separated by commas; empty means open."""
     api_key_file: Path | None = setting(None, "security")

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 
 from baton.errors import InvalidRequest
+from baton_gateway.http.cors import CorsPolicy
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})
@@ -24,18 +25,19 @@ def from_browser(headers: Headers) -> bool:
     return "origin" in headers or "sec-fetch-site" in headers
 
 
-def check_same_origin(method: str, headers: Headers) -> None:
-    """Raise `InvalidRequest` (403) when a page of another origin wants to change something.
+def check_same_origin(method: str, headers: Headers, cors: CorsPolicy) -> None:
+    """Raise `InvalidRequest` (403) when a page of another origin wants to change something, unless
+    `cors` allows it.
 
     A request with a key needs no check: a browser never adds one by itself.
     """
-    if method in _SAFE_METHODS:
+    if method in _SAFE_METHODS or cors.allows(headers):
         return
     site = headers.get("sec-fetch-site")
     if not (_is_own_origin(headers) if site is None else site in _OWN_SITES):
         raise InvalidRequest(
             "Pages of other sites cannot use this server from a browser. Send the request from a "
-            "program, or with an API key.",
+            "program, or with an API key; the operator can list the site in --allowed-origins.",
             code="cross_origin",
             status=403,
         )

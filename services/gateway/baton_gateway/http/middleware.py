@@ -14,6 +14,7 @@ from baton_gateway.access.api_keys import ApiKeys
 from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
 from baton_gateway.http.allowed_hosts import AllowedHosts
 from baton_gateway.http.browser_guard import check_same_origin
+from baton_gateway.http.cors import CorsPolicy
 from baton_gateway.http.disconnect import ClientDisconnected
 from baton_gateway.http.error_formats import encoder_of, is_messages
 from baton_gateway.http.errors import FAULT, respond
@@ -40,9 +41,11 @@ class RequestMiddleware:
         limiter: RateLimiter,
         metrics: Metrics,
         ledger: TimelineStore,
+        cors: CorsPolicy,
     ) -> None:
         self._app, self._hosts, self._keys = app, hosts, keys
         self._limiter, self._metrics, self._ledger = limiter, metrics, ledger
+        self._cors = cors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,7 +68,7 @@ class RequestMiddleware:
             self._hosts.check(headers)
             key = self._keys.check(scope["path"], headers)
             if not self._keys.needed:
-                check_same_origin(scope["method"], headers)
+                check_same_origin(scope["method"], headers, self._cors)
             check_operator(scope, headers, key, keys_in_use=self._keys.needed)
             budget = self._limiter.quota(key)
             scope["state"]["budget"], visit.headers = budget, budget.headers

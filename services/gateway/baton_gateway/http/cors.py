@@ -1,0 +1,91 @@
+"""Pages of other origins that may use this server from a browser: CORS, where it is configured.
+
+https://fetch.spec.whatwg.org/#http-cors-protocol
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.datastructures import Headers
+
+from baton.errors import SettingsError
+from baton_gateway.config import Config
+
+_ALL = "*"
+_EXPOSED = (
+    "x-request-id",
+    "request-id",
+    "retry-after",
+    "x-should-retry",
+    "x-queue-position",
+    "x-estimated-ttft-ms",
+    "x-cache-report",
+    *(
+        f"x-ratelimit-{what}-{of}"
+        for what in ("limit", "remaining", "reset")
+        for of in ("requests", "tokens")
+    ),
+)
+"""Headers of answers that clients act on; a page sees no others."""
+
+
+class CorsPolicy(msgspec.Struct, frozen=True):
+    """What pages of other origins may do. Without origins, nothing."""
+
+    origins: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    credentials: bool = False
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the policy of the settings. Raises `SettingsError` for what is no origin."""
+        origins = tuple(_origin(one) for one in _listed(config.allowed_origins))
+        if config.allow_credentials and _ALL in origins:
+            raise SettingsError(
+                "--allow-credentials needs --allowed-origins by name: browsers refuse '*' there."
+            )
+        return cls(
+            origins,
+            _listed(config.allowed_methods),
+            _listed(config.allowed_headers),
+            config.allow_credentials,
+        )
+
+    def allows(self, headers: Headers) -> bool:
+        """Return whether a request comes from a page that may use this server."""
+        origin = headers.get("origin", "")
+        return bool(origin) and (_ALL in self.origins or origin in self.origins)
+
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of Starlette's `CORSMiddleware`."""
+        return {
+            "allow_origins": self.origins,
+            "allow_methods": self.methods,
+            "allow_headers": self.headers,
+            "allow_credentials": self.credentials,
+            "expose_headers": _EXPOSED,
+        }
+
+
+def _listed(setting: str) -> tuple[str, ...]:
+    """Names separated by commas or, as vLLM writes them, a JSON list."""
+    if setting.lstrip().startswith("["):
+        try:
+            return msgspec.json.decode(setting, type=tuple[str, ...])
+        except msgspec.DecodeError as error:
+            raise SettingsError(f"Cannot read the list {setting}: {error}.") from error
+    return tuple(one.strip() for one in setting.split(",") if one.strip())
+
+
+def _origin(text: str) -> str:
+    parts = urlsplit(text)
+    if text != _ALL and text != f"{parts.scheme}://{parts.netloc}".lower():
+        raise SettingsError(
+            f"--allowed-origins: '{text}' is no origin. Write scheme://host or scheme://host:port, "
+            "in lower case, as a browser sends it."
+        )
+    return text
