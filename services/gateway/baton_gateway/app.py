@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -21,11 +22,13 @@ from baton_gateway.api import ROUTERS
 from baton_gateway.api.documentation import docs
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import open_journal
+from baton_gateway.durable.object_store import open_store, prune_forever
 from baton_gateway.durable.streams import DurableStreams
 from baton_gateway.engine import Engine
 from baton_gateway.http.allowed_hosts import AllowedHosts
 from baton_gateway.http.body_reader import BodyReader
 from baton_gateway.http.cors import CorsPolicy
+from baton_gateway.http.disconnect import cancel_tasks
 from baton_gateway.http.error_formats import encoder_of
 from baton_gateway.http.errors import respond
 from baton_gateway.http.middleware import RequestMiddleware
@@ -43,18 +46,21 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
     streams = DurableStreams(
         open_journal(config), config.unread_stream_seconds, lambda: engine.status.partitioned
     )
-    bodies = BodyReader(config)
+    bodies, objects = BodyReader(config), open_store(config)
     limiter = RateLimiter(_redis(config.redis_url) if config.redis_url else None)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await engine.start()
         await streams.start()
+        pruning = asyncio.create_task(prune_forever(objects))
         await engine.settle()
         try:
             yield
         finally:
+            await cancel_tasks(pruning)
             await streams.close()
+            await objects.close()
             await engine.close()
             await limiter.close()
             await bodies.close()
@@ -68,7 +74,7 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
         exception_handlers={BatonError: _on_error, HTTPException: _on_http_error},
     )
     app.state.config, app.state.engine, app.state.streams = config, engine, streams
-    app.state.bodies = bodies
+    app.state.bodies, app.state.objects = bodies, objects
     for router in ROUTERS:
         app.include_router(router)
     if not config.disable_fastapi_docs:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from baton.settings import Settings, setting
 from baton.structured_output.engines import TRIALS
-from baton_gateway.durable import check_setting as check_journal
+from baton_gateway.durable import check_journal, check_store
 from baton_gateway.generation.processor_registry import check_setting
 
 
@@ -87,6 +87,16 @@ class Config(Settings, prefix="gateway"):
     """Most bytes that the SQLite journal holds; old streams make room for new ones."""
     journal_seconds: float = setting(600.0, "reliability", advanced=True, gt=0)
     """A durable stream can be resumed for this long after its last event."""
+    store: Annotated[str, AfterValidator(check_store)] = setting("", "reliability")
+    """Where responses and conversations are kept: sqlite, or redis; empty means redis where
+    redis_url is set, else sqlite."""
+    store_path: Path | None = setting(None, "reliability")
+    """SQLite file of the store; by default in the run directory, which `baton serve` removes at its
+    end unless it is given."""
+    store_bytes: int = setting(1024 * 1024 * 1024, "reliability", advanced=True, ge=1024)
+    """Most bytes that the SQLite store holds; old objects make room for new ones."""
+    store_seconds: float = setting(2_592_000.0, "reliability", advanced=True, gt=0)
+    """What is stored is kept for this long after its last change."""
     unread_stream_seconds: float = setting(30.0, "reliability", advanced=True, ge=0)
     """A durable stream goes on for this long with nobody reading it, then it pauses."""
     worker_hang_seconds: float = setting(5.0, "reliability", advanced=True, shared=True, gt=0)

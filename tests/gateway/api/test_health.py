@@ -84,9 +84,10 @@ def test_draining(own_site: Site) -> None:
     assert own_site.get("/health/ready").json()["reasons"] == ["this gateway is draining"]
 
 
-def test_a_journal_that_was_begun_anew_is_a_warning(own_site: Site) -> None:
-    own_site.app.state.streams._journal.problem = "it was corrupt"
+def test_a_file_that_was_begun_anew_is_a_warning(own_site: Site) -> None:
+    own_site.app.state.streams._journal._file.problem = "it was corrupt"
+    own_site.app.state.objects._file.problem = "so was it"
     response = own_site.get("/health")
     assert (response.status_code, response.json()) == (
-        200, {"status": "ok", "reasons": [], "warnings": ["it was corrupt"]},
+        200, {"status": "ok", "reasons": [], "warnings": ["it was corrupt", "so was it"]},
     )  # fmt: skip

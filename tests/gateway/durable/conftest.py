@@ -1,4 +1,4 @@
-"""Fixtures that run a test on every journal."""
+"""Fixtures that run a test on every journal, and on every store."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import pytest
 
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import Journal, StreamRecord
+from baton_gateway.durable.object_store import ObjectStore
 from baton_gateway.durable.redis import RedisJournal
+from baton_gateway.durable.redis_objects import RedisObjects
 from baton_gateway.durable.sqlite import SqliteJournal
+from baton_gateway.durable.sqlite_objects import SqliteObjects
 
 
 @pytest.fixture(params=["sqlite", "redis"])
@@ -25,6 +28,20 @@ def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Jo
             return SqliteJournal(Config(journal_path=tmp_path / "deep" / "journal", **settings))
         config = Config(redis_url="redis://localhost", **settings)
         return RedisJournal(config, lambda url: fakeredis.FakeAsyncRedis(server=server))
+
+    return here
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., ObjectStore]:
+    """Opens the same store again and again, as several gateways would."""
+    server = fakeredis.FakeServer()
+
+    def here(**settings: Any) -> ObjectStore:
+        if request.param == "sqlite":
+            return SqliteObjects(Config(store_path=tmp_path / "deep" / "store", **settings))
+        config = Config(redis_url="redis://localhost", **settings)
+        return RedisObjects(config, lambda url: fakeredis.FakeAsyncRedis(server=server))
 
     return here
 

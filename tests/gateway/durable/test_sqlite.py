@@ -12,7 +12,7 @@ import pytest
 
 from baton.errors import Unavailable
 from baton_gateway.config import Config
-from baton_gateway.durable import sqlite
+from baton_gateway.durable import sqlite, sqlite_file
 from baton_gateway.durable.journal import StreamFenced
 from baton_gateway.durable.sqlite import SqliteJournal
 from tests.gateway.durable.conftest import ticket
@@ -121,13 +121,13 @@ def test_to_begin_costs_the_same_however_many_streams_are_kept(
         steps += 1
         return 0
 
-    def counted(path: Path) -> sqlite3.Connection:
-        db = opened(path)
+    def counted(path: Path, schema: str) -> sqlite3.Connection:
+        db = opened(path, schema)
         db.set_progress_handler(count, 1)
         return db
 
-    opened = sqlite._open
-    monkeypatch.setattr(sqlite, "_open", counted)
+    opened = sqlite_file._open
+    monkeypatch.setattr(sqlite_file, "_open", counted)
 
     async def main() -> None:
         nonlocal steps

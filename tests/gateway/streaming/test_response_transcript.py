@@ -40,7 +40,8 @@ def transcript(**fields: Any) -> ResponseTranscript:
     tools = [{"type": "function", "name": "f"}, {"type": "custom", "name": "g"}]
     body = {"model": "m", "input": "hi", "tools": tools} | fields
     words = Vocabulary(tuple(b"t%d" % i for i in range(9)))
-    return ResponseTranscript(build(body, ResponsesRequest).chat, Head("resp_1", 0, "m"), words)
+    request = build(body, ResponsesRequest)
+    return ResponseTranscript(request.chat([], request.input), Head("resp_1", 0, "m"), words)
 
 
 def streamed(deltas: list[OutputDelta], **fields: Any) -> list[Event]:

@@ -21,7 +21,8 @@ def test_a_choice_is_what_its_stream_would_have_made() -> None:
     for piece in parts:
         choice.add(OutputDelta(0, "x", array("i", [1]), pieces=(piece,), reasoning_tokens=1))
     choice.add(OutputDelta(0, "", array("i", [2]), reason="stop", cached=1))
-    chat = build({"model": "m", "input": "hi", "metadata": {"a": "b"}}, ResponsesRequest).chat
+    request = build({"model": "m", "input": "hi", "metadata": {"a": "b"}}, ResponsesRequest)
+    chat = request.chat([], request.input)
     writer = ResponseWriter(chat, Head("resp_1", 5, "m"), Vocabulary(()))
     response = writer.whole(Started((PackedTokens.of([1, 2, 3]),)), [choice])
     assert [type(item).__name__ for item in response.output] == [

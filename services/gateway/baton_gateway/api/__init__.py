@@ -21,13 +21,14 @@ from baton_gateway.api import (
     tokenize,
 )
 from baton_gateway.api.anthropic import messages
-from baton_gateway.api.responses import responses
+from baton_gateway.api.responses import conversations, responses
 
 ROUTERS: tuple[APIRouter, ...] = (
     chat.router,
     completions.router,
     messages.router,
     responses.router,
+    conversations.router,
     embeddings.router,
     score.router,
     rerank.router,

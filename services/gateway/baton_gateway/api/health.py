@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton_gateway.api.documentation.description import describe
+from baton_gateway.durable.object_store import ObjectStore
 from baton_gateway.durable.streams import DurableStreams
 from baton_gateway.engine import Engine
 from baton_gateway.http.json_response import json_response
@@ -49,8 +50,10 @@ async def ready(request: Request) -> Response:
     engine: Engine = request.app.state.engine
     reasons = engine.status.unhealthy_reasons()
     streams: DurableStreams = request.app.state.streams
-    warnings = [streams.problem] if streams.problem else UNSET
-    response = json_response(Health("unhealthy" if reasons else "ok", reasons, warnings))
+    objects: ObjectStore = request.app.state.objects
+    warnings = [problem for problem in (streams.problem, objects.problem) if problem]
+    status: Literal["ok", "unhealthy"] = "unhealthy" if reasons else "ok"
+    response = json_response(Health(status, reasons, warnings or UNSET))
     if reasons:
         response.status_code = 503
         response.headers["retry-after"] = "1"

@@ -1,4 +1,7 @@
-"""Journals of durable streams; see `journal` for the interface. One module per backend."""
+"""What outlives a process: journals of durable streams, stores of objects. One module per backend.
+
+See `journal` and `object_store` for the interfaces.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,20 @@ JOURNALS = Registry(
         "redis": "baton_gateway.durable.redis:RedisJournal",
     },
 )
+STORES = Registry(
+    "stores",
+    {
+        "sqlite": "baton_gateway.durable.sqlite_objects:SqliteObjects",
+        "redis": "baton_gateway.durable.redis_objects:RedisObjects",
+    },
+)
 
 
-def check_setting(name: str) -> str:
+def check_journal(name: str) -> str:
     """Validate a journal's name, or an empty string. Raises `SettingsError` for unknown names."""
     return JOURNALS.check(name) if name else name
+
+
+def check_store(name: str) -> str:
+    """Validate a store's name, or an empty string. Raises `SettingsError` for unknown names."""
+    return STORES.check(name) if name else name

@@ -149,8 +149,9 @@ class Journal(Protocol):
     Parts of one stream must be appended one after the other; several streams may share a write.
     """
 
-    problem: str
-    """What an operator should know about it; empty while all is well."""
+    @property
+    def problem(self) -> str:
+        """What an operator should know about it; empty while all is well."""
 
     async def create(self, ticket: StreamRecord) -> int:
         """Create a stream. Returns its first epoch."""

@@ -7,12 +7,11 @@ limits the total size.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from baton.logs import logger
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import (
     StoredStream,
@@ -20,22 +19,11 @@ from baton_gateway.durable.journal import (
     StreamRecord,
     lost,
 )
+from baton_gateway.durable.redis_connection import RedisConnection, at_once, connect_redis
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
     from redis.asyncio.client import Pipeline
-
-T = TypeVar("T")
-_TRIES = 5
-"""Attempts of a transaction; it restarts when another gateway changes the stream meanwhile."""
-
-log = logger(__name__)
-
-
-def _connect(url: str) -> Redis:
-    import redis.asyncio
-
-    return redis.asyncio.Redis.from_url(url, socket_timeout=1.0, socket_connect_timeout=1.0)
 
 
 class RedisJournal:
@@ -43,8 +31,8 @@ class RedisJournal:
 
     problem = ""
 
-    def __init__(self, config: Config, connect: Callable[[str], Redis] = _connect) -> None:
-        self._redis = connect(config.redis_url)
+    def __init__(self, config: Config, connect: Callable[[str], Redis] = connect_redis) -> None:
+        self._redis = RedisConnection(connect(config.redis_url), "the journal in Redis", lost)
         self._expiry = max(1, round(config.journal_seconds))
 
     async def create(self, ticket: StreamRecord) -> int:
@@ -63,7 +51,7 @@ class RedisJournal:
             pipe.expire(name, self._expiry)
             await pipe.execute()
 
-        await self._transact(name, begin)
+        await self._redis.transact(name, begin)
         return 1
 
     async def append(self, name: str, epoch: int, part: bytes, *, done: bool) -> None:
@@ -71,7 +59,7 @@ class RedisJournal:
         key = _key(name)
 
         async def add(pipe: Pipeline) -> bool:
-            if await _maybe(pipe.hget(key, "epoch")) != b"%d" % epoch:
+            if await at_once(pipe.hget(key, "epoch")) != b"%d" % epoch:
                 return False
             pipe.multi()  # type: ignore[no-untyped-call]
             if part:
@@ -82,7 +70,7 @@ class RedisJournal:
             await pipe.execute()
             return True
 
-        if not await self._transact(key, add):
+        if not await self._redis.transact(key, add):
             raise StreamFenced
 
     async def claim(self, name: str, owner: str) -> StoredStream | None:
@@ -90,7 +78,7 @@ class RedisJournal:
         key = _key(name)
 
         async def begin(pipe: Pipeline) -> StoredStream | None:
-            found = await _maybe(pipe.hgetall(key))
+            found = await at_once(pipe.hgetall(key))
             if not found or found[b"owner"] != owner.encode():
                 return None
             pipe.multi()  # type: ignore[no-untyped-call]
@@ -100,37 +88,14 @@ class RedisJournal:
             ticket = msgspec.msgpack.decode(found[b"ticket"], type=StreamRecord)
             return StoredStream(ticket, tuple(parts), found[b"done"] == b"1", epoch)
 
-        return await self._transact(key, begin)
+        return await self._redis.transact(key, begin)
 
     async def prune(self) -> None:
         """See `Journal`. Does nothing, since Redis expires keys itself."""
 
     async def close(self) -> None:
         """See `Journal`."""
-        await self._redis.aclose()
-
-    async def _transact(self, key: str, work: Callable[[Pipeline], Awaitable[T]]) -> T:
-        """Run a transaction on a stream; retried when another gateway changes the stream
-        meanwhile."""
-        from redis.exceptions import RedisError, WatchError
-
-        try:
-            for _ in range(_TRIES):
-                async with self._redis.pipeline(transaction=True) as pipe:
-                    try:
-                        await pipe.watch(key)
-                        return await work(pipe)
-                    except WatchError:
-                        continue
-        except RedisError as error:
-            log.error("the journal in Redis cannot be used: %s", error)
-            raise lost() from error
-        raise lost()
-
-
-async def _maybe(answer: Any) -> Any:
-    """Return a watched pipeline's result, which is immediate contrary to its types."""
-    return await answer
+        await self._redis.close()
 
 
 def _key(name: str) -> str:

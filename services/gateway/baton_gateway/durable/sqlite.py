@@ -7,19 +7,13 @@ Gateways on one machine may share the file.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import sqlite3
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from baton.logs import logger
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import (
     StoredStream,
@@ -28,11 +22,9 @@ from baton_gateway.durable.journal import (
     full,
     lost,
 )
+from baton_gateway.durable.sqlite_file import SqliteFile
 
-T = TypeVar("T")
 _SCHEMA = """
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS streams (
     id TEXT PRIMARY KEY, owner TEXT NOT NULL, ticket BLOB NOT NULL, epoch INTEGER NOT NULL,
     done INTEGER NOT NULL, size INTEGER NOT NULL, touched REAL NOT NULL
@@ -56,15 +48,9 @@ CREATE TRIGGER IF NOT EXISTS gone AFTER DELETE ON streams
 thousand, and a writer blocks the other gateways."""
 _FORGOTTEN_AT_ONCE = 50
 """Most streams deleted per transaction, so that other writes are not delayed."""
-_BUSY_SECONDS = 5.0
-"""How long a write waits for another gateway's lock."""
-
-log = logger(__name__)
-
 
 AppendOutcome = Literal["written", "fenced", "missing"]
 """Another epoch is current, or the stream does not exist."""
-_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT})
 
 
 class _Append(NamedTuple):
@@ -79,22 +65,22 @@ class SqliteJournal:
     """A file of about `journal_bytes` at most; streams expire after `journal_seconds`."""
 
     def __init__(self, config: Config) -> None:
-        self._path = config.journal_path or config.run_dir / "journal.sqlite"
-        self._broken = _CORRUPT if config.journal_path else _CORRUPT | {sqlite3.SQLITE_NOTADB}
-        """Errors for which the file is set aside. One that was never a journal is not, unless its
-        name is ours."""
-        self._inode = 0
-        self.problem = ""
+        path = config.journal_path or config.run_dir / "journal.sqlite"
+        own = config.journal_path is None
+        self._file = SqliteFile(path, _SCHEMA, "the journal of streams", lost, own_name=own)
         self._bytes, self._seconds = config.journal_bytes, config.journal_seconds
-        self._thread = ThreadPoolExecutor(1, "journal")
-        self._connection: sqlite3.Connection | None = None
         self._pending: list[_Append] = []
         self._writer: asyncio.Task[None] | None = None
+
+    @property
+    def problem(self) -> str:
+        """See `Journal`."""
+        return self._file.problem
 
     async def create(self, ticket: StreamRecord) -> int:
         """See `Journal`. Raises `Unavailable` when the file is full of unfinished streams."""
         data = msgspec.msgpack.encode(ticket)
-        if not await self._run(lambda db: self._create(db, ticket, data)):
+        if not await self._file.run(lambda db: self._create(db, ticket, data)):
             raise full()
         return 1
 
@@ -108,27 +94,25 @@ class SqliteJournal:
 
     async def claim(self, name: str, owner: str) -> StoredStream | None:
         """See `Journal`."""
-        return await self._run(lambda db: self._take(db, name, owner))
+        return await self._file.run(lambda db: self._take(db, name, owner))
 
     async def prune(self) -> None:
         """See `Journal`. Does nothing while the file is not open."""
         dropped = 1
-        while dropped and self._connection is not None:
-            dropped = await self._run(self._forget)
+        while dropped and self._file.is_open:
+            dropped = await self._file.run(self._forget)
 
     async def close(self) -> None:
         """See `Journal`."""
         if self._writer is not None:
             await self._writer
-        if self._connection is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
-        self._thread.shutdown(wait=False)
+        await self._file.close()
 
     async def _write(self) -> None:
         while self._pending:
             batch, self._pending = self._pending, []
             try:
-                good = await self._run(partial(_append, batch=batch))
+                good = await self._file.run(partial(_append, batch=batch))
             except Exception as error:
                 _settle(batch, error)
             else:
@@ -139,48 +123,6 @@ class SqliteJournal:
         if outcome == "missing" and self.problem:
             return lost()  # it was in the file that was set aside: nobody else has claimed it
         return None if outcome == "written" else StreamFenced()
-
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in the thread, in a transaction of its own."""
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._thread, self._attempt, work)
-        except (sqlite3.Error, OSError) as error:
-            log.error("the journal %s cannot be used: %s", self._path.name, error)
-            raise lost() from error
-
-    def _attempt(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work`, in a new file if this one is corrupt."""
-        try:
-            return self._transact(work)
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in self._broken:
-                raise
-            self._set_aside(error)
-        return self._transact(work)
-
-    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
-        """Rename a corrupt file, unless another gateway has done so."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        if self._inode not in (0, _inode(self._path)):
-            return
-        name = f"{self._path.name}.corrupt-{time.time_ns()}"
-        for suffix in ("", "-wal", "-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                self._path.with_name(self._path.name + suffix).rename(
-                    self._path.with_name(name + suffix)
-                )
-        self.problem = f"the journal of streams was corrupt and was begun anew; it is now {name}"
-        log.error("%s: %s", self.problem, error)
-
-    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        if self._connection is None:
-            self._connection = _open(self._path)
-            self._inode = _inode(self._path)
-        with self._connection as db:
-            return work(db)
 
     def _create(self, db: sqlite3.Connection, ticket: StreamRecord, data: bytes) -> bool:
         while _held(db) + len(data) > self._bytes:
@@ -218,15 +160,6 @@ class SqliteJournal:
         return dropped
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    db = sqlite3.connect(path, timeout=_BUSY_SECONDS)
-    db.executescript(_SCHEMA)
-    db.execute("PRAGMA foreign_keys = ON")
-    return db
-
-
 def _held(db: sqlite3.Connection) -> int:
     """Return the bytes of all streams."""
     (held,) = db.execute("SELECT bytes FROM held").fetchone()
@@ -237,14 +170,6 @@ def _drop_oldest(db: sqlite3.Connection) -> int:
     """Delete the least recently used finished stream. Returns the number of deleted streams."""
     oldest = "SELECT id FROM streams WHERE done ORDER BY touched LIMIT 1"
     return db.execute(f"DELETE FROM streams WHERE id = ({oldest})").rowcount
-
-
-def _inode(path: Path) -> int:
-    """Number of the file of this name; 0 if there is none."""
-    try:
-        return path.stat().st_ino
-    except FileNotFoundError:
-        return 0
 
 
 def _append(db: sqlite3.Connection, batch: list[_Append]) -> list[AppendOutcome]:

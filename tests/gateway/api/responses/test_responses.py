@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from openai import OpenAI
+from openai import NotFoundError, OpenAI
 from pydantic import BaseModel
 
 from baton.protocol import EncodeChat, Failed, Submit
@@ -169,3 +169,21 @@ def test_openais_client_creates_streams_and_parses() -> None:
         here.engine.scheduler.reply = '{"x": 5}'
         parsed = client.responses.parse(model=MODEL, input="hi", text_format=Point)
         assert parsed.output_parsed == Point(x=5)
+
+
+@pytest.mark.row("F18.05")
+def test_openais_client_retrieves_lists_and_deletes() -> None:
+    with gateway_socket.site() as here:
+        client = OpenAI(base_url=f"{here.url}/v1", api_key="none", max_retries=0).responses
+        said = client.create(model=MODEL, input="a", metadata={"a": "b"})
+        found = client.retrieve(said.id)
+        assert found.to_dict() == said.to_dict() and found.store is True  # type: ignore[attr-defined]
+        with client.stream(model=MODEL, input="b", previous_response_id=said.id) as stream:
+            final = stream.get_final_response()
+        assert client.retrieve(final.id).output_text == final.output_text
+        listed = list(client.input_items.list(final.id, order="asc", limit=2))
+        assert [item.type for item in listed] == ["message"] * 3
+        assert listed[1].id == said.output[0].id
+        client.delete(said.id)
+        with pytest.raises(NotFoundError):
+            client.retrieve(said.id)

@@ -72,6 +72,18 @@ def test_turns_of_the_assistant_are_told_apart() -> None:
     assert messages([encrypted, said("user", "q")]) == [{"role": "user", "content": "q"}]
 
 
+def test_a_call_that_was_cut_off_is_left_out() -> None:
+    cut = CALL | {"status": "incomplete", "arguments": '{"a'}
+    assert messages([said("user", "q"), cut]) == [{"role": "user", "content": "q"}]
+
+
+def test_a_part_of_a_conversation_may_answer_another() -> None:
+    conversation = Conversation()
+    conversation.add(input_items([OUTPUT]), partial=True)
+    with pytest.raises(InvalidRequest):
+        conversation.add(input_items([OUTPUT]))
+
+
 @pytest.mark.parametrize(
     ("value", "param"),
     [
@@ -83,6 +95,7 @@ def test_turns_of_the_assistant_are_told_apart() -> None:
         ([{"role": "user"}], "input[0].content"),
         ([{"role": "user", "content": [{"type": "input_image"}]}], "input[0].content[0].type"),
         ([{"role": "user", "content": [{"type": "input_text"}]}], "input[0].content[0].text"),
+        ([{"type": "item_reference"}], "input[0].id"),
         ([{"type": "item_reference", "id": "x"}], "input[0].type"),
         ([{"type": "web_search_call"}], "input[0].type"),
         ([CALL], "input[0]"),

@@ -8,6 +8,7 @@ import pytest
 
 from baton.errors import InvalidRequest
 from baton_gateway.http.body import build
+from baton_gateway.schemas.responses.chat import ResponseChat
 from baton_gateway.schemas.responses.request import ResponsesRequest
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
@@ -15,6 +16,11 @@ TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 
 def asked(**fields: Any) -> ResponsesRequest:
     return build({"model": "m", "input": "hi"} | fields, ResponsesRequest)
+
+
+def chat_of(**fields: Any) -> ResponseChat:
+    request = asked(**fields)
+    return request.chat([], request.input)
 
 
 def test_a_chat_asks_for_the_same() -> None:
@@ -28,7 +34,7 @@ def test_a_chat_asks_for_the_same() -> None:
         tool_choice="required",
         parallel_tool_calls=False,
     )
-    chat = request.chat
+    chat = request.chat([], request.input)
     assert (chat.limit, chat.top_k, chat.stop, chat.user) == (9, 3, ("a",), "u")
     assert chat.stream and chat.logprobs and chat.top_logprobs == 2
     assert [message["role"] for message in chat.messages] == ["system", "user"]
@@ -38,7 +44,7 @@ def test_a_chat_asks_for_the_same() -> None:
 
 def test_the_format_of_the_text_constrains_it() -> None:
     form = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
-    constraint = asked(text={"format": form}).chat.constraint
+    constraint = chat_of(text={"format": form}).constraint
     assert constraint is not None and constraint.grammar.kind == "json_schema"
 
 
@@ -47,7 +53,12 @@ def test_the_format_of_the_text_constrains_it() -> None:
     [
         ({"background": True}, "background", "stream"),
         ({"prompt": {"id": "p"}}, "prompt", "instructions"),
-        ({"previous_response_id": "resp_1"}, "previous_response_id", "input"),
+        ({"conversation": {}}, "conversation.id", "Missing"),
+        (
+            {"previous_response_id": "resp_1", "conversation": "conv_1"},
+            "previous_response_id",
+            "together",
+        ),
         ({"include": ["x"]}, "include[0]", "Supported"),
         ({"top_logprobs": 1}, "top_logprobs", "include"),
         ({"truncation": "some"}, "truncation", "disabled"),
@@ -65,8 +76,8 @@ def test_errors_are_about_fields_of_this_api(
     fields: dict[str, Any], param: str | None, word: str | None
 ) -> None:
     if param is None:
-        assert asked(**fields).chat.tool_choice is None, "there is nothing to choose"
+        assert chat_of(**fields).tool_choice is None, "there is nothing to choose"
         return
     with pytest.raises(InvalidRequest) as caught:
-        asked(**fields)
+        chat_of(**fields)
     assert caught.value.param == param and (word or "") in caught.value.message

@@ -1,10 +1,11 @@
-"""POST /v1/responses
+"""POST /v1/responses; GET and DELETE /v1/responses/{id}; GET /v1/responses/{id}/input_items
 
-https://platform.openai.com/docs/api-reference/responses/create
+https://platform.openai.com/docs/api-reference/responses
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
@@ -12,23 +13,30 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton.errors import BatonError, ServerFault
+from baton.errors import BatonError, ServerFault, Unavailable
 from baton.logs import logger
 from baton_gateway.api import chat
 from baton_gateway.api.answer import event_stream, is_durable
 from baton_gateway.api.collect_answer import opened, whole
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
+from baton_gateway.api.responses.conversation_state import ConversationState, state_of
+from baton_gateway.api.responses.truncation import fitting_chat
 from baton_gateway.api.stream_routes import StreamRoute
+from baton_gateway.durable.response_store import ResponseStore, StoredResponse
 from baton_gateway.engine import Engine
 from baton_gateway.generation.logprobs import Vocabulary
 from baton_gateway.generation.request import GenerationRequest
+from baton_gateway.http.body import build
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.errors import FAULT, GatewayPartitioned
 from baton_gateway.http.json_response import json_response
+from baton_gateway.http.middleware import tenant_of
 from baton_gateway.schemas.responses import response as responses
 from baton_gateway.schemas.responses.chat import ResponseChat
+from baton_gateway.schemas.responses.conversation import Deleted
 from baton_gateway.schemas.responses.events import AnyEvent
+from baton_gateway.schemas.responses.item_list import ItemList, PageQuery, page_of
 from baton_gateway.schemas.responses.request import ResponsesRequest
 from baton_gateway.streaming.direct_sink import DirectSink
 from baton_gateway.streaming.event_frames import NamedFrames
@@ -45,45 +53,93 @@ log = logger(__name__)
 @describe(ResponsesRequest, responses.Response, events=AnyEvent)
 async def create(request: Request) -> Response:
     """Answer a conversation, whole or streamed."""
-    body = (await read(request, ResponsesRequest)).chat
+    asked = await read(request, ResponsesRequest)
     engine: Engine = request.app.state.engine
+    await permitted(request, asked.model)
+    state = await state_of(request, asked)
+    body = await fitting_chat(request, asked, state)
     is_durable(request, body, ROUTE)
-    await permitted(request, body.model)
     head = Head.of(request, ROUTE.id_prefix, body.model)
     writer = await _writer(engine, body, head)
     work = ROUTE.generation(request, body, head)
     if body.stream:
-        response = await _stream(request, work, writer)
+        response = await _stream(request, work, writer, state)
     else:
-        response = json_response(writer.whole(*await whole(request, work)))
+        said = writer.whole(*await whole(request, work))
+        await state.keep(said)
+        response = json_response(said)
     return work.sinks.admission_headers.apply(response)
 
 
-async def _stream(request: Request, work: GenerationRequest, writer: ResponseWriter) -> Response:
+@router.get("/v1/responses/{name}")
+@describe(answer=responses.Response)
+async def retrieve(request: Request, name: str) -> Response:
+    """Return a stored response."""
+    return json_response((await _stored(request, name)).response)
+
+
+@router.delete("/v1/responses/{name}")
+@describe(answer=Deleted)
+async def delete(request: Request, name: str) -> Response:
+    """Delete a stored response."""
+    await ResponseStore(request.app.state.objects).delete(name, tenant_of(request))
+    return json_response(Deleted(id=name, object="response"))
+
+
+@router.get("/v1/responses/{name}/input_items")
+@describe(answer=ItemList)
+async def input_items(request: Request, name: str) -> Response:
+    """List the items that a stored response answers, those of the conversation before included."""
+    query = build(dict(request.query_params), PageQuery)
+    return json_response(page_of((await _stored(request, name)).input, query))
+
+
+async def _stored(request: Request, name: str) -> StoredResponse:
+    return await ResponseStore(request.app.state.objects).get(name, tenant_of(request))
+
+
+async def _stream(
+    request: Request, work: GenerationRequest, writer: ResponseWriter, state: ConversationState
+) -> Response:
     engine: Engine = request.app.state.engine
     transcript, frames = writer.transcript(), NamedFrames()
     sink = DirectSink.of(request.scope, engine.write_batch, transcript, frames)
     events = payloads(transcript, *await opened(request, work, sink))
-    return event_stream(request, ended(events, transcript), frames, done=False, sink=sink)
+    kept = ended(events, transcript, state)
+    return event_stream(request, kept, frames, done=False, sink=sink)
 
 
 async def ended(
-    payloads: AsyncGenerator[bytes, None], transcript: ResponseTranscript
+    payloads: AsyncGenerator[bytes, None], transcript: ResponseTranscript, state: ConversationState
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the payloads of a stream; an error becomes its last one. Closing it closes
-    `payloads`."""
+    """Yield the payloads of a stream. The response is kept before its last one, which an error
+    becomes too. Closing it closes `payloads`."""
     try:
         async for payload in payloads:
+            if transcript.response.status != "in_progress":
+                await state.keep(transcript.response)
             yield payload
     except GatewayPartitioned:
         raise
     except BatonError as error:
-        yield transcript.failed(error)
+        yield await _failed(transcript, error, state)
     except Exception:
         log.exception("a response broke off")
-        yield transcript.failed(ServerFault(FAULT))
+        yield await _failed(transcript, ServerFault(FAULT), state)
     finally:
         await payloads.aclose()
+
+
+async def _failed(
+    transcript: ResponseTranscript, error: BatonError, state: ConversationState
+) -> bytes:
+    """Return the last event of a response that failed; it is kept, unless keeping it failed."""
+    running = transcript.response.status == "in_progress"
+    payload = transcript.failed(error)
+    if running:
+        with contextlib.suppress(Unavailable):  # the store has logged it
+            await state.keep(transcript.response)
+    return payload
 
 
 async def _writer(engine: Engine, body: ResponseChat, head: Head) -> ResponseWriter:

@@ -23,6 +23,8 @@ from baton_gateway.schemas.field_access import array_of, field_of, kind_of, obje
 Item: TypeAlias = dict[str, Any]
 Message: TypeAlias = dict[str, Any]
 
+REFERENCE = "item_reference"
+"""Type of an item that stands for another one, by its id."""
 _ROLES = ("user", "assistant", "system", "developer")
 _PARTS = ("input_text", "output_text", "refusal", "text")
 _REFUSED_PARTS = {
@@ -31,7 +33,6 @@ _REFUSED_PARTS = {
     "input_file": "Send its text as a part of type 'input_text'.",
 }
 _REFUSED = {
-    "item_reference": "Send the item itself, or use 'previous_response_id'.",
     "compaction": "This server does not compact conversations.",
     "computer_call": "This server runs no tools.",
     "computer_call_output": "This server runs no tools.",
@@ -39,15 +40,15 @@ _REFUSED = {
 """Types of items that are not supported, with advice."""
 
 
-def input_items(value: object) -> list[Item]:
+def input_items(value: object, param: str = "input") -> list[Item]:
     """Return the input of a request as items: a string is a message of the user.
 
-    Raises `InvalidRequest` for what is no item that this server knows.
+    References to items of stored responses stay what they are. Raises `InvalidRequest` for what is
+    no item that this server knows.
     """
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
-    items = array_of(value, "input")
-    return [_item(item, f"input[{i}]") for i, item in enumerate(items)]
+    return [_item(item, f"{param}[{i}]") for i, item in enumerate(array_of(value, param))]
 
 
 def _item(item: object, param: str) -> Item:
@@ -55,7 +56,9 @@ def _item(item: object, param: str) -> Item:
     fields = object_of(item, param)
     if "type" not in fields and "role" in fields:
         fields = {"type": "message"} | fields
-    kind_of(fields, param, tuple(_READERS), _REFUSED)
+    kind = kind_of(fields, param, (*_READERS, REFERENCE), _REFUSED)
+    if kind == REFERENCE:
+        string_of(fields, "id", param)
     return fields
 
 
@@ -66,13 +69,23 @@ class Conversation:
         self.messages: list[Message] = []
         self._owed: dict[str, str] = {}
         """Calls without an output so far: id -> path of the item."""
+        self._partial = False
         if instructions:
             self.messages.append({"role": "system", "content": instructions})
 
-    def add(self, items: Iterable[Item], param: str = "input") -> None:
-        """Append items. Raises `InvalidRequest` with the path of the field."""
+    def add(self, items: Iterable[Item], param: str = "input", *, partial: bool = False) -> None:
+        """Append items. Raises `InvalidRequest` with the path of the field.
+
+        Args:
+            partial: outputs may answer calls of another part of the conversation.
+        """
+        self._partial = partial
         for i, item in enumerate(items):
-            _READERS[item["type"]](self, item, f"{param}[{i}]")
+            read = _READERS.get(item["type"])
+            if read is None:
+                raise invalid(f"{param}[{i}].type", "An item_reference cannot be used here.")
+            if item.get("status") != "incomplete" or item["type"] not in _CALLS:
+                read(self, item, f"{param}[{i}]")
 
     def finish(self) -> list[Message]:
         """Return the messages. Raises `InvalidRequest` for a call without an output."""
@@ -123,7 +136,7 @@ class Conversation:
     def output(self, item: Item, param: str) -> None:
         """Append the output of a call."""
         call_id = string_of(item, "call_id", param)
-        if self._owed.pop(call_id, None) is None:
+        if self._owed.pop(call_id, None) is None and not self._partial:
             message = f"No tool call found for function call output with call_id {call_id}."
             raise _pairless(message, param)
         text = _text(field_of(item, "output", param), f"{param}.output")
@@ -158,6 +171,8 @@ class Conversation:
         return self.messages[-1]
 
 
+_CALLS = ("function_call", "custom_tool_call")
+"""Types of items that are left out where they are incomplete: such calls were never run."""
 _READERS: dict[str, Callable[[Conversation, Item, str], None]] = {
     "message": Conversation.message,
     "reasoning": Conversation.reasoning,

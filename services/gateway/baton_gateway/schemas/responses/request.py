@@ -5,7 +5,6 @@ https://platform.openai.com/docs/api-reference/responses/create
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -14,6 +13,7 @@ from baton.errors import InvalidRequest
 from baton_gateway.http.body import build
 from baton_gateway.http.errors import invalid
 from baton_gateway.schemas.base import Request
+from baton_gateway.schemas.field_access import field_of
 from baton_gateway.schemas.fields import INT32, Metadata, ModelName
 from baton_gateway.schemas.responses.chat import ResponseChat
 from baton_gateway.schemas.responses.input_items import Conversation, Item, input_items
@@ -36,9 +36,7 @@ _LOGPROBS = "message.output_text.logprobs"
 _UNSUPPORTED = {
     "background": "Leave it out, and read the response as a stream.",
     "context_management": "Use 'truncation'.",
-    "conversation": "Send its items in 'input'.",
     "moderation": "Leave it out.",
-    "previous_response_id": "Send the items of the conversation in 'input'.",
     "prompt": "Send its text as 'instructions' and 'input'.",
 }
 """Fields whose effect a client would miss, with advice."""
@@ -71,8 +69,10 @@ _REPEATED = (
     "max_tool_calls",
     "metadata",
     "parallel_tool_calls",
+    "previous_response_id",
     "prompt_cache_key",
     "safety_identifier",
+    "store",
     "temperature",
     "top_logprobs",
     "top_p",
@@ -87,6 +87,11 @@ _CHAT_NAMES = {
     "max_completion_tokens": "max_output_tokens",
 }
 """Field of a chat -> field of this API, for errors."""
+
+
+def _conversation(value: object) -> object:
+    """Return the id of a conversation, which may be given as an object."""
+    return field_of(value, "id", "conversation") if isinstance(value, dict) else value
 
 
 class ReasoningConfig(BaseModel):
@@ -119,7 +124,8 @@ class ResponsesRequest(Request):
     stream: bool = False
     stream_options: StreamOptions | None = None
     store: bool = True
-    """Responses are not kept: what comes back is false."""
+    previous_response_id: str | None = None
+    conversation: Annotated[str | None, BeforeValidator(_conversation)] = None
     include: Annotated[list[Include], Field(max_length=16)] = []
     max_output_tokens: int | None = Field(default=None, ge=1, le=INT32)
     max_tool_calls: int | None = Field(default=None, ge=1, le=INT32)
@@ -168,14 +174,23 @@ class ResponsesRequest(Request):
     def _check(self) -> Self:
         if self.top_logprobs and _LOGPROBS not in self.include:
             raise invalid("top_logprobs", f"'top_logprobs' needs '{_LOGPROBS}' in 'include'.")
-        _ = self.chat  # raises when invalid; it is cached
+        if self.conversation is not None and self.previous_response_id is not None:
+            raise invalid(
+                "previous_response_id",
+                "'previous_response_id' and 'conversation' cannot be used together.",
+            )
         return self
 
-    @cached_property
-    def chat(self) -> ResponseChat:
-        """The chat that asks for the same. Raises `InvalidRequest`."""
+    def chat(self, history: list[Item], items: list[Item]) -> ResponseChat:
+        """Return the chat that asks for the same. Raises `InvalidRequest`.
+
+        Args:
+            history: items of the conversation so far.
+            items: the input, without references.
+        """
         conversation = Conversation(self.instructions)
-        conversation.add(self.input)
+        conversation.add(history, "conversation")
+        conversation.add(items)
         try:
             return build(self._chat_fields(conversation), ResponseChat)
         except InvalidRequest as error:
@@ -203,7 +218,7 @@ class ResponsesRequest(Request):
     def repeated(self) -> dict[str, Any]:
         """What a response repeats of its request."""
         return {name: getattr(self, name) for name in _REPEATED} | {
-            "store": False,
+            "conversation": None if self.conversation is None else {"id": self.conversation},
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
             "reasoning": {"effort": self.reasoning.effort, "summary": None},

@@ -56,6 +56,12 @@ class IncompleteDetails(msgspec.Struct):
     reason: Literal["max_output_tokens"]
 
 
+class ConversationId(msgspec.Struct):
+    """`conversation`"""
+
+    id: str
+
+
 class Response(msgspec.Struct, kw_only=True):
     """A response, at any time of its life."""
 
@@ -71,6 +77,7 @@ class Response(msgspec.Struct, kw_only=True):
     usage: ResponseUsage | None = None
     background: bool = False
     previous_response_id: str | None = None
+    conversation: ConversationId | None = None
     service_tier: Literal["default"] = "default"
 
     frequency_penalty: float = 0.0

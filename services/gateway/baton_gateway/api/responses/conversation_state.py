@@ -1,0 +1,96 @@
+"""What a response builds upon, and what it leaves behind: the conversation before and after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from starlette.requests import Request
+
+from baton.errors import NotFound
+from baton_gateway.durable.conversation_store import ConversationStore
+from baton_gateway.durable.object_store import ObjectStore
+from baton_gateway.durable.response_store import ResponseStore, StoredResponse
+from baton_gateway.http.errors import invalid
+from baton_gateway.http.middleware import tenant_of
+from baton_gateway.schemas.responses.input_items import REFERENCE, Item
+from baton_gateway.schemas.responses.request import ResponsesRequest
+from baton_gateway.schemas.responses.response import Response
+from baton_gateway.schemas.responses.stored_items import stored_items
+
+_RUNNING = ("queued", "in_progress")
+_NUMBER = 32
+"""Characters of the number that the id of a response shares with those of its items."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationState:
+    """The conversation of one request."""
+
+    objects: ObjectStore
+    owner: str
+    history: list[Item]
+    """Items of the stored conversation, or of the response before."""
+    input: list[Item]
+    """Items of the request."""
+    conversation: str | None
+    """Id of the conversation that gets the items of request and response."""
+    store: bool
+    """Whether the response is stored."""
+
+    async def keep(self, response: Response) -> None:
+        """Store a response that has ended. Raises `Unavailable`."""
+        said: dict[str, object] = msgspec.to_builtins(response)
+        asked = stored_items(self.input)
+        if self.store:
+            stored = StoredResponse(said, [*self.history, *asked])
+            await ResponseStore(self.objects).add(self.owner, stored)
+        if self.conversation is not None and response.status in ("completed", "incomplete"):
+            output = msgspec.to_builtins(response.output)
+            await ConversationStore(self.objects).change(
+                self.conversation, self.owner, lambda one: one.with_items([*asked, *output])
+            )
+
+
+async def state_of(request: Request, body: ResponsesRequest) -> ConversationState:
+    """Look up what a request refers to. Raises `NotFound`, also for what is another key's."""
+    objects: ObjectStore = request.app.state.objects
+    owner = tenant_of(request)
+    return ConversationState(
+        objects,
+        owner,
+        await _history(objects, owner, body),
+        [await _resolved(objects, owner, i, item) for i, item in enumerate(body.input)],
+        body.conversation,
+        body.store,
+    )
+
+
+async def _history(objects: ObjectStore, owner: str, body: ResponsesRequest) -> list[Item]:
+    if body.conversation is not None:
+        store = ConversationStore(objects)
+        return (await store.get(body.conversation, owner, "conversation")).items
+    if body.previous_response_id is None:
+        return []
+    param = "previous_response_id"
+    before = await ResponseStore(objects).get(body.previous_response_id, owner, param)
+    if before.response["status"] in _RUNNING:
+        raise invalid(param, f"Invalid '{param}': this response has not ended yet.")
+    return before.conversation
+
+
+async def _resolved(objects: ObjectStore, owner: str, index: int, item: Item) -> Item:
+    """Return the item of a stored response that a reference stands for, or the item itself."""
+    if item["type"] != REFERENCE:
+        return item
+    name, param = item["id"], f"input[{index}].id"
+    number = name.partition("_")[2][:_NUMBER]
+    missing = f"Item with id '{name[:80]}' not found. It is of no stored response."
+    try:
+        found = await ResponseStore(objects).get(f"resp_{number}", owner)
+    except NotFound:
+        raise NotFound(missing, code="item_not_found", param=param) from None
+    for known in found.conversation:
+        if known["id"] == name:
+            return known
+    raise NotFound(missing, code="item_not_found", param=param)

@@ -1,0 +1,48 @@
+"""`truncation`: items are dropped from the beginning of a conversation that is too long."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from baton_gateway.api import chat
+from baton_gateway.api.model_access import permitted
+from baton_gateway.api.responses.conversation_state import ConversationState
+from baton_gateway.api.tokenize import encoded
+from baton_gateway.schemas.responses.chat import ResponseChat
+from baton_gateway.schemas.responses.request import ResponsesRequest
+
+
+async def fitting_chat(
+    request: Request, body: ResponsesRequest, state: ConversationState
+) -> ResponseChat:
+    """Return the chat of a request.
+
+    With truncation "auto", the oldest turns are left out until prompt and answer fit the context.
+    The newest turn is never left out. Raises `InvalidRequest`.
+    """
+    whole = body.chat(state.history, state.input)
+    if body.truncation != "auto" or await _fits(request, whole):
+        return whole
+    items = [*state.history, *state.input]
+    turns = [i for i, item in enumerate(items) if item.get("role") == "user"]
+    system = [item for item in items if item.get("role") in ("system", "developer")]
+    # The smallest number of dropped turns that fits: fewer turns never have more tokens.
+    few, many = 0, len(turns) - 1
+    while few < many:
+        middle = (few + many) // 2
+        if await _fits(request, body.chat(system, _from(items, turns[middle]))):
+            many = middle
+        else:
+            few = middle + 1
+    return body.chat(system, _from(items, turns[few])) if turns else whole
+
+
+def _from(items: list[dict[str, object]], start: int) -> list[dict[str, object]]:
+    """Return the items from a turn on, without system messages, which are kept apart."""
+    return [item for item in items[start:] if item.get("role") not in ("system", "developer")]
+
+
+async def _fits(request: Request, body: ResponseChat) -> bool:
+    facts = await permitted(request, body.model)
+    ids = await encoded(request, facts, chat.prompt_of(body), "input")
+    return len(ids) + (body.limit or 1) <= facts.max_model_len

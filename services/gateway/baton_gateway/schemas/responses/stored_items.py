@@ -1,0 +1,40 @@
+"""Items as they are stored and listed: each with an id, texts as parts."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+Item = dict[str, Any]
+
+_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+}
+
+
+def stored_items(items: Iterable[Item]) -> list[Item]:
+    """Return items of a request as they are stored. An id that the client gave is kept."""
+    return [_stored(item) for item in items]
+
+
+def _stored(item: Item) -> Item:
+    kind = item["type"]
+    name = item.get("id")
+    if not isinstance(name, str) or not name:
+        name = f"{_PREFIXES[kind]}_{secrets.token_hex(16)}"
+    fields = item | {"id": name, "status": item.get("status") or "completed"}
+    if kind == "message" and isinstance(item["content"], str):
+        fields["content"] = [_part(item["role"], item["content"])]
+    return fields
+
+
+def _part(role: str, text: str) -> Item:
+    if role == "assistant":
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"type": "input_text", "text": text}
