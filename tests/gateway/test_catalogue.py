@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from baton.errors import InvalidRequest, NotFound
-from baton.protocol import Decode, EncodeText, ModelStats, Sampling, Submit, TokenizerInfo
+from baton.protocol import (
+    AdapterInfo,
+    Decode,
+    EncodeText,
+    ModelStats,
+    Sampling,
+    Submit,
+    TokenizerInfo,
+)
 from baton.protocol.token_columns import unpack
 from baton_gateway.catalogue import Catalogue
 from baton_gateway.generation.admission import check_model
@@ -31,12 +39,28 @@ def test_an_entry_joins_what_workers_and_tokenizers_say() -> None:
     assert catalogue.names == ["a", "b", "c"]
     assert [entry.name for entry in catalogue.entries()] == ["a", "b"]
     entry = catalogue.get("b")
-    assert entry is not None and (entry.model, entry.tokenizer, entry.adapter) == ("b", "b", "")
+    assert entry is not None and (entry.model, entry.tokenizer, entry.adapter) == ("b", "b", b"")
     assert (entry.max_model_len, entry.vocab_size, entry.eos_ids) == (64, 40, (2,))
     models.clear()
     tokenizers.clear()
     assert catalogue.names == ["a", "b", "c"], "a model whose servers restart still exists"
     assert catalogue.entries() == []
+
+
+@pytest.mark.row("F11.01", "F11.04")
+def test_adapters_are_names_of_their_own() -> None:
+    sql, taken = AdapterInfo("sql", b"1"), AdapterInfo("a", b"2")
+    models = [ModelStats("a", 64, 40, adapters=(sql, taken))]
+    catalogue = Catalogue(lambda: models, lambda: TOKENIZERS[:1])
+    assert (catalogue.names, catalogue.models) == (["a", "sql"], ["a"])
+    entry, base = check_model("sql", catalogue), check_model(None, catalogue)
+    assert entry is not None and base is not None and base.name == "a" and not base.adapter
+    assert (entry.name, entry.model, entry.adapter, entry.parent) == ("sql", "a", b"1", "a")
+    assert (entry.max_model_len, entry.tokenizer, base.parent) == (64, "a", None)
+    models.clear()
+    assert catalogue.names == ["a", "sql"], "its workers restart"
+    models.append(ModelStats("a", 64, 40))
+    assert catalogue.names == ["a"] and catalogue.get("sql") is None, "it was unloaded"
 
 
 def test_a_name_is_needed_where_there_are_several() -> None:

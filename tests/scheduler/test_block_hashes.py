@@ -27,17 +27,23 @@ def test_a_block_without_its_last_token_has_no_name() -> None:
         chain([1, 2, 3]).at(1)
 
 
-def test_tenant_and_salt_cannot_be_mistaken_for_each_other() -> None:
-    pairs = [
-        ("", b""),
-        ("a", b""),
-        ("", b"a"),
-        ("ab", b""),
-        ("a", b"b"),
-        ("1:a", b""),
-        ("", b"1:a"),
+@pytest.mark.row("F12.02", "F11.01")
+def test_adapter_tenant_and_salt_cannot_be_mistaken_for_each_other() -> None:
+    roots = [
+        ("", b"", b""),
+        ("a", b"", b""),
+        ("", b"a", b""),
+        ("ab", b"", b""),
+        ("a", b"b", b""),
+        ("1:a", b"", b""),
+        ("", b"1:a", b""),
+        ("", b"", b"a"),
+        ("", b"lora:1:a0:", b""),
+        ("", b"", b"a0:"),
+        ("lora:1:a", b"", b""),
     ]
-    assert len({chain([1, 2], tenant=t, salt=s).at(0) for t, s in pairs}) == len(pairs)
+    hashes = {chain([1, 2], tenant=t, salt=s, adapter=a).at(0) for t, s, a in roots}
+    assert len(hashes) == len(roots)
 
 
 def test_a_link_is_the_same_whether_its_block_is_the_next_or_was_asked_for_before() -> None:

@@ -259,6 +259,7 @@ class World:
         report: bool = False,
         pooling: Pooling | None = None,
         model: str = "",
+        adapter: bytes = b"",
     ) -> Request:
         """A gateway submits; choices of one request have the same `name`."""
         self._handles += 1
@@ -269,6 +270,7 @@ class World:
             name or f"request-{self._handles}",
             pack(prompt),
             sampling,
+            adapter=adapter,
             tenant=tenant,
             salt=salt,
             priority=priority,

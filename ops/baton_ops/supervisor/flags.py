@@ -11,7 +11,7 @@ from baton.settings import Settings, config_classes, env_prefix, trait
 from baton.settings_file import mapping, text, unknown
 from baton_ops.supervisor.vllm_flags import TABLE, holds_negated
 
-SEVERAL = {"--api-key": "gateway.api-key"}
+SEVERAL = {"--api-key": "gateway.api-key", "--lora-modules": "worker.lora-modules"}
 """Flags that take several words, and what they set; here they are separated by commas."""
 _TRUE = ("1", "true", "yes", "on", "t", "y")
 

@@ -55,9 +55,8 @@ REFUSED = (
         _names("--speculative-config --num-lookahead-slots --spec-method --spec-model"),
     ),
     Refusal(
-        "Baton has no LoRA adapters yet: serve a checkpoint that they are merged into",
-        _names("--enable-lora --enable-lora-bias --fully-sharded-loras"),
-        _names("--lora-modules --max-loras --max-lora-rank --max-cpu-loras --lora-dtype"),
+        "adapters are served by workers of one process: leave it out",
+        _names("--enable-lora-bias --fully-sharded-loras"),
     ),
     Refusal(
         "nothing is compiled by torch here; --cuda-graphs and --max-cudagraph-capture-size",
@@ -199,7 +198,7 @@ REFUSED = (
         ),
     ),
     Refusal(
-        "Baton has no LoRA adapters yet: serve a checkpoint that they are merged into",
+        "adapters are served for the linear layers of text models, all of them: leave it out",
         _names(
             "--enable-tower-connector-lora --specialize-active-lora "
             "--enable-mixed-moe-lora-format --enable-moe-shared-loras"

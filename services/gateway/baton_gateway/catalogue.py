@@ -6,10 +6,10 @@ model is served from the moment that a worker and a tokenizer of it have joined.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
-from baton.protocol import ModelStats, PoolingInfo, TokenizerInfo
+from baton.protocol import AdapterInfo, ModelStats, PoolingInfo, TokenizerInfo
 from baton_gateway.output_formats import OutputFormats, output_formats
 
 
@@ -30,8 +30,10 @@ class ModelInfo:
     """Pooling task of the model; None for a model that generates text."""
     model: str = ""
     """Model whose workers and media preprocessors serve the name."""
-    adapter: str = ""
-    """Adapter that is applied to the model; always empty, since workers load none yet."""
+    adapter: bytes = b""
+    """Digest of the adapter that is applied to the model; empty for none."""
+    parent: str | None = None
+    """Name of the model that an adapter is applied to; None for a model itself."""
     formats: OutputFormats = field(default_factory=OutputFormats)
     """How the model writes tool calls and thinking."""
     tokenizer: str = ""
@@ -49,22 +51,47 @@ class Catalogue:
         """`models`: those that have a worker now; `tokenizers`: the connected ones."""
         self._models, self._tokenizers = models, tokenizers
         self._known: set[str] = set()
+        self._adapters: dict[str, tuple[AdapterInfo, ...]] = {}
+        """Model -> its adapters, as its workers have last reported them."""
 
     @property
-    def names(self) -> list[str]:
-        """Every name since the start, sorted: a model whose servers restart still exists."""
+    def models(self) -> list[str]:
+        """Every model since the start, sorted: one whose servers restart still exists."""
         self._known.update(model.name for model in self._models())
         self._known.update(info.model for info in self._tokenizers())
         return sorted(self._known)
 
+    @property
+    def names(self) -> list[str]:
+        """Every name that clients may ask for, sorted: models and adapters. An adapter whose name
+        a model has is not served."""
+        models = self.models
+        return sorted({*models, *(name for name, _, _ in self._all_adapters())})
+
+    def _all_adapters(self) -> Iterator[tuple[str, bytes, str]]:
+        """Name, digest and model of every adapter; the names of models come first."""
+        for model in self._models():
+            self._adapters[model.name] = model.adapters
+        for name, adapters in self._adapters.items():
+            yield from ((adapter.name, adapter.digest, name) for adapter in adapters)
+
     def get(self, name: str) -> ModelInfo | None:
         """Entry of a name; None while none of its tokenizers is connected."""
+        if name in self.models:
+            return self._model(name)
+        for adapter, digest, model in self._all_adapters():
+            if adapter == name:
+                entry = self._model(model)
+                return entry and replace(entry, name=name, adapter=digest, parent=model)
+        return None
+
+    def _model(self, name: str) -> ModelInfo | None:
         info = next((info for info in self._tokenizers() if info.model == name), None)
         stats = next((model for model in self._models() if model.name == name), None)
         return None if info is None else _entry(info, stats)
 
     def entries(self) -> list[ModelInfo]:
-        """Entries of all models with a connected tokenizer, by name."""
+        """Entries of all models and adapters with a connected tokenizer, by name."""
         return [entry for name in self.names if (entry := self.get(name)) is not None]
 
 

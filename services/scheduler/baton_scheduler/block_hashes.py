@@ -1,4 +1,4 @@
-"""Block hashes: chained over the tokens of a sequence, rooted in its tenant and salt."""
+"""Block hashes: chained over the tokens of a sequence, rooted in its adapter, tenant and salt."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from baton.protocol.token_columns import block_hash, pack
 
 
 def salt(submit: Submit) -> bytes:
-    """Root of a sequence's hash chain: different tenants and salts never share a page."""
+    """Root of a sequence's hash chain: different adapters, tenants and salts never share a page.
+
+    An adapter counts by its content: one that is loaded again with other weights is another."""
     tenant = submit.tenant.encode()
     # KV of bidirectional attention cannot serve causal attention.
     whole = submit.pooling is not None and submit.pooling.reach == "whole"
-    return b"%b%d:%b%b" % (b"whole:" if whole else b"", len(tenant), tenant, submit.salt)
+    kind = b"whole:" if whole else b""
+    if submit.adapter:
+        kind += b"lora:%d:%b" % (len(submit.adapter), submit.adapter)
+    return b"%b%d:%b%b" % (kind, len(tenant), tenant, submit.salt)
 
 
 def group_key(hash: bytes, group: int) -> bytes:

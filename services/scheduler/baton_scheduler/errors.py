@@ -68,6 +68,12 @@ def too_long(handle: int, num_tokens: int, max_model_len: int) -> Failed:
     return Failed(handle, "context_length_exceeded", message, 400)
 
 
+def no_adapter(handle: int) -> Failed:
+    """No worker has its adapter any more."""
+    message = "The adapter of this request is not loaded any more. Load it again, then send this."
+    return Failed(handle, "model_not_found", message, 404)
+
+
 def empty_prompt(handle: int) -> Failed:
     """The prompt has no tokens."""
     return Failed(handle, "empty_prompt", "The prompt must have at least one token.", 400)

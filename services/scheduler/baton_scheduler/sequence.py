@@ -79,6 +79,11 @@ class Sequence:
         return self.submit.model
 
     @property
+    def adapter(self) -> bytes:
+        """Digest of its adapter; empty for none."""
+        return self.submit.adapter
+
+    @property
     def sampling(self) -> Sampling:
         """Sampling parameters."""
         return self.submit.sampling
@@ -142,7 +147,8 @@ class Sequence:
         one, two = other.submit, self.submit
         if one.request != two.request or one.tokens != two.tokens:
             return
-        same = (one.model, one.tenant, one.salt) == (two.model, two.tenant, two.salt)
+        same = (one.model, one.adapter) == (two.model, two.adapter)
+        same = same and (one.tenant, one.salt) == (two.tenant, two.salt)
         if same and other.reusable and self.reusable:
             self.leader = other.leader or other
 
@@ -181,6 +187,7 @@ class Sequence:
             num_computed=computed,
             pooling=self.pooling,
             media=self.submit.media,
+            adapter=self.submit.adapter,
         )
 
 

@@ -15,6 +15,8 @@ from baton_worker.layers.moe.routers import ROUTERS
 from baton_worker.quantization.methods import ALIASES, METHODS, REFUSED
 from baton_worker.structured_output import GRAMMARS
 
+MAX_LORA_RANK = 512
+"""Mirrored in kernels/lora.py."""
 _VALUES = {"half": "float16", "float": "float32", "fp8_e4m3": "fp8"}
 """Values of `dtype` and `kv_cache_dtype` by the names that vLLM has for them."""
 
@@ -150,6 +152,16 @@ class Config(Settings, prefix="worker"):
     """CPU threads for tensor work, of all such processes together; 0 means all cores."""
     cxx: str = setting("", "kernels", advanced=True)
     """C++ compiler that builds the CPU kernels at first use; empty means any that is found."""
+    enable_lora: bool = setting(False, "model")
+    """Serve LoRA adapters beside the model, each under a name of its own."""
+    lora_modules: str = setting("", "model")
+    """Adapters as name=path of their PEFT folders, separated by commas, or as vLLM's JSON."""
+    max_loras: int = setting(8, "batching", ge=1, le=4096)
+    """Adapters that the sequences of one step may have between them."""
+    max_lora_rank: int = setting(64, "model", ge=1, le=512)
+    """Largest rank of an adapter."""
+    max_cpu_loras: int = setting(64, "memory", ge=1, le=65536)
+    """Adapters in the memory of the host."""
     task: Literal["auto", "generate", "embed", "classify", "score", "reward"] = setting(
         "auto", "model"
     )

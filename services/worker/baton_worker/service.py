@@ -260,6 +260,8 @@ def worker_info(
         kv_address=relay.address,
         kv_layout=relay.layout,
         expert_group=engine.team,
+        adapters=engine.adapters.infos if engine.adapters else (),
+        max_loras=engine.max_loras,
     )
 
 

@@ -2,6 +2,7 @@
 
 from baton.protocol.base import PROTOCOL, Envelope, Message
 from baton.protocol.control import (
+    AdapterInfo,
     Beat,
     Drain,
     DrainWorker,
@@ -72,6 +73,7 @@ from baton.protocol.transfer import (
 __all__ = [
     "PROTOCOL",
     "Abort",
+    "AdapterInfo",
     "Beat",
     "Blob",
     "Block",

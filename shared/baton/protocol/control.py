@@ -13,6 +13,15 @@ Role: TypeAlias = Literal["both", "prefill", "decode"]
 """Phases that a worker runs: prefill, decode, or both."""
 
 
+class AdapterInfo(msgspec.Struct, frozen=True, array_like=True):
+    """A LoRA adapter that a worker has in memory."""
+
+    name: str
+    """Name that clients ask for."""
+    digest: bytes
+    """Identity, 16 bytes: equal only for equal weights and scales."""
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     """Capabilities of a worker, sent in its `Hello`."""
 
@@ -51,6 +60,10 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     expert_group: str = ""
     """Expert-parallel group. Workers of one group share the experts of a model and fail
     together."""
+    adapters: tuple[AdapterInfo, ...] = ()
+    """Adapters that it has in memory, by name."""
+    max_loras: int = 0
+    """Maximum number of adapters among the sequences of its batch."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -205,6 +218,8 @@ class ModelStats(msgspec.Struct, frozen=True, array_like=True):
     eos_ids: tuple[int, ...] = ()
     pooling: PoolingInfo | None = None
     """Pooling task of the model; None if it only generates."""
+    adapters: tuple[AdapterInfo, ...] = ()
+    """Adapters that some worker of the model has, by name."""
 
 
 class RoleStats(msgspec.Struct, frozen=True, array_like=True):

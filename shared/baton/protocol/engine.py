@@ -101,6 +101,8 @@ class Submit(Message, tag="submit", frozen=True):
     model: str = ""
     """Name of the model: only its workers run the sequence. Empty means any worker, which is right
     only if all serve one model."""
+    adapter: bytes = b""
+    """Digest of the adapter that is applied to the model; empty for none."""
 
 
 class Abort(Message, tag="abort", frozen=True):
@@ -210,6 +212,8 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     pooling: Pooling | None = None
     media: tuple[Blob, ...] = ()
     """One tensor per media item, in the order of their placeholder tokens."""
+    adapter: bytes = b""
+    """Digest of its adapter; empty for none."""
 
 
 class Plan(Message, tag="plan", frozen=True):

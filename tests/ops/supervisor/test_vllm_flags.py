@@ -60,7 +60,7 @@ def test_what_has_no_meaning_is_refused_by_name() -> None:
 
 
 def test_the_negation_of_what_is_refused_says_nothing() -> None:
-    assert variables(load("--no-enable-lora", "--no-enable-sleep-mode")) == {}
+    assert variables(load("--no-fully-sharded-loras", "--no-enable-sleep-mode")) == {}
     assert load("-asc", "2").gateways == 2
 
 
@@ -72,3 +72,12 @@ def test_a_revision_belongs_to_a_model_of_a_hub() -> None:
 def test_a_method_of_checkpoints_that_is_refused_says_what_to_use() -> None:
     with pytest.raises(SettingsError, match=r"'bitsandbytes' is not supported\. Use the unquant"):
         load("-q", "bitsandbytes")
+
+
+@pytest.mark.row("F11.01")
+def test_adapters_are_named_as_vllm_names_them() -> None:
+    modules = ("--lora-modules", "a=/x", "b=/y", "--max-loras", "2")
+    said = variables(load("./model", "--enable-lora", *modules))
+    assert said["BATON_WORKER_ENABLE_LORA"] == "True"
+    assert said["BATON_WORKER_LORA_MODULES"] == "a=/x,b=/y"
+    assert said["BATON_WORKER_MAX_LORAS"] == "2"

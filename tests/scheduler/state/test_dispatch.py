@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
-from baton.protocol import Sampling
+from baton.protocol import AdapterInfo, Sampling
 from baton_scheduler.options import SchedulerOptions
 from tests.fakes.hash_worker import expected_tokens, worker_info
 from tests.support.scheduler_world import World, failure
@@ -53,3 +54,20 @@ def test_nobody_is_preempted_when_that_would_not_be_enough() -> None:
     assert world.state.counters.preemptions == 0 and world.state.num_running == 2
     world.finish()
     assert big.end == "length"
+
+
+@pytest.mark.row("F11.01")
+def test_a_sequence_runs_where_its_adapter_is_and_nowhere_else() -> None:
+    world, sql = World(), AdapterInfo("sql", b"d" * 16)
+    world.join("plain", worker_info())
+    world.join("able", structs.replace(worker_info(), adapters=(sql,), max_loras=1))
+    adapted = [world.submit([n] * 20, Sampling(9, seed=n), adapter=sql.digest) for n in range(6)]
+    world.submit([1], Sampling(9))
+    world.tick()
+    ran = {worker.name: worker.batch.occupied() for worker in world.state.fleet}
+    assert len(ran["able"]) == 6 and len(ran["plain"]) == 1, "who has no adapter keeps the place"
+    world.lose_worker("able")
+    world.tick()
+    assert all((failure(r).status, failure(r).code) == (404, "model_not_found") for r in adapted)
+    assert not world.state.fleet.get("plain").batch.occupied()[1:]  # type: ignore[union-attr]
+    world.finish()

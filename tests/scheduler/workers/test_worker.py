@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
-from baton.protocol import Result
+from baton.protocol import AdapterInfo, Result
 from baton_scheduler.planning.planner import plan
 from baton_scheduler.workers.worker import Worker
 from tests.fakes.hash_worker import worker_info
@@ -124,3 +125,20 @@ def test_a_step_counts_and_one_that_only_released_says_nothing_about_speed() -> 
     plan(made, 1.0)
     made.note(made.flights.pop(), 0, structs.replace(result, duration_us=90_000), 2.0)
     assert (made.steps, made.step_ms) == (2, 5.0)
+
+
+@pytest.mark.row("F11.01")
+def test_its_batch_has_no_more_adapters_than_it_has_places_for() -> None:
+    names = [AdapterInfo(name, name.encode()) for name in "abc"]
+    info = structs.replace(
+        worker_info(page_size=4), adapters=tuple(names), max_loras=2, max_num_seqs=8
+    )
+    made = Worker("w", 1, info, 64, caching=True)
+    assert not made.fits(arrive(adapter=b"d")) and made.fits(arrive(adapter=b"c"))
+    for number, adapter in enumerate([b"a", b"", b"b", b"a"], start=1):
+        assert made.has_room(arrive(number=number, adapter=adapter))
+        made.place(arrive(number=number, adapter=adapter), 0)
+    assert not made.has_room(arrive(adapter=b"c")) and made.has_room(arrive(adapter=b"b"))
+    new = arrive(4, 9, adapter=b"c")
+    assert made.yielding(new, lambda new, old: old.arrival >= 3) == [3, 2], "b leaves with slot 2"
+    assert made.yielding(new, lambda new, old: old.arrival == 4) == [], "another a stays"

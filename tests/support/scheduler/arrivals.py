@@ -8,8 +8,8 @@ from baton_scheduler.queueing.queue import fcfs
 from baton_scheduler.sequence import Sequence, sequence
 
 
-def arrive(length: int = 4, number: int = 1, max_tokens: int = 4) -> Sequence:
+def arrive(length: int = 4, number: int = 1, max_tokens: int = 4, adapter: bytes = b"") -> Sequence:
     """A sequence whose prompt no other one shares."""
     prompt = pack(range(1000 * number, 1000 * number + length))
-    submit = Submit(number, "r", prompt, Sampling(max_tokens))
+    submit = Submit(number, "r", prompt, Sampling(max_tokens), adapter=adapter)
     return sequence("g", submit, "", number, 0.0, fcfs)

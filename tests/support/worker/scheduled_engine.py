@@ -35,6 +35,7 @@ from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.engine.plan_queue import PlanQueue
+from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import (
     KVCache,
@@ -42,6 +43,8 @@ from baton_worker.kv_cache import (
     page_groups,
 )
 from baton_worker.kv_cache.host_pages import HostPages
+from baton_worker.lora.slots import AdapterSlots
+from baton_worker.lora.store import AdapterStore
 
 DEVICE = torch.device("cpu")
 
@@ -61,7 +64,10 @@ class House:
         host_pages: int = 0,
         layout: Layout = Layout.NHD,
         groups: LayerGroups | None = None,
+        adapters: AdapterStore | None = None,
+        column: TokenAdapters | None = None,
     ) -> None:
+        """`adapters` are served two at a time, and `column` is what the model was built with."""
         groups = page_groups(loaded.spec, 4, torch.float32) if groups is None else groups
         cache = KVCache(
             loaded.spec,
@@ -80,8 +86,9 @@ class House:
             num_pages=num_pages,
             vocab_size=loaded.vocab_size,
             windows=groups.windows,
+            adapters=adapters and AdapterSlots(adapters, adapters.targets, 2, 8),
         )
-        forward = CausalForward(loaded.model, cache, DEVICE)
+        forward = CausalForward(loaded.model, cache, DEVICE, column)
         host = HostPages(cache, host_pages) if host_pages else None
         self.runner = ModelRunner(forward, cache, batch, host=host)
         self.state = State(limits or SchedulerOptions())
@@ -92,16 +99,28 @@ class House:
         self.logs: dict[int, list[int]] = {}
         self.cached: dict[int, int] = {}
         sizes = (num_pages, 4, 8, 2048, 256, loaded.vocab_size)
-        info = WorkerInfo("m", *sizes, host_pages=host_pages, windows=groups.windows)
+        info = WorkerInfo(
+            "m",
+            *sizes,
+            host_pages=host_pages,
+            windows=groups.windows,
+            adapters=adapters.infos if adapters else (),
+            max_loras=2,
+        )
         self.state.apply(WorkerJoined("w", 1, info))
 
     def submit(
-        self, prompt: list[int], sampling: Sampling, request: str = "", log: list[int] | None = None
+        self,
+        prompt: list[int],
+        sampling: Sampling,
+        request: str = "",
+        log: list[int] | None = None,
+        adapter: bytes = b"",
     ) -> int:
         handle = len(self.logs)
         self.logs[handle] = list(log or [])
         name = request or f"r{handle}"
-        submit = Submit(handle, name, pack(prompt), sampling, log=pack(log or []))
+        submit = Submit(handle, name, pack(prompt), sampling, log=pack(log or []), adapter=adapter)
         self._take(self.state.apply(Arrived("g", submit)))
         return handle
 

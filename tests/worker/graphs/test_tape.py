@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -18,8 +19,11 @@ from baton_worker.graphs import GraphedModel, Recorder, Sizes, TapeRecorder, Unc
 from baton_worker.graphs.buffer_reuse import shared
 from baton_worker.graphs.capture import Recording
 from baton_worker.kernels.cpu.call_recorder import Call, CallRecording
+from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.norm import RmsNorm
+from baton_worker.lora.adapter import read_adapter
+from baton_worker.lora.targets import LoraTargets
 from baton_worker.models.decoder import Model
 from tests.fakes.replayed_steps import Counting
 from tests.support import tiny_models
@@ -34,6 +38,7 @@ from tests.support.worker.graphed_steps import (
     bits,
     check,
 )
+from tests.support.worker.lora_folders import write_adapter
 
 pytestmark = pytest.mark.skipif(
     CallRecording.refuses() is not None, reason=str(CallRecording.refuses())
@@ -73,6 +78,29 @@ def taped(texts: Texts) -> tuple[GraphedModel, Counting]:
     assert made.holds()
     counts.replays = 0
     return made, counts
+
+
+@pytest.mark.row("F11.02")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_replayed_step_mixes_adapters(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Which rows have which is no part of a tape, nor is what the adapters are."""
+    column = TokenAdapters(3, 512, CPU)
+    tiny_model(tmp_path / "base", "Qwen3ForCausalLM")
+    loaded = load_model(tmp_path / "base", BuildContext(CPU, dtype, adapters=column))
+    assert isinstance(loaded.model, Model)
+    eager, replayed = Texts(loaded, 11), Texts(loaded, 11)
+    model, counts = taped(replayed)
+    targets = LoraTargets(loaded.model, loaded.spec)
+    for slot in range(3):
+        folder = write_adapter(tmp_path / str(slot), targets.shapes, rank=2 + slot, seed=slot)
+        targets.put(slot, read_adapter(folder, targets, 8).pairs)
+    mixed = np.array([2, -1, 0, 1, 1, 0, -1, -1, 2, 2, 0])
+    for rows, new in [*RAGGED, *DECODED[1:5]]:
+        column.write(np.repeat(mixed[list(rows)], new))
+        wanted, found = eager.step(loaded.model, rows, new), replayed.step(model, rows, new)
+        for ours, theirs in zip(found, wanted, strict=True):
+            bits(ours, theirs)
+    assert counts.replays > 8
 
 
 def tiny_model(folder: Path, architecture: str, dtype: torch.dtype = torch.float32) -> LoadedModel:

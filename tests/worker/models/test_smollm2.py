@@ -6,12 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from baton_worker.checkpoint.load import LoadedModel, load_model, open_checkpoint
 from baton_worker.checkpoint.quantized_loading import as_floats
+from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.lora.adapter import read_adapter
+from baton_worker.lora.targets import LoraTargets
+from baton_worker.models.decoder import Model
 
 CPU = torch.device("cpu")
 NUM_PROMPTS = 20
@@ -113,3 +118,37 @@ def test_each_prompt_alone_equals_the_batch(
     for prompt, output in zip(prompts, together, strict=True):
         run.lengths = [0]
         assert run.greedy([prompt], NUM_TOKENS) == [output]
+
+
+@pytest.mark.slow
+@pytest.mark.row("F11.03", "F11.05")
+def test_real_adapters_answer_as_with_peft(
+    smollm2: Path, assets: Path, oracle: Any, prompts: list[list[int]], driver: Any
+) -> None:
+    """Three trained adapters in one step, over weights of four bits."""
+    from peft import PeftModel
+
+    folders = sorted((assets / "lora-smollm-135m").iterdir())
+    column = TokenAdapters(len(folders), 2048, CPU)
+    loaded = load_model(smollm2, BuildContext(CPU, torch.float32, adapters=column))
+    assert isinstance(loaded.model, Model) and len(folders) == 3
+    targets, prompt = LoraTargets(loaded.model, loaded.spec), prompts[0]
+    for slot, folder in enumerate(folders):
+        targets.put(slot, read_adapter(folder, targets, 16).pairs)
+    column.write(np.repeat([0, -1, 1, 2], len(prompt)))
+    ours = driver(loaded, 4).step(dict.fromkeys(range(4), prompt))
+    tuned = PeftModel.from_pretrained(oracle, folders[0], "0")
+    for number, folder in enumerate(folders[1:], start=1):
+        tuned.load_adapter(folder, str(number))
+    moved = []
+    for row, name in ((0, "0"), (2, "1"), (3, "2")):
+        tuned.set_adapter(name)
+        with torch.inference_mode():
+            wanted = tuned(torch.tensor([prompt])).logits[0]
+        torch.testing.assert_close(ours[row], wanted, rtol=0, atol=0.02)
+        moved.append((ours[row] - ours[1]).abs().max())
+    with torch.inference_mode(), tuned.disable_adapter():
+        torch.testing.assert_close(
+            ours[1], tuned(torch.tensor([prompt])).logits[0], rtol=0, atol=0.02
+        )
+    assert min(moved) > 0.5

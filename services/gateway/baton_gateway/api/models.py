@@ -26,6 +26,8 @@ class Model(msgspec.Struct):
 
     id: str
     max_model_len: int | None
+    parent: str | None = None
+    """The model that an adapter is applied to; null for a model itself."""
     created: int = _SINCE
     owned_by: str = "baton"
     object: Literal["model"] = "model"
@@ -57,4 +59,4 @@ async def model(request: Request, name: str) -> Response:
 
 
 def _entry(facts: ModelInfo) -> Model:
-    return Model(facts.name, facts.max_model_len or None)
+    return Model(facts.name, facts.max_model_len or None, facts.parent)

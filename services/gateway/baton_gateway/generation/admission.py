@@ -31,11 +31,11 @@ encodes; see `baton_tokenizer.encode`."""
 def check_model(name: str | None, catalogue: Catalogue) -> ModelInfo | None:
     """Return the catalogue's entry of a model, None while it, or any model, is not known yet.
 
-    None as `name` means the only model. Raises `NotFound` for a name that is not in the catalogue,
-    `InvalidRequest` for no name where there are several.
+    None as `name` means the only model, without an adapter. Raises `NotFound` for a name that is
+    not in the catalogue, `InvalidRequest` for no name where there are several models.
     """
-    names = catalogue.names
-    if name is None and len(names) > 1:
+    names, models = catalogue.names, catalogue.models
+    if name is None and len(models) > 1:
         raise InvalidRequest(
             f"Missing required parameter: 'model'. This server has {', '.join(names)[:200]}.",
             code="missing_required_parameter",
@@ -43,7 +43,7 @@ def check_model(name: str | None, catalogue: Catalogue) -> ModelInfo | None:
         )
     if name is not None and names and name not in names:
         raise no_model(name)
-    wanted = names[0] if name is None and names else name
+    wanted = models[0] if name is None and models else name
     return None if wanted is None else catalogue.get(wanted)
 
 

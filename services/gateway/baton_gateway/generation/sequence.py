@@ -47,6 +47,8 @@ class Sequence:
     priority: int = 0
     model: str = ""
     """Name of the model whose workers run it."""
+    adapter: bytes = b""
+    """Digest of the adapter that is applied to the model; empty for none."""
     tokenizer: str = ""
     """Group of tokenizers that decode it."""
     tenant: str = ""
@@ -116,6 +118,7 @@ class Sequence:
             pooling=self.pooling,
             media=self.media,
             model=self.model,
+            adapter=self.adapter,
         )
 
     def follow(self, past: PriorOutput) -> None:

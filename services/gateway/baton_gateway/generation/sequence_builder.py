@@ -40,6 +40,7 @@ def build_sequences(
             handle=handle(),
             request=identity.id,
             model=facts.model,
+            adapter=facts.adapter,
             tokenizer=facts.tokenizer,
             choice=number * n + choice,
             prompt=one.ids,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from baton.protocol import ModelStats, Stats, WorkerInfo, WorkerStats
+from baton.protocol import AdapterInfo, ModelStats, Stats, WorkerInfo, WorkerStats
 from baton_scheduler.observability.autoscaling import Targets, roles
 from baton_scheduler.state import State
 from baton_scheduler.workers.fleet import Fleet
@@ -60,7 +60,14 @@ def _model(name: str, fleet: Fleet) -> ModelStats:
         vocab_size=info.vocab_size,
         eos_ids=info.eos_ids,
         pooling=info.pooling,
+        adapters=_adapters(fleet),
     )
+
+
+def _adapters(fleet: Fleet) -> tuple[AdapterInfo, ...]:
+    """Those that some worker has, by name."""
+    named = {adapter.name: adapter for worker in fleet for adapter in worker.info.adapters}
+    return tuple(named[name] for name in sorted(named))
 
 
 def _present(worker: Worker, state: State) -> WorkerStats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from baton.protocol import TruncatePlan
+from baton.protocol import Failed, TruncatePlan
 from baton_scheduler import errors
 from baton_scheduler.events import Decision, Dispatch, Tell, Tick
 from baton_scheduler.placement.placement import prefill_candidates, with_room
@@ -56,8 +56,7 @@ def _place_from(state: StateBase, queue: Queue, fleet: Fleet) -> list[Decision]:
     decisions: list[Decision] = []
     while fleet.open and (head := queue.head) is not None:
         if not fleet.fits(head):
-            failed = errors.too_long(head.handle, head.num_tokens, fleet.max_model_len)
-            decisions.append(state.fail(head, failed))
+            decisions.append(state.fail(head, _misfit(head, fleet)))
             continue
         owners = _owners(state, head, fleet)
         free = with_room(head, owners)
@@ -70,6 +69,13 @@ def _place_from(state: StateBase, queue: Queue, fleet: Fleet) -> list[Decision]:
         queue.remove(head)
         _start(state, head, worker)
     return decisions
+
+
+def _misfit(head: Sequence, fleet: Fleet) -> Failed:
+    """Why no worker can ever run a sequence."""
+    if not fleet.has_adapter(head):
+        return errors.no_adapter(head.handle)
+    return errors.too_long(head.handle, head.num_tokens, fleet.max_model_len)
 
 
 def _owners(state: StateBase, head: Sequence, fleet: Fleet) -> list[Worker]:

@@ -87,6 +87,10 @@ class Fleet:
         """True if some worker could ever run the sequence."""
         return any(worker.fits(sequence) for worker in self if not worker.draining)
 
+    def has_adapter(self, sequence: Sequence) -> bool:
+        """True if some worker that takes work has the adapter of the sequence, if it has one."""
+        return any(worker.has_adapter(sequence) for worker in self if not worker.draining)
+
     @property
     def max_model_len(self) -> int:
         """Maximum sequence length that every worker supports; 0 without workers."""

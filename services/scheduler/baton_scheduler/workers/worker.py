@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -101,11 +101,25 @@ class Worker:
 
     def fits(self, sequence: Sequence) -> bool:
         """True if the worker serves its model, and it and one more token could ever run here."""
-        if sequence.model not in ("", self.info.model):
+        if sequence.model not in ("", self.info.model) or not self.has_adapter(sequence):
             return False
         if sequence.whole and sequence.num_tokens > self.budget:
             return False
         return sequence.num_tokens + (not sequence.scores_only) <= self.max_model_len
+
+    def has_adapter(self, sequence: Sequence) -> bool:
+        """True if the worker has the adapter of the sequence, if it has one."""
+        adapter = sequence.adapter
+        return not adapter or any(adapter == info.digest for info in self.info.adapters)
+
+    def _mixes(self, sequence: Sequence, leaving: Iterable[int] = ()) -> bool:
+        """True if its batch, without some slots, may have the adapter of the sequence too."""
+        if not sequence.adapter:
+            return True
+        batch, gone = self.batch, set(leaving)
+        slots = (slot for slot in batch.occupied() if slot not in gone)
+        adapters = {batch.at(slot).adapter for slot in slots} - {b""}
+        return len(adapters | {sequence.adapter}) <= self.info.max_loras
 
     def has_room(self, sequence: Sequence) -> bool:
         """True if the sequence can start now.
@@ -118,6 +132,7 @@ class Worker:
             not self.draining
             and len(self.batch) < self.max_running
             and self.batch.pending_prefill_tokens < self.budget
+            and self._mixes(sequence)
             and self._missing_pages(sequence) + reserve <= self.pool.num_free
         )
 
@@ -150,7 +165,8 @@ class Worker:
             free += sum(self.pool.references(page) == 1 for page in own)
             backlog -= max(0, int(batch.num_known[slot] - batch.num_scheduled[slot]))
             reserve = (len(slots) - number) * len(self.groups)
-            if backlog < self.budget and needed + reserve <= free:
+            enough = backlog < self.budget and needed + reserve <= free
+            if enough and self._mixes(sequence, slots[:number]):
                 return slots[:number]
         return []
 

@@ -47,6 +47,29 @@ class Unfuse:
         else:
             yield name, tensor
 
+    def parts(self, module: str) -> list[str]:
+        """The weights that a stored module becomes, by name."""
+        name = self._whole_name(f"{module}.weight")
+        fused = self._rules.get(name.removesuffix(".weight"))
+        if fused is None:
+            return [name]
+        rule, names = fused
+        return [f"{names(role)}.weight" for role in rule.parts]
+
+    def outputs(self, module: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Split a tensor with a row for each output of a stored module, whichever way round that is
+        stored.
+
+        Raises:
+            ModelError: the rows do not add up to those of the parts.
+        """
+        name = self._whole_name(f"{module}.weight")
+        fused = self._rules.get(name.removesuffix(".weight"))
+        stored = tensor.T if fused is not None and fused[0].transposed else tensor
+        for part, rows in self(name, stored):
+            assert isinstance(rows, Tensor), "tensors are split into tensors"
+            yield part, rows
+
     def _whole_name(self, name: str) -> str:
         """`h.0.ln_1.weight` of a body saved without its head is `transformer.h.0.ln_1.weight`."""
         whole = f"{self._body}.{name}"

@@ -44,6 +44,9 @@ from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.moe.expert_load import ExpertLoad
 from baton_worker.layers.moe.moe import watch
+from baton_worker.lora.slots import AdapterSlots
+from baton_worker.lora.store import AdapterStore, open_store
+from baton_worker.lora.store import check as check_lora
 from baton_worker.models.decoder import Model
 from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.encoder import EncoderModel
@@ -73,8 +76,11 @@ class Engine:
         constraints: StructuredOutputManager | None = None,
         team: Executor | None = None,
         recorder: Recorder | None = None,
+        adapters: AdapterStore | None = None,
     ) -> None:
-        """`recorder` captures steps where `resolved` says so; None: as the device can."""
+        """`recorder` captures steps where `resolved` says so; None: as the device can. `adapters`
+        are those that sequences may have, if any are served."""
+        self.adapters = adapters
         self.resolved = resolved
         self._model, self._team = loaded.model, team or Executor()
         self._cache = self._team.cache(**page_settings(loaded, resolved))
@@ -100,6 +106,7 @@ class Engine:
             SettingsError: it does not fit here.
         """
         check(config)
+        check_lora(config)
         context, path = prepare(config), fetch(config)
         team = assemble(config, path, context.device)
         try:
@@ -112,7 +119,8 @@ class Engine:
     def _built(cls, config: Config, path: Path, context: BuildContext, team: Executor) -> Engine:
         loaded, resolved = load(config, path, context, team.ranks, team.lockstep)
         constraints = _constraints(config, path, loaded.vocab_size) if loaded.generates else None
-        engine = cls(loaded, resolved, constraints, team)
+        adapters = open_store(config, loaded)
+        engine = cls(loaded, resolved, constraints, team, adapters=adapters)
         engine.warm_up()
         log.info("running on %s", engine.resolved)
         if config.expert_stats_window:
@@ -236,6 +244,7 @@ class Engine:
             constraints=self._constraints.fresh(),
             image_shape=getattr(self._model, "image_shape", None),
             max_num_batched_tokens=resolved.max_num_batched_tokens,
+            adapters=self._adapter_slots(),
         )
         return ModelRunner(
             self._forward_pass(),
@@ -246,13 +255,26 @@ class Engine:
             sampler=resolved.build.sampler,
         )
 
+    @property
+    def max_loras(self) -> int:
+        """Adapters that the sequences of a batch may have; 0 where none are served."""
+        column = self.resolved.build.adapters
+        return 0 if self.adapters is None or column is None else column.max_loras
+
+    def _adapter_slots(self) -> AdapterSlots | None:
+        if self.adapters is None:
+            return None
+        targets, rows = self.adapters.targets, self.resolved.max_num_seqs
+        return AdapterSlots(self.adapters, targets, self.max_loras, rows)
+
     def _forward_pass(self) -> ForwardPass:
         device, pooling = self.resolved.build.device, self.resolved.pooling
         if (encoder := _ENCODERS.get(type(self._model))) is not None:
             return encoder(self._model, device)
         whole = pooling is not None and pooling.reach == "whole"
         causal = BidirectionalForward if whole else CausalForward
-        return causal(self._graphed or self._team.model(self._model), self._cache, device)
+        model, column = self._graphed or self._team.model(self._model), self.resolved.build.adapters
+        return causal(model, self._cache, device, column)
 
 
 def _recorder(resolved: EngineConfig) -> Recorder:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from baton.protocol import Logprobs, PromptLogprobs
 from baton_worker.engine.batch.logits_rows import LogitsRows
+from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.step_inputs import PromptSpan, StepInputs
 from baton_worker.engine.forward.forward_pass import ForwardPass
 from baton_worker.sampling import concatenate, describe
@@ -28,8 +29,8 @@ class LogprobStep:
         return [self._prompt(span, hidden) for span in inputs.prompt_spans]
 
     def _prompt(self, span: PromptSpan, hidden: Tensor) -> PromptLogprobs:
-        states = hidden[span.first : span.first + len(span.tokens)]
-        columns = self._describe(states, span.tokens, span.num_logprobs, 0)
+        indices = np.arange(span.first, span.first + len(span.tokens))
+        columns = self._describe(hidden, indices, span.tokens, span.num_logprobs, 0)
         return PromptLogprobs(span.slot, span.start, columns)
 
     def forced(
@@ -47,20 +48,24 @@ class LogprobStep:
         for index, count, end, number in zip(*(c.tolist() for c in columns), strict=True):
             if count and number >= 0:
                 tokens = inputs.tokens[index - count + 1 : index + 1].astype(np.int32)
-                parts.append(
-                    self._describe(hidden[index - count : index], tokens, number, end - count)
-                )
+                before = np.arange(index - count, index)
+                parts.append(self._describe(hidden, before, tokens, number, end - count))
         return parts
 
     def _describe(
-        self, hidden: Tensor, tokens: npt.NDArray[np.int32], count: int, start: int
+        self,
+        hidden: Tensor,
+        indices: Column,
+        tokens: npt.NDArray[np.int32],
+        count: int,
+        start: int,
     ) -> Logprobs:
-        """Describe N tokens from hidden [N, H], a bounded number of logits at a time. They are
-        numbered from `start`."""
+        """Describe N tokens from hidden [T, H] at N indices, a bounded number of logits at a time.
+        They are numbered from `start`."""
         parts = []
         for first in range(0, len(tokens), self._size):
             some = tokens[first : first + self._size]
-            logits = self._forward.logits(hidden[first : first + self._size])
+            logits = self._forward.logits(hidden, indices[first : first + self._size])
             numbers = np.arange(first, first + len(some)) + start
             parts.append(describe(logits, some, np.full(len(some), count), numbers))
         return concatenate(parts)

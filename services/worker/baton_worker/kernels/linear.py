@@ -38,6 +38,9 @@ class LinearSpec:
     gate: str | None = None
     """The name in `kernels.cpu.linear.GATES` of what combines the two halves of the result, gate
     rows first. A kernel may leave it to the caller, see `LinearKernel.applies_gate`."""
+    adapters: Tensor | None = None
+    """int32: the number of the adapter of each row, below 0 for none. A kernel that applies the
+    gate then takes as `residual` what adapters add before it, float32 [T, out_features]."""
 
 
 class LinearKernel(Protocol):

@@ -17,6 +17,7 @@ from baton_worker.attention.context_parallel import Peers
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.config import Config
 from baton_worker.kernels.kv_codes import CODES, KVCodes
+from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.kernels.moe.selector import ExpertKernelSelector
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.platform import machine
@@ -25,6 +26,8 @@ from baton_worker.sampling.sampler_backend import SamplerBackend
 
 log = logger(__name__)
 
+_MOST_TOKENS = 2048
+"""Tokens of a step, where the settings leave them open: at most so many."""
 _NO_GPU = "PyTorch sees no GPU here."
 
 
@@ -56,6 +59,8 @@ class BuildContext:
     """Draws tokens from the logits of what is built."""
     peers: Peers | None = None
     """Communication with the ranks that hold the other parts of the model."""
+    adapters: TokenAdapters | None = None
+    """Which adapter each token has, where adapters are served."""
     threads: int = 1
     """CPU threads of one tensor operation."""
     staging: torch.device | None = None
@@ -81,6 +86,7 @@ class BuildContext:
             ),
             experts=ExpertKernelSelector(config.moe_backend),
             sampler=Sampler(SamplerBackend.named(config.sampling_backend, device)),
+            adapters=_adapters(config, device),
             threads=max(1, (config.threads or machine.cores()) // config.tensor_parallel_size),
         )
 
@@ -93,6 +99,13 @@ class BuildContext:
         """An uninitialised parameter; the loader fills it or refuses the checkpoint."""
         data = torch.empty(shape, dtype=self.dtype, device=self.device)
         return nn.Parameter(data, requires_grad=False)
+
+
+def _adapters(config: Config, device: torch.device) -> TokenAdapters | None:
+    if not config.enable_lora:
+        return None
+    most = max(config.max_num_batched_tokens, 2 * config.max_num_seqs, _MOST_TOKENS)
+    return TokenAdapters(config.max_loras, most, device)
 
 
 def _device(config: Config, rank: int) -> torch.device:

@@ -17,6 +17,7 @@ from baton_worker.kernels.linear import (
     choose,
     has_kernel,
 )
+from baton_worker.kernels.lora import LoraKernel, PlainLora, lora_kernel
 from baton_worker.kernels.quantized_weights import KINDS, Rounding
 from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import BuildContext
@@ -41,7 +42,7 @@ class Linear(Layer):
         self, in_features: int, parts: Mapping[str, int], site: BuildContext, *, bias: bool = False
     ) -> None:
         super().__init__()
-        out_features = sum(parts.values())
+        self.in_features, out_features = in_features, sum(parts.values())
         self._parts = {site.name(role): rows for role, rows in parts.items()}
         self.weight = site.staged(out_features, in_features)
         self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
@@ -49,6 +50,24 @@ class Linear(Layer):
         self._kernel: LinearKernel = PlainLinear(self.weight, self.bias)
         self._taken = dict[str, QuantizedWeight]()
         self._weight_bytes = 0
+        self._adapters = site.adapters
+        self.lora: LoraKernel | None = None
+        if site.adapters is not None:
+            sizes = list(parts.values())
+            self.lora = lora_kernel(in_features, sizes, site.adapters, self.like, self.out_dtype)
+
+    @property
+    def lora_parts(self) -> dict[str, int]:
+        """The modules that an adapter may name, and their rows, in the order of `lora.put`; empty
+        where adapters are not served."""
+        return {} if self.lora is None else self._parts
+
+    @property
+    def capture_blocker(self) -> str | None:
+        """See `Layer`."""
+        if isinstance(self.lora, PlainLora):
+            return "the host looks up which adapters a step has"
+        return None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """One weight, and a bias if there is one, per part."""
@@ -80,7 +99,8 @@ class Linear(Layer):
         if not weights:
             self._unstage()
             weights = [self._own()]
-        spec = LinearSpec(weights, self.bias, self.like, self.out_dtype, self.gate)
+        rows = None if self._adapters is None else self._adapters.slots
+        spec = LinearSpec(weights, self.bias, self.like, self.out_dtype, self.gate, rows)
         self._kernel = choose(spec)
         if self._kernel.nbytes:
             self._weight_bytes, self.weight = self._kernel.nbytes, None
@@ -119,7 +139,8 @@ class Linear(Layer):
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[T, in_features] to [T, out_features], plus `residual` of that shape."""
-        return self._kernel(x, residual)
+        y = self._kernel(x, residual)
+        return y if self.lora is None else self.lora.add(x, y)
 
 
 class GatedLinear(Linear):
@@ -146,8 +167,9 @@ class GatedLinear(Linear):
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[T, in_features] to [T, size]; a gate has no residual."""
         assert residual is None
-        y = super().forward(x)
-        return y if self._kernel.applies_gate else self._gate(*y.chunk(2, dim=-1))
+        if not self._kernel.applies_gate:
+            return self._gate(*super().forward(x).chunk(2, dim=-1))
+        return self._kernel(x, None if self.lora is None else self.lora.delta(x))
 
 
 class Shared(Protocol):
@@ -169,6 +191,7 @@ class LanguageHead(Linear):
         self, hidden: int, vocab: int, site: BuildContext, *, tied_to: Shared | None = None
     ) -> None:
         super().__init__(hidden, {"head": vocab}, site)
+        self._head_name = site.name("head")
         self.tied = tied_to is not None
         self._lend = None if tied_to is None else tied_to.lend
         if tied_to is not None:
@@ -176,6 +199,12 @@ class LanguageHead(Linear):
             self.weight = tied_to.weight
             self._kernel = PlainLinear(tied_to.weight, None)
             self._parts = {site.name("embedding"): vocab}
+
+    @property
+    def lora_parts(self) -> dict[str, int]:
+        """See `Linear`. Adapters of a tied head are its own, and not those of the table."""
+        parts = super().lora_parts
+        return dict(zip((self._head_name,), parts.values(), strict=False))
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """None when tied: the embedding fills the weight."""

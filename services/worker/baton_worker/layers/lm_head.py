@@ -28,6 +28,8 @@ class Head(LanguageHead):
     ) -> None:
         super().__init__(hidden, vocab, site, tied_to=tied_to)
         self._settings = settings
+        if settings.unit_rows:
+            self.lora = None  # The rows of a sum are not those of its parts.
         self._bias_name = site.name("head")
         self.logit_bias = site.empty(vocab) if settings.bias else None
 

@@ -21,6 +21,7 @@ from baton_worker.engine.batch.sequence_states import SequenceStates
 from baton_worker.engine.batch.step_inputs import PromptSpan, StepInputs
 from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
 from baton_worker.engine.multimodal_input import Pixels, pixels_of
+from baton_worker.lora.slots import AdapterSlots
 from baton_worker.structured_output.manager import StructuredOutputManager
 
 _MOST_TOKENS = 2048
@@ -40,6 +41,7 @@ class InputBatch:
         constraints: what follows grammars; None: sequences with one are refused.
         image_shape: of the pixels that the model takes, if it takes any.
         max_num_batched_tokens: most new tokens in one step, what grammars force included.
+        adapters: where adapters are; None: sequences with one are refused.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class InputBatch:
         constraints: StructuredOutputManager | None = None,
         image_shape: tuple[int, ...] | None = None,
         max_num_batched_tokens: int = _MOST_TOKENS,
+        adapters: AdapterSlots | None = None,
     ) -> None:
         if constraints is None:
             constraints = StructuredOutputManager(None, vocab_size)
@@ -63,6 +66,7 @@ class InputBatch:
         self.forced = ForcedTokens(self.sequences, self.tables, self.sampling)
         self._pooling: dict[int, Pooling] = {}
         self._images: dict[int, Pixels] = {}
+        self._adapters = adapters
         self._image_shape, self._budget = image_shape, max_num_batched_tokens
         self._step: int | None = None
 
@@ -126,6 +130,8 @@ class InputBatch:
         for slot in slots.tolist():
             self._pooling.pop(slot, None)
             self._images.pop(slot, None)
+        if self._adapters is not None:
+            self._adapters.release(slots.tolist())
         self.sampling.release(slots)
         self.forced.release(slots)
 
@@ -135,7 +141,7 @@ class InputBatch:
         self.tables.enter(slot)
         if new.pooling is not None:
             self._pooling[slot] = new.pooling
-        why = self.sampling.enter(new, tokens) or self._set_media(new)
+        why = self.sampling.enter(new, tokens) or self._set_media(new) or self._set_adapter(new)
         self.forced.enter(slot)
         self.sequences.done[slot] = bool(why)
         return why
@@ -148,6 +154,11 @@ class InputBatch:
             return image
         self._images[new.slot] = image
         return ""
+
+    def _set_adapter(self, new: NewSequence) -> str:
+        if self._adapters is None:
+            return "this worker serves no adapters (--enable-lora)" if new.adapter else ""
+        return self._adapters.enter(new.slot, new.adapter)
 
     def _rows(self, plan: Plan, turn: int) -> tuple[BatchRows, Column]:
         """The plan's rows in one of its steps, less those of sequences that are done; and the slots
@@ -176,6 +187,7 @@ class InputBatch:
             prompt_spans=self._prompt_spans(rows),
             pooling=self._pooling,
             images=self._images,
+            adapters=None if self._adapters is None else self._adapters.of(rows.slots[row]),
             failed=failed,
             stalled=stalled,
         )

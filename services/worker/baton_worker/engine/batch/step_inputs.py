@@ -54,6 +54,8 @@ class StepInputs:
     """By slot: of which a vector is wanted and not tokens."""
     images: dict[int, Pixels] = field(default_factory=dict)
     """By slot: which hold no text but an image."""
+    adapters: Column | None = None
+    """int64 [T]: number of each token's adapter, -1 for none; None where none are served."""
     embeddings: Tensor | None = None
     """[T, hidden] in the place of the embeddings of `tokens`; None: they are looked up."""
     failed: dict[int, str] = field(default_factory=dict)
@@ -76,5 +78,6 @@ class StepInputs:
             lengths=self.lengths[chosen],
             logits=self.logits.take(np.zeros(len(self.logits), np.bool_)),
             prompt_spans=(),
+            adapters=None if self.adapters is None else self.adapters[tokens],
             embeddings=None if self.embeddings is None else self.embeddings[tokens],
         )

@@ -10,6 +10,7 @@ from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.executor.leader import LedModel
 from baton_worker.graphs import GraphedModel
+from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.attention.whole_texts import by_length
 from baton_worker.models.decoder import Model
@@ -19,8 +20,13 @@ class BidirectionalForward(CausalForward):
     """See `ForwardPass`."""
 
     def __init__(
-        self, model: Model | LedModel | GraphedModel, cache: KVCache, device: torch.device
+        self,
+        model: Model | LedModel | GraphedModel,
+        cache: KVCache,
+        device: torch.device,
+        adapters: TokenAdapters | None = None,
     ) -> None:
+        assert adapters is None, "adapters are of models that generate, see lora.store"
         super().__init__(model, cache, device)
         self._both_ways = model
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,6 +12,7 @@ from baton_worker.attention import AttentionBatch
 from baton_worker.attention.buffers import Buffers
 from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.step_inputs import StepInputs
+from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.kv_cache import KVCache
 
 
@@ -29,13 +31,24 @@ class CausalModel(Protocol):
 class CausalForward:
     """See `ForwardPass`."""
 
-    def __init__(self, model: CausalModel, cache: KVCache, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: CausalModel,
+        cache: KVCache,
+        device: torch.device,
+        adapters: TokenAdapters | None = None,
+    ) -> None:
+        """`adapters` is what the layers of the model read, where adapters are served."""
         self.model, self._cache, self.device = model, cache, device
+        self._adapters, self._of_tokens = adapters, np.zeros(0, np.int64)
         self.buffers = Buffers(device)
         """What every step's indices are written to."""
 
     def __call__(self, inputs: StepInputs) -> Tensor:
         """Hidden states [T, hidden] of all new tokens."""
+        if self._adapters is not None and inputs.adapters is not None:
+            self._of_tokens = inputs.adapters
+            self._adapters.write(inputs.adapters)
         return self.model.forward(*self._indices(inputs), self._attention(inputs), self._cache)
 
     def _indices(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
@@ -61,4 +74,6 @@ class CausalForward:
         # All of them: a replayed step has logits of just these states, not of a copy.
         if indices is not None and len(indices) != len(hidden):
             hidden = hidden.index_select(0, torch.from_numpy(indices).to(self.device))
+        if self._adapters is not None:
+            self._adapters.write(self._of_tokens if indices is None else self._of_tokens[indices])
         return self.model.logits(hidden)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ class _Weight(ctypes.Structure):
         ("bases", ctypes.c_void_p),
         ("starts", ctypes.c_void_p),
         ("exceptions", ctypes.c_void_p),
+        ("adapters", ctypes.c_void_p),
     )
 
 
@@ -54,6 +56,7 @@ class CpuLinear:
         gate: return activation(gate) * up, with an activation of `GATES`.
         dtype: of x and residual, float32 or bfloat16; None means the weight's.
         out_dtype: of the result, float32 or `dtype`; None means `dtype`.
+        adapters: the number of each row's adapter, int32, of a weight with a gate and a residual.
         compact: store bfloat16 in three quarters of its bytes where that is possible; None means
             where it pays. Not a bit of any result depends on it.
     """
@@ -66,6 +69,7 @@ class CpuLinear:
         gate: str | None = None,
         dtype: torch.dtype | None = None,
         out_dtype: torch.dtype | None = None,
+        adapters: Tensor | None = None,
         compact: bool | None = None,
     ) -> None:
         kernels = library("linear")
@@ -101,8 +105,10 @@ class CpuLinear:
             input_is_float=given is torch.float32,
             output_is_float=self.out_dtype is torch.float32,
             activation=GATES[gate] if gate else 0,
+            adapters=None if adapters is None else adapters.data_ptr(),
             **({} if self._compact is None else self._compact.pointers()),
         )
+        self._adapters = adapters
         self._address = ctypes.addressof(self._weight)
         self._run = Kernel(kernels.baton_linear, 6, tokens=2)
         self._copy_rows = Kernel(kernels.baton_compact_rows, 4, tokens=2)
@@ -128,15 +134,16 @@ class CpuLinear:
         """See `LinearBackend`; the gate is left to the caller where parts are of several kinds."""
         (first, *_), dtype = spec.weights, spec.like.dtype
         if isinstance(first, Tensor | Rounding):
-            return cls(first, spec.bias, gate=spec.gate, dtype=dtype, out_dtype=spec.out_dtype)
+            return cls(first, spec.bias, dtype=dtype, **_asked(spec))
         parts = merge([part for part in spec.weights if isinstance(part, BlockQuantized)])
         if len(parts) > 1:
             return join(parts, spec.bias, dtype, spec.out_dtype)
-        return cls(parts[0], spec.bias, gate=spec.gate, dtype=dtype, out_dtype=spec.out_dtype)
+        return cls(parts[0], spec.bias, dtype=dtype, **_asked(spec))
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
         if x.ndim != 2:
+            assert not self.applies_gate or residual is None, "adapters are of flat rows"
             flat = None if residual is None else residual.reshape(-1, self.columns)
             return self(x.reshape(-1, self._depth), flat).view(*x.shape[:-1], self.columns)
         out = x.new_empty((x.shape[0], self.columns), dtype=self.out_dtype)
@@ -147,11 +154,15 @@ class CpuLinear:
 
     def write(self, x: Tensor, residual: Tensor | None, out: Tensor) -> None:
         """As a call, into `out` [T, columns]; it and `residual` may be columns of wider tensors,
-        see `join`."""
+        see `join`. With a gate, `residual` is what adapters add before it: float32
+        [T, 2 * columns], read in the rows that have one."""
         rows, depth = x.shape
         assert x.dtype is self._dtype and depth == self._depth, "x does not fit the weight"
         assert out.shape == (rows, self.columns) and out.dtype is self.out_dtype
-        if residual is not None:
+        if residual is not None and self.applies_gate:
+            assert self._adapters is not None and residual.dtype is torch.float32
+            assert residual.shape == (rows, 2 * self.columns)
+        elif residual is not None:
             assert residual.shape == out.shape and residual.dtype is self._dtype
         stride, step = x.stride()
         if step != 1:
@@ -185,6 +196,11 @@ class CpuLinear:
     def join(self, stride: int) -> None:
         """From now on `write` takes columns of tensors that are `stride` wide."""
         self._weight.stride = stride
+
+
+def _asked(spec: LinearSpec) -> dict[str, Any]:
+    """What of a spec becomes arguments of a kernel as it is."""
+    return {"gate": spec.gate, "out_dtype": spec.out_dtype, "adapters": spec.adapters}
 
 
 def join(

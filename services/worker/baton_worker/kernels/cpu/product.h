@@ -48,6 +48,8 @@ struct Weight {
     const std::int32_t* bases;
     const std::uint32_t* starts;
     const Exception* exceptions;
+    // Of every row, below 0 for none; a gated weight with a residual has them.
+    const std::int32_t* adapters;
 
     CompactPanels compact() const { return {panels, bases, starts, exceptions, depth}; }
 };
@@ -58,7 +60,8 @@ struct Call {
     const Weight& weight;
     const void* x;
     std::int64_t stride;  // elements between rows of x
-    const void* residual;
+    const void* residual; // of a gated weight what adapters add before the gate: float32 [rows,
+                          // gate columns, then up columns], read of rows that have one
     void* out;
 
     std::int64_t panel_columns() const {
@@ -148,18 +151,34 @@ Vec load_up_to(const T* p, int count) {
     return load_some(p, count);
 }
 
-template <class T, class Out, bool Whole>
-[[gnu::always_inline]] inline void write(const Call& call, std::int64_t at, Vec y, int count) {
-    if (!Whole && count <= 0) return;
-    if (call.residual != nullptr) {
-        y = add(y, load_up_to<Whole>(static_cast<const T*>(call.residual) + at, count));
-    }
+template <class Out, bool Whole>
+[[gnu::always_inline]] inline void put(const Call& call, std::int64_t at, Vec y, int count) {
     Out* to = static_cast<Out*>(call.out) + at;
     if constexpr (Whole) {
         store(to, y);
     } else {
         store_some(to, y, count);
     }
+}
+
+template <class T, class Out, bool Whole>
+[[gnu::always_inline]] inline void write(const Call& call, std::int64_t at, Vec y, int count) {
+    if (!Whole && count <= 0) return;
+    if (call.residual != nullptr) {
+        y = add(y, load_up_to<Whole>(static_cast<const T*>(call.residual) + at, count));
+    }
+    put<Out, Whole>(call, at, y, count);
+}
+
+// What adapters add to a row of a gated weight, before the gate.
+template <bool Whole>
+void add_adapted(const Call& call, std::int64_t row, std::int64_t column, int count, Vec& gate,
+                 Vec& up) {
+    const Weight& w = call.weight;
+    if (call.residual == nullptr || w.adapters[row] < 0) return;
+    const float* more = static_cast<const float*>(call.residual) + 2 * row * w.columns + column;
+    gate = add(gate, load_up_to<Whole>(more, count));
+    up = add(up, load_up_to<Whole>(more + w.columns, count));
 }
 
 template <class T, class Out, bool Whole>
@@ -177,8 +196,9 @@ void write(const Call& call, std::int64_t panel, int count, const Finished& sums
             write<T, Out, Whole>(call, at, left, count);
             write<T, Out, Whole>(call, at + kWidth, right, count - kWidth);
         } else {
+            add_adapted<Whole>(call, sums.first + m, column, count, left, right);
             const Vec gate = w.activation == kSilu ? silu(left) : gelu_tanh(left);
-            write<T, Out, Whole>(call, at, mul(gate, right), count);
+            put<Out, Whole>(call, at, mul(gate, right), count);
         }
     }
 }

@@ -38,10 +38,12 @@ class Indexer(nn.Module):
         self._own, heads, dim = own, own.heads, own.dim
         assert settings.query_rank is not None, "its queries are made of the narrow vector"
         self._settings = settings
-        self.query = Linear(settings.query_rank, {"index_query": heads * dim}, site)
+        # These see the late tokens of a step, and adapters are told for all of them.
+        late = replace(site, adapters=None)
+        self.query = Linear(settings.query_rank, {"index_query": heads * dim}, late)
         self.key = Linear(hidden, {"index_key": dim}, site)
         self.norm = norm(own.norm, dim, "index_key_norm", site)
-        self.weights = Exact(hidden, {"index_weights": heads}, replace(site, dtype=torch.float32))
+        self.weights = Exact(hidden, {"index_weights": heads}, replace(late, dtype=torch.float32))
 
     def keys(self, x: Tensor, angles: Angles) -> Tensor:
         """Index keys to cache for tokens x [T, hidden], rotated by `angles`: [T, dim]."""

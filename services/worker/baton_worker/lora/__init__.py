@@ -1,0 +1,1 @@
+"""LoRA adapters: PEFT folders, and which of them a step has."""

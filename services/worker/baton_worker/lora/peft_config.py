@@ -1,0 +1,151 @@
+"""The adapter_config.json of a PEFT folder: how strong each product is, what cannot be served."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from baton.checkpoint.json_file import read_json
+from baton.errors import ModelError
+
+_MERGE = "merge the adapter into its base (peft: merge_and_unload) and serve that"
+REFUSED = {
+    "use_dora": "its magnitudes (DoRA) belong to the sum of both weights",
+    "modules_to_save": "it replaces whole modules",
+    "lora_bias": "its products have biases",
+    "trainable_token_indices": "it replaces rows of the embedding table",
+    "target_parameters": "it adapts parameters that are no modules, such as stacked experts",
+    "layer_replication": "it repeats layers of its base",
+    "alora_invocation_tokens": "it begins at a token of the prompt (activated LoRA)",
+    "use_qalora": "its products read means of groups (QALoRA)",
+    "use_bdlora": "its products are block-diagonal",
+    "arrow_config": "it chooses among adapters token by token (Arrow)",
+    "kasa_config": "it changes its base (KaSA)",
+    "monteclora_config": "its weights are drawn (MonteCLoRA)",
+}
+"""Field -> why an adapter that has it cannot be applied beside others."""
+IGNORED = frozenset(
+    {
+        "task_type",
+        "auto_mapping",
+        "peft_version",
+        "base_model_name_or_path",
+        "revision",
+        "inference_mode",
+        "target_modules",
+        "exclude_modules",
+        "lora_dropout",
+        "fan_in_fan_out",
+        "layers_to_transform",
+        "layers_pattern",
+        "megatron_config",
+        "megatron_core",
+        "loftq_config",
+        "eva_config",
+        "corda_config",
+        "lora_ga_config",
+        "velora_config",
+        "qalora_group_size",
+        "runtime_config",
+        "ensure_weight_tying",
+    }
+)
+"""Fields that are about training, or that the names of the stored tensors tell."""
+_READ = frozenset(
+    {
+        "peft_type",
+        "r",
+        "lora_alpha",
+        "use_rslora",
+        "rank_pattern",
+        "alpha_pattern",
+        "bias",
+        "init_lora_weights",
+    }
+)
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""Initialisations that change the base weights: the stored products are of another base."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeftConfig:
+    """What is read of an adapter_config.json."""
+
+    rank: int
+    alpha: float
+    rslora: bool = False
+    rank_pattern: Mapping[str, int] = field(default_factory=dict)
+    alpha_pattern: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> PeftConfig:
+        """Read the file of a folder.
+
+        Raises:
+            ModelError: there is none, or what it describes cannot be served; it says why.
+        """
+        path = folder / "adapter_config.json"
+        if not path.is_file():
+            raise ModelError(f"{folder} has no adapter_config.json: it is not a PEFT folder.")
+        data = read_json(path)
+        if why := refuses(data):
+            raise ModelError(f"The adapter {folder} cannot be served: {why}.")
+        try:
+            return cls(
+                rank=int(data["r"]),
+                alpha=float(data["lora_alpha"]),
+                rslora=bool(data.get("use_rslora")),
+                rank_pattern={k: int(v) for k, v in (data.get("rank_pattern") or {}).items()},
+                alpha_pattern={k: float(v) for k, v in (data.get("alpha_pattern") or {}).items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ModelError(f"{path} is not one that peft has written: {error!r}.") from error
+
+    def rank_of(self, module: str) -> int:
+        """Rank of the products of a module."""
+        return self.rank_pattern.get(_key(self.rank_pattern, module), self.rank)
+
+    def scale_of(self, module: str) -> float:
+        """What the products of a module are multiplied with."""
+        alpha = self.alpha_pattern.get(_key(self.alpha_pattern, module), self.alpha)
+        rank = self.rank_of(module)
+        return alpha / math.sqrt(rank) if self.rslora else alpha / rank
+
+    def canonical(self) -> bytes:
+        """Equal for equal scales: a part of the adapter's identity."""
+        patterns = sorted(self.rank_pattern.items()), sorted(self.alpha_pattern.items())
+        return json.dumps([self.rank, self.alpha, self.rslora, *patterns]).encode()
+
+
+def refuses(data: Mapping[str, Any]) -> str | None:
+    """Why an adapter cannot be served, and what to do instead; None if it can."""
+    if data.get("peft_type") != "LORA":
+        return f"its peft_type is {data.get('peft_type')!r}, and only LORA is served"
+    for name, why in REFUSED.items():
+        if data.get(name):
+            return f"{why} ({name}); {_MERGE}"
+    if data.get("bias", "none") != "none":
+        return f"it has biases of its own (bias: {data['bias']}); {_MERGE}"
+    start = data.get("init_lora_weights")
+    if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
+        return (
+            f"init_lora_weights {start!r} has changed the base weights; convert it (peft: "
+            "save_pretrained with path_initial_model_for_weight_conversion)"
+        )
+    strange = sorted(k for k, v in data.items() if v and k not in IGNORED | _READ | {*REFUSED})
+    if strange:
+        return f"nobody here knows what its field {strange[0]} means; {_MERGE}"
+    return None
+
+
+def _key(patterns: Mapping[str, Any], module: str) -> str:
+    """The first pattern that is the end of a module's name, as peft matches them."""
+    try:
+        return next((k for k in patterns if re.match(rf"(.*\.)?({k})$", module)), module)
+    except re.error as error:
+        raise ModelError(f"A pattern of the adapter is no regular expression: {error}.") from error

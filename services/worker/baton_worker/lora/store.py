@@ -1,0 +1,105 @@
+"""The adapters that a worker has in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from baton.errors import SettingsError
+from baton.logs import logger
+from baton.protocol import AdapterInfo
+from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.config import Config
+from baton_worker.lora.adapter import Adapter, read_adapter
+from baton_worker.lora.modules import LoraModule, lora_modules
+from baton_worker.lora.targets import LoraTargets
+from baton_worker.models.decoder import Model
+
+log = logger(__name__)
+
+
+def check(config: Config) -> None:
+    """Check what does not need the model.
+
+    Raises:
+        SettingsError: adapters cannot be served with these settings; it says what to do.
+    """
+    if not config.enable_lora:
+        if config.lora_modules:
+            raise SettingsError("--lora-modules: add --enable-lora.")
+        return
+    lora_modules(config.lora_modules)
+    for flag, size in (
+        ("--tensor-parallel-size", config.tensor_parallel_size),
+        ("--data-parallel-size", config.data_parallel_size),
+    ):
+        if size > 1:
+            raise SettingsError(
+                f"--enable-lora with {flag} {size}: adapters are served by workers of one process. "
+                "Leave one of them out; --workers adds workers that all have the adapters."
+            )
+
+
+def open_store(config: Config, loaded: LoadedModel) -> AdapterStore | None:
+    """The adapters that the settings name, loaded; None where none are served.
+
+    Raises:
+        ModelError: one is not an adapter of this model.
+        SettingsError: the model takes none, or they are too many.
+    """
+    if not config.enable_lora:
+        return None
+    if not isinstance(loaded.model, Model) or loaded.recipe is not None:
+        raise SettingsError(
+            "--enable-lora: adapters are served for models that Baton has a spec of and that "
+            "generate text. Leave it out, or serve a checkpoint that the adapter is merged into."
+        )
+    targets = LoraTargets(loaded.model, loaded.spec)
+    store = AdapterStore(targets, config.max_lora_rank, config.max_cpu_loras)
+    store.load(lora_modules(config.lora_modules))
+    return store
+
+
+class AdapterStore:
+    """Adapters by digest, and the names that clients have for them.
+
+    Args:
+        targets: the layers that take them.
+        max_rank: most rows of a product.
+        capacity: most adapters in memory.
+    """
+
+    def __init__(self, targets: LoraTargets, max_rank: int, capacity: int) -> None:
+        self.targets, self._max_rank, self._capacity = targets, max_rank, capacity
+        self._adapters = dict[bytes, Adapter]()
+        self._named = dict[str, AdapterInfo]()
+
+    def get(self, digest: bytes) -> Adapter | None:
+        """An adapter by its digest; None if it is not in memory."""
+        return self._adapters.get(digest)
+
+    @property
+    def infos(self) -> tuple[AdapterInfo, ...]:
+        """What this worker tells about its adapters, by name."""
+        return tuple(self._named[name] for name in sorted(self._named))
+
+    def load(self, modules: Sequence[LoraModule]) -> None:
+        """Read the adapters that the operator names.
+
+        Raises:
+            ModelError: one is not an adapter of this model.
+            SettingsError: they are too many.
+        """
+        if len(modules) > self._capacity:
+            raise SettingsError(
+                f"--lora-modules names {len(modules)} adapters, and --max-cpu-loras is "
+                f"{self._capacity}: raise it."
+            )
+        for module in modules:
+            self.add(module.name, read_adapter(Path(module.path), self.targets, self._max_rank))
+            log.info("adapter %s: %s", module.name, module.path)
+
+    def add(self, name: str, adapter: Adapter) -> None:
+        """Take an adapter in under a name."""
+        self._adapters[adapter.digest] = adapter
+        self._named[name] = AdapterInfo(name, adapter.digest)

@@ -1,0 +1,79 @@
+"""`baton serve MODEL --enable-lora --lora-modules NAME=FOLDER`: adapters as names of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+
+from baton_worker.checkpoint.load import load_model
+from baton_worker.kernels.lora import TokenAdapters
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.lora.targets import LoraTargets
+from tests.support import tiny_models
+from tests.support.served_system import Served, until
+from tests.support.system.running_system import complete, works
+from tests.support.system.streams import stream, text_of
+from tests.support.worker.lora_folders import write_adapter
+
+pytestmark = pytest.mark.slow
+EXACT = ("--worker.dtype", "float32", "--worker.threads", "1", "--worker.max-kv-bytes", "16777216")
+NAMES = ("one", "two", "three")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model, "hf", and adapters of it by name."""
+    root, device = tmp_path_factory.mktemp("model"), torch.device("cpu")
+    tiny_models.save_model(root / "hf", max_position_embeddings=2048)
+    column = TokenAdapters(1, 1, device)
+    loaded = load_model(root / "hf", BuildContext(device, torch.float32, adapters=column))
+    shapes = LoraTargets(loaded.model, loaded.spec).shapes  # type: ignore[arg-type]
+    made = {"hf": root / "hf"}
+    for seed, name in enumerate(NAMES):
+        made[name] = write_adapter(root / name, shapes, seed=seed, scale=0.2)
+    return made
+
+
+@pytest.fixture(scope="module")
+def served(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    modules = (f"{name}={folders[name]}" for name in NAMES[:2])
+    flags = ("--enable-lora", "--lora-modules", *modules, "--max-loras", "2")
+    system = Served(tmp_path_factory.mktemp("lora"), folders["hf"], *flags, *EXACT)
+    try:
+        yield system.ready()
+    finally:
+        system.close()
+
+
+@pytest.mark.row("F11.01", "F11.04")
+def test_adapters_are_models_with_a_parent(served: Served) -> None:
+    listed = httpx.get(f"{served.url}/v1/models").json()["data"]
+    assert {m["id"]: m["parent"] for m in listed} == {"hf": None, "one": "hf", "two": "hf"}
+    answers = {name: complete(served.url, model=name).json() for name in ("hf", "one", "two")}
+    assert all(answer["model"] == name for name, answer in answers.items())
+    assert len({answer["choices"][0]["text"] for answer in answers.values()}) == 3
+    missing = complete(served.url, model="three")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.row("F11.01", "F11.02")
+def test_mixed_streams_go_on_after_the_loss_of_the_worker(served: Served) -> None:
+    def text(name: str) -> str:
+        return text_of(list(stream(served.url, model=name, prompt="It was", max_tokens=300)))
+
+    names = ["hf", "one", "two", "one", "hf"]
+    wanted = {name: text(name) for name in set(names)}
+    assert len(set(wanted.values())) == 3
+    with ThreadPoolExecutor() as pool:
+        streams = [pool.submit(text, name) for name in names]
+        until(lambda: served.fleet()["running"] >= 3, "they run")
+        os.kill(served.pids()["worker"], signal.SIGKILL)
+        assert [s.result() for s in streams] == [wanted[name] for name in names]
+    until(lambda: works(served.url), "the worker is back")

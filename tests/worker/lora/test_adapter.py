@@ -1,0 +1,119 @@
+"""PEFT folders in memory: against peft itself, and what does not fit is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from baton.errors import ModelError
+from baton_worker.lora.adapter import read_adapter
+from tests.support.worker.adapted_model import Adapted
+from tests.support.worker.lora_folders import write_adapter
+
+TOKENS = [7 + (31 * i) % 300 for i in range(40)]
+Q = "model.layers.0.self_attn.q_proj"
+
+
+@pytest.mark.row("F11.03")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"target_modules": ["q_proj", "v_proj"]},
+        {"target_modules": "all-linear", "use_rslora": True},
+        {
+            "target_modules": r".*\.(up_proj|o_proj)",
+            "rank_pattern": {"up_proj": 2, r"layers\.1\.self_attn\.o_proj": 7},
+            "alpha_pattern": {"o_proj": 5},
+        },
+        {"target_modules": ["lm_head", "down_proj"], "layers_to_transform": None},
+    ],
+)
+def test_answers_like_peft(
+    adapted: Adapted, tmp_path: Path, driver: Any, fields: dict[str, Any]
+) -> None:
+    from peft import LoraConfig, PeftModel, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    def base() -> Any:
+        return AutoModelForCausalLM.from_pretrained(adapted.base, dtype=torch.float32)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = get_peft_model(
+            base(), LoraConfig(r=4, lora_alpha=12, init_lora_weights=False, **fields)
+        )
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.data.mul_(0.1)
+        model.save_pretrained(tmp_path, save_embedding_layers=False)
+    adapter = read_adapter(tmp_path, adapted.store.targets, 16)
+    adapted.store.targets.put(1, adapter.pairs)
+    adapted.column.write(np.ones(len(TOKENS), np.int64))
+    ours = driver(adapted.loaded, 1).step({0: TOKENS})[0]
+    with torch.no_grad():
+        wanted = PeftModel.from_pretrained(base(), tmp_path)(torch.tensor([TOKENS])).logits[0]
+        plain = base()(torch.tensor([TOKENS])).logits[0]
+    assert (wanted - plain).abs().max() > 0.05
+    torch.testing.assert_close(ours, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_its_digest_is_that_of_its_bytes_and_scales(adapted: Adapted, tmp_path: Path) -> None:
+    shapes = {Q: adapted.store.targets.shapes[Q]}
+    targets = adapted.store.targets
+
+    def digest(folder: str, **config: Any) -> bytes:
+        return read_adapter(write_adapter(tmp_path / folder, shapes, **config), targets, 16).digest
+
+    one = digest("a")
+    assert len(one) == 16 and digest("b") == one and digest("a", base_model_name_or_path="x") == one
+    assert len({one, digest("c", seed=1), digest("d", lora_alpha=9)}) == 3
+
+
+def broken(folder: Path, change: Any) -> Path:
+    stored = load_file(folder / "adapter_model.safetensors")
+    change(stored)
+    save_file(stored, folder / "adapter_model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("modules", "change", "words"),
+    [
+        ({"model.layers.0.mlp.experts.3.up_proj": (80, 48)}, None, "takes adapters"),
+        ({Q: (96, 40)}, None, "of another model"),
+        ({Q: (90, 48)}, None, "of another model"),
+        ({Q: None}, lambda t: t.pop(f"base_model.model.{Q}.lora_B.weight"), "one half"),
+        ({Q: None}, lambda t: t.update({"x.lm_head.weight": torch.ones(2)}), "no whole weights"),
+        ({Q: None}, lambda t: t.update({f"{Q}.lora_magnitude_vector": torch.ones(2)}), "whole"),
+        ({Q: None, "rank": 20}, None, "--max-lora-rank is 16"),
+        ({Q: None, "r": 3}, None, "says rank 3"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(
+    adapted: Adapted, tmp_path: Path, modules: dict[str, Any], change: Any, words: str
+) -> None:
+    config = {name: modules.pop(name) for name in ("rank", "r") if name in modules}
+    shapes = {m: s or adapted.store.targets.shapes[m] for m, s in modules.items()}
+    folder = write_adapter(tmp_path, shapes, **config)
+    if change is not None:
+        broken(folder, change)
+    with pytest.raises(ModelError, match=words):
+        read_adapter(folder, adapted.store.targets, 16)
+
+
+def test_what_is_no_folder_of_peft_is_refused(adapted: Adapted, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no adapter_config"):
+        read_adapter(tmp_path, adapted.store.targets, 16)
+    said = {"peft_type": "LORA", "r": 4, "lora_alpha": 4}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(said))
+    with pytest.raises(ModelError, match=r"no adapter_model\.safetensors"):
+        read_adapter(tmp_path, adapted.store.targets, 16)
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"junk")
+    with pytest.raises(ModelError, match="cannot be read"):
+        read_adapter(tmp_path, adapted.store.targets, 16)
