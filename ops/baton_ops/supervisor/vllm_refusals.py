@@ -19,7 +19,6 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-_PROXY = "set it in a proxy in front of the gateway"
 _MEDIA = "Baton does not serve pictures or sound yet"
 
 REFUSED = (
@@ -71,7 +70,11 @@ REFUSED = (
         _names("--enable-ssl-refresh"),
         _names("--ssl-keyfile --ssl-certfile --ssl-ca-certs --ssl-cert-reqs --ssl-ciphers"),
     ),
-    Refusal(_PROXY, (), _names("--root-path --middleware --uds")),
+    Refusal(
+        "set it in a proxy in front of the gateway",
+        (),
+        _names("--root-path --middleware --uds"),
+    ),
     Refusal(
         "requests are bounded by --max-body-bytes",
         (),

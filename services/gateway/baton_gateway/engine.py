@@ -40,6 +40,7 @@ from baton_gateway.clients.fleet_view import FleetView
 from baton_gateway.clients.listeners import MediaListener, TokenizerListener
 from baton_gateway.clients.mm_preprocess import MediaClient
 from baton_gateway.clients.scheduler import SchedulerClient
+from baton_gateway.clients.time_estimate import TimeEstimate, estimate
 from baton_gateway.clients.tokenizer import TokenizerClient
 from baton_gateway.config import Config
 from baton_gateway.gateway_status import GatewayStatus
@@ -55,6 +56,7 @@ from baton_gateway.generation.output_queue import OutputQueue, OutputSink
 from baton_gateway.generation.request import (
     EncodedPrompt,
     GenerationRequest,
+    PreparedRequest,
 )
 from baton_gateway.generation.sequence import Sequence
 from baton_gateway.generation.sequence_builder import build_sequences
@@ -206,6 +208,10 @@ class Engine:
         `Unavailable`."""
         return await self._scheduler.reset_cache(max(1.0, self.config.service_wait_seconds))
 
+    def estimate(self, model: str, prompt_tokens: int, max_tokens: int) -> TimeEstimate:
+        """Estimate the time of a request; see `baton_gateway.clients.time_estimate`."""
+        return estimate(self._fleet.stats, model, prompt_tokens, max_tokens)
+
     def snapshot(self) -> dict[str, Any]:
         """Return the system as a JSON object; see `GatewayStatus.snapshot`."""
         pools = {
@@ -220,6 +226,13 @@ class Engine:
     ) -> list[Sequence]:
         """Prepare the sequences of a request for the scheduler. Raises `BatonError` for invalid
         requests."""
+        request, encoded, facts = await self.prepare(request)
+        request.sinks.timeline.enter("admission")
+        _check_deadline(request, began)
+        return build_sequences(request, encoded, facts, stream, began, self._handle)
+
+    async def prepare(self, request: GenerationRequest) -> PreparedRequest:
+        """Check and encode a request, without running it. Raises `BatonError` for invalid ones."""
         # A resumed stream waits as long as an uninterrupted one would.
         patience = (
             self.config.request_timeout_seconds
@@ -239,9 +252,7 @@ class Engine:
         request = demanding(request, encoded, facts)
         await self._try_grammar(request)
         request = await self._encoder.bad_words(request, facts)
-        request.sinks.timeline.enter("admission")
-        _check_deadline(request, began)
-        return build_sequences(request, encoded, facts, stream, began, self._handle)
+        return PreparedRequest(request, encoded, facts)
 
     async def _encode(self, request: GenerationRequest, facts: ModelInfo) -> list[EncodedPrompt]:
         """Encode every prompt. Counts towards the deadline."""

@@ -16,6 +16,7 @@ from baton_gateway.clients.tokenizer import TokenizerClient
 from baton_gateway.generation.admission import check_text, too_long
 from baton_gateway.generation.bad_words import encode_bad_words
 from baton_gateway.generation.request import EncodedPrompt, GenerationRequest, Prompt
+from baton_gateway.generation.truncation import encode_limit, truncated
 
 _ENCODED_AT_ONCE = 16
 """Most prompts of one request that are encoded concurrently, to keep all tokenizers busy."""
@@ -39,22 +40,24 @@ class RequestEncoder:
         self, request: GenerationRequest, prompt: Prompt, facts: ModelInfo
     ) -> EncodedPrompt:
         if isinstance(prompt, tuple):
-            return EncodedPrompt(PackedTokens.of(prompt))
+            return EncodedPrompt(truncated(request, PackedTokens.of(prompt), facts))
         if isinstance(prompt, MediaItem):
             return await self._preprocessors.encode(prompt, facts.model, request.identity.trace)
-        check_text(request, prompt, facts)
+        if request.limits.truncate_prompt_tokens is None:
+            check_text(request, prompt, facts)
         tokenizers = self._tokenizers.of(facts.tokenizer)
         try:
             encoded = await tokenizers.encode_prompt(
-                prompt, facts.max_model_len, request.identity.trace
+                prompt, encode_limit(request, facts), request.identity.trace
             )
         except InvalidRequest as error:
             if request.pooling is None:
                 raise
             raise InvalidRequest(error.message, code=error.code, param=request.param) from error
-        if len(encoded.ids) > facts.max_model_len:
-            raise too_long(request, len(encoded.ids), facts)
-        return encoded
+        ids = truncated(request, encoded.ids, facts)
+        if len(ids) > facts.max_model_len:
+            raise too_long(request, len(ids), facts)
+        return encoded._replace(ids=ids)
 
     async def bad_words(self, request: GenerationRequest, facts: ModelInfo) -> GenerationRequest:
         """Return the request with its bad words among the sampling parameters, as ids."""

@@ -206,6 +206,12 @@ class WorkerStats(msgspec.Struct, frozen=True, array_like=True):
     """Rank under a placement policy that maps requests to ranks; -1 under other policies."""
     model: str = ""
     """Name of the model that it serves."""
+    seconds_per_step: float = 0.0
+    """Estimated seconds of a step, beside those of its tokens; both 0 before any measurement."""
+    seconds_per_token: float = 0.0
+    """Estimated seconds of one token of a step."""
+    tokens_per_step: int = 0
+    """Most tokens of one step."""
 
 
 class ModelStats(msgspec.Struct, frozen=True, array_like=True):

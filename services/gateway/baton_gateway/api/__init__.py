@@ -18,9 +18,9 @@ from baton_gateway.api import (
     rerank,
     score,
     streams,
-    tokenize,
 )
 from baton_gateway.api.anthropic import messages
+from baton_gateway.api.prompts import quote, render, tokenize
 from baton_gateway.api.responses import conversations, responses
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -36,6 +36,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     pooling.router,
     models.router,
     tokenize.router,
+    render.router,
+    quote.router,
     streams.router,
     explain.router,
     health.router,

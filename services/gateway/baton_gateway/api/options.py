@@ -126,7 +126,9 @@ def requested(
         model=head.model,
         param=param,
         text=TextOptions(body.stop, body.include_stop_str_in_output, body.skip_special_tokens),
-        limits=RequestLimits(max_tokens, deadline(request), body.priority),
+        limits=RequestLimits(
+            max_tokens, deadline(request), body.priority, body.truncate_prompt_tokens
+        ),
         sinks=RequestSinks(
             admission_headers=AdmissionHeaders.of(request), timeline=timeline_of(request)
         ),

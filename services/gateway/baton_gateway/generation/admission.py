@@ -106,7 +106,8 @@ def check_ids(generation: GenerationRequest, facts: ModelInfo) -> None:
     for number, prompt in enumerate(generation.prompts):
         if isinstance(prompt, tuple):
             param = f"{generation.param}[{number}]" if several else generation.param
-            if len(prompt) > facts.max_model_len:
+            cut = generation.limits.truncate_prompt_tokens is not None
+            if len(prompt) > facts.max_model_len and not cut:
                 raise too_long(generation, len(prompt), facts)
             check_prompt_ids(prompt, param, facts)
 

@@ -10,6 +10,7 @@ from baton.protocol import Blob, MediaItem, Pooling, Sampling
 from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.access.api_keys import ApiKey
 from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
+from baton_gateway.catalogue import ModelInfo
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
 from baton_gateway.http.admission_headers import AdmissionHeaders
 from baton_gateway.observability.request_timeline import RequestTimeline
@@ -137,6 +138,8 @@ class RequestLimits:
     """Milliseconds from receipt; 0 means no deadline."""
     priority: int = 0
     """Lower values run first under the priority policy."""
+    truncate_prompt_tokens: int | None = None
+    """Number of last tokens of each prompt that are used; -1 for as many as fit, None for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,3 +202,12 @@ class GenerationRequest:
         """Number of choices that have not ended."""
         ended = sum(past.ended for past in self.prior_outputs)
         return len(self.prompts) * self.sampling.n - ended
+
+
+class PreparedRequest(NamedTuple):
+    """A valid request with its encoded prompts, before anything runs."""
+
+    request: GenerationRequest
+    """With the grammar of the calls that it demands, and bad words as ids."""
+    prompts: list[EncodedPrompt]
+    facts: ModelInfo

@@ -42,11 +42,19 @@ async def read(request: Request, model: type[M]) -> M:
 
     Raises `InvalidRequest` with a code and a field path, and the errors of `BodyReader`.
     """
-    bodies: BodyReader = request.app.state.bodies
     config: Config = request.app.state.config
+    return build(await read_object(request), model, strict=config.strict_fields)
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """Receive and parse the body, whose fields are not validated.
+
+    Raises `InvalidRequest` for what is no JSON object, and the errors of `BodyReader`.
+    """
+    bodies: BodyReader = request.app.state.bodies
     check_type(request)
     request.state.body = await bodies.read(request)
-    return build(await bodies.parse(request.state.body), model, strict=config.strict_fields)
+    return await bodies.parse(request.state.body)
 
 
 class BodyReader:

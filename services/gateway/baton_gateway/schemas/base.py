@@ -21,7 +21,7 @@ class Request(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _prepare(cls, value: Any) -> Any:
-        refuse(value)
+        refuse(value, cls._special())
         return {k: v for k, v in value.items() if v is not None or k in cls._not_null()}
 
     @classmethod
@@ -35,6 +35,11 @@ class Request(BaseModel):
             if optional and {"type": "null"} not in field.get("anyOf", []):
                 schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}
         return schema
+
+    @classmethod
+    def _special(cls) -> frozenset[str]:
+        """Fields that other requests lack, and are refused there by name."""
+        return frozenset()
 
     @classmethod
     def _not_null(cls) -> frozenset[str]:

@@ -59,6 +59,13 @@ class CompletionRequest(SampledRequest):
     @model_validator(mode="after")
     def _check(self) -> Self:
         self._check_common(self.max_tokens)
+        if self.echo and self.truncate_prompt_tokens is not None:
+            raise invalid(
+                "truncate_prompt_tokens",
+                "Unsupported value: 'truncate_prompt_tokens' cannot be used with 'echo'. Send the "
+                "end of the prompt.",
+                "unsupported_value",
+            )
         if self.best_of is not None:
             self._check_best_of(self.best_of)
         return self

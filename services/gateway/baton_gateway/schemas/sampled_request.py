@@ -71,6 +71,8 @@ class SampledRequest(Request):
     spaces_between_special_tokens: bool = True
     prompt_logprobs: int | None = Field(default=None, ge=0, le=20)
     return_token_ids: bool = False
+    truncate_prompt_tokens: int | None = Field(default=None, ge=-1, le=INT32)
+    """Number of last tokens of the prompt that are used; -1 for as many as fit (vLLM)."""
 
     use_beam_search: bool = False
     beam_width: int | None = Field(default=None, ge=1, le=MAX_WIDTH)
@@ -117,11 +119,21 @@ class SampledRequest(Request):
         """Number of choices to generate per prompt."""
         return self.n
 
+    @classmethod
+    def _special(cls) -> frozenset[str]:
+        return frozenset({"truncate_prompt_tokens"})
+
     def _check_common(self, most: int | None) -> None:
         _ = self.constraint, self.beams  # raises when invalid; both are cached
         if self.stream_options is not None and not self.stream:
             raise invalid(
                 "stream_options", "The 'stream_options' parameter needs 'stream' to be true."
+            )
+        if self.truncate_prompt_tokens == 0:
+            raise invalid(
+                "truncate_prompt_tokens",
+                "Invalid 'truncate_prompt_tokens': expected a positive number, or -1 for as many "
+                "tokens as fit.",
             )
         if self.min_tokens < 0 or (most is not None and self.min_tokens > most):
             raise invalid(

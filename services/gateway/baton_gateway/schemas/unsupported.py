@@ -63,14 +63,15 @@ _TEMPLATE = frozenset(
 """Names in `chat_template_kwargs` that would override the system's own variables."""
 
 
-def refuse(fields: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` for the first field that is forbidden or unsupported."""
+def refuse(fields: Mapping[str, Any], special: frozenset[str] = frozenset()) -> None:
+    """Raise `InvalidRequest` for the first field that is forbidden, or unsupported and not
+    `special` to this request."""
     for name, value in fields.items():
         if name in FORBIDDEN or (name == "cache_salt" and not isinstance(value, str | None)):
             raise forbidden(name)
         if value in (None, False):
             continue
-        if name in UNSUPPORTED:
+        if name in UNSUPPORTED and name not in special:
             raise unsupported(name, UNSUPPORTED[name])
 
 

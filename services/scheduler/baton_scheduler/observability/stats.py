@@ -72,6 +72,7 @@ def _adapters(fleet: Fleet) -> tuple[AdapterInfo, ...]:
 
 def _present(worker: Worker, state: State) -> WorkerStats:
     info = worker.info
+    per_step, per_token = worker.pace.line
     return WorkerStats(
         name=worker.name,
         role=info.role,
@@ -91,6 +92,9 @@ def _present(worker: Worker, state: State) -> WorkerStats:
         pull_rate=state.placement.links.rate(worker.name),
         rank=state.placement.rank(worker, state.fleet),
         model=info.model,
+        seconds_per_step=per_step,
+        seconds_per_token=per_token,
+        tokens_per_step=worker.budget,
     )
 
 

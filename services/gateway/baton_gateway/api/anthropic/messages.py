@@ -15,7 +15,7 @@ from baton_gateway.api import chat
 from baton_gateway.api.answer import answer_to
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
-from baton_gateway.api.tokenize import encoded
+from baton_gateway.api.prompts.tokenize import encoded
 from baton_gateway.engine import Engine
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.json_response import json_response

@@ -6,8 +6,8 @@ from starlette.requests import Request
 
 from baton_gateway.api import chat
 from baton_gateway.api.model_access import permitted
+from baton_gateway.api.prompts.tokenize import encoded
 from baton_gateway.api.responses.conversation_state import ConversationState
-from baton_gateway.api.tokenize import encoded
 from baton_gateway.schemas.responses.chat import ResponseChat
 from baton_gateway.schemas.responses.request import ResponsesRequest
 

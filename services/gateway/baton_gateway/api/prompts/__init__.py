@@ -1,0 +1,1 @@
+"""What a request would be, without running it: its tokens, its prompt and what it would take."""

@@ -1,0 +1,73 @@
+"""POST /v1/chat/completions/render and /v1/completions/render: a prompt as the model would read it.
+
+The body is that of the request itself, so what is shown is what would run.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton_gateway.api import chat, completions
+from baton_gateway.api.documentation.description import describe
+from baton_gateway.api.model_access import permitted
+from baton_gateway.api.options import check_choices
+from baton_gateway.api.stream_routes import B, StreamRoute
+from baton_gateway.engine import Engine
+from baton_gateway.generation.admission import clamp_max_tokens
+from baton_gateway.generation.request import PreparedRequest
+from baton_gateway.generation.sequence_builder import starts
+from baton_gateway.http.body_reader import read
+from baton_gateway.http.disconnect import cancel_on_disconnect
+from baton_gateway.http.json_response import json_response
+from baton_gateway.schemas.chat import ChatRequest
+from baton_gateway.schemas.completions import CompletionRequest
+from baton_gateway.schemas.prompts import RenderedPrompt, RenderResponse
+from baton_gateway.streaming.head import Head
+
+router = APIRouter()
+
+
+@router.post("/v1/chat/completions/render")
+@describe(ChatRequest, RenderResponse)
+async def render_chat(request: Request) -> Response:
+    """Render a conversation with its tools, without running it."""
+    return await _render(request, chat.ROUTE)
+
+
+@router.post("/v1/completions/render")
+@describe(CompletionRequest, RenderResponse)
+async def render_completion(request: Request) -> Response:
+    """Encode the prompts of a completion, without running it."""
+    return await _render(request, completions.ROUTE)
+
+
+async def prepared(request: Request, route: StreamRoute[B], body: B) -> PreparedRequest:
+    """Check and encode a request as if it were to run. Raises what running it would raise."""
+    engine: Engine = request.app.state.engine
+    check_choices(body, route.num_prompts(body), engine.config)
+    await permitted(request, body.model)
+    work = route.generation(request, body, Head.of(request, route.id_prefix, body.model))
+    return await cancel_on_disconnect(request.receive, engine.prepare(work))
+
+
+async def _render(request: Request, route: StreamRoute[B]) -> Response:
+    engine: Engine = request.app.state.engine
+    work, prompts, facts = await prepared(request, route, await read(request, route.schema))
+    begins = [None] * len(prompts) if work.tools is None else starts(work.tools, prompts, facts)
+    tokenizers = engine.tokenizers.of(facts.tokenizer)
+    return json_response(
+        RenderResponse(
+            facts.name,
+            [
+                RenderedPrompt(
+                    await tokenizers.detokenize(one.ids, False),
+                    list(one.ids),
+                    clamp_max_tokens(work, one.ids, facts),
+                    start,
+                )
+                for one, start in zip(prompts, begins, strict=True)
+            ],
+        )
+    )
