@@ -105,6 +105,8 @@ class Config(Settings, prefix="gateway"):
     """Latest requests of which /v1/requests/{id}/explain can tell where their time went."""
     metrics: bool = setting(True, "observability")
     """Serve Prometheus text at /metrics."""
+    vllm_metrics: bool = setting(False, "observability")
+    """Serve the metrics that vLLM has too under its names, for dashboards that are made for it."""
     playground: bool = setting(True, "observability")
     """Serve the chat page and the fleet view at /."""
     disable_fastapi_docs: bool = setting(False, "security")

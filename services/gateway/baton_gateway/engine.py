@@ -64,6 +64,7 @@ from baton_gateway.http.disconnect import cancel_tasks
 from baton_gateway.http.write_batch import WriteBatch
 from baton_gateway.observability.metrics import Metrics, SystemCollector, Timing
 from baton_gateway.observability.timeline_store import TimelineStore
+from baton_gateway.observability.vllm_metrics import vllm_text
 from baton_gateway.request_encoder import RequestEncoder
 from baton_gateway.served_models import ServedModels
 from baton_gateway.structured_output.validator import GrammarValidator
@@ -81,7 +82,7 @@ class Engine:
     def __init__(self, config: Config, directory: Directory, connect: Connect) -> None:
         self.config = config
         self.metrics = Metrics()
-        self.timelines = TimelineStore(config.explained_requests)
+        self.timelines = TimelineStore(config.explained_requests, self.metrics.spent)
         hello = Hello("gateway", default_name("gateway"), incarnation(), __version__)
         self._directory = directory
         self._fleet = FleetView(config.worker_hang_seconds)
@@ -158,6 +159,8 @@ class Engine:
         def taken(delta: OutputDelta) -> None:
             if delta.vector is None:
                 timing.tokens(delta.choice, len(delta.tokens))
+            if delta.reason is not None:
+                timing.finished(delta.reason)
 
         stream = OutputQueue(request.num_running, sink, taken)
         timer = asyncio.get_running_loop().call_later(
@@ -211,6 +214,13 @@ class Engine:
     def estimate(self, model: str, prompt_tokens: int, max_tokens: int) -> TimeEstimate:
         """Estimate the time of a request; see `baton_gateway.clients.time_estimate`."""
         return estimate(self._fleet.stats, model, prompt_tokens, max_tokens)
+
+    def exported_metrics(self) -> bytes:
+        """Return all metrics in Prometheus' text format, with vLLM's names where that is set."""
+        text = self.metrics.text()
+        if not self.config.vllm_metrics:
+            return text
+        return text + vllm_text(self.metrics.registry, self.models.catalogue.names)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the system as a JSON object; see `GatewayStatus.snapshot`."""

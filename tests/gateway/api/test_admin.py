@@ -44,8 +44,8 @@ def test_metrics(own_site: Site) -> None:
     assert samples["baton_worker_kv_pages_total", "worker-1"] == 100
     assert samples["baton_worker_kv_pages_free", "worker-1"] == 90
     assert samples["baton_workers", "ready"] == 1 and samples["baton_workers", "hung"] == 0
-    assert samples["baton_preemptions_total",] == 3
-    assert samples["baton_queue_waiting",] == 0
+    assert samples["baton_num_preemptions_total",] == 3
+    assert samples["baton_num_requests_waiting",] == 0
     assert samples["baton_prefix_cache_queries_total",] == 40
     assert samples["baton_prefix_cache_hits_total",] == 30
     assert samples["baton_worker_kv_pages_cached", "worker-1"] == 0

@@ -44,9 +44,9 @@ def test_no_report_is_no_number() -> None:
     metrics = Metrics()
     reports: list[Stats] = []
     SystemCollector(metrics, lambda: reports[0] if reports else None)
-    assert metrics.registry.get_sample_value("baton_queue_running") is None
+    assert metrics.registry.get_sample_value("baton_num_requests_running") is None
     reports.append(FakeScheduler().stats())
-    assert metrics.registry.get_sample_value("baton_queue_running") == 0
+    assert metrics.registry.get_sample_value("baton_num_requests_running") == 0
     assert metrics.registry.get_sample_value("baton_worker_step_ms", {"worker": "worker-1"}) == 2.0
     assert metrics.registry.get_sample_value("baton_worker_gap_ms", {"worker": "worker-1"}) == 0.0
 

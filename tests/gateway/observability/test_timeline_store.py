@@ -8,7 +8,7 @@ from baton_gateway.observability.timeline_store import TimelineStore
 
 
 def test_only_the_latest_are_remembered_and_only_for_their_owner() -> None:
-    ledger = TimelineStore(2)
+    ledger = TimelineStore(2, lambda times: None)
     accounts = [RequestTimeline(f"req_{n:032x}", "/") for n in range(3)]
     for number, one in enumerate(accounts):
         ledger.keep(one, "me")
@@ -22,8 +22,15 @@ def test_only_the_latest_are_remembered_and_only_for_their_owner() -> None:
 
 
 def test_a_ledger_of_nothing_remembers_nothing() -> None:
-    ledger = TimelineStore(0)
+    ledger = TimelineStore(0, lambda times: None)
     one = RequestTimeline(f"req_{1:032x}", "/")
     ledger.keep(one, "")
     ledger.submitted(one, {7: 0})
     assert (len(ledger), ledger.owed) == (0, 0)
+
+
+def test_phase_times_are_passed_on_remembered_or_not() -> None:
+    spent: list[PhaseTimes] = []
+    ledger = TimelineStore(0, spent.append)
+    ledger.told([(7, PhaseTimes(queued=1.0))])
+    assert spent == [PhaseTimes(queued=1.0)]

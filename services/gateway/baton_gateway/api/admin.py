@@ -45,7 +45,7 @@ async def metrics(request: Request) -> Response:
     if not config.metrics:
         raise HTTPException(404)
     engine: Engine = request.app.state.engine
-    return Response(engine.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    return Response(engine.exported_metrics(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.post("/reset_prefix_cache")

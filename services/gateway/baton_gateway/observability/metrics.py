@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,14 +16,19 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from baton.protocol import Stats
+from baton.protocol import PhaseTimes, Stats, WorkerStats
 from baton_gateway.observability.instruments import FastCounter, FastHistogram
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _INTERVALS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5)
 _LENGTHS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
+_PHASES = {
+    "queue": "A choice's wait for its first worker.",
+    "prefill": "From there to its first token.",
+    "decode": "From there to its last one, without waits.",
+}
 _TOTALS = (
-    ("preemptions", "Sequences that had to make room and were run again."),
+    ("num_preemptions", "Sequences that had to make room and were run again."),
     ("finished", "Sequences that ended."),
     ("worker_losses", "Workers that went silent."),
     ("dropped_frames", "Frames that the scheduler dropped: unreadable, or of nobody it knows."),
@@ -81,6 +86,23 @@ class Metrics:
             "request_generation_tokens", "Tokens generated for a request.", _LENGTHS
         )
 
+        self.success = Counter(
+            "baton_request_success",
+            "Choices that ended, by their finish reason.",
+            ("finished_reason",),
+            registry=self.registry,
+        )
+        self.phases = {
+            phase: self._spread(f"request_{phase}_time_seconds", text, _SECONDS)
+            for phase, text in _PHASES.items()
+        }
+
+    def spent(self, times: PhaseTimes) -> None:
+        """Record the phases of a choice, as its scheduler tells them."""
+        self.phases["queue"].observe(times.queued)
+        self.phases["prefill"].observe(times.prefill)
+        self.phases["decode"].observe(times.decode)
+
     def _count(self, name: str, text: str) -> Counter:
         return Counter(f"baton_{name}", text, registry=self.registry)
 
@@ -102,6 +124,10 @@ class Timing:
         self._tokens = 0
         self._last: dict[int, float] = {}
         metrics.running.inc()
+
+    def finished(self, reason: str) -> None:
+        """Record that a choice has ended."""
+        self._metrics.success.labels(reason).inc()
 
     def started(self, prompt_tokens: int) -> None:
         """Record that the prompts are encoded and valid."""
@@ -142,11 +168,11 @@ class SystemCollector(Collector):
         stats = self._stats()
         if stats is None:
             return
-        yield GaugeMetricFamily("baton_queue_waiting", "Sequences that wait.", stats.waiting)
+        yield GaugeMetricFamily("baton_num_requests_waiting", "Sequences that wait.", stats.waiting)
         yield GaugeMetricFamily(
             "baton_queue_waiting_tokens", "Prompt tokens that wait.", stats.waiting_tokens
         )
-        yield GaugeMetricFamily("baton_queue_running", "Sequences that run.", stats.running)
+        yield GaugeMetricFamily("baton_num_requests_running", "Sequences that run.", stats.running)
         yield GaugeMetricFamily(
             "baton_tokens_per_second", "Tokens sampled per second.", stats.tokens_per_second
         )
@@ -158,7 +184,8 @@ class SystemCollector(Collector):
             total = getattr(stats, f"prefix_{name}")
             yield CounterMetricFamily(f"baton_prefix_cache_{name}", text, total)
         for name, text in _TOTALS:
-            yield CounterMetricFamily(f"baton_{name}", text, getattr(stats, name))
+            total = getattr(stats, name.removeprefix("num_"))
+            yield CounterMetricFamily(f"baton_{name}", text, total)
         yield from _transfers(stats)
         yield from _workers(stats)
         yield from _pressure(stats)
@@ -185,17 +212,24 @@ def _transfers(stats: Stats) -> Iterator[Metric]:
 
 
 def _pressure(stats: Stats) -> Iterator[Metric]:
-    """Load of each role, for autoscalers."""
+    """Load of all workers, and of each role for autoscalers."""
+    usage = GaugeMetricFamily("baton_kv_cache_usage_perc", "Share of KV pages held, 0 to 1.")
+    usage.add_metric((), _held(stats.workers))
+    yield usage
     used = GaugeMetricFamily("baton_kv_used_ratio", "Share of KV pages held.", labels=("role",))
     rows = GaugeMetricFamily("baton_role_running", "Sequences that run.", labels=("role",))
     for role in sorted({w.role for w in stats.workers}):
         workers = [w for w in stats.workers if w.role == role]
-        total = sum(w.pages_total for w in workers)
-        held = total - sum(w.pages_free for w in workers)
-        used.add_metric((role,), held / max(total, 1))
+        used.add_metric((role,), _held(workers))
         rows.add_metric((role,), sum(w.running for w in workers))
     yield used
     yield rows
+
+
+def _held(workers: Sequence[WorkerStats]) -> float:
+    """Share of the pages of some workers that sequences hold."""
+    total = sum(w.pages_total for w in workers)
+    return (total - sum(w.pages_free for w in workers)) / max(total, 1)
 
 
 def _scale(stats: Stats) -> Iterator[Metric]:

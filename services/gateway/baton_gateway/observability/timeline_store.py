@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from baton.protocol import PhaseTimes
 from baton_gateway.observability.request_timeline import RequestTimeline
@@ -12,8 +12,9 @@ from baton_gateway.observability.request_timeline import RequestTimeline
 class TimelineStore:
     """Timelines of the latest requests, at most `size`."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, size: int, spent: Callable[[PhaseTimes], None]) -> None:
+        """`spent` receives the phase times of every choice, remembered or not."""
+        self._size, self._spent = size, spent
         self._accounts: OrderedDict[str, RequestTimeline] = OrderedDict()
         self._owed: dict[int, RequestTimeline] = {}
         """Timelines by handle whose phase times are outstanding."""
@@ -43,6 +44,7 @@ class TimelineStore:
     def told(self, times: Iterable[tuple[int, PhaseTimes]]) -> None:
         """Record phase times reported by a scheduler."""
         for handle, spent in times:
+            self._spent(spent)
             account = self._owed.pop(handle, None)
             if account is not None:
                 account.estimated(handle, spent)
