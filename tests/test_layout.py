@@ -59,6 +59,7 @@ UNMIRRORED = {
     "shared/protocol/transfer.py",
     # A protocol: each of its implementations has its own tests.
     "worker/engine/forward/forward_pass.py",
+    "worker/speculative/proposer.py",
     # Data without behaviour: the tests of events read the counters.
     "scheduler/state/counters.py",
     # Data without behaviour: the tests of families and layers read every field.

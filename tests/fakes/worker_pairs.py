@@ -12,7 +12,9 @@ import statistics
 import tempfile
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,7 @@ from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.kv_cache import KVCache, page_groups
 from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.speculative.proposer import Proposer
 
 DEVICE = torch.device("cpu")
 PATIENCE = 200.0
@@ -103,7 +106,9 @@ class Team:
         max_model_len: int = 256,
         dtype: torch.dtype = torch.float32,
         most_beside: int | None = MOST_BESIDE,
+        proposers: Mapping[str, Proposer] = {},
     ) -> None:
+        self._proposers = proposers
         self.chunk, self.max_length, self.dtype = chunk, max_model_len, dtype
         self.most_beside = most_beside
         self.loaded = loaded
@@ -128,6 +133,8 @@ class Team:
             num_pages=num_pages,
             vocab_size=self.loaded.vocab_size,
             windows=groups.windows,
+            proposer=self._proposers.get(role),
+            num_speculative_tokens=4,
         )
         name = f"{role}-{len(self.desks)}"
         # An address that does not depend on the process, which both share.
@@ -139,6 +146,7 @@ class Team:
         info = WorkerInfo(
             "m", num_pages, size, 8, self.chunk, self.max_length, self.loaded.vocab_size,
             role=role, kv_address=relay.address, kv_layout=relay.layout, windows=groups.windows,
+            num_speculative_tokens=4 if role in self._proposers else 0,
         )  # fmt: skip
         self._take(self.state.apply(WorkerJoined(name, 1, info)))
 
@@ -202,9 +210,9 @@ class Team:
     def _hear(self, message: Any) -> None:
         assert isinstance(message, Tokens)
         self.cached.update(message.cached)
-        rows = zip(unpack(message.handles, "I"), unpack(message.tokens), strict=True)
-        for handle, token in rows:
-            self.logs[handle].append(token)
+        tokens = iter(unpack(message.tokens).tolist())
+        for handle, count in zip(unpack(message.handles, "I"), message.counts, strict=True):
+            self.logs[handle] += islice(tokens, count)
 
     def close(self) -> None:
         for desk in self.desks.values():

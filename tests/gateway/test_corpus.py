@@ -223,6 +223,12 @@ EXTENSIONS: list[Row] = [
         "object_above_max_properties",
         "processors",
     ),
+    (
+        "--",
+        {"speculative": {"num_speculative_tokens": 65}},
+        "integer_above_max_value",
+        "speculative.num_speculative_tokens",
+    ),
     ("--", {"typical_p": 0}, "decimal_below_min_value", "typical_p"),
     ("--", {"typical_p": 1.1}, "decimal_above_max_value", "typical_p"),
     ("C44", {FORMAT: "json"}, "invalid_type", FORMAT),

@@ -49,9 +49,9 @@ REFUSED = (
         _names("--exclude-tools-when-tool-choice-none"),
     ),
     Refusal(
-        "Baton has no speculative decoding yet",
+        'say it in --speculative-config, such as {"method": "ngram", "num_speculative_tokens": 5}',
         (),
-        _names("--speculative-config --num-lookahead-slots --spec-method --spec-model"),
+        _names("--num-lookahead-slots --spec-method --spec-model --spec-tokens"),
     ),
     Refusal(
         "adapters are served by workers of one process: leave it out",
@@ -209,9 +209,8 @@ REFUSED = (
         _names("--lora-target-modules --max-lora-cls-labels"),
     ),
     Refusal(
-        "Baton has no speculative decoding yet",
+        "what drafts have saved a request is told by GET /v1/requests/{id}/explain",
         _names("--per-request-spec-decode-metrics"),
-        _names("--spec-tokens"),
     ),
     Refusal(
         "the kernels of each machine are chosen when it starts: leave it out",

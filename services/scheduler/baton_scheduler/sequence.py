@@ -136,6 +136,13 @@ class Sequence:
         unscored = self.sampling.prompt_logprobs >= 0 and not self.log
         return 0 if unscored else self.num_tokens - 1
 
+    def num_drafts(self, most: int) -> int:
+        """Most draft tokens per step on a worker that makes up to `most`."""
+        asked = self.sampling.num_speculative_tokens
+        if self.pooling is not None or self.scores_only:
+            return 0
+        return most if asked < 0 else min(asked, most)
+
     def chain(self, size: int) -> BlockHashes:
         """Block hashes for blocks of `size` tokens."""
         if self._chain is None or self._chain.size != size:

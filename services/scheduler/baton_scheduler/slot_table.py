@@ -72,7 +72,10 @@ class SlotTable:
         self.unsent_estimates: dict[int, QueueEstimate] = {}
         """Slot -> queue estimate not yet sent to the gateway."""
         self.variable_tokens = np.zeros(num_slots, bool)
-        """A step may yield several tokens or none, since a grammar forces tokens."""
+        """A step may yield several tokens or none, since a grammar forces tokens or drafts are
+        accepted."""
+        self.lookahead = _column(num_slots)
+        """Most drafts of the row in one step."""
         self.num_variable_tokens = 0
         self.tenant_number = _column(num_slots)
         self.gateway = _column(num_slots)
@@ -119,12 +122,13 @@ class SlotTable:
         max_model_len: int,
         hit: int = 0,
         named: int = 0,
+        drafts: int = 0,
     ) -> int:
         """Put a sequence into the lowest free slot and return the slot.
 
         The caller has found a free slot and taken pages for all known tokens, or the first of them.
         The pages hold the KV of the cached tokens, or receive it as the sequence enters; the blocks
-        that are already hashed are shared.
+        that are already hashed are shared. Its worker guesses up to `drafts` tokens of a row.
         """
         slot = heapq.heappop(self._free)
         self._grants += 1
@@ -149,7 +153,8 @@ class SlotTable:
         self.generated[slot] = len(sequence.log)
         self.num_prompt[slot] = sequence.num_prompt
         self.max_output_tokens[slot] = end - sequence.num_prompt
-        self.variable_tokens[slot] = sequence.sampling.grammar is not None
+        self.lookahead[slot] = sequence.num_drafts(drafts)
+        self.variable_tokens[slot] = sequence.sampling.grammar is not None or self.lookahead[slot]
         self.num_variable_tokens += bool(self.variable_tokens[slot])
         self.tenant_number[slot] = sequence.billed_tenant
         self.gateway[slot] = gateway

@@ -13,6 +13,7 @@ from baton_worker.kv_transfer.registry import Transports
 from baton_worker.kv_transfer.vllm_config import Connector
 from baton_worker.layers.moe.routers import ROUTERS
 from baton_worker.quantization.methods import ALIASES, METHODS, REFUSED
+from baton_worker.speculative.config import SpeculativeJson
 from baton_worker.structured_output import GRAMMARS
 
 MAX_LORA_RANK = 512
@@ -111,6 +112,9 @@ class Config(Settings, prefix="worker"):
     )
     """Engine that makes structured output follow its grammar; gateways need the same. xgrammar is
     an extra."""
+    speculative_config: SpeculativeJson = setting("", "batching")
+    """Draft tokens and verify them, which changes none, as vLLM takes it:
+    '{"method": "ngram", "num_speculative_tokens": 5}'; empty means none."""
     jump_forward: bool = setting(True, "structured output", advanced=True)
     """Run what a grammar forces in one step and not token by token. The tokens are the same."""
     sampling_backend: str = setting("auto", "kernels", advanced=True)

@@ -240,6 +240,7 @@ def worker_info(
 ) -> WorkerInfo:
     """What this worker tells about itself in its Hello."""
     resolved = engine.resolved
+    speculative = resolved.speculative
     return WorkerInfo(
         model=model,
         num_pages=resolved.num_pages,
@@ -262,6 +263,7 @@ def worker_info(
         expert_group=engine.team,
         adapters=engine.adapters.infos if engine.adapters else (),
         max_loras=engine.max_loras,
+        num_speculative_tokens=speculative.num_speculative_tokens if speculative else 0,
     )
 
 

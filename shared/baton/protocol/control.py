@@ -64,6 +64,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     """Adapters that it has in memory, by name."""
     max_loras: int = 0
     """Maximum number of adapters among the sequences of its batch."""
+    num_speculative_tokens: int = 0
+    """Most draft tokens of a row in one step; 0: it does not speculate."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):

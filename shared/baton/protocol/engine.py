@@ -233,10 +233,10 @@ class Plan(Message, tag="plan", frozen=True):
     """uint32: slots that run in this step"""
     num_computed: bytes
     """uint32 per row: tokens whose KV is already in pages. An estimate for a decode row with a
-    grammar: the worker continues at its own position"""
+    grammar or drafts: the worker continues at its own position"""
     num_scheduled: bytes
     """uint32 per row: new tokens to run: 1 for decode, a chunk for prefill. The worker may extend
-    a sampling row by tokens that its grammar forces, within the row's pages"""
+    a sampling row by tokens that its grammar forces or that it drafts, within the row's pages"""
     samples: bytes
     """uint8 per row: 1 if a token is sampled after the row's last scheduled token"""
     release: bytes = b""
@@ -313,8 +313,9 @@ class Result(Message, tag="result", frozen=True):
     first: bytes
     """uint32 per row: index in its output of the row's first token of this step"""
     counts: bytes
-    """uint8 per row: number of tokens of this step. 1 without a grammar. More if the grammar forced
-    tokens before the sampled one; 0 if the forced tokens filled the row's pages"""
+    """uint8 per row: number of tokens of this step. 1 without a grammar and drafts. More if tokens
+    were forced or drafts accepted before the sampled one; 0 if earlier ones filled the row's
+    pages"""
     tokens: bytes
     """int32, concatenated over rows: token ids"""
     finished: dict[int, str] = msgspec.field(default_factory=dict)
@@ -334,3 +335,7 @@ class Result(Message, tag="result", frozen=True):
     run, in microseconds; 0 if there was no work."""
     pooled: Pooled | None = None
     """Pooled vectors of sequences whose last token has run; `rows` are slots."""
+    drafted: bytes = b""
+    """uint8 per row: draft tokens that were verified; empty if there were none"""
+    accepted: bytes = b""
+    """uint8 per row: how many of them are among the row's tokens; empty alike"""

@@ -57,3 +57,6 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
     grammar: Grammar | None = None
     processors: dict[str, str] = msgspec.field(default_factory=dict)
     """Registered name of a logits processor -> its argument as JSON."""
+    num_speculative_tokens: int = -1
+    """Most draft tokens per step, 0 for none; -1: as many as the worker drafts. No token depends on
+    it."""

@@ -34,6 +34,12 @@ def test_fan_out_is_bounded() -> None:
     assert (caught.value.code, caught.value.param) == ("integer_above_max_value", "n")
 
 
+def test_a_request_limits_its_drafts() -> None:
+    for fields, most in (({}, -1), ({"speculative": {"num_speculative_tokens": 0}}, 0)):
+        told = sampling(_body(**fields), Config(), -1, -1)
+        assert told.num_speculative_tokens == most
+
+
 @pytest.mark.parametrize(
     ("fields", "temperature", "top_p"),
     [

@@ -12,6 +12,7 @@ from baton.protocol import Grammar, Sampling, Tokens
 from baton.protocol.token_columns import unpack
 from baton_scheduler.options import SchedulerOptions
 from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.speculative.proposer import Proposer
 from baton_worker.structured_output.jump_forward import Spelling, encoder
 from baton_worker.structured_output.llguidance import Guidance
 from baton_worker.structured_output.manager import StructuredOutputManager
@@ -62,8 +63,9 @@ class Jumping(House):
         like: StructuredOutputManager,
         limits: SchedulerOptions | None = None,
         pages: int = 200,
+        proposer: Proposer | None = None,
     ) -> None:
-        super().__init__(loaded, limits, num_pages=pages)
+        super().__init__(loaded, limits, num_pages=pages, proposer=proposer)
         self.runner.batch.sampling.grammars = like.fresh()
         self.logprobs: dict[int, list[Any]] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 import msgspec
 import torch
@@ -45,6 +46,7 @@ from baton_worker.kv_cache import (
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.lora.slots import AdapterSlots
 from baton_worker.lora.store import AdapterStore
+from baton_worker.speculative.proposer import Proposer
 
 DEVICE = torch.device("cpu")
 
@@ -66,6 +68,8 @@ class House:
         groups: LayerGroups | None = None,
         adapters: AdapterStore | None = None,
         column: TokenAdapters | None = None,
+        proposer: Proposer | None = None,
+        num_speculative_tokens: int = 5,
     ) -> None:
         """`adapters` are served two at a time, and `column` is what the model was built with."""
         groups = page_groups(loaded.spec, 4, torch.float32) if groups is None else groups
@@ -87,6 +91,8 @@ class House:
             vocab_size=loaded.vocab_size,
             windows=groups.windows,
             adapters=adapters and AdapterSlots(adapters, adapters.targets, 2, 8),
+            proposer=proposer,
+            num_speculative_tokens=num_speculative_tokens,
         )
         forward = CausalForward(loaded.model, cache, DEVICE, column)
         host = HostPages(cache, host_pages) if host_pages else None
@@ -106,6 +112,7 @@ class House:
             windows=groups.windows,
             adapters=adapters.infos if adapters else (),
             max_loras=2,
+            num_speculative_tokens=num_speculative_tokens if proposer else 0,
         )
         self.state.apply(WorkerJoined("w", 1, info))
 
@@ -171,9 +178,10 @@ class House:
 
     def _hear(self, message: Tokens) -> None:
         self.cached |= message.cached
-        rows = zip(unpack(message.handles, "I"), unpack(message.tokens), strict=True)
-        for handle, token in rows:
-            self.logs[handle].append(token)
+        tokens = iter(unpack(message.tokens).tolist())
+        rows = zip(unpack(message.handles, "I"), message.counts, strict=True)
+        for handle, count in rows:
+            self.logs[handle] += islice(tokens, count)
 
 
 def varied(length: int = 24) -> list[Sampling]:

@@ -77,3 +77,12 @@ def test_a_copy_onto_a_suspect_page_is_not_cleared_later() -> None:
     quarantine.copied(1, 3)
     quarantine.clear(rows(1, 0, 4))
     assert (cache.layers[0][5, :3] == 1.0).all()
+
+
+def test_what_a_slot_has_written_is_erased_from_there_on() -> None:
+    cache, _, quarantine = setting()
+    quarantine.erase(0, 6, 9)
+    assert finite(cache) == [7]
+    for layer in cache.layers:
+        assert layer[5, :2].isnan().all() and layer[5, 2:].isfinite().all()
+        assert layer[2].isnan().all()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -14,8 +17,9 @@ from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.engine.sampling_step import SamplingStep
 from baton_worker.sampling import Sampler
+from baton_worker.speculative.proposer import DraftRequest, Tokens
 from tests.support.worker.identity_forward import IdentityForward
-from tests.support.worker.plans import batch, entering, plan
+from tests.support.worker.plans import batch, commit, entering, plan
 
 VOCAB = 50
 RUN = [(0, 0, 3, 1), (1, 0, 2, 0), (2, 0, 2, 1)]
@@ -82,3 +86,73 @@ def test_forced_tokens_come_before_the_sampled_one() -> None:
     assert made.counts.tolist() == [3, 1] and made.tokens.tolist() == [2, 3, 12, 16]
     assert made.logprobs is not None
     assert sorted(unpack(made.logprobs.rows, "I").tolist()) == [0, 1, 2]
+
+
+class Saying:
+    """Drafts the same for everyone."""
+
+    def __init__(self, *tokens: int) -> None:
+        self.tokens = np.array(tokens, np.int32)
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
+        return [self.tokens for _ in requests]
+
+    def release(self, slot: int) -> None:
+        pass
+
+
+def drafted(*drafts: int, **asked: Any) -> tuple[InputBatch, StepInputs]:
+    """Slot 0 has a token 9 behind its prompt of three, and these drafts behind that."""
+    held = batch(proposer=Saying(*drafts), num_speculative_tokens=3)
+    new = entering(0, [1, 2, 3], temperature=0.0, **asked)
+    inputs = held.prepare(plan(new_sequences=(new,), pages={0: [0, 1, 2]}, run=[(0, 0, 3, 1)]))
+    commit(held, inputs, {0: [9]})
+    return held, held.prepare(plan(1, run=[(0, 3, 1, 1)]))
+
+
+@pytest.mark.row("F08.12")
+def test_drafts_stay_while_they_are_what_is_sampled() -> None:
+    for drafts, tokens in (
+        ((10, 11, 12), [10, 11, 12, 13]),
+        ((10, 30, 12), [10, 11]),
+        ((30, 11, 12), [10]),
+        ((10, 11), [10, 11, 12]),
+    ):
+        held, inputs = drafted(*drafts, logprobs=1)
+        made = step(held, inputs, states()[: len(inputs.tokens)])
+        assert made.tokens.tolist() == tokens and made.counts.tolist() == [len(tokens)]
+        assert (made.drafted.tolist(), made.accepted.tolist()) == ([len(drafts)], [len(tokens) - 1])
+        assert made.logprobs is not None
+        assert unpack(made.logprobs.rows, "I").tolist() == list(range(len(tokens)))
+        assert np.frombuffer(made.logprobs.top_ids, "<i4").tolist() == tokens
+        held.commit(made)
+        assert held.sequences.log(0, int(held.sequences.lengths[0])).tolist() == [9, *tokens]
+        assert held.sequences.computed[0] == 3 + len(tokens), "what was rejected runs again"
+
+
+def test_a_draft_that_ends_the_sequence_is_none() -> None:
+    _, inputs = drafted(10, 11, 12, stop_ids=(11,))
+    assert inputs.tokens.tolist() == [9, 10]
+
+
+def test_rules_behind_a_draft_matter_once_the_sequence_gets_there() -> None:
+    """Nothing may follow token 10: the step that stands there fails, and not the one before."""
+    held, inputs = drafted(10, 11, allowed_ids=(10,), bad_words=((10, 10),))
+    made = step(held, inputs, states()[:3])
+    assert made.tokens.tolist() == [10] and not made.failed
+    held.commit(made)
+    inputs = held.prepare(plan(2, run=[(0, 5, 1, 1)]))
+    made = step(held, inputs, states()[: len(inputs.tokens)])
+    assert "no token to sample" in made.failed[0] and not len(made.tokens)
+
+
+def test_numbers_of_a_draft_that_are_not_finite_cost_only_the_draft() -> None:
+    held, inputs = drafted(10, 11)
+    hidden = states()[:3]
+    hidden[2, 7] = torch.nan
+    made = step(held, inputs, hidden)
+    assert made.withdrawn == [0] and not made.failed and not made.broken
+    made.wait(inputs.stalled)
+    held.commit(made)
+    assert made.counts.tolist() == [0] and held.sequences.computed[0] == 3
+    assert held.prepare(plan(2, run=[(0, 3, 1, 1)])).tokens.tolist() == [9], "no more drafts"

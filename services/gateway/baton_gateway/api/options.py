@@ -57,6 +57,7 @@ def sampling(body: SampledRequest, config: Config, logprobs: int, prompt_logprob
         processors=logits_processors.check(
             body.processors, processor_registry.names(config.logits_processors)
         ),
+        num_speculative_tokens=body.speculative.num_speculative_tokens if body.speculative else -1,
     )
 
 

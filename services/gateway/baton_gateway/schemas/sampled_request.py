@@ -36,6 +36,14 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool = False
 
 
+class SpeculativeOptions(BaseModel):
+    """`speculative`: how much is drafted for this request. No token depends on it."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    num_speculative_tokens: int = Field(ge=0, le=64)
+
+
 class SampledRequest(Request):
     """Fields common to chat and completions."""
 
@@ -65,6 +73,7 @@ class SampledRequest(Request):
     allowed_token_ids: AllowedIds = ()
     bad_words: BadWords = ()
     processors: Processors = {}
+    speculative: SpeculativeOptions | None = None
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True

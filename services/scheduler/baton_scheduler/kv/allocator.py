@@ -20,8 +20,8 @@ class Allocator:
     """Places sequences in the slot table, and keeps their swaps and copies until the plan they
     enter in."""
 
-    def __init__(self, keys: KVManager, worth: Callable[[int, int], bool]) -> None:
-        self._keys = keys
+    def __init__(self, keys: KVManager, worth: Callable[[int, int], bool], drafts: int = 0) -> None:
+        self._keys, self._drafts = keys, drafts
         self._pool, self._batch = keys.pool, keys.batch
         self._worth = worth
         """(host pages, blocks) -> True if swapping in the pages is faster than computing the
@@ -52,7 +52,9 @@ class Allocator:
         hit = blocks * size + more
         if sequence.cached is None:
             sequence.cached = min(hit, sequence.num_prompt)
-        slot = self._batch.add(sequence, gateway, tables, size, max_model_len, hit, num_known)
+        slot = self._batch.add(
+            sequence, gateway, tables, size, max_model_len, hit, num_known, self._drafts
+        )
         if more:
             self._batch.sources[slot] = sources
         if hosted:

@@ -84,7 +84,9 @@ class KVManager:
     def learn(self, slots: Ints, ends: Ints) -> None:
         """The KV of these slots is in pages up to these positions: hash the pages that became
         full."""
-        batch = self.batch
+        batch, known = self.batch, self.batch.num_known.take(slots)
+        # Not only where it ends with the prompt: a step may yield tokens beyond it.
+        begun = (ends >= known) & (batch.num_confirmed.take(slots) < known)
         batch.num_confirmed[slots] = ends
         if not self.caching:
             return
@@ -94,7 +96,7 @@ class KVManager:
         for slot, first, count in zip(*columns, strict=True):
             self._name(slot, first, count)
         batch.num_hashed_blocks[slots[fresh]] = full[fresh]
-        for slot in slots[ends == batch.num_known.take(slots)].tolist():
+        for slot in slots[begun].tolist():
             self.keep_tail(slot)
             batch.at(slot).begun = True
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from baton_scheduler.planning.columns import NewPages
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.slot_table import Ints
@@ -90,16 +92,15 @@ def _extend(worker: Worker, slot: int, count: int, grown: NewPages) -> None:
 
 
 def _spare(worker: Worker, decode: Ints, grown: NewPages) -> None:
-    """Take a page ahead for rows with a variable number of tokens, if one stays free for every
-    sequence."""
+    """Take pages ahead for rows with a variable number of tokens, if one stays free for every
+    sequence: one, and for rows with drafts as many as all steps in flight and the next can fill."""
     batch, size = worker.batch, worker.info.page_size
     if not batch.num_variable_tokens:
         return
-    near = (
-        batch.variable_tokens
-        & (batch.num_scheduled + size > batch.capacity)
-        & (batch.capacity <= batch.max_computed)
-    )
-    for slot in decode[near[decode]].tolist():
-        if batch.lease_id[slot] and worker.pool.num_free > len(batch) * len(worker.groups):
-            grown.add(slot, worker.keys.grow(slot, [1] * len(worker.groups)))
+    ahead = np.maximum(size, batch.lookahead * (len(worker.flights) + 1))
+    lacking = np.minimum(batch.num_scheduled + ahead, batch.max_computed + 1) - batch.capacity
+    for slot in decode[batch.variable_tokens[decode] & (lacking[decode] > 0)].tolist():
+        free = worker.pool.num_free // len(worker.groups) - len(batch)
+        if batch.lease_id[slot] and free > 0:
+            count = min(free, -(-int(lacking[slot]) // size))
+            grown.add(slot, worker.keys.grow(slot, [count] * len(worker.groups)))

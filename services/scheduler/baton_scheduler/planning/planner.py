@@ -83,9 +83,12 @@ def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> 
     if most == 1 or batch.pending_prefill_tokens or not len(slots) or not rows.decode:
         return np.ones(len(slots), np.int64)
     left = batch.max_computed[slots] - batch.num_scheduled[slots]
+    drafts = batch.lookahead[slots]
     while True:
         turns: Ints = np.minimum(left, most)
-        beyond = batch.num_scheduled[slots] + turns - batch.capacity[slots]
+        # The steps in flight may accept drafts too, of which the estimated positions know nothing.
+        ahead = np.minimum(turns + drafts * (turns + len(worker.flights)), left + 1)
+        beyond = batch.num_scheduled[slots] + np.maximum(turns, ahead) - batch.capacity[slots]
         needed = np.maximum(-(-beyond // worker.info.page_size), 0)
         if needed.sum() * len(worker.groups) <= worker.pool.num_free:
             break

@@ -79,7 +79,7 @@ def _accepted(
     `WireError` for a row with more or fewer tokens than a step can yield."""
     here, generated = current.take(rows.slots), batch.generated.take(rows.slots)
     if not rows.single and ((rows.counts != 1) & here & ~batch.variable_tokens[rows.slots]).any():
-        raise WireError("a row that follows no grammar must carry exactly one token")
+        raise WireError("a row without grammar and drafts must carry exactly one token")
     left = batch.max_output_tokens.take(rows.slots) - generated
     return rows.take(here & (rows.first == generated), left)
 

@@ -64,7 +64,7 @@ class Worker:
             self._told.assume(self.pool.index)
         self.batch = SlotTable(info.max_num_seqs, len(self.groups))
         self.keys = KVManager(self.pool, self.batch, self.groups, caching=self.caching)
-        self.starts = Allocator(self.keys, self._worth)
+        self.starts = Allocator(self.keys, self._worth, info.num_speculative_tokens)
         self.loans = TransferPages(self.keys)
         self.flights = InFlightSteps()
         self.draining = False

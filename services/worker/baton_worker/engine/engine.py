@@ -50,6 +50,8 @@ from baton_worker.lora.store import check as check_lora
 from baton_worker.models.decoder import Model
 from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.encoder import EncoderModel
+from baton_worker.speculative import PROPOSERS
+from baton_worker.speculative.config import SpeculativeConfig
 from baton_worker.structured_output import GRAMMARS
 from baton_worker.structured_output.jump_forward import Spelling, encoder
 from baton_worker.structured_output.manager import GrammarEngine as Grammars
@@ -245,6 +247,7 @@ class Engine:
             image_shape=getattr(self._model, "image_shape", None),
             max_num_batched_tokens=resolved.max_num_batched_tokens,
             adapters=self._adapter_slots(),
+            **_drafting(resolved.speculative),
         )
         return ModelRunner(
             self._forward_pass(),
@@ -275,6 +278,14 @@ class Engine:
         causal = BidirectionalForward if whole else CausalForward
         model, column = self._graphed or self._team.model(self._model), self.resolved.build.adapters
         return causal(model, self._cache, device, column)
+
+
+def _drafting(config: SpeculativeConfig | None) -> dict[str, Any]:
+    """What a batch drafts with."""
+    if config is None:
+        return {}
+    proposer = PROPOSERS.load(config.method)(config)
+    return {"proposer": proposer, "num_speculative_tokens": config.num_speculative_tokens}
 
 
 def _recorder(resolved: EngineConfig) -> Recorder:

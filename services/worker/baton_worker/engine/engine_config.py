@@ -23,6 +23,7 @@ from baton_worker.kv_cache import (
     page_groups,
 )
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.speculative.config import SpeculativeConfig, parse
 
 log = logger(__name__)
 
@@ -63,6 +64,8 @@ class EngineConfig:
     """Steps that are captured and replayed."""
     eager: str = ""
     """Why none is, as half a sentence."""
+    speculative: SpeculativeConfig | None = None
+    """How tokens are drafted, if they are."""
 
     @property
     def kv_bytes(self) -> int:
@@ -157,7 +160,15 @@ def resolve(
         groups=groups,
         graphs=graphs,
         eager=eager or "",
+        speculative=_speculative(config, loaded),
     )
+
+
+def _speculative(config: Config, loaded: LoadedModel) -> SpeculativeConfig | None:
+    speculative = parse(config.speculative_config)
+    if speculative is not None and not loaded.generates:
+        raise SettingsError("--speculative-config: this model makes no tokens. Leave it out.")
+    return speculative
 
 
 def _batch_tokens(config: Config, loaded: LoadedModel, longest: int, on_cpu: bool) -> int:

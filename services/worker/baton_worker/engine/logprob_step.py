@@ -38,7 +38,8 @@ class LogprobStep:
     ) -> list[Logprobs]:
         """Those of the tokens that were forced before these rows sample, `wanted` of each.
 
-        Tokens are numbered as the step's: those of a row, and behind them the one it samples.
+        Tokens are numbered as the step's: those of a row, and behind them the one it samples. No
+        row has both what is forced and what is drafted.
         """
         counts = inputs.forced[rows.slots]
         if not counts.any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import torch
 
 from baton.protocol import Plan, Result
@@ -100,5 +101,9 @@ class ModelRunner:
         self.ran = inputs.rows
         for slot in outputs.broken:
             self._quarantine.add(slot)
+        for slot in outputs.withdrawn:
+            start = int(self.batch.sequences.computed[slot])
+            row = int(np.flatnonzero(inputs.rows.slots == slot)[0])
+            self._quarantine.erase(slot, start, start + int(inputs.rows.counts[row]))
         self._spans.sampled(outputs.slots.tolist())
         self._spans.end((*committed.stopped.tolist(), *outputs.vectors, *outputs.failed))

@@ -23,6 +23,14 @@ class NanQuarantine:
         """Suspect all pages of a slot."""
         self._suspect.update(self._tables.pages(slot))
 
+    def erase(self, slot: int, start: int, end: int) -> None:
+        """Clear what a slot has written at these positions, and is going to write again: tokens
+        before them read those pages meanwhile."""
+        size = self._tables.page_size
+        for block in range(start // size, -(-end // size)):
+            for group, page in enumerate(self._tables.tables[:, slot, block].tolist()):
+                self._cache.clear(page, max(0, start - block * size), group)
+
     def copied(self, slot: int, computed: int) -> None:
         """A sequence has entered whose first page to write is a copy up to where it starts: what
         lies behind that may be of a failed one."""

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from baton_worker.engine.batch.logits_rows import LogitsRows
-from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.sampling_state import SamplingState
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.engine.forward.forward_pass import ForwardPass
 from baton_worker.engine.logprob_step import LogprobStep
+from baton_worker.engine.verification import NO_TOKEN, accepted
 from baton_worker.sampling import Sampler, concatenate, describe
 
 
@@ -47,7 +47,7 @@ class SamplingStep:
         logits = self._forward.logits(hidden, rows.indices)
         good = _finite(logits)
         if not good.all():
-            outputs.break_down(rows.slots[~good], "logits")
+            good = _set_apart(rows, good, outputs)
             rows, logits = rows.take(good), logits[_indices(good, logits)]
         if len(rows):
             self._sample(_Step(inputs, hidden, outputs), rows, logits)
@@ -57,40 +57,81 @@ class SamplingStep:
         # A copy: adjustments change the logits in place, log-probabilities are of the raw ones.
         raw = logits.index_select(0, _indices(described, logits)) if described.any() else None
         self._sampling.adjustments(rows).apply(logits)
-        possible = self._possible(rows.slots, logits, step.outputs)
-        if not possible.all():
-            raw = raw if raw is None else raw[_indices(possible[described], logits)]
-            rows, logits = rows.take(possible), logits[_indices(possible, logits)]
-        if len(rows):
-            self._draw(step, rows, logits, raw)
+        possible = self._possible(rows, logits, step.outputs)
+        tokens = np.full(len(rows), NO_TOKEN, np.int32)
+        if possible.all():
+            tokens = self._draw(rows, logits)
+        elif possible.any():
+            tokens[possible] = self._draw(rows.take(possible), logits[_indices(possible, logits)])
+        stays = accepted(rows, tokens)
+        if stays.any():
+            _keep(step, rows, tokens, stays)
+            raw = raw if raw is None else raw[_indices(stays[described], logits)]
+            self._describe(step, rows.take(stays), tokens[stays], raw)
 
     def _possible(
-        self, slots: Column, logits: Tensor, outputs: StepOutputs
+        self, rows: LogitsRows, logits: Tensor, outputs: StepOutputs
     ) -> npt.NDArray[np.bool_]:
-        """Which rows have a token left that may be sampled; the others fail."""
-        possible = np.ones(len(slots), np.bool_)
-        restricted = self._sampling.parameters["restricted"][slots]
+        """Which rows have a token left that may be sampled. A slot fails if its first row has none:
+        behind a draft it is not known yet that the sequence gets there."""
+        possible = np.ones(len(rows), np.bool_)
+        restricted = self._sampling.parameters["restricted"][rows.slots]
         if restricted.any():
             part = logits
             if not restricted.all():
                 part = logits.index_select(0, _indices(restricted, logits))
             possible[restricted] = _finite(part)
-            for slot in slots[~possible].tolist():
+            for slot in rows.slots[~possible & rows.first].tolist():
                 outputs.failed[slot] = self._sampling.dead_end(slot)
         return possible
 
-    def _draw(self, step: _Step, rows: LogitsRows, logits: Tensor, raw: Tensor | None) -> None:
-        parameters, outputs = self._sampling.parameters[rows.slots], step.outputs
-        tokens = self.sampler.sample(logits, parameters, rows.index)
-        forced = step.inputs.forced[rows.slots]
-        outputs.slots, outputs.counts = rows.slots, forced + 1
-        outputs.tokens = _with_forced(step.inputs, rows, tokens)
-        described = np.flatnonzero(parameters["logprobs"] >= 0)
-        if raw is not None and len(described):
-            counts, numbers = parameters["logprobs"], np.cumsum(forced + 1) - 1
-            parts = self._logprobs.forced(step.inputs, rows, step.hidden, counts)
-            parts.append(describe(raw, tokens[described], counts[described], numbers[described]))
-            outputs.logprobs = concatenate(parts)
+    def _draw(self, rows: LogitsRows, logits: Tensor) -> npt.NDArray[np.int32]:
+        return self.sampler.sample(logits, self._sampling.parameters[rows.slots], rows.index)
+
+    def _describe(
+        self, step: _Step, rows: LogitsRows, tokens: npt.NDArray[np.int32], raw: Tensor | None
+    ) -> None:
+        """Log-probabilities of what these rows have sampled, and of what was forced before."""
+        counts = self._sampling.parameters["logprobs"][rows.slots]
+        described = np.flatnonzero(counts >= 0)
+        if raw is None or not len(described):
+            return
+        numbers = np.cumsum(np.where(rows.first, step.inputs.forced[rows.slots], 0) + 1) - 1
+        parts = self._logprobs.forced(step.inputs, rows, step.hidden, counts)
+        parts.append(describe(raw, tokens[described], counts[described], numbers[described]))
+        step.outputs.logprobs = concatenate(parts)
+
+
+def _set_apart(
+    rows: LogitsRows, good: npt.NDArray[np.bool_], outputs: StepOutputs
+) -> npt.NDArray[np.bool_]:
+    """Rows of slots all of whose logits are finite. The others fail, but for those with drafts:
+    attention may have spread the numbers of a draft, so they run again without any."""
+    bad = np.unique(rows.slots[~good])
+    drafted = np.isin(bad, rows.slots[rows.drafts >= 0])
+    outputs.withdrawn += bad[drafted].tolist()
+    outputs.break_down(bad[~drafted], "logits")
+    kept: npt.NDArray[np.bool_] = ~np.isin(rows.slots, bad)
+    return kept
+
+
+def _keep(
+    step: _Step,
+    rows: LogitsRows,
+    tokens: npt.NDArray[np.int32],
+    stays: npt.NDArray[np.bool_],
+) -> None:
+    """The tokens that stay are those of the step, behind what was forced."""
+    outputs, kept = step.outputs, rows.take(stays)
+    first = np.flatnonzero(kept.first)
+    sampled = np.diff(first, append=len(kept))
+    outputs.slots = kept.slots[first]
+    outputs.counts = step.inputs.forced[outputs.slots] + sampled
+    outputs.tokens = _with_forced(step.inputs, kept, tokens[stays])
+    if (rows.drafts >= 0).any():
+        verified = np.bincount(rows.slots[rows.drafts >= 0], minlength=len(step.inputs.forced))
+        outputs.drafted = verified[outputs.slots]
+        outputs.accepted = np.where(outputs.drafted > 0, sampled - 1, 0)
 
 
 def _check_others(inputs: StepInputs, hidden: Tensor, outputs: StepOutputs) -> None:
@@ -107,12 +148,12 @@ def _with_forced(
     inputs: StepInputs, rows: LogitsRows, sampled: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int32]:
     """The new tokens of each row in the order of its log: what was forced, then what is sampled."""
-    forced = inputs.forced[rows.slots]
+    forced = np.where(rows.first, inputs.forced[rows.slots], 0)
     if not forced.any():
         return sampled
     ends = zip((rows.indices + 1).tolist(), forced.tolist(), strict=True)
-    drafts = np.concatenate([inputs.tokens[end - count : end] for end, count in ends])
-    return np.insert(drafts.astype(np.int32), np.cumsum(forced), sampled)
+    tokens = np.concatenate([inputs.tokens[end - count : end] for end, count in ends])
+    return np.insert(tokens.astype(np.int32), np.cumsum(forced), sampled)
 
 
 def _indices(chosen: npt.NDArray[np.bool_], like: Tensor) -> Tensor:

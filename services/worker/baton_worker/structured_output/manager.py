@@ -11,11 +11,11 @@ by one under a mask: the log is the same.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -100,10 +100,23 @@ class _Place:
             return -1
         return self._first(self.matcher.allowed())
 
+    def after(self, token: int) -> _Place | None:
+        """The place behind a token; None if it may not come next, or nothing may follow it."""
+        if self.next() not in (-1, token):
+            return None
+        matcher = self.matcher.copy()
+        if not matcher.accept((token,)) or matcher.over:
+            return None
+        return _Place(matcher, self.spelling)
+
     def _first(self, allowed: Bits) -> int:
         if self.spelling is None or not (text := self.matcher.forced()):
             return -1
         return self.spelling.first(text, allowed)
+
+
+_Looks: TypeAlias = dict[tuple[int, int], _Look]
+"""By slot and number of drafts before it."""
 
 
 class StructuredOutputManager:
@@ -121,8 +134,10 @@ class StructuredOutputManager:
         self._spelling, self._jump_ahead = spelling, jump_ahead
         self._compiled: OrderedDict[Grammar, Matcher] = OrderedDict()
         self._places: dict[int, _Place] = {}
+        self._drafts: dict[int, list[_Place]] = {}
+        """By slot: the places behind each of the tokens that are drafted for it in this step."""
         self._thread = ThreadPoolExecutor(1, "grammar")
-        self._ahead: Future[dict[int, _Look]] | None = None
+        self._ahead: Future[_Looks] | None = None
 
     def fresh(self) -> StructuredOutputManager:
         """The same, with no sequence."""
@@ -141,10 +156,13 @@ class StructuredOutputManager:
         Needed for nothing: what has not been foreseen is computed by `mask`.
         """
         self._take()
-        if wanted := {slot: self._places[slot] for slot in slots if slot in self._places}:
+        wanted = {(slot, 0): self._places[slot] for slot in slots if slot in self._places}
+        for slot, places in self._drafts.items():
+            wanted |= {(slot, n): place for n, place in enumerate(places, start=1)}
+        if wanted:
             self._ahead = self._thread.submit(_look_at_all, wanted)
 
-    def _take(self) -> dict[int, _Look]:
+    def _take(self) -> _Looks:
         """Take the precomputed results. The thread uses no matcher after that."""
         ahead, self._ahead = self._ahead, None
         return ahead.result() if ahead is not None else {}
@@ -189,10 +207,32 @@ class StructuredOutputManager:
             tokens.append(token)
         return tokens
 
+    def draft(self, slot: int, tokens: Sequence[int]) -> int:
+        """How many of these tokens may come next, one after the other, and leave the output
+        incomplete. `mask` knows the places behind them until the next tokens are accepted.
+
+        Args:
+            tokens: none of them a stop id.
+        """
+        self._take()
+        self._drafts.pop(slot, None)
+        place = self._places.get(slot)
+        if place is None:
+            return len(tokens)
+        places = list[_Place]()
+        for token in tokens:
+            following = place.after(token)
+            if following is None:
+                break
+            places.append(place := following)
+        self._drafts[slot] = places
+        return len(places)
+
     def release(self, slot: int) -> None:
         """The sequence of a slot has gone."""
         self._take()
         self._places.pop(slot, None)
+        self._drafts.pop(slot, None)
 
     def error(self, slot: int) -> str:
         """Why nothing can follow in a slot; empty while all is well, or without a grammar."""
@@ -203,15 +243,14 @@ class StructuredOutputManager:
         """What these slots may sample; None when none of them follows a grammar.
 
         Args:
-            slots: [R].
+            slots: [R]; one that is drafted for comes once more for each draft, in order.
             stops: the ids that end each of them, int64 [R, S], padded with -1: they are allowed
                 where the grammar may end, and nowhere else.
         """
         rows = [row for row, slot in enumerate(slots) if slot in self._places]
         if not rows:
             return None
-        known = self._take()
-        looks = [known.get(slots[row]) or self._places[slots[row]].look() for row in rows]
+        looks = self._looks([slots[row] for row in rows])
         bits = np.stack([look.allowed[: self._bytes] for look in looks])
         for row, look in enumerate(looks):
             ends = stops[rows[row]]
@@ -221,11 +260,24 @@ class StructuredOutputManager:
             _mark(bits[row], ends[ends >= 0], look.may_end)
         return Mask(np.array(rows, np.int64), bits)
 
+    def _looks(self, slots: Sequence[int]) -> list[_Look]:
+        """What may come next in each slot, and behind each draft where one comes again."""
+        known, seen, looks = self._take(), Counter[int](), list[_Look]()
+        for slot in slots:
+            number = seen[slot]
+            seen[slot] += 1
+            if (look := known.get((slot, number))) is None:
+                look = (self._drafts[slot][number - 1] if number else self._places[slot]).look()
+            looks.append(look)
+        return looks
+
     def accept(self, slots: Sequence[int], tokens: Sequence[int]) -> list[int]:
-        """Go on after one token each, none of them a stop id. Returns the slots that are over."""
+        """Go on after each of these tokens, none of them a stop id. Returns the slots that are
+        over."""
         self._take()
         over = []
         for slot, token in zip(slots, tokens, strict=True):
+            self._drafts.pop(slot, None)
             place = self._places.get(slot)
             if place is None:
                 continue
@@ -245,7 +297,7 @@ class StructuredOutputManager:
         return self._compiled[grammar]
 
 
-def _look_at_all(places: dict[int, _Place]) -> dict[int, _Look]:
+def _look_at_all(places: dict[tuple[int, int], _Place]) -> _Looks:
     return {slot: place.look() for slot, place in places.items()}
 
 

@@ -46,7 +46,7 @@ def test_each_row_of_logits_looks_at_the_tokens_before_it() -> None:
     asked = entering(1, [3, 4, 5, 6], 2, presence_penalty=1.0, bad_words=((7,),), min_tokens=2)
     held.prepare(plan(new_sequences=(asked,), pages={1: [0]}, run=[(1, 0, 4, 1)]))
     slots, lengths = np.array([1, 1]), np.array([3, 4])
-    rows = LogitsRows(np.array([2, 3]), slots, lengths, lengths - 2)
+    rows = LogitsRows(np.array([2, 3]), slots, lengths, lengths - 2, np.full(2, -1))
     made = held.sampling.adjustments(rows)
     assert made.history is not None and isinstance(made.rules, TokenRules)
     assert made.history.tokens.tolist() == [[3, 4, 5, 3], [3, 4, 5, 6]]

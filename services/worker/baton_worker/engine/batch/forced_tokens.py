@@ -1,4 +1,4 @@
-"""Tokens that grammars force, and the sequences that run ahead of the scheduler because of them."""
+"""Tokens that grammars force, and the sequences that run ahead of the scheduler."""
 
 from __future__ import annotations
 
@@ -24,28 +24,32 @@ class ForcedTokens:
     ) -> None:
         self._sequences, self._tables, self._sampling = sequences, tables, sampling
         slots = len(sequences.held)
-        self.jumps = np.zeros(slots, np.bool_)
+        self.ahead = np.zeros(slots, np.bool_)
         """The sequence may run ahead of what the scheduler has planned: it decodes wherever it
         stands, whatever start a plan names."""
+        self._jumps = np.zeros(slots, np.bool_)
+        """A grammar may force tokens."""
         self.counts = np.zeros(slots, np.int64)
         """How many tokens a grammar has put behind each log in this step, before one is sampled.
         They are part of it once the step is committed."""
         self._entered = np.zeros(slots, np.int64)
         """Length of each sequence when it entered: it decodes once those are computed."""
 
-    def enter(self, slot: int) -> None:
-        """A sequence has entered, and follows its grammar if it has one."""
+    def enter(self, slot: int, *, drafts: bool = False) -> None:
+        """A sequence has entered, and follows its grammar if it has one; tokens may be drafted for
+        it."""
         self._entered[slot] = self._sequences.lengths[slot]
-        self.jumps[slot] = self._sampling.grammars.jumps(slot)
+        self._jumps[slot] = self._sampling.grammars.jumps(slot)
+        self.ahead[slot] = self._jumps[slot] or drafts
 
     def release(self, slots: Column) -> None:
         """Their sequences have gone."""
-        self.jumps[slots] = False
+        self.ahead[slots] = self._jumps[slots] = False
 
     @property
     def _any(self) -> bool:
         """Some sequence may run ahead."""
-        return bool(np.count_nonzero(self.jumps))
+        return bool(np.count_nonzero(self.ahead))
 
     def in_place(self, rows: BatchRows) -> tuple[BatchRows, Column]:
         """The rows where they are, and not where the scheduler takes those for that run ahead; and
@@ -53,7 +57,7 @@ class ForcedTokens:
         if not self._any:
             return rows, rows.slots[:0]
         slots, computed = rows.slots, self._sequences.computed[rows.slots]
-        ahead = self.jumps[slots] & (computed >= self._entered[slots])
+        ahead = self.ahead[slots] & (computed >= self._entered[slots])
         if not ahead.any():
             return rows, slots[:0]
         starts = np.where(ahead, computed, rows.starts)
@@ -64,10 +68,9 @@ class ForcedTokens:
         """Let the rows that sample take in what their grammars force, as far as their pages and
         their limits go, and no more tokens than `budget` in all."""
         self.counts[:] = 0
-        if not self._any:
+        if not np.count_nonzero(self._jumps):
             return rows
-        ahead = rows.slots[self.jumps[rows.slots] & rows.samples].tolist()
-        for slot in ahead:
+        for slot in rows.slots[self._jumps[rows.slots] & rows.samples].tolist():
             budget -= self._force(slot, budget)
         return replace(rows, counts=rows.counts + self.counts[rows.slots])
 
@@ -86,5 +89,5 @@ class ForcedTokens:
         if not self._any:
             return slots[:0]
         ends = self._sequences.lengths[slots] >= self._sequences.ends[slots]
-        over: Column = slots[self.jumps[slots] & ends]
+        over: Column = slots[self.ahead[slots] & ends]
         return over

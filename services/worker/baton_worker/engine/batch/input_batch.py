@@ -13,6 +13,7 @@ import numpy as np
 from baton.protocol import NewSequence, Plan, Pooling
 from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.block_tables import BlockTables
+from baton_worker.engine.batch.draft_tokens import DraftTokens
 from baton_worker.engine.batch.forced_tokens import ForcedTokens
 from baton_worker.engine.batch.logits_rows import LogitsRows
 from baton_worker.engine.batch.plan_columns import Column, PlanError, column
@@ -22,6 +23,7 @@ from baton_worker.engine.batch.step_inputs import PromptSpan, StepInputs
 from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
 from baton_worker.engine.multimodal_input import Pixels, pixels_of
 from baton_worker.lora.slots import AdapterSlots
+from baton_worker.speculative.proposer import Proposer
 from baton_worker.structured_output.manager import StructuredOutputManager
 
 _MOST_TOKENS = 2048
@@ -40,7 +42,9 @@ class InputBatch:
         windows: how far back each group of layers sees.
         constraints: what follows grammars; None: sequences with one are refused.
         image_shape: of the pixels that the model takes, if it takes any.
-        max_num_batched_tokens: most new tokens in one step, what grammars force included.
+        max_num_batched_tokens: most new tokens in one step, forced and drafted ones included.
+        proposer: what drafts tokens; None: nothing does.
+        num_speculative_tokens: most drafts of a sequence in one step.
         adapters: where adapters are; None: sequences with one are refused.
     """
 
@@ -57,13 +61,17 @@ class InputBatch:
         image_shape: tuple[int, ...] | None = None,
         max_num_batched_tokens: int = _MOST_TOKENS,
         adapters: AdapterSlots | None = None,
+        proposer: Proposer | None = None,
+        num_speculative_tokens: int = 0,
     ) -> None:
         if constraints is None:
             constraints = StructuredOutputManager(None, vocab_size)
         self.sequences = SequenceStates(max_num_seqs, max_model_len)
         self.tables = BlockTables(max_num_seqs, max_model_len, page_size, num_pages, windows)
         self.sampling = SamplingState(self.sequences, vocab_size, constraints)
-        self.forced = ForcedTokens(self.sequences, self.tables, self.sampling)
+        parts = self.sequences, self.tables, self.sampling
+        self.forced = ForcedTokens(*parts)
+        self.drafts = DraftTokens(*parts, proposer, num_speculative_tokens)
         self._pooling: dict[int, Pooling] = {}
         self._images: dict[int, Pixels] = {}
         self._adapters = adapters
@@ -92,6 +100,7 @@ class InputBatch:
         failed = {} if turn else self._apply(plan)
         rows, stalled = self._rows(plan, turn)
         rows = self.forced.jump_forward(rows, self._budget - int(rows.counts.sum()))
+        rows = self.drafts.propose(rows, self._budget - int(rows.counts.sum()))
         if len(rows):
             self.sampling.prefetch_masks(rows.slots[rows.samples])
         return self._inputs(rows, failed, stalled)
@@ -106,11 +115,15 @@ class InputBatch:
         first = sequences.first_index(slots)
         sequences.advance(outputs.rows)
         sequences.append(slots, outputs.counts, outputs.tokens)
+        if len(outputs.accepted):
+            self.sampling.follow(*outputs.accepted_drafts)
         grown = outputs.grown
         stopped: Column = grown[self.sampling.accept(grown, outputs.last_tokens)]
         sequences.done[stopped] = sequences.done[self.forced.over(grown)] = True
         if over := [*outputs.failed, *outputs.vectors]:
             sequences.done[over] = True
+        if outputs.withdrawn:
+            self.drafts.stop(np.array(outputs.withdrawn))
         return Committed(first, stopped)
 
     def _follow(self, step: int) -> None:
@@ -134,6 +147,7 @@ class InputBatch:
             self._adapters.release(slots.tolist())
         self.sampling.release(slots)
         self.forced.release(slots)
+        self.drafts.release(slots)
 
     def _enter(self, new: NewSequence) -> str:
         """Take a sequence in. Returns why it cannot run, or nothing."""
@@ -142,7 +156,8 @@ class InputBatch:
         if new.pooling is not None:
             self._pooling[slot] = new.pooling
         why = self.sampling.enter(new, tokens) or self._set_media(new) or self._set_adapter(new)
-        self.forced.enter(slot)
+        self.drafts.enter(new)
+        self.forced.enter(slot, drafts=bool(self.drafts.limits[slot]))
         self.sequences.done[slot] = bool(why)
         return why
 
@@ -175,12 +190,12 @@ class InputBatch:
 
     def _inputs(self, rows: BatchRows, failed: dict[int, str], stalled: Column) -> StepInputs:
         row, positions = rows.flat()
-        forced = self.forced.counts
+        forced, drafted = self.forced.counts, self.drafts.counts
         return StepInputs(
             rows=rows,
             tokens=self.sequences.tokens[rows.slots[row], positions].astype(np.int64),
             positions=positions,
-            lengths=self.sequences.lengths[rows.slots] + forced[rows.slots],
+            lengths=self.sequences.lengths[rows.slots] + (forced + drafted)[rows.slots],
             logits=self._logits(rows),
             tables=self.tables,
             forced=forced,
@@ -193,10 +208,19 @@ class InputBatch:
         )
 
     def _logits(self, rows: BatchRows) -> LogitsRows:
-        """The last token of each row that samples."""
-        lengths = rows.starts + rows.counts
-        index = lengths - self.sequences.num_prompt[rows.slots]
-        return LogitsRows(rows.last, rows.slots, lengths, index).take(rows.samples)
+        """The last token of each row that samples, or the last that is known and all drafts."""
+        lengths, indices, slots = rows.starts + rows.counts, rows.last, rows.slots
+        drafted = self.drafts.counts[slots]
+        drafts = np.full(len(rows), -1)
+        if drafted.any():
+            row = np.repeat(np.arange(len(rows)), drafted + 1)
+            left = (np.cumsum(drafted + 1) - 1)[row] - np.arange(len(row))
+            lengths, indices, slots = lengths[row] - left, indices[row] - left, slots[row]
+            known = np.minimum(lengths, self.sequences.tokens.shape[1] - 1)
+            drafts = np.where(left > 0, self.sequences.tokens[slots, known], -1)
+        index = lengths - self.sequences.num_prompt[slots]
+        samples = rows.samples if len(slots) == len(rows) else rows.samples[row]
+        return LogitsRows(indices, slots, lengths, index, drafts).take(samples)
 
     def _prompt_spans(self, rows: BatchRows) -> tuple[PromptSpan, ...]:
         """Position p describes token p + 1."""

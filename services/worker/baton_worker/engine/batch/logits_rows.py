@@ -22,13 +22,23 @@ class LogitsRows:
     """Tokens of its sequence up to there: those that penalties, rules and grammars look at."""
     index: Column
     """Position of the sampled token in the log of its sequence."""
+    drafts: Column
+    """The token that is put behind its own, for the next row of its slot to be sampled from; -1 if
+    none is."""
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    @property
+    def first(self) -> npt.NDArray[np.bool_]:
+        """bool [L]: the first row of each slot."""
+        first = np.ones(len(self), np.bool_)
+        np.not_equal(self.slots[1:], self.slots[:-1], out=first[1:])
+        return first
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> LogitsRows:
         """The rows where `chosen` holds."""
         if chosen.all():
             return self
-        columns = (self.indices, self.slots, self.lengths, self.index)
+        columns = (self.indices, self.slots, self.lengths, self.index, self.drafts)
         return LogitsRows(*(column[chosen] for column in columns))

@@ -106,6 +106,20 @@ class SamplingState:
             ended |= np.isin(slots, over)
         return ended
 
+    def draft(self, slot: int, drafts: npt.NDArray[np.int32]) -> int:
+        """How many of these tokens may be put behind a log to be verified: those before the first
+        that ends the sequence or that its grammar forbids."""
+        ends = np.flatnonzero(np.isin(drafts, self.stops[slot]))
+        drafts = drafts[: ends[0]] if len(ends) else drafts
+        if not self.grammars:
+            return len(drafts)
+        return self.grammars.draft(slot, drafts.tolist())
+
+    def follow(self, slots: Column, tokens: npt.NDArray[np.int32]) -> None:
+        """These drafts are accepted: a slot for each, in the order of its log."""
+        if self.grammars:
+            self.grammars.accept(slots.tolist(), tokens.tolist())
+
     def prefetch_masks(self, slots: Column) -> None:
         """Begin to compute what grammars allow in these slots, beside what the caller does next."""
         if self.grammars:

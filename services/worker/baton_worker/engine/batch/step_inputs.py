@@ -42,13 +42,13 @@ class StepInputs:
     """int64 [T], their positions in their sequences; [axes, T] for models whose tokens have several
     each."""
     lengths: Column
-    """int64 [B]: tokens of each sequence that are known, those that its grammar forces included."""
+    """int64 [B]: tokens of each sequence that are known, forced and drafted ones included."""
     logits: LogitsRows
-    """What is sampled from; today one row for each slot that samples."""
+    """What is sampled from: one row for each slot that samples, and one for each of its drafts."""
     tables: BlockTables
     forced: Column
-    """int64 [slots], by slot: how many of its new tokens, the last ones, are not in its log yet.
-    `InputBatch.commit` is told how many of them stay; what a grammar forces stays."""
+    """int64 [slots], by slot: how many of its new tokens, the last ones, its grammar forces: they
+    are not in its log yet, and will be."""
     prompt_spans: tuple[PromptSpan, ...] = ()
     pooling: dict[int, Pooling] = field(default_factory=dict)
     """By slot: of which a vector is wanted and not tokens."""

@@ -31,10 +31,16 @@ class StepOutputs:
         self.slots: Column = np.zeros(0, np.int64)
         """int64 [S], each once: the slots that have tokens, and those that waited."""
         self.counts: Column = np.zeros(0, np.int64)
-        """int64 [S]: new tokens of each, 0 to n: how many of those that were put behind its log
-        are accepted, and the one that is sampled behind them."""
+        """int64 [S]: new tokens of each, 0 to n: what was forced, the drafts that are accepted, and
+        the token that is sampled behind them."""
         self.tokens: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         """int32 [sum of counts], slot after slot."""
+        self.drafted: Column = np.zeros(0, np.int64)
+        """int64 [S]: drafts of each that were verified; empty if there were none at all."""
+        self.accepted: Column = np.zeros(0, np.int64)
+        """int64 [S]: how many of them are among its tokens, before the last one."""
+        self.withdrawn: list[int] = []
+        """The slots that make nothing of this step because of what was drafted for them."""
         self.failed = dict(inputs.failed)
         """By slot: why it cannot go on."""
         self.broken: list[int] = []
@@ -61,6 +67,15 @@ class StepOutputs:
             return tokens
         return tokens[np.cumsum(self.counts[self.counts > 0]) - 1]
 
+    @property
+    def accepted_drafts(self) -> tuple[Column, npt.NDArray[np.int32]]:
+        """Slot and token of each, in the order of the tokens."""
+        counts = self.counts[: len(self.accepted)]
+        last = np.cumsum(counts) - 1
+        row = np.repeat(np.arange(len(counts)), self.accepted)
+        offset = np.arange(len(row)) - (np.cumsum(self.accepted) - self.accepted)[row]
+        return self.slots[row], self.tokens[(last - self.accepted)[row] + offset]
+
     def fail(self, slots: Column, why: str) -> None:
         """These slots cannot go on."""
         self.failed |= dict.fromkeys(slots.tolist(), why)
@@ -70,11 +85,18 @@ class StepOutputs:
         self.broken += slots.tolist()
         self.fail(slots, f"the model's {what} are not finite for this sequence")
 
-    def wait(self, slots: Column) -> None:
-        """These have not run: rows without a token, behind the others."""
+    def wait(self, stalled: Column) -> None:
+        """These have not run, and others had to withdraw: rows without a token, behind the
+        others."""
+        slots = np.concatenate((stalled, np.array(self.withdrawn, np.int64)))
         if len(slots):
             self.slots = np.concatenate((self.slots, slots))
             self.counts = np.concatenate((self.counts, np.zeros_like(slots)))
+
+    def _bytes_of(self, drafts: Column) -> bytes:
+        """A column of drafts, or nothing if there were none."""
+        padding = len(self.slots) - len(drafts)
+        return drafts.astype(np.uint8).tobytes() + bytes(padding) if len(drafts) else b""
 
     def result(
         self, plan: Plan, turn: int, committed: Committed, duration: float, gap: float
@@ -95,4 +117,6 @@ class StepOutputs:
             duration_us=round(duration * 1e6),
             gap_us=round(gap * 1e6),
             swap_us=round(self.swap_seconds * 1e6),
+            drafted=self._bytes_of(self.drafted),
+            accepted=self._bytes_of(self.accepted),
         )

@@ -1,0 +1,89 @@
+"""Tokens that are guessed and put behind logs, until sampling has said which of them stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from baton.protocol import NewSequence
+from baton_worker.engine.batch.batch_rows import BatchRows
+from baton_worker.engine.batch.block_tables import BlockTables
+from baton_worker.engine.batch.plan_columns import Column
+from baton_worker.engine.batch.sampling_state import SamplingState
+from baton_worker.engine.batch.sequence_states import SequenceStates
+from baton_worker.speculative.proposer import DraftRequest, Proposer, Tokens
+
+
+class DraftTokens:
+    """Which sequences are guessed for, and how many tokens each has been given in this step.
+
+    Args:
+        proposer: what guesses; None: nothing does.
+        most: drafts of a sequence in one step.
+    """
+
+    def __init__(
+        self,
+        sequences: SequenceStates,
+        tables: BlockTables,
+        sampling: SamplingState,
+        proposer: Proposer | None = None,
+        most: int = 0,
+    ) -> None:
+        self._sequences, self._tables, self._sampling = sequences, tables, sampling
+        self._proposer, self._most = proposer, most if proposer is not None else 0
+        slots = len(sequences.held)
+        self.limits = np.zeros(slots, np.int64)
+        """Most drafts of each sequence in one step."""
+        self.counts = np.zeros(slots, np.int64)
+        """How many tokens stand behind each log in this step, to be verified."""
+
+    def enter(self, new: NewSequence) -> None:
+        """A sequence has entered."""
+        asked = new.sampling.num_speculative_tokens
+        self.limits[new.slot] = self._most if asked < 0 else min(asked, self._most)
+
+    def release(self, slots: Column) -> None:
+        """Their sequences have gone."""
+        self.limits[slots] = 0
+        if self._proposer is not None:
+            for slot in slots.tolist():
+                self._proposer.release(slot)
+
+    def stop(self, slots: Column) -> None:
+        """These sequences go on token by token."""
+        self.limits[slots] = 0
+
+    def propose(self, rows: BatchRows, budget: int) -> BatchRows:
+        """Put drafts behind the logs of rows that decode, as far as their pages and their limits
+        go, and no more tokens than `budget` in all."""
+        self.counts[:] = 0
+        if self._proposer is None or not (requests := self._requests(rows, budget)):
+            return rows
+        for request, drafts in zip(requests, self._proposer.propose(requests), strict=True):
+            self._put(request, drafts[: request.most])
+        return replace(rows, counts=rows.counts + self.counts[rows.slots])
+
+    def _requests(self, rows: BatchRows, budget: int) -> list[DraftRequest]:
+        # Of a row with more tokens than one a prompt is run, or what its grammar forces.
+        decoding = rows.slots[rows.samples & (rows.counts == 1) & (self.limits[rows.slots] > 0)]
+        sequences, requests = self._sequences, list[DraftRequest]()
+        lengths = sequences.lengths[decoding]
+        room = np.minimum(self._tables.room(decoding), sequences.ends[decoding] - 1) - lengths
+        most = np.minimum(room, self.limits[decoding])
+        columns = zip(decoding.tolist(), lengths.tolist(), most.tolist(), strict=True)
+        for slot, length, count in columns:
+            count = min(count, budget)
+            if count > 0:
+                requests.append(DraftRequest(slot, sequences.tokens[slot, :length], count))
+                budget -= count
+        return requests
+
+    def _put(self, request: DraftRequest, drafts: Tokens) -> None:
+        """Put those behind a log that may follow it: a draft that cannot be sampled is none, and
+        neither is one that ends the sequence."""
+        slot, length = request.slot, len(request.tokens)
+        count = self._sampling.draft(slot, drafts)
+        self._sequences.tokens[slot, length : length + count] = drafts[:count]
+        self.counts[slot] = count

@@ -1,0 +1,15 @@
+"""Speculative decoding: tokens are guessed, and those stay that sampling would have given anyway.
+
+A target token is a function of (request, token log): its noise is keyed by the seed and its index.
+So a draft is verified by sampling at its position and comparing (Daliri, Musco, Suresh 2024,
+arXiv:2408.07978), and the log is the same with any proposer and with none.
+"""
+
+from __future__ import annotations
+
+from baton.registry import Registry
+
+PROPOSERS = Registry("proposers", {"ngram": "baton_worker.speculative.ngram:NgramProposer"})
+"""What guesses, by the method that `--speculative-config` names. A package adds one through the
+entry-point group `baton.proposers`; the contract is
+`baton_worker.speculative.proposer.Proposer`."""

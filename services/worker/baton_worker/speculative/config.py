@@ -1,0 +1,89 @@
+"""`--speculative-config`: vLLM's JSON.
+
+The fields are those of `SpeculativeConfig` in vLLM's `vllm/config/speculative.py`. Fields without a
+meaning here are refused rather than ignored.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from pydantic import AfterValidator
+
+from baton.errors import SettingsError
+from baton_worker.speculative import PROPOSERS
+
+_FLAG = "--speculative-config"
+MOST_DRAFTS = 64
+"""Draft tokens of one row in one step: counts of tokens are bytes."""
+_NOTHING = {
+    "draft_tensor_parallel_size": "drafts are made where the target samples",
+    "disable_by_batch_size": "drafts are only made while they pay",
+    "disable_padded_drafter_batch": "rows have as many drafts as they have",
+    "rejection_sample_method": "a draft is accepted if the target samples it",
+    "enforce_eager": "--no-cuda-graphs is for all",
+    "use_local_argmax_reduction": "the kernels of each machine are chosen when it starts",
+}
+"""vLLM's fields without a counterpart, with the reason."""
+
+
+class SpeculativeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The supported part of vLLM's JSON."""
+
+    num_speculative_tokens: int
+    """Most draft tokens of a sequence in one step."""
+    method: str = "ngram"
+    """A name in `PROPOSERS`."""
+    prompt_lookup_max: int = 5
+    """Longest n-gram that is looked for."""
+    prompt_lookup_min: int = 2
+    """Shortest."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_speculative_tokens <= MOST_DRAFTS:
+            raise ValueError(f"num_speculative_tokens is 1 to {MOST_DRAFTS}")
+        if not 1 <= self.prompt_lookup_min <= self.prompt_lookup_max:
+            raise ValueError("1 <= prompt_lookup_min <= prompt_lookup_max does not hold")
+
+
+def parse(text: str) -> SpeculativeConfig | None:
+    """Parse the JSON; None for an empty text. Raises `SettingsError` with the problem and a
+    remedy."""
+    if not text:
+        return None
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise SettingsError(f"{_FLAG} is not a JSON object: {error}.") from error
+    for name in fields:
+        _check_field(name)
+    if "method" in fields:
+        PROPOSERS.check(str(fields["method"]))
+    try:
+        return msgspec.convert(fields, SpeculativeConfig)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{_FLAG}: {error}.") from error
+
+
+def _check_field(name: str) -> None:
+    known = SpeculativeConfig.__struct_fields__
+    if name in _NOTHING:
+        raise SettingsError(f"Leave {name} out of {_FLAG}: {_NOTHING[name]}.")
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise SettingsError(f"{_FLAG} has an unknown field '{name}'.{hint}")
+
+
+def _check(text: str) -> str:
+    try:
+        parse(text)
+        return text
+    except SettingsError as error:
+        raise ValueError(error.message) from error
+
+
+SpeculativeJson: TypeAlias = Annotated[str, AfterValidator(_check)]
+"""A setting: the JSON text, or empty."""

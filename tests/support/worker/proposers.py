@@ -1,0 +1,36 @@
+"""Proposers whose guesses are known to be good or bad."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from baton_worker.speculative.proposer import DraftRequest, Tokens
+
+
+class HalfRight:
+    """Knows whole sequences, prompt and log, and goes on as they do; but about every third token
+    is another one. What it has never seen it continues with noise."""
+
+    def __init__(self, texts: Sequence[Sequence[int]] = ()) -> None:
+        self.texts = [np.array(text, np.int32) for text in texts]
+        self._random = np.random.default_rng(1)
+        self.released = 0
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
+        """See `Proposer`."""
+        return [self._drafts(request.tokens, request.most) for request in requests]
+
+    def release(self, slot: int) -> None:
+        """See `Proposer`."""
+        self.released += 1
+
+    def _drafts(self, tokens: Tokens, most: int) -> Tokens:
+        drafts = self._random.integers(2, 300, most).astype(np.int32)
+        for text in self.texts:
+            if len(text) > len(tokens) and (text[: len(tokens)] == tokens).all():
+                known = text[len(tokens) : len(tokens) + most]
+                right = self._random.random(len(known)) < 0.7
+                drafts[: len(known)][right] = known[right]
+        return drafts

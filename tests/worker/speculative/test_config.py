@@ -1,0 +1,36 @@
+"""vLLM's JSON, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from baton.errors import SettingsError
+from baton_worker.config import Config
+from baton_worker.speculative.config import SpeculativeConfig, parse
+
+
+def test_fields_of_vllm() -> None:
+    given = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3}
+    assert parse(json.dumps(given)) == SpeculativeConfig(4, prompt_lookup_max=3)
+    assert parse("") is None and Config().speculative_config == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("[1]", "not a JSON object"),
+        ('{"num_speculative_tokens": 0}', "1 to 64"),
+        ('{"method": "ngram"}', "num_speculative_tokens"),
+        ('{"num_speculative_tokens": 3, "method": "engram"}', "Did you mean 'ngram'"),
+        ('{"num_speculative_token": 3}', "Did you mean 'num_speculative_tokens'"),
+        ('{"num_speculative_tokens": 3, "disable_by_batch_size": 4}', "while they pay"),
+        ('{"num_speculative_tokens": 3, "prompt_lookup_min": 9}', "does not hold"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_remedy(given: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse(given)
+    with pytest.raises(ValueError, match=message):
+        Config(speculative_config=given)
