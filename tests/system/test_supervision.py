@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +45,8 @@ class Stream(threading.Thread):
         super().__init__(daemon=True)
         self.begun = threading.Event()
         self.events: list[str] = []
+        self.longest_pause = 0.0
+        """Seconds between two events."""
         self.broken: httpx.TransportError | None = None
         self._url, self._max_tokens = url, max_tokens
         self.start()
@@ -53,19 +57,29 @@ class Stream(threading.Thread):
             "prompt": "Once upon a time",
             "max_tokens": self._max_tokens,
             "ignore_eos": True,
+            "seed": 5,
             "stream": True,
         }
         try:
             with httpx.stream(
                 "POST", f"{self._url}/v1/completions", json=body, timeout=PATIENCE
             ) as answer:
+                last = time.monotonic()
                 for line in answer.iter_lines():
                     if line.startswith("data: "):
+                        now = time.monotonic()
+                        self.longest_pause = max(self.longest_pause, now - last)
+                        last = now
                         self.events.append(line.removeprefix("data: "))
                         self.begun.set()
         except httpx.TransportError as error:
             self.broken = error
         self.begun.set()
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(json.loads(e)["choices"][0]["text"] for e in self.events if e != "[DONE]")
 
     @property
     def ended_cleanly(self) -> bool:
@@ -128,6 +142,20 @@ def test_a_killed_service_is_restarted_and_nothing_hangs(served: Served, service
     lines = [x for x in served.log.read_text().splitlines() if f"{service}[{before[service]}]" in x]
     reports = [x for x in lines if "was killed by SIGKILL: restarting" in x]
     assert len(reports) == 1
+
+
+def test_the_spare_of_a_killed_worker_goes_on_with_its_stream(served: Served) -> None:
+    stands_by = re.compile(r"worker\[(\d+)\] - loaded; waiting to take the place of a worker")
+    undisturbed = Stream(served.url)
+    undisturbed.join(PATIENCE)
+    until(lambda: alive(int((stands_by.findall(served.log.read_text()) or [0])[-1])), "a spare")
+    spare, stream = int(stands_by.findall(served.log.read_text())[-1]), Stream(served.url)
+    assert stream.begun.wait(PATIENCE)
+    os.kill(served.pids()["worker"], signal.SIGKILL)
+    stream.join(PATIENCE)
+    assert served.pids()["worker"] == spare
+    assert stream.events[-1] == "[DONE]" and stream.text == undisturbed.text
+    assert stream.longest_pause < 2.0
 
 
 def test_sigterm_lets_the_running_request_finish_and_ends_all(fresh: Served) -> None:

@@ -31,7 +31,7 @@ from baton.protocol.token_columns import pack
 from baton_worker.config import Config
 from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.engine import Engine
-from baton_worker.service import Service
+from baton_worker.service import Service, in_place_of
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
 
 SECONDS = 20.0
@@ -325,3 +325,10 @@ def test_a_worker_waits_for_its_scheduler(engine: Engine, run_dir: Path) -> None
         running.life.stop()
         running.join()
         late.server.close()
+
+
+def test_a_standby_takes_the_name_and_role_of_the_worker_that_it_replaces() -> None:
+    own = Config(model="org/stories", threads=3)
+    assert in_place_of((), own) is own
+    called = in_place_of(("--name", "decode-2", "--role", "decode", "--threads", "1"), own)
+    assert called == own.model_copy(update={"name": "decode-2", "role": "decode"})

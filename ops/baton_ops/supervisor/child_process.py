@@ -1,6 +1,6 @@
 """A child process and the socket that connects it to its supervisor.
 
-supervisor -- a byte ------> child: a spare starts to serve      (`baton.process.standby`)
+supervisor -- a line ------> child: a spare starts to serve      (`baton.process.standby`)
            <- bytes -------- child: the main loop is alive       (`baton.process.watchdog`)
            -- end of file -> child: the supervisor is gone: exit (`baton_ops.supervisor.child_main`)
 """
@@ -8,6 +8,7 @@ supervisor -- a byte ------> child: a spare starts to serve      (`baton.process
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -25,10 +26,11 @@ class ChildProcess(subprocess.Popen[bytes]):
             stdin = theirs.fileno()
             super().__init__(list(command), env=environment, stdin=stdin, process_group=0)
 
-    def call(self) -> bool:
-        """Activate a spare. False when it is dead."""
+    def call(self, command: Sequence[str]) -> bool:
+        """Activate a spare in place of the process with this command. False when it is dead."""
+        line = json.dumps(list(command)).encode() + b"\n"
         with contextlib.suppress(OSError):
-            return self.poll() is None and self._leash.send(b"\n") == 1
+            return self.poll() is None and self._leash.send(line) == len(line)
         return False
 
     def told(self) -> bool:

@@ -23,6 +23,11 @@ def flags(variables: Mapping[str, str], count: int, place: int | None) -> list[s
     return [word for pair in _flags(variables, count, place) for word in pair]
 
 
+def on_cpu(variables: Mapping[str, str]) -> bool:
+    """Whether each worker is one process that runs on the CPU."""
+    return _ranks(variables) == 1 and _usable(variables) == 0
+
+
 def _flags(
     variables: Mapping[str, str], count: int, place: int | None
 ) -> Iterator[tuple[str, str]]:

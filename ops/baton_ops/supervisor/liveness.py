@@ -56,6 +56,11 @@ class HangDetector:
         self._looked = self._lost = 0.0
         self._begun = False
 
+    @property
+    def begun(self) -> bool:
+        """Whether the loop has ever reported."""
+        return self._begun
+
     def over(self, told: bool, seen: LivenessProbe | None, now: float) -> bool:
         """Return whether the loop has hung for longer than the patience.
 

@@ -30,6 +30,7 @@ from baton_ops.supervisor.flags import Reader, add_file, table
 from baton_ops.supervisor.help import USAGE, entries
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
+from baton_ops.supervisor.spare import SharedSpare
 from baton_ops.supervisor.supervisor import Patience
 
 CHILD_MAIN = (sys.executable, "-m", "baton_ops.supervisor.child_main")
@@ -58,6 +59,10 @@ class Serve(Settings):
     spares: bool = setting(True, "reliability")
     """Keep a second process of every gateway, tokenizer and scheduler loaded, to take over when it
     dies."""
+    spare_worker: bool = setting(True, "reliability", advanced=True)
+    """On CPUs and with --spares: keep one more worker loaded, which takes the place of the next one
+    that dies. Where memory has no room for a second copy of the weights, it loads them then.
+    Workers of several ranks, or that share experts, have none."""
     gateways: int = setting(1, "reliability", ge=1, le=16)
     """Gateways behind the one port: when one is lost or cut off, its durable streams go on at
     another at once."""
@@ -222,6 +227,18 @@ def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
         for name, own in started.items()
         if own[0] in WITH_SPARE
     }
+
+
+def shared_spare(config: Serve) -> SharedSpare | None:
+    """The spare of all workers; None where there is none. It is called with the name and role of
+    the one that has died."""
+    whole, crew = _whole(config), workers(config)
+    if not (config.spares and config.spare_worker) or group(config) > 1:
+        return None
+    if not device_shares.on_cpu(whole):
+        return None
+    shares = device_shares.flags(whole, len(crew), None)
+    return SharedSpare(tuple(crew), [*CHILD_MAIN, "--spare", "worker", *shares])
 
 
 def patience(config: Serve) -> dict[str, Patience]:

@@ -32,6 +32,7 @@ from baton_ops.supervisor.options import (
     patience,
     run_directory,
     serve_config,
+    shared_spare,
     spares,
     variables,
     worker_command,
@@ -87,6 +88,7 @@ def run(config: Serve) -> int:
             config.shutdown_timeout,
             spares(config, folder),
             patience(config),
+            shared_spare(config),
         )
         crew = WorkerPool(
             supervisor, workers(config), partial(worker_command, config), group(config) > 1

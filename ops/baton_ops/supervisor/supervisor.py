@@ -7,8 +7,9 @@ A child is in one of three states:
        +--retired--> gone
 
 A child may have a spare: a second process that has loaded everything and waits
-(`baton.process.standby`). A restart is then a byte to the spare instead of a second of imports. The
-next spare is started once the new process has been up for a while.
+(`baton.process.standby`). A restart is then a line to the spare instead of seconds of imports and
+loading. The next spare is started once the new process has been up for a while. Several children
+may share one spare: it stands in for whichever dies first.
 
 A child that stays stopped (SIGSTOP) or whose main loop hangs is killed and restarted, since its
 peers cannot tell. It is dead before its successor starts, so the two never overlap.
@@ -30,6 +31,7 @@ from baton.process.lifecycle import EXIT_MODEL, EXIT_SETTINGS
 from baton_ops.supervisor.child_process import ChildProcess
 from baton_ops.supervisor.liveness import HangDetector, probe
 from baton_ops.supervisor.process_state import StopDetector
+from baton_ops.supervisor.spare import SharedSpare, Spare
 
 TICK_SECONDS = 0.05
 """Interval in seconds of checks, and the longest delay until a death is noticed."""
@@ -74,38 +76,6 @@ def describe(code: int) -> str:
     return f"ended with exit code {code}"
 
 
-class Spare:
-    """A standby process. Life cycle: `prepare` often, `call` or `dismiss` once."""
-
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
-        self._command, self._environment = list(command), dict(environment)
-        self._process: ChildProcess | None = None
-        self._due = 0.0
-
-    def prepare(self, now: float) -> None:
-        """Start the process if there is none. After an early exit, the next attempt is delayed."""
-        if self._process is not None and self._process.poll() is not None:
-            self._process.close()
-            self._process, self._due = None, now + LONGEST_DELAY
-        if self._process is None and now >= self._due:
-            self._process = ChildProcess(self._command, self._environment)
-
-    def call(self) -> ChildProcess | None:
-        """Activate the process and return it. None when there is none."""
-        process, self._process = self._process, None
-        if process is None or process.call():
-            return process
-        process.close()  # it has died since the last check
-        return None
-
-    def dismiss(self) -> None:
-        """Stop the process."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.close()
-
-
 @dataclass(frozen=True)
 class Patience:
     """Time in seconds that a child may be inactive before it is killed."""
@@ -126,15 +96,17 @@ class Child:
         environment: Mapping[str, str],
         spare: Spare | None = None,
         patience: Patience | None = None,
+        shared: Spare | None = None,
     ):
-        """Without `patience`, inactivity is never checked."""
+        """Without `patience`, inactivity is never checked. `shared`: a spare that others may call
+        first."""
         self.service = service
         self.restarts = 0
         self.process: ChildProcess | None = None
         """The running process; None while it waits for its restart."""
         self.command, self._environment = list(command), dict(environment)
         """Command of the next start."""
-        self._spare = spare
+        self._spare, self._shared = spare, shared
         patience = patience or Patience()
         self._stillness = StopDetector(patience.stopped)
         self._standstill = HangDetector(patience.hung)
@@ -144,7 +116,8 @@ class Child:
 
     def start(self, now: float) -> None:
         """Activate the spare or, without one, start a process."""
-        called = self._spare.call() if self._spare is not None else None
+        spare = self._spare or self._shared
+        called = spare.call(self.command) if spare is not None else None
         self.process = called or ChildProcess(self.command, self._environment)
         self._started = now
 
@@ -156,10 +129,17 @@ class Child:
         if self.process is None and now >= self._due:
             self.restarts += 1
             self.start(now)
-        settled = SPARE_SECONDS if self.restarts else FIRST_SPARE_SECONDS
-        if self._spare is not None and self.process and now - self._started > settled:
-            self._spare.prepare(now)
+        if self._spare is not None and self.process and self._settled(now):
+            self._spare.prepare(now, self.process.pid)
         return code
+
+    def _settled(self, now: float) -> bool:
+        settled = SPARE_SECONDS if self.restarts else FIRST_SPARE_SECONDS
+        return self.process is not None and now - self._started > settled
+
+    def serves(self, now: float) -> bool:
+        """Whether it has been up for a while, and its main loop has reported."""
+        return self._settled(now) and self._standstill.begun
 
     def _put_down(self, now: float) -> None:
         """Kill the process when it has been inactive for too long."""
@@ -196,7 +176,7 @@ class Child:
         return code
 
     def settle(self) -> None:
-        """Rule out restarts; the spare is dismissed."""
+        """Rule out restarts; a spare of its own is dismissed."""
         if self._spare is not None:
             self._spare.dismiss()
             self._spare = None
@@ -228,15 +208,26 @@ class Supervisor:
         drain_seconds: float,
         spares: Mapping[str, Sequence[str]] | None = None,
         patience: Mapping[str, Patience] | None = None,
+        shared: SharedSpare | None = None,
     ) -> None:
-        """`spares`: command of the standby process, per service that has one.
+        """`spares`: command of the standby process, per service that has one of its own.
 
         `patience`: inactivity limits, per service that is checked.
         """
         kept = {service: Spare(c, environment) for service, c in (spares or {}).items()}
         patient = patience or {}
+        self._shared = None if shared is None else Spare(shared.command, environment)
+        self._sharing = () if shared is None else tuple(shared.services)
         self.children = {
-            s: Child(s, c, environment, kept.get(s), patient.get(s)) for s, c in commands.items()
+            s: Child(
+                s,
+                c,
+                environment,
+                kept.get(s),
+                patient.get(s),
+                self._shared if s in self._sharing else None,
+            )
+            for s, c in commands.items()
         }
         self.verdict: tuple[str, int] | None = None
         """Service and exit code of a child that a restart cannot help; ends the supervisor."""
@@ -261,6 +252,24 @@ class Supervisor:
                 code = child.tick(time.monotonic())
                 if code in HOPELESS:
                     self._despair(service, code)
+        if self._shared is not None:
+            self._prepare(self._shared)
+
+    def _prepare(self, spare: Spare) -> None:
+        """Start the spare that services share, once all of them run: not beside their start."""
+        now = time.monotonic()
+        sharing = [self.children[s] for s in self._sharing if s in self.children]
+        if sharing and all(child.serves(now) for child in sharing):
+            assert sharing[0].process is not None
+            spare.prepare(now, sharing[0].process.pid)
+
+    def _dismiss(self) -> None:
+        """Stop all spares: nothing is restarted any more."""
+        for child in self.children.values():
+            child.settle()
+        if self._shared is not None:
+            self._shared.dismiss()
+            self._shared = None
 
     def _despair(self, service: str, code: int) -> None:
         """Handle a child that a restart cannot help."""
@@ -299,8 +308,7 @@ class Supervisor:
     def drain(self, first: str = "gateway") -> None:
         """Stop in order: first the service that accepts new work, so that the others can finish
         it."""
-        for child in self.children.values():
-            child.settle()
+        self._dismiss()
         firsts = {name for name in self.children if re.fullmatch(rf"{first}(-\d+)?", name)}
         if firsts:
             log.info("draining: no new requests, running ones may take %g s", self._drain_seconds)
@@ -325,8 +333,8 @@ class Supervisor:
 
     def kill(self) -> None:
         """Kill all remaining processes."""
+        self._dismiss()
         for child in self.children.values():
-            child.settle()
             child.signal(signal.SIGKILL)
         for child in self.children.values():
             child.let_go()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
 from baton import __version__
+from baton.checkpoint.hub import resolve as fetch
 from baton.checkpoint.hub import served_name
 from baton.kv.page_hashes import PageHashTable
 from baton.logs import logger
@@ -17,7 +19,9 @@ from baton.net.discovery import Directory, directory
 from baton.net.handshake import Greeting, incarnation
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET
+from baton.process import standby
 from baton.process.lifecycle import Heartbeat, Lifecycle, default_name
+from baton.process.watchdog import pulse
 from baton.protocol import (
     Drain,
     Envelope,
@@ -36,6 +40,7 @@ from baton.protocol import (
 from baton_worker.config import Config
 from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.engine import Engine
+from baton_worker.engine.memory import has_room
 from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
 from baton_worker.kv_transfer.manager import KVTransferManager
@@ -87,6 +92,7 @@ class Service:
         with self._client:
             try:
                 while not self._life.over(self._idle):
+                    pulse.beat()
                     self._client.follow(self._where.first(FLEET))
                     wait((self._client,), 0 if self._plans else self._patience())
                     self._listen()
@@ -267,9 +273,25 @@ def worker_info(
     )
 
 
+def in_place_of(arguments: Sequence[str], config: Config) -> Config:
+    """The settings of a standby that takes the place of a worker with these arguments: its name and
+    role, which the engine does not know."""
+    if not arguments:
+        return config
+    replaced = resolve(Config.load(arguments))
+    return config.model_copy(update={"name": replaced.name, "role": replaced.role})
+
+
 def serve(config: Config, life: Lifecycle) -> int:
-    """Build the engine, then serve with it."""
+    """Build the engine, then serve with it. A standby builds it before it is called, where memory
+    has room for a second one."""
     config = resolve(config)
+    if standby.held() and not has_room(fetch(config)):
+        log.info("no room for a second copy of the weights: loading them when a worker dies")
+        standby.wait()
     engine = Engine.build(config)
+    if standby.held():
+        log.info("loaded; waiting to take the place of a worker that dies")
+    config = in_place_of(standby.wait(), config)
     with contextlib.closing(engine), contextlib.closing(directory(config)) as where:
         return Service(engine, config, where, life).run()

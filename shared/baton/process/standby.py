@@ -3,30 +3,66 @@
     supervisor                     standby process, on its control socket
       | -- starts --------------->  |   imports, reads, loads; then `wait`
       |    ...                      |   binds no socket, serves no requests
-      | -- one byte ------------->  |   the active process has died: bind and serve
+      | -- one line ------------->  |   the active process has died: bind and serve
 
-In a process that is not a standby, `wait` returns at once.
+The line has the arguments of the process that died: one standby may stand in for any of several
+workers, which differ in name and role. In a process that is not a standby, `wait` returns at once.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+REPLACED = "STANDBY_REPLACES_PID"
+"""Variable that names the process which a standby is to replace; no setting of an operator."""
 
 _called = threading.Event()
 _called.set()
+_arguments: tuple[str, ...] = ()
+_replaced = 0
 
 
-def hold() -> None:
-    """Mark this process as a standby: `wait` blocks from now on."""
+def hold(replaced: int = 0) -> None:
+    """Mark this process as a standby: `wait` blocks from now on.
+
+    `replaced`: the active process, whose memory is free by the time this one is called; 0 if
+    unknown.
+    """
+    global _replaced
+    _replaced = replaced
     _called.clear()
 
 
-def call() -> None:
-    """Activate this process."""
+def held() -> bool:
+    """Whether this process is a standby that has not been called."""
+    return not _called.is_set()
+
+
+def call(arguments: Sequence[str] = ()) -> None:
+    """Activate this process, with the arguments of the one that it stands in for."""
+    global _arguments
+    _arguments = tuple(arguments)
     _called.set()
 
 
-def wait() -> None:
-    """Block until this process is active. Call it after loading resources that two processes can
-    share, such as files, and before acquiring exclusive ones, such as addresses."""
+def wait() -> tuple[str, ...]:
+    """Block until this process is active; returns the arguments given to `call`, () if none. Call
+    it after loading resources that two processes can share, such as files, and before acquiring
+    exclusive ones, such as addresses."""
     _called.wait()
+    return _arguments
+
+
+def inherited_bytes(proc: Path = Path("/proc")) -> int:
+    """Memory in bytes that the replaced process holds alone; 0 in a process that is not a standby
+    or no longer one."""
+    if not held() or not _replaced:
+        return 0
+    try:
+        resident, shared = (proc / f"{_replaced}/statm").read_text().split()[1:3]
+    except OSError:  # It has died: its memory is free already.
+        return 0
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")

@@ -43,12 +43,12 @@ def test_children_do_not_survive_a_supervisor_that_was_killed() -> None:
 SPARE = textwrap.dedent(
     """
     import sys
-    sys.argv = ["leash", "--spare", "gateway"]
+    sys.argv = ["leash", "--spare", "worker", "--threads", "1"]
     import baton_ops.supervisor.child_main as leash
     from baton.process import standby
     def service():
         print(*sys.argv[1:], open("/proc/self/comm").read().strip(), flush=True)
-        standby.wait()
+        print(*standby.wait(), end=" ")
         print(open("/proc/self/comm").read().strip(), flush=True)
     leash.baton = service
     leash.main()
@@ -62,12 +62,12 @@ def test_a_spare_waits_for_its_call() -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as spare:
         assert spare.stdin is not None and spare.stdout is not None
-        assert spare.stdout.readline().split() == ["gateway", "baton-spare"]
+        assert spare.stdout.readline().split() == ["worker", "--threads", "1", "baton-spare"]
         time.sleep(0.3)
         assert spare.poll() is None
-        spare.stdin.write("x")
+        spare.stdin.write('["python", "-m", "child", "worker", "--name", "decode-1"]\n')
         spare.stdin.flush()
-        assert spare.stdout.readline().split() == ["baton-gateway"]
+        assert spare.stdout.readline().split() == ["--name", "decode-1", "baton-worker"]
 
 
 def test_a_leash_that_is_held_does_not_end_the_service() -> None:

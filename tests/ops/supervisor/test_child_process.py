@@ -12,8 +12,12 @@ import pytest
 from baton_ops.supervisor.child_process import ChildProcess
 from tests.support.served_system import until
 
-ANSWER = "import os, time; os.read(0, 1); os.write(0, b'..'); time.sleep(600)"
+ANSWER = (
+    "import os, time; assert os.read(0, 99) == b'[\"worker\", \"--name\"]\\n'; os.write(0, b'..');"
+    "time.sleep(600)"
+)
 """A process that waits for its call and then turns."""
+CALL = ("worker", "--name")
 
 
 @pytest.fixture
@@ -26,7 +30,7 @@ def process() -> Iterator[ChildProcess]:
 
 def test_it_is_called_and_tells_that_it_turns(process: ChildProcess) -> None:
     assert not process.told()
-    assert process.call()
+    assert process.call(CALL)
     until(process.told, "it turns")
     assert not process.told(), "signs count once, however many there were"
 
@@ -37,7 +41,7 @@ def test_it_has_a_group_of_its_own(process: ChildProcess) -> None:
 
 def test_the_dead_cannot_be_called_and_tell_nothing(process: ChildProcess) -> None:
     process.send_signal(signal.SIGKILL)
-    until(lambda: not process.call(), "it is dead")
+    until(lambda: not process.call(CALL), "it is dead")
     assert not process.told()
     process.close()
     assert process.returncode == -signal.SIGKILL

@@ -15,7 +15,6 @@ from baton_ops.supervisor.supervisor import (
     FIRST_DELAY,
     HEALTHY_SECONDS,
     LONGEST_DELAY,
-    TICK_SECONDS,
     Backoff,
     Patience,
     Supervisor,
@@ -141,69 +140,6 @@ def test_a_child_whose_loop_stands_still_is_killed_and_replaced(
     gone = f"gateway[{before['gateway']}]"
     assert lines[0] == f"{gone} hangs: its main loop does not turn: killing it"
     assert lines[1].startswith(f"{gone} was killed by SIGKILL: restarting")
-
-
-WAITING = "import sys, time; sys.stdin.buffer.read(1); time.sleep(600)"
-"""A spare that begins when it is called. Of it one can tell: it has read its byte."""
-
-
-@pytest.fixture
-def spared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Supervisor]]:
-    """A supervisor whose one child has a spare that runs some code, as soon as may be."""
-    monkeypatch.setattr("baton_ops.supervisor.supervisor.SPARE_SECONDS", 0.0)
-    monkeypatch.setattr("baton_ops.supervisor.supervisor.FIRST_SPARE_SECONDS", 0.0)
-    made: list[Supervisor] = []
-
-    def build(code: str) -> Supervisor:
-        commands, spares = {"gateway": python(SLEEP)}, {"gateway": python(code)}
-        made.append(Supervisor(commands, os.environ, 5.0, spares))
-        made[-1].start()
-        return made[-1]
-
-    yield build
-    for supervisor in made:
-        supervisor.kill()
-
-
-def children() -> set[int]:
-    """Processes of this one that have not ended."""
-    mine = Path("/proc/self/task").glob("*/children")
-    found = {int(number) for path in mine for number in path.read_text().split()}
-    return {n for n in found if Path(f"/proc/{n}/stat").read_text().split()[2] != "Z"}
-
-
-def test_a_spare_takes_over_and_gets_a_successor(spared: Callable[[str], Supervisor]) -> None:
-    others = children()
-    supervisor = spared(WAITING)
-    first = pid(supervisor, "gateway")
-    tick_until(supervisor, lambda: len(children() - others) == 2)
-    (spare,) = children() - others - {first}
-    os.kill(first, signal.SIGKILL)
-    tick_until(supervisor, lambda: pid(supervisor, "gateway") == spare)
-    assert supervisor.restarts() == 1
-    tick_until(supervisor, lambda: len(children() - others) == 2)
-    supervisor.kill()
-    assert children() <= others
-
-
-def test_a_spare_that_cannot_load_is_no_loss(spared: Callable[[str], Supervisor]) -> None:
-    supervisor = spared("import sys; sys.exit(2)")
-    first = pid(supervisor, "gateway")
-    for _ in range(10):
-        supervisor.tick()
-        time.sleep(TICK_SECONDS)
-    assert supervisor.verdict is None
-    os.kill(first, signal.SIGKILL)
-    tick_until(supervisor, lambda: pid(supervisor, "gateway") not in {0, first})
-    assert alive(pid(supervisor, "gateway"))
-
-
-def test_a_spare_does_not_outlive_a_drain(spared: Callable[[str], Supervisor]) -> None:
-    others = children()
-    supervisor = spared(WAITING)
-    tick_until(supervisor, lambda: len(children() - others) == 2)
-    supervisor.drain()
-    assert children() <= others
 
 
 @pytest.mark.parametrize("code", [2, 3])

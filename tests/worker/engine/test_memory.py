@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,13 @@ from baton.errors import SettingsError
 from baton.kv.page_groups import PageGroups
 from baton_worker.config import Config
 from baton_worker.engine import memory
-from baton_worker.engine.memory import PageBudget, choose_pages, free_for_all
+from baton_worker.engine.memory import (
+    PageBudget,
+    choose_pages,
+    free_bytes,
+    free_for_all,
+    has_room,
+)
 
 MIB = 2**20
 
@@ -81,3 +88,24 @@ def test_ranks_share_the_memory_of_a_host_and_have_a_gpu_each(
     )
     assert free_for_all(torch.device(device), Two()) == free  # type: ignore[arg-type]
     assert told == [500]
+
+
+def test_a_standby_counts_on_the_memory_of_the_worker_that_it_replaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory.machine, "available_bytes", lambda: 300 * MIB)
+    monkeypatch.setattr(memory.standby, "inherited_bytes", lambda: 500 * MIB)
+    assert free_bytes(torch.device("cpu")) == 800 * MIB
+
+
+def test_a_second_copy_of_the_weights_leaves_half_of_the_memory_to_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "part").mkdir()
+    for name in ("one.safetensors", "part/two.safetensors"):
+        (tmp_path / name).write_bytes(bytes(1000))
+    monkeypatch.setattr(memory.machine, "available_bytes", lambda: 8000)
+    assert has_room(tmp_path)
+    monkeypatch.setattr(memory.machine, "available_bytes", lambda: 7999)
+    assert not has_room(tmp_path)
+    assert has_room(tmp_path / "one.safetensors")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from baton.errors import SettingsError
 from baton.kv.page_groups import PageGroups
+from baton.process import standby
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, numbers
 from baton_worker.platform import machine
@@ -28,7 +30,16 @@ def free_bytes(device: torch.device) -> int:
         # What loading has freed is torch's still, and the driver calls it taken.
         torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(device)[0])
-    return machine.available_bytes()
+    # A standby will have what the worker that it replaces has now.
+    return machine.available_bytes() + standby.inherited_bytes()
+
+
+def has_room(checkpoint: Path) -> bool:
+    """Whether the weights of a checkpoint may be in memory once more: as floats they may take twice
+    the bytes of its files, and half of what is free is left to others."""
+    files = checkpoint.rglob("*") if checkpoint.is_dir() else (checkpoint,)
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    return 2 * size <= machine.available_bytes() / 2
 
 
 def free_for_all(device: torch.device, ranks: Communicator) -> int:

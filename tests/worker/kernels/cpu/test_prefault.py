@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from baton.process import standby
 from baton_worker.kernels.cpu import prefault
 from baton_worker.kernels.cpu.prefault import Populator
 
@@ -117,3 +118,16 @@ def test_nothing_is_taken_while_a_worker_starts(monkeypatch: pytest.MonkeyPatch)
     Populator(delay=7.0).add(memory)
     while slept.get(timeout=30) != 7.0:  # That of other tests in this process sleeps too.
         pass
+
+
+@needs_populate
+def test_a_standby_takes_nothing_until_it_is_called() -> None:
+    memory = reserved(3 * MIB)
+    standby.hold()
+    try:
+        Populator(delay=0).add(memory)
+        time.sleep(0.3)
+        assert resident(memory) == 0
+    finally:
+        standby.call()
+    wait_until(lambda: is_there(memory))

@@ -16,6 +16,7 @@ import weakref
 from queue import SimpleQueue
 
 from baton.logs import logger
+from baton.process import standby
 
 _POPULATE_WRITE = 23
 """MADV_POPULATE_WRITE of Linux 5.14, which Python does not name: changes nothing that is there."""
@@ -46,6 +47,7 @@ class Populator:
                 self._begun = True
 
     def _run(self) -> None:
+        standby.wait()  # Until then the worker that runs has this memory.
         time.sleep(self._delay)
         taken = True
         while True:

@@ -1,0 +1,171 @@
+"""Spares of toy processes: who calls them, and when they are started and end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from baton.process import standby
+from baton_ops.supervisor.spare import FIRST_DELAY, SharedSpare, Spare
+from baton_ops.supervisor.supervisor import TICK_SECONDS, Supervisor
+from tests.fakes.supervisor_loop import tick_until
+from tests.support.system.running_system import alive
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+SLEEP = "import time; time.sleep(600)"
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def pid(supervisor: Supervisor, service: str) -> int:
+    process = supervisor.children[service].process
+    return process.pid if process is not None else 0
+
+
+WAITING = "import sys, time; sys.stdin.buffer.readline(); time.sleep(600)"
+"""A spare that begins when it is called."""
+TURNING = (
+    "import os, socket, time\n"
+    "from baton.process.watchdog import pulse\n"
+    "pulse.attach(socket.socket(fileno=os.dup(0)))\n"
+    "while True: pulse.beat(); time.sleep(0.05)\n"
+)
+"""A service whose loop turns."""
+
+
+@pytest.fixture
+def spared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Supervisor]]:
+    """A supervisor whose one child has a spare that runs some code, as soon as may be."""
+    monkeypatch.setattr("baton_ops.supervisor.supervisor.SPARE_SECONDS", 0.0)
+    monkeypatch.setattr("baton_ops.supervisor.supervisor.FIRST_SPARE_SECONDS", 0.0)
+    made: list[Supervisor] = []
+
+    def build(code: str) -> Supervisor:
+        commands, spares = {"gateway": python(SLEEP)}, {"gateway": python(code)}
+        made.append(Supervisor(commands, os.environ, 5.0, spares))
+        made[-1].start()
+        return made[-1]
+
+    yield build
+    for supervisor in made:
+        supervisor.kill()
+
+
+def children() -> set[int]:
+    """Processes of this one that have not ended."""
+    mine = Path("/proc/self/task").glob("*/children")
+    found = {int(number) for path in mine for number in path.read_text().split()}
+    return {n for n in found if Path(f"/proc/{n}/stat").read_text().split()[2] != "Z"}
+
+
+def test_a_spare_takes_over_and_gets_a_successor(spared: Callable[[str], Supervisor]) -> None:
+    others = children()
+    supervisor = spared(WAITING)
+    first = pid(supervisor, "gateway")
+    tick_until(supervisor, lambda: len(children() - others) == 2)
+    (spare,) = children() - others - {first}
+    os.kill(first, signal.SIGKILL)
+    tick_until(supervisor, lambda: pid(supervisor, "gateway") == spare)
+    assert supervisor.restarts() == 1
+    tick_until(supervisor, lambda: len(children() - others) == 2)
+    supervisor.kill()
+    assert children() <= others
+
+
+def test_a_spare_that_cannot_load_is_no_loss(spared: Callable[[str], Supervisor]) -> None:
+    supervisor = spared("import sys; sys.exit(2)")
+    first = pid(supervisor, "gateway")
+    for _ in range(10):
+        supervisor.tick()
+        time.sleep(TICK_SECONDS)
+    assert supervisor.verdict is None
+    os.kill(first, signal.SIGKILL)
+    tick_until(supervisor, lambda: pid(supervisor, "gateway") not in {0, first})
+    assert alive(pid(supervisor, "gateway"))
+
+
+def test_a_spare_does_not_outlive_a_drain(spared: Callable[[str], Supervisor]) -> None:
+    others = children()
+    supervisor = spared(WAITING)
+    tick_until(supervisor, lambda: len(children() - others) == 2)
+    supervisor.drain()
+    assert children() <= others
+
+
+@pytest.fixture
+def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    """Two workers that turn, with a spare for both that writes down what it is called with."""
+    monkeypatch.setattr("baton_ops.supervisor.supervisor.SPARE_SECONDS", 0.0)
+    monkeypatch.setattr("baton_ops.supervisor.supervisor.FIRST_SPARE_SECONDS", 0.0)
+    telling = (
+        "import os, sys\n"
+        f"open({str(tmp_path)!r} + '/of', 'w').write(os.environ[{standby.REPLACED!r}])\n"
+        "line = sys.stdin.buffer.readline()\n"
+        f"open({str(tmp_path)!r} + '/call', 'wb').write(line)\n"
+    )
+    commands = {name: [*python(TURNING), "worker", "--name", name] for name in ("one", "two")}
+    supervisor = Supervisor(
+        commands, os.environ, 5.0, shared=SharedSpare(tuple(commands), python(telling + TURNING))
+    )
+    supervisor.start()
+    yield supervisor
+    supervisor.kill()
+
+
+def test_a_spare_of_several_takes_the_place_of_the_one_that_dies(
+    crew: Supervisor, tmp_path: Path
+) -> None:
+    of, call, firsts = tmp_path / "of", tmp_path / "call", {pid(crew, "one"), pid(crew, "two")}
+    tick_until(crew, lambda: of.exists() and bool(of.read_text()))
+    assert int(of.read_text()) == pid(crew, "one"), "it knows whose memory it will have"
+    (spare,) = children() - firsts
+    first, two = pid(crew, "one"), pid(crew, "two")
+    os.kill(two, signal.SIGKILL)
+    tick_until(crew, lambda: pid(crew, "two") not in {0, two} and call.exists())
+    assert (pid(crew, "one"), pid(crew, "two")) == (first, spare)
+    tick_until(crew, lambda: bool(call.read_bytes()))
+    assert json.loads(call.read_bytes())[-3:] == ["worker", "--name", "two"]
+    tick_until(crew, lambda: len(children() - firsts) == 2)
+    crew.drain()
+    assert not children() & {spare, *firsts}
+
+
+def test_it_is_not_started_beside_the_start_of_those_it_is_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("baton_ops.supervisor.supervisor.FIRST_SPARE_SECONDS", 0.0)
+    others = children()
+    commands = {"one": python(TURNING), "two": python(SLEEP)}
+    shared = SharedSpare(tuple(commands), python(WAITING))
+    supervisor = Supervisor(commands, os.environ, 5.0, shared=shared)
+    try:
+        supervisor.start()
+        tick_until(supervisor, lambda: supervisor.children["one"].serves(time.monotonic()))
+        for _ in range(4):
+            supervisor.tick()
+        assert children() - others == {pid(supervisor, "one"), pid(supervisor, "two")}
+    finally:
+        supervisor.kill()
+
+
+def test_one_that_cannot_load_is_tried_again_ever_more_rarely() -> None:
+    others, spare, now, starts = children(), Spare(python(""), os.environ), 0.0, list[float]()
+    while now < 8 * FIRST_DELAY:
+        spare.prepare(now, replaced=0)
+        if process := spare._process:
+            starts.append(now)
+            process.wait()
+            spare.prepare(now, replaced=0)
+            assert spare._process is None
+        now += FIRST_DELAY / 5
+    assert starts == [0.0, FIRST_DELAY, 3 * FIRST_DELAY, 7 * FIRST_DELAY]
+    assert children() <= others
