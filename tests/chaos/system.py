@@ -18,15 +18,16 @@ from typing import Self
 
 import httpx
 
-from baton.net.discovery import socket_path
+from baton.net.discovery import StaticDirectory, socket_path
 from baton.net.topology import (
     FLEET,
     FRONTEND,
     MEDIA,
     TOKENIZE,
 )
-from baton.settings import SERVICES, environment
+from baton.settings import SERVICES, Settings, environment
 from baton_ops.supervisor import replicas
+from baton_ops.supervisor.death_reports import DeathReports
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.options import CHILD_MAIN, WITH_SPARE
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
@@ -83,7 +84,7 @@ class Crew:
             return [*CHILD_MAIN, "worker", "--name", name, "--role", role, *exact]
         fake = [sys.executable, "-m", "tests.fakes.hash_worker", "--model-name", "chaos"]
         fake += ["--vocab-size", str(self.vocab), "--step-ms", str(self.step_ms)]
-        return [*fake, "--max-num-seqs", "128", "--name", name]
+        return [*fake, "--max-num-seqs", "128", "--name", name, "--supervised"]
 
 
 @dataclass(frozen=True)
@@ -141,13 +142,14 @@ class System:
             "BATON_SERVED_MODEL_NAME": "chaos",
             "BATON_RUN_DIR": str(self._run),
             "BATON_GATEWAY_PORT": str(port),
-            "BATON_SCHEDULER_MAX_WORKER_LOSSES": "1000",
             "BATON_SCHEDULER_LOCAL_PREFILL_MAX_TOKENS": "0",
             **replicas.variables(self._run, counts),
         }
         self._supervisor = Supervisor(
             commands, {**environment(), **own, **given}, 5.0, front.kept(started), front.patience()
         )
+        self._deaths = DeathReports(StaticDirectory(Settings(run_dir=self._run)))
+        self._supervisor.report_to(self._deaths.add)
         self._stopped = threading.Event()
         self._watching = threading.Thread(target=self._watch, daemon=True)
 
@@ -203,11 +205,13 @@ class System:
         self._stopped.set()
         self._watching.join()
         self._supervisor.kill()
+        self._deaths.close()
         self._wires.__exit__(kind, value, trace)
 
     def _watch(self) -> None:
         while not self._stopped.wait(TICK_SECONDS):
             self._supervisor.tick()
+            self._deaths.send()
 
     def ready(self) -> None:
         """Wait until everybody is there."""

@@ -11,6 +11,7 @@ within the window of its next token.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -30,7 +31,7 @@ from baton.net.discovery import StaticDirectory
 from baton.net.handshake import Greeting, incarnation
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET
-from baton.process.lifecycle import Heartbeat
+from baton.process.lifecycle import Heartbeat, process_id
 from baton.protocol import (
     Hello,
     Message,
@@ -472,6 +473,8 @@ class Fake(Settings, prefix="fake"):
     """Name of the model that it says it serves."""
     vocab_size: int = VOCAB
     """Tokens are below this."""
+    supervised: bool = False
+    """Somebody tells the scheduler how this process ends."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -487,6 +490,8 @@ def main(argv: Sequence[str]) -> None:
         model=settings.model_name,
         vocab_size=settings.vocab_size,
     )
+    process = process_id(os.getpid())
+    info = msgspec.structs.replace(info, process=process, supervised=settings.supervised)
     FakeWorker(settings, info, name=settings.name, step_ms=settings.step_ms).run()
 
 

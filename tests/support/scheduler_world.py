@@ -37,6 +37,7 @@ from baton_scheduler.events import (
     Aborted,
     Arrived,
     CacheCleared,
+    Cause,
     Clock,
     Decision,
     Dispatch,
@@ -337,13 +338,13 @@ class World:
         self.apply(WorkerJoined(name, peer.epoch, engine.info, peer.held.held()))
         return peer
 
-    def lose_worker(self, name: str = "w", tell: bool = True) -> None:
+    def lose_worker(self, name: str = "w", tell: bool = True, cause: Cause = "outside") -> None:
         """A worker is gone, with what it was sent; its last results may still arrive."""
         peer = self.peers.pop(name, None)
         if peer is not None:
             self.late += [Settled(name, result) for result in peer.results]
             if tell:
-                self.apply(WorkerLeft(name))
+                self.apply(WorkerLeft(name, cause))
 
     def tick(self, seconds: float = 0.01) -> None:
         """Time passes."""

@@ -8,13 +8,18 @@ environment of each service, as if it had been started alone.
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
 from baton.checkpoint.hub import resolve, served_name
 from baton.errors import BatonError, HubError, SettingsError
 from baton.logs import logger, setup
+from baton.net.curve import CurveKeys
+from baton.net.discovery import directory
 from baton.process.lifecycle import (
     EXIT_FAULT,
     EXIT_MODEL,
@@ -24,6 +29,7 @@ from baton.process.lifecycle import (
 from baton.settings import environment
 from baton_ops.supervisor import replicas as copies
 from baton_ops.supervisor.control_socket import ControlSocket
+from baton_ops.supervisor.death_reports import DeathReports
 from baton_ops.supervisor.options import (
     Serve,
     commands,
@@ -50,13 +56,16 @@ def supervise(
     life: Lifecycle,
     startup: Startup,
     control: ControlSocket,
+    deaths: DeathReports,
     console: Console,
 ) -> int:
     """Look after the services until someone says stop. Returns the exit code."""
+    supervisor.report_to(deaths.add)
     supervisor.start()
     while not life.draining and supervisor.verdict is None:
         supervisor.tick()
         control.turn()
+        deaths.send()
         if startup.tick(supervisor.restarts()):
             startup.celebrate(console)
         time.sleep(TICK_SECONDS)
@@ -95,10 +104,22 @@ def run(config: Serve) -> int:
         )
         startup, console = Startup(config, address), Console(highlight=False)
         try:
-            with ControlSocket(crew, folder) as control:
-                return supervise(supervisor, life, startup, control, console)
+            with ControlSocket(crew, folder) as control, _death_reports(config, folder) as deaths:
+                return supervise(supervisor, life, startup, control, deaths, console)
         finally:
             supervisor.kill()
+
+
+@contextmanager
+def _death_reports(config: Serve, folder: Path) -> Iterator[DeathReports]:
+    """Reports to the scheduler of these services, with a worker's keys."""
+    folder_keys = config.curve_keys_dir
+    keys = None if folder_keys is None else CurveKeys.load(folder_keys, "worker")
+    with (
+        closing(directory(config.model_copy(update={"run_dir": folder}))) as where,
+        closing(DeathReports(where, keys)) as deaths,
+    ):
+        yield deaths
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ import math
 import re
 import signal
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from baton.logs import logger
@@ -104,6 +104,8 @@ class Child:
         self.restarts = 0
         self.process: ChildProcess | None = None
         """The running process; None while it waits for its restart."""
+        self.on_death: Callable[[int, int], None] = _ignore
+        """Called with the process id and the exit code."""
         self.command, self._environment = list(command), dict(environment)
         """Command of the next start."""
         self._spare, self._shared = spare, shared
@@ -165,6 +167,7 @@ class Child:
         if self.process is None or code is None:
             return None
         pid = self.process.pid
+        self.on_death(pid, code)
         self.let_go()
         if code in HOPELESS:
             self._due = math.inf
@@ -196,6 +199,10 @@ class Child:
         self._forget()
         if process is not None:
             process.close()
+
+
+def _ignore(pid: int, code: int) -> None:
+    """Tell nobody."""
 
 
 class Supervisor:
@@ -235,8 +242,15 @@ class Supervisor:
         self._environment = environment
         self._hired: set[str] = set()
         """Children added later; their failure does not end the supervisor."""
+        self._on_death: Callable[[int, int], None] = _ignore
         self._retired: dict[str, float] = {}
         """Retired children, and when they are killed."""
+
+    def report_to(self, on_death: Callable[[int, int], None]) -> None:
+        """Call `on_death` with the process id and exit code of every child that dies."""
+        self._on_death = on_death
+        for child in self.children.values():
+            child.on_death = on_death
 
     def start(self) -> None:
         """Start all children at once."""
@@ -282,6 +296,7 @@ class Supervisor:
     def hire(self, service: str, command: Sequence[str]) -> None:
         """Add a child, which is supervised like the others."""
         self.children[service] = child = Child(service, command, self._environment)
+        child.on_death = self._on_death
         self._hired.add(service)
         child.start(time.monotonic())
 

@@ -65,7 +65,8 @@ class Config(Settings, prefix="scheduler"):
     local_prefill_max_tokens: int = setting(512, "parallelism", advanced=True, ge=0)
     """A decode worker may compute a prompt itself if no more than so many of its tokens are new."""
     max_worker_losses: int = setting(2, "reliability", advanced=True, ge=1)
-    """A sequence that was running at this many worker losses is refused instead of tried again."""
+    """A sequence that so many workers died of, from inside, while they ran nothing else is refused
+    instead of tried again."""
     worker_hang_seconds: float = setting(5.0, "reliability", advanced=True, shared=True, gt=0)
     """A worker that is busy without progress for this long is taken out and its work restarted."""
     target_ttft_ms: float = setting(2000.0, "observability", gt=0)

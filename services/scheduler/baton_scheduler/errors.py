@@ -84,9 +84,11 @@ def bad_frame(handle: int) -> Failed:
     return Failed(handle, "bad_frame", "The request was damaged between two services.", 500)
 
 
-def quarantined(handle: int, losses: int) -> Failed:
-    """It was running at several worker losses, so it may be the cause."""
-    message = f"Workers failed {losses} times while they ran this request. It is not tried again."
+def quarantined(handle: int, times: int) -> Failed:
+    """It brings workers down, or steps keep losing its token."""
+    message = (
+        f"A worker failed {times} times while it ran this request alone. It is not tried again."
+    )
     return Failed(handle, "request_quarantined", message, 500)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,10 @@ from baton.protocol import (
     WorkerInfo,
 )
 
+Cause: TypeAlias = Literal["outside", "inside", "unknown"]
+"""Why a worker is gone: by a signal, an operator or with its host; by what it was computing; or
+nobody has said yet."""
+
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
     pass
@@ -43,6 +47,14 @@ class WorkerLeft(_Event, frozen=True, tag="worker_left"):
     """A worker is gone or hung; its sequences return to the queue."""
 
     name: str
+    cause: Cause = "outside"
+
+
+class DeathExplained(_Event, frozen=True, tag="death_explained"):
+    """A supervisor tells why a worker has died that left with an unknown cause."""
+
+    epoch: int
+    cause: Cause
 
 
 class WorkerDraining(_Event, frozen=True, tag="worker_draining"):
@@ -125,6 +137,7 @@ class Closing(_Event, frozen=True, tag="closing"):
 Event: TypeAlias = (
     WorkerJoined
     | WorkerLeft
+    | DeathExplained
     | WorkerDraining
     | WorkerAssigned
     | Arrived

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import msgspec
 
@@ -43,7 +43,15 @@ class Sequence:
     """Time spent in each phase."""
     key: Key = (0, 0)
     losses: int = 0
-    """Number of worker losses while it was running."""
+    """Number of steps that did not give what they owed it."""
+    cell: Cell | None = None
+    """Suspects of a worker's death that it must run with, apart from everybody else."""
+    mark: int = 0
+    """Length of its log at which it has got past the place of that death."""
+    deaths: int = 0
+    """Deaths of workers from inside that it was there at."""
+    lone_deaths: int = 0
+    """Those at which nobody else was there."""
     failures: int = 0
     """Number of failed KV transfers."""
     worker: str | None = None
@@ -110,14 +118,21 @@ class Sequence:
 
     @property
     def waits(self) -> bool:
-        """It must not start yet, since its leader is computing the prompt."""
+        """It must not start in its turn: its leader is computing the prompt, or it is a suspect,
+        which its trial starts."""
         leader = self.leader
-        return leader is not None and not (leader.begun or leader.ended)
+        behind = leader is not None and not (leader.begun or leader.ended)
+        return behind or self.cell is not None
 
     @property
     def fresh(self) -> bool:
         """No token was ever sampled, under any scheduler."""
         return not self.phase_timer.started and not self.submit.log
+
+    @property
+    def past_mark(self) -> bool:
+        """It has computed what a worker died of, if it was its doing."""
+        return len(self.log) >= self.mark
 
     @property
     def complete(self) -> bool:
@@ -196,6 +211,31 @@ class Sequence:
             media=self.submit.media,
             adapter=self.submit.adapter,
         )
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """Suspects that run together, on a worker of their own."""
+
+    members: list[Sequence]
+    worker: str = ""
+    """Where they run; empty while they wait for a worker."""
+    fresh: bool = False
+    """They are here for one death that is not explained yet."""
+
+    @classmethod
+    def of(cls, members: list[Sequence], *, fresh: bool = False) -> Self:
+        """A cell, and its members in it."""
+        cell = cls(list(members), fresh=fresh)
+        for sequence in members:
+            sequence.cell = cell
+        return cell
+
+    def free(self, members: list[Sequence]) -> None:
+        """Let members go."""
+        for sequence in members:
+            sequence.cell = None
+        self.members = [sequence for sequence in self.members if sequence.cell is self]
 
 
 def sequence(

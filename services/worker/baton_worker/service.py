@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from baton.net.handshake import Greeting, incarnation
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET
 from baton.process import standby
-from baton.process.lifecycle import Heartbeat, Lifecycle, default_name
+from baton.process.lifecycle import Heartbeat, Lifecycle, default_name, process_id
 from baton.process.watchdog import pulse
 from baton.protocol import (
     Drain,
@@ -270,6 +271,8 @@ def worker_info(
         adapters=engine.adapters.infos if engine.adapters else (),
         max_loras=engine.max_loras,
         num_speculative_tokens=speculative.num_speculative_tokens if speculative else 0,
+        process=process_id(os.getpid()),
+        supervised=pulse.attached,
     )
 
 

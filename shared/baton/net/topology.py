@@ -32,6 +32,7 @@ from baton.protocol import (
     Plan,
     Prepare,
     Prepared,
+    ProcessDied,
     Pull,
     Pulled,
     RequestError,
@@ -100,7 +101,7 @@ FLEET = Link(
     "fleet",
     server="scheduler",
     client="worker",
-    requests=(*_LIFE, Result, Pulled, Drain, DrainWorker, SetRole),
+    requests=(*_LIFE, Result, Pulled, Drain, DrainWorker, SetRole, ProcessDied),
     replies=(
         *_LIFE,
         HelloRequest,

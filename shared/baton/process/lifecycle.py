@@ -70,7 +70,12 @@ class Lifecycle:
 
 def default_name(service: str) -> str:
     """A name that is unique in a deployment: service, host and process id."""
-    return f"{service}-{socket.gethostname()}-{os.getpid()}"
+    return f"{service}-{process_id(os.getpid())}"
+
+
+def process_id(pid: int) -> str:
+    """A process of this host, told apart from those of other hosts."""
+    return f"{socket.gethostname()}-{pid}"
 
 
 def main(service: str, config: type[C], serve: Callable[[C, Lifecycle], int]) -> None:

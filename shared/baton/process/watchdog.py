@@ -30,6 +30,11 @@ class Watchdog:
         """Send signals over this socket from now on."""
         self._line = line
 
+    @property
+    def attached(self) -> bool:
+        """True if a supervisor listens, who also sees how this process ends."""
+        return self._line is not None
+
     def beat(self) -> None:
         """Signal that the loop iterates. Cheap between two signals; never blocks."""
         now = time.monotonic()

@@ -66,6 +66,10 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     """Maximum number of adapters among the sequences of its batch."""
     num_speculative_tokens: int = 0
     """Most draft tokens of a row in one step; 0: it does not speculate."""
+    process: str = ""
+    """Host and process id."""
+    supervised: bool = False
+    """A supervisor tells the scheduler how the process ends."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -162,6 +166,16 @@ class SetRole(Message, tag="set_role", frozen=True):
 
     name: str
     role: Role
+
+
+class ProcessDied(Message, tag="process_died", frozen=True):
+    """A process of a worker has ended. supervisor -> scheduler."""
+
+    process: str
+    """Host and process id, as in `WorkerInfo`."""
+    inside: bool
+    """It died of what it did: an error, or a signal that only its own code causes. False for a
+    signal that somebody sent, and for an orderly exit."""
 
 
 class Resize(Message, tag="resize", frozen=True):

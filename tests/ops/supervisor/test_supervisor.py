@@ -49,6 +49,18 @@ def pid(supervisor: Supervisor, service: str) -> int:
     return process.pid if process is not None else 0
 
 
+def test_every_death_is_told_with_its_process_and_status(
+    make: Callable[..., Supervisor],
+) -> None:
+    supervisor, told = make(a=SLEEP), list[tuple[int, int]]()
+    supervisor.report_to(lambda number, code: told.append((number, code)))
+    supervisor.start()
+    supervisor.hire("b", python("raise SystemExit(7)"))
+    killed, failed = pid(supervisor, "a"), pid(supervisor, "b")
+    os.kill(killed, signal.SIGKILL)
+    tick_until(supervisor, lambda: {(killed, -signal.SIGKILL), (failed, 7)} <= set(told))
+
+
 def alive(number: int) -> bool:
     try:
         os.kill(number, 0)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
-from baton.protocol import (
-    Sampling,
-)
+from baton.net.discovery import StaticDirectory
+from baton.net.sockets import Client
+from baton.net.topology import FLEET
+from baton.protocol import ProcessDied, Sampling
 from baton_scheduler.config import Config
 from tests.fakes.hash_worker import FakeWorker, expected_tokens, worker_info
 from tests.support.scheduler.running_service import gateway, requests, scheduler
@@ -34,6 +37,38 @@ def test_a_worker_that_dies_is_replaced_and_no_token_differs(run_dir: Path) -> N
         assert (g.tokens[handle], g.ends[handle]) == expected_tokens(prompt, sampling)
 
 
+@pytest.mark.parametrize(("inside", "first"), [(False, True), (False, False), (True, False)])
+def test_a_supervisor_tells_whether_the_request_was_to_blame(
+    run_dir: Path, inside: bool, first: bool
+) -> None:
+    """Before or after the connection is seen to be gone."""
+    config = Config(run_dir=run_dir, max_worker_losses=1)
+    info = structs.replace(worker_info(), process="host-7", supervised=True)
+    with scheduler(config), gateway(config) as g, supervisor(config) as s:
+        with FakeWorker(config, info, name="w", step_ms=5.0) as worker:
+            g.submit(1, [1], Sampling(80, seed=1))
+            g.until(lambda: g.tokens)
+            if first:
+                worker.hanging.set()  # The dead do not join again.
+                s.send(ProcessDied("host-7", inside))
+                g.until(lambda: g.stats is not None and g.stats.worker_losses == 1)
+        with FakeWorker(config, structs.replace(info, process="host-8"), name="w"):
+            g.until(lambda: g.stats is not None and g.stats.worker_losses == 1)
+            if not first:
+                assert not g.ends and not g.failed
+                s.send(ProcessDied("host-7", inside))
+            g.until(lambda: g.ends or g.failed)
+    assert [f.code for f in g.failed.values()] == ["request_quarantined"] * inside
+    assert inside or (g.tokens[1], g.ends[1]) == expected_tokens([1], Sampling(80, seed=1))
+
+
+@contextmanager
+def supervisor(config: Config) -> Iterator[Client]:
+    with Client(FLEET, StaticDirectory(config).first(FLEET), b"supervisor-1") as client:
+        time.sleep(0.1)  # It connects.
+        yield client
+
+
 @pytest.mark.row("F13.09")
 def test_workers_that_end_together_are_given_up_together(run_dir: Path) -> None:
     """Were one of them still given what the other lost, that would be lost twice, and refused."""
@@ -51,6 +86,19 @@ def test_workers_that_end_together_are_given_up_together(run_dir: Path) -> None:
         g.until(lambda: len(g.ends) == len(wanted))  # The other one has begun anew.
     for handle, (prompt, sampling) in wanted.items():
         assert (g.tokens[handle], g.ends[handle]) == expected_tokens(prompt, sampling)
+
+
+def test_a_connection_that_broke_and_came_back_was_no_death(run_dir: Path) -> None:
+    config = Config(run_dir=run_dir, max_worker_losses=1)
+    info = structs.replace(worker_info(), process="host-7", supervised=True)
+    with scheduler(config), gateway(config) as g:
+        for _ in range(2):  # The same process, as far as its name tells.
+            with FakeWorker(config, info, step_ms=5.0):
+                g.submit(1, [1], Sampling(80, seed=1)) if not g.tokens else None
+                g.until(lambda: g.tokens)
+        with FakeWorker(config, info):
+            g.until(lambda: g.ends or g.failed)
+    assert (g.tokens[1], g.ends[1]) == expected_tokens([1], Sampling(80, seed=1))
 
 
 def test_a_worker_that_hangs_is_taken_out_and_comes_back(run_dir: Path) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from baton.protocol import Sampling
-from baton_scheduler.options import SchedulerOptions
-from tests.fakes.hash_worker import expected_tokens, worker_info
-from tests.support.scheduler_world import World, failure
+from tests.fakes.hash_worker import expected_tokens
+from tests.support.scheduler_world import World
 
 
 @pytest.mark.row("F13.02")
@@ -29,25 +28,3 @@ def test_after_a_loss_sequences_go_on_from_their_logs_in_front_of_later_ones() -
     world.finish()
     for request in first:
         assert (request.tokens, request.end) == expected_tokens(request.prompt, request.sampling)
-
-
-def test_a_sequence_that_was_there_at_two_losses_is_quarantined() -> None:
-    world = World()
-    request = world.submit([1], Sampling(50))
-    for _ in range(2):
-        world.join("w")
-        world.round()
-        world.lose_worker()
-    assert (failure(request).status, failure(request).code) == (500, "request_quarantined")
-
-
-def test_a_sequence_that_the_worker_had_not_begun_is_not_blamed() -> None:
-    world = World(SchedulerOptions(plans_in_flight=1, max_worker_losses=1))
-    world.join("w", worker_info(max_num_batched_tokens=50))
-    decoding = world.submit([1], Sampling(50))
-    world.round()
-    prefilling, placed = world.submit([2] * 49, Sampling(5)), world.submit([3], Sampling(5))
-    world.tick()
-    assert world.state.num_running == 3
-    world.lose_worker()
-    assert (decoding.end, prefilling.end, placed.end) == ("failed", "failed", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -18,6 +20,8 @@ from baton.protocol import Role, Sampling, WorkerInfo
 from baton.protocol.token_columns import pack
 from baton_scheduler.disaggregation import handoff
 from baton_scheduler.events import (
+    Cause,
+    DeathExplained,
     Draining,
     WorkerAssigned,
     WorkerDraining,
@@ -167,9 +171,12 @@ class Histories(RuleBasedStateMachine):
         able = [name for name, peer in self.world.peers.items() if peer.pulls]
         self.world.pull(data.draw(st.sampled_from(able)), reason)
 
-    @rule(name=WORKERS)
-    def lose_worker(self, name: str) -> None:
-        self.world.lose_worker(name)
+    @rule(name=WORKERS, cause=st.sampled_from(get_args(Cause)), told=st.booleans())
+    def lose_worker(self, name: str, cause: Cause, told: bool) -> None:
+        peer = self.world.peers.get(name)
+        self.world.lose_worker(name, cause=cause)
+        if peer is not None and told:
+            self.world.apply(DeathExplained(peer.epoch, "outside"))
 
     @rule(seconds=st.floats(0.001, 0.7))
     def tick(self, seconds: float) -> None:

@@ -234,11 +234,7 @@ def ready_handoffs(source: Worker) -> list[int]:
     due = (batch.lease_id != 0) & (batch.num_confirmed >= batch.num_known) & (batch.num_known > 0)
     due &= batch.max_output_tokens - batch.generated > _FEWEST_LEFT
     slots = [int(slot) for slot in due.nonzero()[0]]
-    return [
-        slot
-        for slot in slots
-        if batch.at(slot).pooling is None and batch.at(slot).failures < _MOST_FAILURES
-    ]
+    return [slot for slot in slots if _may_move(batch.at(slot))]
 
 
 def filling(source: Worker) -> list[int]:
@@ -263,9 +259,14 @@ def _fresh_part(source: Worker, slot: int) -> bool:
     return (
         settled >= sequence.ahead + _LEAST_PART
         and sequence.sampling.max_tokens > _FEWEST_LEFT
-        and sequence.pooling is None
-        and sequence.failures < _MOST_FAILURES
+        and _may_move(sequence)
     )
+
+
+def _may_move(sequence: Sequence) -> bool:
+    """False for vectors, for what failed to move, and for suspects, whose trial is here."""
+    tried = sequence.failures >= _MOST_FAILURES
+    return sequence.pooling is None and sequence.cell is None and not tried
 
 
 def _let_go(move: Handoff, fleet: Fleet) -> list[Decision]:

@@ -15,6 +15,7 @@ from baton.protocol import (
     DrainWorker,
     Hello,
     HelloRequest,
+    ProcessDied,
     Pulled,
     Result,
     SetRole,
@@ -22,6 +23,8 @@ from baton.protocol import (
     WorkerInfo,
 )
 from baton_scheduler.events import (
+    Cause,
+    DeathExplained,
     Dispatch,
     Event,
     Settled,
@@ -34,6 +37,8 @@ from baton_scheduler.events import (
 )
 from baton_scheduler.peers.hello_checks import RefusalLog, version_mismatch, worker_objection
 from baton_scheduler.workers.fleet import Fleet
+
+_MOST_UNEXPLAINED = 64
 
 log = logger(__name__)
 
@@ -71,6 +76,8 @@ class WorkerPeers:
         self._hang_seconds = hang_seconds
         self._roster, self._refusals = Roster(me), RefusalLog()
         self._hung: dict[str, _Hung] = {}
+        self._unexplained: dict[str, int] = {}
+        """Process -> epoch of a worker that is gone, nobody has said why."""
         self._apart = False
         """It was logged that some workers cannot transfer KV to each other."""
 
@@ -88,19 +95,19 @@ class WorkerPeers:
         """Send a decision; if that fails, the worker is lost."""
         worker = self._roster.peers.get(decision.worker)
         if worker is not None and not self._server.send(worker.identity, decision.message):
-            self._give_up(worker, "it cannot be reached")
+            self._give_up(worker, "it cannot be reached", "unknown")
 
     def expire(self, now: float) -> None:
         """Give up workers that are silent, unreachable, or hang."""
         for worker in self._roster.expire(now):
-            self._give_up(worker, "it has gone silent")
+            self._give_up(worker, "it has gone silent", "outside")
         self._probe()
         for worker in list(self._roster.peers.values()):
             if self._hangs(worker, now):
                 hung = self._fleet.get(worker.hello.name)
                 assert hung is not None
                 self._hung[worker.hello.name] = _Hung(hung.info, now)
-                self._give_up(worker, "it owes a result and does not advance")
+                self._give_up(worker, "it owes a result and does not advance", "inside")
         self._hung = {n: h for n, h in self._hung.items() if now - h.heard <= LOST_SECONDS}
 
     def _hear(self, received: Received) -> None:
@@ -111,6 +118,8 @@ class WorkerPeers:
             self._drain(message.name)
         elif isinstance(message, SetRole):
             self._assign(message)
+        elif isinstance(message, ProcessDied):
+            self._bury(message)
         elif isinstance(message, Hello):
             self._greet(peer, message)
         elif isinstance(message, Beat):
@@ -154,11 +163,33 @@ class WorkerPeers:
         self._server.send(peer, self._roster.me)
         if info is None or (known and known.hello.incarnation == hello.incarnation):
             return
+        if known is not None:
+            self._replace(known, info)
+        self._explain(info.process, "outside")  # It lives: only its connection was gone.
         self._hung.pop(name, None)
         log.info("worker %s joined", name)
         self._compare(name, info)
         self._hooks.changed()
         self._hooks.apply(WorkerJoined(name, hello.incarnation, info, hello.held))
+
+    def _replace(self, old: Peer, info: WorkerInfo) -> None:
+        """Give up a worker whose successor is here; the same process has only lost touch."""
+        same = old.hello.worker is not None and old.hello.worker.process == info.process != ""
+        self._lose(old, "outside" if same else "unknown")
+
+    def _bury(self, death: ProcessDied) -> None:
+        """A supervisor tells how a process has ended; its worker may be lost already."""
+        cause: Cause = "inside" if death.inside else "outside"
+        for worker in list(self._roster.peers.values()):
+            if worker.hello.worker is not None and worker.hello.worker.process == death.process:
+                self._give_up(worker, f"its process has died, from {cause}", cause)
+        self._explain(death.process, cause)
+
+    def _explain(self, process: str, cause: Cause) -> None:
+        """Say what has become of a worker that was lost for an unknown reason, if this is it."""
+        epoch = self._unexplained.pop(process, None)
+        if epoch is not None:
+            self._hooks.apply(DeathExplained(epoch, cause))
 
     def _compare(self, name: str, info: WorkerInfo) -> None:
         """Log once that a joining worker cannot transfer KV to or from another one."""
@@ -179,12 +210,12 @@ class WorkerPeers:
             self._hung[beat.name].heard = now
         self._server.send(peer, self._roster.beat(beat, now))
 
-    def _give_up(self, worker: Peer, why: str) -> None:
+    def _give_up(self, worker: Peer, why: str, cause: Cause) -> None:
         """Remove a worker and all workers of its expert group, which fail with it."""
         mates = self._mates(worker)
-        self._leave(worker, why)
+        self._leave(worker, why, cause)
         for mate in mates:
-            self._leave(mate, f"it ends with {worker.hello.name}")
+            self._leave(mate, f"it ends with {worker.hello.name}", "outside")
 
     def _mates(self, worker: Peer) -> list[Peer]:
         info = worker.hello.worker
@@ -195,12 +226,20 @@ class WorkerPeers:
             o for o in others if o.hello.worker and o.hello.worker.expert_group == info.expert_group
         ]
 
-    def _leave(self, worker: Peer, why: str) -> None:
+    def _leave(self, worker: Peer, why: str, cause: Cause) -> None:
         name = worker.hello.name
         if self._roster.peers.get(name) is worker:
             del self._roster.peers[name]
         log.warning("worker %s is lost: %s; its sequences go back to the queue", name, why)
-        self._hooks.apply(WorkerLeft(name))
+        self._lose(worker, cause)
+
+    def _lose(self, worker: Peer, cause: Cause) -> None:
+        info = worker.hello.worker
+        if cause == "unknown" and info is not None and info.supervised:
+            self._unexplained[info.process] = worker.hello.incarnation
+            if len(self._unexplained) > _MOST_UNEXPLAINED:
+                del self._unexplained[next(iter(self._unexplained))]
+        self._hooks.apply(WorkerLeft(worker.hello.name, cause))
 
     def _probe(self) -> None:
         """Detect workers whose process is gone, without waiting for their silence to time out."""
@@ -209,7 +248,7 @@ class WorkerPeers:
         gone = [w for w in peers.values() if not self._server.send(w.identity, beat)]
         for worker in gone:
             if peers.get(worker.hello.name) is worker:  # It was not removed with another one.
-                self._give_up(worker, "its connection is gone")
+                self._give_up(worker, "its connection is gone", "unknown")
 
     def _hangs(self, peer: Peer, now: float) -> bool:
         """True if a worker owes a result and makes no progress, or does not know of the plan."""

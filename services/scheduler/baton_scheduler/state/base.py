@@ -17,6 +17,7 @@ from baton_scheduler.queueing.model_queues import ModelQueues
 from baton_scheduler.queueing.policies import parse_weights
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.state.counters import Counters
+from baton_scheduler.suspects import Inquiry
 from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.meters import ModelRates, RateMeter
 
@@ -33,6 +34,8 @@ class StateBase:
         weights = parse_scores(limits.placement_weights)
         self.placement: Placement = PLACEMENTS.load(limits.placement_policy)(weights)
         self.handoffs = Handoffs(self.placement)
+        self.inquiries: list[Inquiry] = []
+        """Searches for the sequence that brings workers down."""
         self.counters = Counters()
         self.sampled = RateMeter()
         """Tokens sampled per second."""
@@ -91,22 +94,22 @@ class StateBase:
             live.phase_timer.left(Phase.PREEMPTED, self.now)
             self.queue.push(live)
 
-    def rerun(self, lost: list[Sequence], exposed: list[bool]) -> list[Decision]:
-        """Return lost sequences to the queue, where their keys put them before all later ones.
-
-        A sequence that was running at several worker losses may be the cause, and is failed.
-        """
+    def rerun(self, lost: list[Sequence]) -> list[Decision]:
+        """Return sequences that were not given what a step owed them to the queue; one to which
+        that keeps happening is failed."""
         decisions: list[Decision] = []
-        for live, blamed in zip(lost, exposed, strict=True):
-            live.losses += blamed
-            live.phase_timer.left(Phase.LOST, self.now)
-            if live.losses < self.options.max_worker_losses:
-                self.queue.push(live)
-            else:
-                self.forget(live)
+        for live in lost:
+            live.losses += 1
+            self.take_back(live)
+            if live.losses >= self.options.max_worker_losses:
                 failed = errors.quarantined(live.handle, live.losses)
-                decisions.append(self.failure(live, failed))
+                decisions.append(self.fail(live, failed))
         return decisions
+
+    def take_back(self, live: Sequence) -> None:
+        """Return a lost sequence to the queue, where its key puts it before all later ones."""
+        live.phase_timer.left(Phase.LOST, self.now)
+        self.queue.push(live)
 
     def number(self, gateway: str) -> int:
         """Number of a gateway in slot table columns."""

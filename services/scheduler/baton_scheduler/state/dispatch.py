@@ -11,7 +11,7 @@ from baton_scheduler.placement.placement import prefill_candidates, with_room
 from baton_scheduler.planning.planner import plan
 from baton_scheduler.queueing.queue import Queue
 from baton_scheduler.sequence import Sequence
-from baton_scheduler.state import cancellation, migration
+from baton_scheduler.state import cancellation, migration, quarantine
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.workers.cache_miss import explain
 from baton_scheduler.workers.fleet import Fleet
@@ -27,6 +27,7 @@ def tick(state: StateBase, event: Tick) -> list[Decision]:
     decisions = (
         cancellation.expire(state)
         + cancellation.give_up(state)
+        + quarantine.proceed(state)
         + place(state)
         + migration.begin_handoffs(state)
     )
@@ -44,10 +45,20 @@ def _page_hashes(state: StateBase) -> list[Decision]:
 
 def place(state: StateBase) -> list[Decision]:
     """Start waiting sequences of every model."""
+    _place_suspects(state)
     decisions: list[Decision] = []
     for model, queue in state.queue.items():
         decisions += _place_from(state, queue, state.fleet.serving(model))
     return decisions
+
+
+def _place_suspects(state: StateBase) -> None:
+    """Start suspects where their trial is, whoever else waits: nobody else can start there."""
+    for worker in state.fleet:
+        for live in worker.trial.members if worker.trial is not None else ():
+            if live.worker is None and worker.has_room(live):
+                state.queue.remove(live)
+                _start(state, live, worker)
 
 
 def _place_from(state: StateBase, queue: Queue, fleet: Fleet) -> list[Decision]:

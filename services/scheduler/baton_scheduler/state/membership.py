@@ -9,6 +9,7 @@ from baton_scheduler.events import (
     WorkerJoined,
     WorkerLeft,
 )
+from baton_scheduler.state import quarantine
 from baton_scheduler.state.base import StateBase
 
 
@@ -50,6 +51,8 @@ def worker_left(state: StateBase, event: WorkerLeft) -> list[Decision]:
         return []
     running = worker.batch.occupied()
     state.counters.lost_workers += bool(running) or not worker.draining
-    exposed = [bool(worker.batch.sent[slot]) for slot in running]
-    lost = [worker.evict(slot) for slot in running]
-    return state.handoffs.leave(worker, state.fleet) + state.rerun(lost, exposed)
+    there = quarantine.suspects(worker)
+    for slot in running:
+        state.take_back(worker.evict(slot))
+    decisions = state.handoffs.leave(worker, state.fleet)
+    return decisions + quarantine.worker_died(state, worker, there, event.cause)

@@ -37,8 +37,7 @@ def settled(state: StateBase, event: Settled) -> list[Decision]:
 
 
 def _abandoned(state: StateBase, worker: Worker, flight: InFlightStep) -> list[Decision]:
-    lost = abort_step(worker, flight)
-    return state.rerun(lost, [True] * len(lost))
+    return state.rerun(abort_step(worker, flight))
 
 
 def _count(
@@ -62,4 +61,4 @@ def _tell(state: StateBase, outcome: StepOutcome) -> list[Decision]:
     for live, reason in outcome.failed:
         state.forget(live)
         decisions.append(state.failure(live, errors.broken(live.handle, reason)))
-    return decisions + state.rerun(outcome.missing, [True] * len(outcome.missing))
+    return decisions + state.rerun(outcome.missing)

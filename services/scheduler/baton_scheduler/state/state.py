@@ -8,7 +8,8 @@ A live sequence is in exactly one place, and ends exactly once:
                   +----------------------------------------+
 
 `apply` is the table of events. What an event does is a function of its module: `admission`,
-`cancellation`, `membership`, `migration`, `settlement`, `dispatch`; `base` has what they share.
+`cancellation`, `membership`, `quarantine`, `migration`, `settlement`, `dispatch`; `base` has what
+they share.
 
 Equal events give equal decisions on every machine; `baton replay` checks this.
 """
@@ -24,6 +25,7 @@ from baton_scheduler.events import (
     CacheCleared,
     Clock,
     Closing,
+    DeathExplained,
     Decision,
     Draining,
     Event,
@@ -44,6 +46,7 @@ from baton_scheduler.state import (
     inspection,
     membership,
     migration,
+    quarantine,
     settlement,
 )
 from baton_scheduler.state.base import StateBase
@@ -71,6 +74,8 @@ class State(StateBase):
                 return membership.worker_joined(self, event)
             case WorkerLeft():
                 return membership.worker_left(self, event)
+            case DeathExplained():
+                return quarantine.explained(self, event)
             case WorkerDraining():
                 return membership.worker_draining(self, event)
             case WorkerAssigned():

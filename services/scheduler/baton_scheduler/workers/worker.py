@@ -18,7 +18,7 @@ from baton_scheduler.kv.host_cache import HostCache
 from baton_scheduler.kv.kv_manager import KVManager
 from baton_scheduler.kv.page_pool import PagePool
 from baton_scheduler.kv.transfer_pages import TransferPages
-from baton_scheduler.sequence import Sequence
+from baton_scheduler.sequence import Cell, Sequence
 from baton_scheduler.slot_table import Ints, SlotTable
 from baton_scheduler.workers.cost_model import LinearCostModel
 from baton_scheduler.workers.in_flight import InFlightStep, InFlightSteps
@@ -68,6 +68,8 @@ class Worker:
         self.loans = TransferPages(self.keys)
         self.flights = InFlightSteps()
         self.draining = False
+        self.trial: Cell | None = None
+        """Suspects that have this worker for themselves."""
         self.settled = 0.0
         """Time of its last result."""
         self.steps = 0
@@ -130,6 +132,7 @@ class Worker:
         reserve = len(self.batch) * len(self.groups)
         return (
             not self.draining
+            and self.trial is sequence.cell
             and len(self.batch) < self.max_running
             and self.batch.pending_prefill_tokens < self.budget
             and self._mixes(sequence)
@@ -152,7 +155,7 @@ class Worker:
         """The fewest slots, last in the order of service first, whose preemption would make room
         for the sequence, which outranks them; empty if that is not enough."""
         batch, slots = self.batch, self.batch.occupied()
-        if self.draining or not self.fits(sequence):
+        if self.draining or self.trial is not sequence.cell or not self.fits(sequence):
             return []
         known = set(flat(self.keys.known(sequence)))
         free, backlog = self.pool.num_free, batch.pending_prefill_tokens

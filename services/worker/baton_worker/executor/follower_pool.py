@@ -15,7 +15,7 @@ from uuid import uuid4
 import torch
 
 from baton.logs import logger
-from baton.process.lifecycle import EXIT_FAULT, EXIT_MODEL, EXIT_SETTINGS
+from baton.process.exit_status import passed_on
 from baton_worker.config import Config
 from baton_worker.distributed.process_groups import Gloo, Nccl, join
 from baton_worker.executor.commands import Begin, Pipe
@@ -27,7 +27,7 @@ log = logger(__name__)
 def _end(rank: int, code: int) -> None:
     """Exit after the loss of a follower; the supervisor restarts the whole worker."""
     _tell(rank, code)
-    os._exit(code if code in (EXIT_SETTINGS, EXIT_MODEL) else EXIT_FAULT)
+    os._exit(passed_on(code))
 
 
 def _tell(rank: int, code: int) -> None:

@@ -1,0 +1,91 @@
+"""The search for the sequence that brings workers down.
+
+A worker that dies from inside leaves suspects: the rows of its steps in flight. They run again
+apart from one another, so that the next death says more than the one before:
+
+    a death of many     -> two halves, which run one after the other, each alone on a worker
+    a half dies         -> everybody else is free, the half is halved
+    all halves but one
+    get past the place  -> the last one is halved without another death
+    one alone dies      -> counted; at `max_worker_losses` it is refused
+
+So one of n rows is alone after log2(n) + 1 deaths, and a trial ends as soon as the suspects have
+computed what the dead worker was computing: (request, token log) says what that was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from baton_scheduler.sequence import Cell, Sequence
+
+_MANY_DEATHS = 8
+"""Deaths after which a suspect stays apart until it ends: what kills is not where it was seen."""
+
+
+@dataclass(slots=True, eq=False)
+class Inquiry:
+    """One search: about the deaths of workers of one model and role."""
+
+    model: str
+    role: str
+    cells: list[Cell]
+    """Groups of suspects that run apart. Only the first can be on trial."""
+    epoch: int = 0
+    """The worker whose death is not explained yet; 0 if there is none."""
+    accused: list[Sequence] = field(default_factory=list)
+    """Who was in its steps."""
+    until: float = 0.0
+    """How long to wait for the explanation."""
+    patient_until: float = 0.0
+    """How long to wait for a worker with nothing to do."""
+    bench: str = ""
+    """The worker of the last trial."""
+
+    def acquit(self) -> None:
+        """The last death was nobody's doing. What was known before it still holds."""
+        if self.cells and self.cells[0].fresh:
+            self.dissolve()
+        self.epoch, self.accused = 0, []
+
+    def convict(self) -> Sequence | None:
+        """One of the accused did it: halve them and free all others. Returns the one that was
+        alone."""
+        accused = [s for s in self.accused if not s.ended]
+        self.dissolve()
+        self.epoch, self.accused = 0, []
+        for sequence in accused:
+            sequence.deaths += 1
+            if sequence.deaths > _MANY_DEATHS:
+                sequence.mark = sequence.num_prompt + sequence.sampling.max_tokens + 1
+        self.cells = split(accused)
+        return accused[0] if len(accused) == 1 else None
+
+    def dissolve(self) -> None:
+        """Free all suspects."""
+        for cell in self.cells:
+            cell.free(cell.members)
+        self.cells = []
+
+    def narrow(self) -> None:
+        """Drop what is proven; halve the last cell that is not, since it must be there."""
+        for cell in self.cells:
+            cell.free([s for s in cell.members if s.ended or (cell.worker and s.past_mark)])
+        tried = len(self.cells)
+        self.cells = [cell for cell in self.cells if cell.members]
+        if len(self.cells) == 1 < tried and not self.cells[0].worker:
+            self.cells = split(self.cells[0].members)
+
+    def layout(self) -> bytes:
+        """Everything as bytes, for the state's digest."""
+        cells = [(c.worker, c.fresh, [s.arrival for s in c.members]) for c in self.cells]
+        accused = [s.arrival for s in self.accused]
+        times = (self.until, self.patient_until)
+        return repr((self.model, self.role, cells, self.epoch, accused, times, self.bench)).encode()
+
+
+def split(suspects: list[Sequence]) -> list[Cell]:
+    """Two cells of equal size; one of a single suspect, none of nobody."""
+    middle = len(suspects) // 2
+    halves = (suspects[:middle], suspects[middle:])
+    return [Cell.of(half) for half in halves if half]
