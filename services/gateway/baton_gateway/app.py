@@ -20,6 +20,7 @@ from baton_gateway.access.api_keys import ApiKeys
 from baton_gateway.access.rate_limits import RateLimiter
 from baton_gateway.api import ROUTERS
 from baton_gateway.api.documentation import docs
+from baton_gateway.api.responses.background import BackgroundResponses
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import open_journal
 from baton_gateway.durable.object_store import open_store, prune_forever
@@ -54,11 +55,13 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
         await engine.start()
         await streams.start()
         pruning = asyncio.create_task(prune_forever(objects))
+        await background.start()
         await engine.settle()
         try:
             yield
         finally:
             await cancel_tasks(pruning)
+            await background.close()
             await streams.close()
             await objects.close()
             await engine.close()
@@ -75,6 +78,8 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
     )
     app.state.config, app.state.engine, app.state.streams = config, engine, streams
     app.state.bodies, app.state.objects = bodies, objects
+    background = BackgroundResponses(app, engine, streams, objects, keys, limiter)
+    app.state.background = background
     for router in ROUTERS:
         app.include_router(router)
     if not config.disable_fastapi_docs:

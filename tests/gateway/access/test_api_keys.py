@@ -221,3 +221,9 @@ def test_a_file_without_keys_lets_nobody_in(tmp_path: Path) -> None:
     path.write_text("")
     with site(api_key_file=path) as here:
         assert here.chat().status_code == 401
+
+
+def test_a_key_is_found_by_its_name() -> None:
+    keys = ApiKeys(Config(api_key="one,two"))
+    assert keys.named("key-2").tenant == "key-2"
+    assert keys.named("key-3") is keys.anyone

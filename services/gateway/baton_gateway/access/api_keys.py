@@ -155,6 +155,11 @@ class ApiKeys:
             raise InvalidRequest("Incorrect API key provided.", code="invalid_api_key", status=401)
         return key
 
+    def named(self, name: str) -> ApiKey:
+        """Return the key of this name; `anyone` if it was taken away."""
+        self._look()
+        return next((key for _, key in self._known if key.name == name), self.anyone)
+
     @property
     def needed(self) -> bool:
         """Whether clients need a key."""

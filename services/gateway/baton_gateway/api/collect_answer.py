@@ -1,4 +1,4 @@
-"""The two ways to run a generation: its whole answer, or its deltas once the first has arrived."""
+"""The ways to run a generation: its whole answer, or its deltas once it, or the first, is there."""
 
 from __future__ import annotations
 
@@ -34,6 +34,20 @@ async def opened(
     return started, _rest(first, events)
 
 
+async def begun(
+    request: Request, generation: GenerationRequest
+) -> tuple[Started, AsyncGenerator[OutputDelta, None]]:
+    """Return a stream once the scheduler has it, with cancellation on disconnect."""
+    engine: Engine = request.app.state.engine
+    events = engine.generate(generation)
+    try:
+        started = await cancel_on_disconnect(request.receive, _started(events))
+    except BaseException:
+        await events.aclose()
+        raise
+    return started, _deltas(events)
+
+
 async def _gather(engine: Engine, generation: GenerationRequest) -> Answer:
     events = engine.generate(generation)
     try:
@@ -48,11 +62,16 @@ async def _gather(engine: Engine, generation: GenerationRequest) -> Answer:
 
 async def _begin(events: AsyncGenerator[Event, None]) -> tuple[Started, OutputDelta]:
     """Wait for the first token. Errors before it still produce an HTTP status."""
-    started = await anext(events)
-    assert isinstance(started, Started)
+    started = await _started(events)
     delta = await anext(events)
     assert isinstance(delta, OutputDelta)
     return started, delta
+
+
+async def _started(events: AsyncGenerator[Event, None]) -> Started:
+    started = await anext(events)
+    assert isinstance(started, Started)
+    return started
 
 
 async def _rest(
@@ -61,6 +80,15 @@ async def _rest(
     """Yield `first`, then the remaining deltas. Closing it closes `events`."""
     try:
         yield first
+        async for delta in _deltas(events):
+            yield delta
+    finally:
+        await events.aclose()
+
+
+async def _deltas(events: AsyncGenerator[Event, None]) -> AsyncGenerator[OutputDelta, None]:
+    """Yield the deltas after `Started`. Closing it closes `events`."""
+    try:
         async for delta in events:
             assert isinstance(delta, OutputDelta)
             yield delta

@@ -44,7 +44,7 @@ async def resume(request: Request, name: str) -> Response:
     streams: DurableStreams = request.app.state.streams
 
     def go_on(ticket: StreamRecord, past: tuple[PriorOutput, ...]) -> AsyncGenerator[Event, None]:
-        return engine.generate(_continued(request, ticket, past))
+        return engine.generate(continued(request, ticket, past))
 
     recording = await streams.find(name, tenant_of(request), go_on)
     if recording is None:
@@ -56,8 +56,7 @@ async def resume(request: Request, name: str) -> Response:
     ticket, place = recording.record, ReplayCursor()
     if not quota_of(request).key.permits(ticket.model):
         raise no_model(ticket.model)
-    started = Started(tuple(PackedTokens(prompt) for prompt in ticket.prompts))
-    writer = await _writer(engine, ticket)
+    started, writer = started_of(ticket), await writer_of(engine, ticket)
     events = recording.payloads(writer.transcript(), started, place)
     if not await _skip(events, place, last + 1):
         return Response(status_code=204)
@@ -101,14 +100,21 @@ async def _skip(payloads: AsyncGenerator[bytes, None], place: ReplayCursor, coun
     return True
 
 
-async def _writer(engine: Engine, ticket: StreamRecord) -> Writer:
+def started_of(ticket: StreamRecord) -> Started:
+    """Return the first event of a stream."""
+    return Started(tuple(PackedTokens(prompt) for prompt in ticket.prompts), ticket.starts)
+
+
+async def writer_of(engine: Engine, ticket: StreamRecord) -> Writer:
+    """Return what writes a stream."""
     route = route_of(ticket.route)
     return await route.writer(engine, build(parse(ticket.body), route.schema), _head(ticket))
 
 
-def _continued(
+def continued(
     request: Request, ticket: StreamRecord, past: tuple[PriorOutput, ...]
 ) -> GenerationRequest:
+    """Return the request that continues a stream after the prior output of its choices."""
     route = route_of(ticket.route)
     body = build(parse(ticket.body), route.schema)
     asked = route.generation(request, body, _head(ticket))

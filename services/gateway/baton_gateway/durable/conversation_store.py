@@ -56,6 +56,15 @@ class ConversationStore:
         """Return a conversation. Raises `NotFound`, with the field `param`."""
         return _decoded(await self._find(name, owner, param))
 
+    async def append(self, name: str, owner: str, items: list[dict[str, Any]]) -> None:
+        """Append the items that the conversation does not have yet. Raises `NotFound`."""
+
+        def work(one: Conversation) -> Conversation:
+            known = {item["id"] for item in one.items}
+            return one.with_items([item for item in items if item["id"] not in known])
+
+        await self.change(name, owner, work)
+
     async def change(
         self, name: str, owner: str, work: Callable[[Conversation], Conversation]
     ) -> Conversation:

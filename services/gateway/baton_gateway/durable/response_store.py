@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
-from baton.errors import NotFound
+from baton.errors import NotFound, Unavailable
 from baton_gateway.durable.object_store import ObjectStore, StoredObject
+
+_TRIES = 10
+"""Attempts of a change; it is made again when another gateway changes the response."""
 
 
 class StoredResponse(msgspec.Struct):
@@ -17,6 +21,11 @@ class StoredResponse(msgspec.Struct):
     """The response object as clients see it."""
     input: list[dict[str, Any]]
     """Items of the conversation before it."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self.response["status"] in ("queued", "in_progress")
 
     @property
     def conversation(self) -> list[dict[str, Any]]:
@@ -40,12 +49,30 @@ class ResponseStore:
         found = await self._objects.get(name, owner) if _is_response(name) else None
         if found is None:
             raise _missing(name, param)
-        return msgspec.json.decode(found.data, type=StoredResponse)
+        return _decoded(found)
+
+    async def finish(self, owner: str, response: dict[str, Any]) -> bool:
+        """Replace a response that runs by its end. False if it has ended before, or was deleted."""
+        for _ in range(_TRIES):
+            old = await self._objects.get(response["id"], owner)
+            if old is None:
+                return False
+            stored = _decoded(old)
+            if not stored.running:
+                return False
+            new = msgspec.json.encode(StoredResponse(response, stored.input))
+            if await self._objects.put(structs.replace(old, data=new)):
+                return True
+        raise Unavailable("Too many requests change this response. Try again.", retry_after=1)
 
     async def delete(self, name: str, owner: str) -> None:
         """Delete a response. Raises `NotFound`."""
         if not (_is_response(name) and await self._objects.delete(name, owner)):
             raise _missing(name, None)
+
+
+def _decoded(found: StoredObject) -> StoredResponse:
+    return msgspec.json.decode(found.data, type=StoredResponse)
 
 
 def _object(owner: str, new: StoredResponse) -> StoredObject:

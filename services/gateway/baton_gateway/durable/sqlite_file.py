@@ -63,6 +63,11 @@ class SqliteFile:
         """Whether it has been used."""
         return self._connection is not None
 
+    @property
+    def exists(self) -> bool:
+        """Whether anything has been written."""
+        return self.is_open or self._path.exists()
+
     async def close(self) -> None:
         """Close the file."""
         if self._connection is not None:

@@ -67,6 +67,8 @@ class SqliteObjects:
 
     async def take_due(self, kind: str, seconds: float) -> list[StoredObject]:
         """See `ObjectStore`."""
+        if not self._file.exists:
+            return []
         return await self._file.run(lambda db: _take_due(db, kind, seconds))
 
     async def prune(self) -> None:

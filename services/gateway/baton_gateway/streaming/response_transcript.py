@@ -94,15 +94,31 @@ class ResponseTranscript:
         for event in self.ending():
             yield msgspec.json.encode(event)
 
+    def ended_as(self, response: dict[str, Any]) -> Iterator[bytes]:
+        """Yield the end of a response that has been stored as `response`."""
+        if response["status"] in _ENDINGS:
+            for event in self._items_end():
+                yield msgspec.json.encode(event)
+        self.response = msgspec.convert(response, Response)
+        yield self._encoded(_ENDINGS.get(self.response.status, Failed))
+
+    def cancel(self) -> None:
+        """End the response as cancelled."""
+        self.response.status = "cancelled"
+        self._cut_off()
+
     def failed(self, error: BatonError) -> bytes:
         """Return the last event of a response that an error ends."""
         general = "invalid_prompt" if error.status < 500 else "server_error"
         code = _ERROR_CODES.get(error.status, general)
         message = error.message.encode("utf-8", "backslashreplace").decode()
         self.response.status, self.response.error = "failed", ResponseError(code, message)
+        self._cut_off()
+        return self._encoded(Failed)
+
+    def _cut_off(self) -> None:
         if self._open is not None:
             self._open.item.status = "incomplete"
-        return self._encoded(Failed)
 
     def events(self, delta: OutputDelta) -> Iterator[Event]:
         """Yield the events of a delta; encode each before the next one is taken."""
@@ -118,18 +134,20 @@ class ResponseTranscript:
 
     def ending(self) -> Iterator[Event]:
         """Yield the events after the last delta."""
-        cut = self._reason == "length"
-        if not self.response.output:
-            yield from self._begin(self._message())
-        if isinstance(self._open, OpenMessage):
-            self._open.score(self._taken())
-        yield from self._close("incomplete" if cut else "completed")
-        response = self.response
+        yield from self._items_end()
+        cut, response = self._reason == "length", self.response
         response.status = "incomplete" if cut else "completed"
         response.incomplete_details = IncompleteDetails("max_output_tokens") if cut else None
         response.completed_at = None if cut else int(time.time())
         response.usage = ResponseUsage.of(self._prompt, self._cached, self._output, self._reasoning)
         yield _ENDINGS[response.status](sequence_number=next(self._numbers), response=response)
+
+    def _items_end(self) -> Iterator[Event]:
+        if not self.response.output:
+            yield from self._begin(self._message())
+        if isinstance(self._open, OpenMessage):
+            self._open.score(self._taken())
+        yield from self._close("incomplete" if self._reason == "length" else "completed")
 
     def _piece(self, piece: Piece) -> Iterator[Event]:
         match piece:

@@ -20,7 +20,7 @@ class ResponseWriter:
     """Writes the one choice of a request as a response."""
 
     def __init__(self, body: ResponseChat, head: Head, vocabulary: Vocabulary) -> None:
-        self._body, self._head, self._vocabulary = body, head, vocabulary
+        self._body, self.head, self._vocabulary = body, head, vocabulary
 
     def whole(self, started: Started, choices: list[Choice]) -> Response:
         """Return the complete response: what the events of a stream would have made."""
@@ -33,7 +33,7 @@ class ResponseWriter:
 
     def transcript(self) -> ResponseTranscript:
         """Return a new transcript."""
-        return ResponseTranscript(self._body, self._head, self._vocabulary)
+        return ResponseTranscript(self._body, self.head, self._vocabulary)
 
 
 def _delta(choice: Choice) -> OutputDelta:

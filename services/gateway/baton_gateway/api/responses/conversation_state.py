@@ -18,7 +18,6 @@ from baton_gateway.schemas.responses.request import ResponsesRequest
 from baton_gateway.schemas.responses.response import Response
 from baton_gateway.schemas.responses.stored_items import stored_items
 
-_RUNNING = ("queued", "in_progress")
 _NUMBER = 32
 """Characters of the number that the id of a response shares with those of its items."""
 
@@ -32,23 +31,25 @@ class ConversationState:
     history: list[Item]
     """Items of the stored conversation, or of the response before."""
     input: list[Item]
-    """Items of the request."""
+    """Items of the request, with ids."""
     conversation: str | None
     """Id of the conversation that gets the items of request and response."""
     store: bool
     """Whether the response is stored."""
 
     async def keep(self, response: Response) -> None:
-        """Store a response that has ended. Raises `Unavailable`."""
+        """Store a response; one that has ended is appended to its conversation.
+
+        Raises `Unavailable`.
+        """
         said: dict[str, object] = msgspec.to_builtins(response)
-        asked = stored_items(self.input)
         if self.store:
-            stored = StoredResponse(said, [*self.history, *asked])
+            stored = StoredResponse(said, [*self.history, *self.input])
             await ResponseStore(self.objects).add(self.owner, stored)
         if self.conversation is not None and response.status in ("completed", "incomplete"):
             output = msgspec.to_builtins(response.output)
-            await ConversationStore(self.objects).change(
-                self.conversation, self.owner, lambda one: one.with_items([*asked, *output])
+            await ConversationStore(self.objects).append(
+                self.conversation, self.owner, [*self.input, *output]
             )
 
 
@@ -60,7 +61,7 @@ async def state_of(request: Request, body: ResponsesRequest) -> ConversationStat
         objects,
         owner,
         await _history(objects, owner, body),
-        [await _resolved(objects, owner, i, item) for i, item in enumerate(body.input)],
+        stored_items([await _resolved(objects, owner, i, x) for i, x in enumerate(body.input)]),
         body.conversation,
         body.store,
     )
@@ -74,7 +75,7 @@ async def _history(objects: ObjectStore, owner: str, body: ResponsesRequest) -> 
         return []
     param = "previous_response_id"
     before = await ResponseStore(objects).get(body.previous_response_id, owner, param)
-    if before.response["status"] in _RUNNING:
+    if before.running:
         raise invalid(param, f"Invalid '{param}': this response has not ended yet.")
     return before.conversation
 

@@ -1,4 +1,4 @@
-"""POST /v1/responses; GET and DELETE /v1/responses/{id}; GET /v1/responses/{id}/input_items
+"""/v1/responses: create, retrieve, stream again, cancel, delete, list the input.
 
 https://platform.openai.com/docs/api-reference/responses
 """
@@ -13,25 +13,32 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton.errors import BatonError, ServerFault, Unavailable
+from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
 from baton.logs import logger
 from baton_gateway.api import chat
 from baton_gateway.api.answer import event_stream, is_durable
-from baton_gateway.api.collect_answer import opened, whole
+from baton_gateway.api.collect_answer import begun, opened, whole
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
+from baton_gateway.api.responses.background import BackgroundResponses
 from baton_gateway.api.responses.conversation_state import ConversationState, state_of
+from baton_gateway.api.responses.followed_stream import StreamQuery, followed
 from baton_gateway.api.responses.truncation import fitting_chat
 from baton_gateway.api.stream_routes import StreamRoute
+from baton_gateway.api.streams import started_of, writer_of
+from baton_gateway.durable.job import JobDetails
+from baton_gateway.durable.journal import StreamRecord
 from baton_gateway.durable.response_store import ResponseStore, StoredResponse
+from baton_gateway.durable.streams import DurableStream, DurableStreams
 from baton_gateway.engine import Engine
 from baton_gateway.generation.logprobs import Vocabulary
+from baton_gateway.generation.output import Started
 from baton_gateway.generation.request import GenerationRequest
 from baton_gateway.http.body import build
 from baton_gateway.http.body_reader import read
-from baton_gateway.http.errors import FAULT, GatewayPartitioned
+from baton_gateway.http.errors import FAULT, GatewayPartitioned, invalid
 from baton_gateway.http.json_response import json_response
-from baton_gateway.http.middleware import tenant_of
+from baton_gateway.http.middleware import quota_of, tenant_of
 from baton_gateway.schemas.responses import response as responses
 from baton_gateway.schemas.responses.chat import ResponseChat
 from baton_gateway.schemas.responses.conversation import Deleted
@@ -62,7 +69,9 @@ async def create(request: Request) -> Response:
     head = Head.of(request, ROUTE.id_prefix, body.model)
     writer = await _writer(engine, body, head)
     work = ROUTE.generation(request, body, head)
-    if body.stream:
+    if asked.background:
+        response = await _begin(request, body, work, writer, state)
+    elif body.stream:
         response = await _stream(request, work, writer, state)
     else:
         said = writer.whole(*await whole(request, work))
@@ -74,14 +83,39 @@ async def create(request: Request) -> Response:
 @router.get("/v1/responses/{name}")
 @describe(answer=responses.Response)
 async def retrieve(request: Request, name: str) -> Response:
-    """Return a stored response."""
-    return json_response((await _stored(request, name)).response)
+    """Return a stored response, or the events of one in the background."""
+    query = build(dict(request.query_params), StreamQuery)
+    stored = await _stored(request, name)
+    if not query.stream:
+        return json_response(stored.response)
+    if not stored.response["background"]:
+        raise invalid("stream", "Only responses in the background can be streamed again.")
+    background: BackgroundResponses = request.app.state.background
+    stream = await background.stream(name, tenant_of(request))
+    if stream is None:
+        raise invalid("stream", "The events of this response are gone. Retrieve it without them.")
+    writer = await writer_of(request.app.state.engine, stream.record)
+    assert isinstance(writer, ResponseWriter)
+    return _followed(request, stream, writer.transcript(), query.starting_after)
+
+
+@router.post("/v1/responses/{name}/cancel")
+@describe(answer=responses.Response)
+async def cancel(request: Request, name: str) -> Response:
+    """End a response in the background; one that has ended stays as it is."""
+    if not (await _stored(request, name)).response["background"]:
+        raise InvalidRequest("Only responses in the background can be cancelled.")
+    background: BackgroundResponses = request.app.state.background
+    return json_response((await background.cancel(name, tenant_of(request))).response)
 
 
 @router.delete("/v1/responses/{name}")
 @describe(answer=Deleted)
 async def delete(request: Request, name: str) -> Response:
-    """Delete a stored response."""
+    """Delete a stored response; one that runs is cancelled."""
+    if (await _stored(request, name)).running:
+        background: BackgroundResponses = request.app.state.background
+        await background.cancel(name, tenant_of(request))
     await ResponseStore(request.app.state.objects).delete(name, tenant_of(request))
     return json_response(Deleted(id=name, object="response"))
 
@@ -107,6 +141,60 @@ async def _stream(
     events = payloads(transcript, *await opened(request, work, sink))
     kept = ended(events, transcript, state)
     return event_stream(request, kept, frames, done=False, sink=sink)
+
+
+async def _begin(
+    request: Request,
+    body: ResponseChat,
+    work: GenerationRequest,
+    writer: ResponseWriter,
+    state: ConversationState,
+) -> Response:
+    """Begin a response in the background. It is in the journal and in the store before the client
+    knows its id."""
+    background: BackgroundResponses = request.app.state.background
+    streams: DurableStreams = request.app.state.streams
+    started, deltas = await begun(request, work)
+    stream = await streams.record(_record(request, body, work, writer, started), deltas)
+    transcript = writer.transcript()
+    await state.keep(transcript.response)
+    details = JobDetails(
+        stream.record.id, quota_of(request).key.name, state.conversation, len(state.input)
+    )
+    await background.begin(state.owner, details, stream)
+    if body.stream:
+        return _followed(request, stream, transcript)
+    return json_response(transcript.response)
+
+
+def _record(
+    request: Request,
+    body: ResponseChat,
+    work: GenerationRequest,
+    writer: ResponseWriter,
+    started: Started,
+) -> StreamRecord:
+    return StreamRecord(
+        id=writer.head.id,
+        route=ROUTE.name,
+        body=body.model_dump_json(exclude_unset=True).encode(),
+        created=writer.head.created,
+        model=writer.head.model,
+        owner=tenant_of(request),
+        tenant=work.identity.tenant,
+        seed=work.sampling.seed,
+        prompts=tuple(prompt.column for prompt in started.prompts),
+        starts=started.starts,
+    )
+
+
+def _followed(
+    request: Request, stream: DurableStream, transcript: ResponseTranscript, after: int = -1
+) -> Response:
+    events = followed(
+        request.app.state.background, stream, transcript, started_of(stream.record), after
+    )
+    return event_stream(request, events, NamedFrames(), done=False)
 
 
 async def ended(

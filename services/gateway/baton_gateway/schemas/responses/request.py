@@ -34,7 +34,6 @@ Include = Literal[
 
 _LOGPROBS = "message.output_text.logprobs"
 _UNSUPPORTED = {
-    "background": "Leave it out, and read the response as a stream.",
     "context_management": "Use 'truncation'.",
     "moderation": "Leave it out.",
     "prompt": "Send its text as 'instructions' and 'input'.",
@@ -64,6 +63,7 @@ _CHAT_FIELDS = (
 )
 """Fields that mean the same in a chat, which checks them."""
 _REPEATED = (
+    "background",
     "instructions",
     "max_output_tokens",
     "max_tool_calls",
@@ -124,6 +124,7 @@ class ResponsesRequest(Request):
     stream: bool = False
     stream_options: StreamOptions | None = None
     store: bool = True
+    background: bool = False
     previous_response_id: str | None = None
     conversation: Annotated[str | None, BeforeValidator(_conversation)] = None
     include: Annotated[list[Include], Field(max_length=16)] = []
@@ -174,6 +175,8 @@ class ResponsesRequest(Request):
     def _check(self) -> Self:
         if self.top_logprobs and _LOGPROBS not in self.include:
             raise invalid("top_logprobs", f"'top_logprobs' needs '{_LOGPROBS}' in 'include'.")
+        if self.background and not self.store:
+            raise invalid("background", "'background' needs 'store' to be true.")
         if self.conversation is not None and self.previous_response_id is not None:
             raise invalid(
                 "previous_response_id",
