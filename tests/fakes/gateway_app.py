@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,7 +23,8 @@ class Site:
     """Synchronous access to one application. `engine` can be told to misbehave."""
 
     def __init__(self, **settings: Any) -> None:
-        self.config = Config(**settings)
+        self._folder = tempfile.TemporaryDirectory(prefix="baton-")
+        self.config = Config(**{"store_path": Path(self._folder.name) / "store"} | settings)
         self.engine = FakeEngine(self.config)
         self.app = create_app(self.config, self.engine)
         self._runner = asyncio.Runner()
@@ -43,6 +46,7 @@ class Site:
     def close(self) -> None:
         self.run(self._stack.aclose)
         self._runner.close()
+        self._folder.cleanup()
 
     def request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
         async def send() -> httpx.Response:

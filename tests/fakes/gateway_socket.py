@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -22,7 +24,9 @@ class Site:
     """The application over the fake engine, served from a thread."""
 
     def __init__(self, **settings: Any) -> None:
-        config = Config(service_wait_seconds=0.2, **settings)
+        self._folder = tempfile.TemporaryDirectory(prefix="baton-")
+        paths = {"store_path": Path(self._folder.name) / "store"}
+        config = Config(service_wait_seconds=0.2, **paths | settings)
         self.engine = FakeEngine(config)
         app = create_app(config, self.engine)
         self._server = uvicorn.Server(
@@ -43,6 +47,7 @@ class Site:
         self._server.should_exit = True
         self._thread.join(timeout=10)
         assert not self._thread.is_alive()
+        self._folder.cleanup()
 
     def connect(self, receive_bytes: int = 0) -> socket.socket:
         client = socket.socket()
