@@ -58,6 +58,7 @@ UNMIRRORED = {
     "shared/protocol/sampling.py",
     "shared/protocol/transfer.py",
     # A protocol: each of its implementations has its own tests.
+    "worker/structured_output/matcher.py",
     "worker/engine/forward/forward_pass.py",
     "worker/speculative/proposer.py",
     # Data without behaviour: the tests of events read the counters.

@@ -44,9 +44,13 @@ def test_an_answer_is_read_in_any_cut(size: int) -> None:
     assert (parser.reason("stop"), parser.reason("length")) == ("tool_calls", "length")
 
 
-def test_a_constrained_answer_begins_without_thinking() -> None:
-    both = formats(reasoning_parser="qwen3")
+def test_a_constrained_answer_thinks_first_where_thinking_is_between_tags() -> None:
     options = ToolOptions(constrained=True)
+    tagged = formats(reasoning_parser="qwen3")
+    assert tagged.thinking_tags == ("<think>", "</think>")
+    assert tagged.start("<think>\n", options) == "thinking"
+    both = formats(reasoning_parser="gpt_oss")
+    assert both.thinking_tags is None
     parser = both.parser(options, both.start("<think>\n", options), "x")
     assert parser is not None and parser.feed('{"a": 1}', last=True) == (Content('{"a": 1}'),)
 

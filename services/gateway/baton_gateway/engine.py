@@ -60,6 +60,7 @@ from baton_gateway.generation.request import (
 )
 from baton_gateway.generation.sequence import Sequence
 from baton_gateway.generation.sequence_builder import build_sequences
+from baton_gateway.generation.thinking import check_budget
 from baton_gateway.http.disconnect import cancel_tasks
 from baton_gateway.http.write_batch import WriteBatch
 from baton_gateway.observability.metrics import Metrics, SystemCollector, Timing
@@ -254,6 +255,7 @@ class Engine:
         check_ids(request, facts)
         check_beams(request, facts)
         check_calls(request, facts)
+        check_budget(request, facts)
         await self._try_grammar(request)
         request.sinks.timeline.enter("encode")
         encoded = await self._encode(request, facts)
@@ -261,6 +263,7 @@ class Engine:
         check_total(request, total, self.config.max_pooling_tokens)
         request = demanding(request, encoded, facts)
         await self._try_grammar(request)
+        request = await self._encoder.thinking(request, encoded, facts)
         request = await self._encoder.bad_words(request, facts)
         return PreparedRequest(request, encoded, facts)
 

@@ -47,7 +47,9 @@ class ToolOptions:
     parallel: bool = True
     """Whether an answer may call several times."""
     constrained: bool = False
-    """A grammar of the client constrains the whole output: the model cannot think first."""
+    """A grammar of the client constrains the output, behind the thinking if that has tags."""
+    thinking_budget: int | None = None
+    """Most tokens of thinking; None: any number."""
     starts: tuple[Start, ...] = ()
     """Per prompt, where its output begins; empty if the prompts are still to be rendered."""
 
@@ -64,9 +66,16 @@ class OutputFormats:
     tools: ToolReader | None = None
     reasoning: ReasoningReader | None = None
 
+    @property
+    def thinking_tags(self) -> tuple[str, str] | None:
+        """What opens and closes the model's thinking; None where that takes more than a tag."""
+        openers = getattr(self.reasoning, "openers", ())
+        closers = getattr(self.reasoning, "closers", ())
+        return (openers[0], closers[-1]) if openers and closers else None
+
     def start(self, tail: str, options: ToolOptions) -> Start:
         """Where an output begins after a prompt that ends with `tail`."""
-        if self.reasoning is None or options.constrained:
+        if self.reasoning is None or (options.constrained and self.thinking_tags is None):
             return "content"
         return self.reasoning.start(tail)
 
@@ -107,14 +116,17 @@ class OutputFormats:
         )
 
     def grammar(self, options: ToolOptions, start: Start) -> Grammar:
-        """Return the grammar of an answer that calls as demanded. Raises `InvalidRequest`."""
+        """Return the grammar of an answer that calls as demanded, behind thinking without a budget.
+
+        Raises `InvalidRequest`.
+        """
         try:
             return tool_grammar(
                 self.caller(options),
                 options.tools,
                 options.choice,
                 parallel=options.parallel,
-                reasoning_format=self.reasoning,
+                reasoning_format=None if options.thinking_budget is not None else self.reasoning,
                 start=start,
             )
         except SchemaError as error:

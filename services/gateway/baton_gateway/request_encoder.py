@@ -16,6 +16,7 @@ from baton_gateway.clients.tokenizer import TokenizerClient
 from baton_gateway.generation.admission import check_text, too_long
 from baton_gateway.generation.bad_words import encode_bad_words
 from baton_gateway.generation.request import EncodedPrompt, GenerationRequest, Prompt
+from baton_gateway.generation.thinking import needs_thinking, thoughtful
 from baton_gateway.generation.truncation import encode_limit, truncated
 
 _ENCODED_AT_ONCE = 16
@@ -58,6 +59,17 @@ class RequestEncoder:
         if len(ids) > facts.max_model_len:
             raise too_long(request, len(ids), facts)
         return encoded._replace(ids=ids)
+
+    async def thinking(
+        self, request: GenerationRequest, prompts: list[EncodedPrompt], facts: ModelInfo
+    ) -> GenerationRequest:
+        """Return the request with what bounds its thinking, and puts it before a constraint."""
+        if not needs_thinking(request, facts):
+            return request
+        tags = facts.formats.thinking_tags
+        assert tags is not None
+        ids = [await self._tokenizers.of(facts.tokenizer).token(tag) for tag in tags]
+        return thoughtful(request, prompts, facts, (ids[0], ids[1]))
 
     async def bad_words(self, request: GenerationRequest, facts: ModelInfo) -> GenerationRequest:
         """Return the request with its bad words among the sampling parameters, as ids."""

@@ -56,7 +56,7 @@ from baton.protocol.frontend import (
 )
 from baton.protocol.media import Blob, MediaItem, Prepare, Prepared
 from baton.protocol.pooling import Pooled, PooledTask, Pooling, PoolingInfo, Reach
-from baton.protocol.sampling import FinishReason, Grammar, Sampling
+from baton.protocol.sampling import FinishReason, Grammar, Sampling, Thinking
 from baton.protocol.transfer import (
     Block,
     Close,
@@ -137,6 +137,7 @@ __all__ = [
     "SetRole",
     "Stats",
     "Submit",
+    "Thinking",
     "TokenizerInfo",
     "Tokens",
     "TransferStats",

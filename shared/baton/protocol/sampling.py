@@ -9,14 +9,33 @@ import msgspec
 FinishReason = Literal["stop", "length", "abort", "error"]
 
 
+class Thinking(msgspec.Struct, frozen=True, array_like=True):
+    """The thinking before an output's constrained part, written between two tags."""
+
+    opener: str
+    closer: str
+    opened: bool
+    """The prompt ends with the opener. Else the output may begin with it, or not think at all."""
+    opener_id: int = -1
+    """The token that is the opener; -1 if none is."""
+    closer_id: int = -1
+    budget: int = -1
+    """Most tokens of thinking: the closer must follow then. -1: any number."""
+
+
 class Grammar(msgspec.Struct, frozen=True, array_like=True):
     """Grammar that the output must match. The gateway has validated it by compiling it once."""
 
-    kind: Literal["json_object", "json_schema", "regex", "choice", "grammar", "structural_tag"]
+    kind: Literal[
+        "json_object", "json_schema", "regex", "choice", "grammar", "structural_tag", "text"
+    ]
+    """"text" is anything: only the thinking before it is constrained."""
     source: str
     """The schema, pattern or grammar as text; a JSON array for "choice"."""
     compact: bool = False
     """Fixed JSON white space: ", " between items, ": " after property names, no other."""
+    thinking: Thinking | None = None
+    """What may come before; None: the grammar is that of the whole output."""
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):

@@ -113,6 +113,8 @@ def translate(grammar: Grammar) -> str:
             return _HEAD + _lark(grammar.source)
         case "structural_tag":
             return _HEAD + _tags(msgspec.json.decode(grammar.source), _style(grammar))
+        case "text":
+            raise GrammarError("any text is no grammar")
 
 
 def _json(value: Any) -> str:

@@ -83,6 +83,8 @@ def compiled(compiler: xgr.GrammarCompiler, grammar: Grammar) -> xgr.CompiledGra
                 return compiler.compile_grammar(_gbnf(grammar.source))
             case "structural_tag":
                 raise GrammarError(f"xgrammar does not follow structural tags here: {_OTHER}")
+            case "text":
+                raise GrammarError("any text is no grammar")
     except RuntimeError as error:
         raise GrammarError(_first_line(error)) from error
 

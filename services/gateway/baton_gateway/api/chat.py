@@ -66,7 +66,7 @@ def prompt_of(body: ChatRequest) -> ChatPrompt:
     return ChatPrompt(
         messages=msgspec.json.encode(body.messages),
         tools=msgspec.json.encode(body.tools) if body.tools else b"",
-        kwargs=msgspec.json.encode(body.chat_template_kwargs) if body.chat_template_kwargs else b"",
+        kwargs=msgspec.json.encode(body.template_kwargs) if body.template_kwargs else b"",
         add_generation_prompt=body.add_generation_prompt and not body.continue_final_message,
         continue_final_message=body.continue_final_message,
     )
@@ -78,6 +78,7 @@ def _tools(body: ChatRequest) -> ToolOptions:
         choice=chosen(body.tool_choice, body.tools),
         parallel=body.parallel_tool_calls,
         constrained=body.constraint is not None,
+        thinking_budget=body.thinking_token_budget,
     )
 
 

@@ -49,6 +49,7 @@ class TokenizerGroup:
     def __init__(self, client: TokenizerClient, model: str) -> None:
         self._client, self._model = client, model
         self._pieces: tuple[bytes, ...] = ()
+        self._tokens: dict[str, int] = {}
 
     async def encode(
         self, prompt: ChatPrompt | TextPrompt, limit: int, trace: str = ""
@@ -65,6 +66,13 @@ class TokenizerGroup:
         if not isinstance(answer, Encoded):
             raise _unexpected(answer)
         return EncodedPrompt(PackedTokens(answer.tokens), answer.second, answer.tail)
+
+    async def token(self, text: str) -> int:
+        """Return the id of the one token that a text is; -1 if it is several. Cached."""
+        if text not in self._tokens:
+            ids = await self.encode(TextPrompt(text, add_special=False), len(text.encode()))
+            self._tokens[text] = ids[0] if len(ids) == 1 else -1
+        return self._tokens[text]
 
     async def detokenize(self, tokens: Sequence[int], skip_special: bool) -> str:
         """Return the text of a complete list of ids."""

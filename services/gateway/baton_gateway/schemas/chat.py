@@ -15,6 +15,7 @@ from baton_gateway.schemas.fields import INT32, TemplateKwargs
 from baton_gateway.schemas.sampled_request import SampledRequest
 from baton_gateway.schemas.tools import check_choice, check_tools
 
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _ONLY_COMPLETIONS = ("echo", "best_of", "suffix")
 
 
@@ -30,7 +31,10 @@ class ChatRequest(SampledRequest):
     tool_choice: Any = None
     parallel_tool_calls: bool = True
     modalities: list[Literal["text"]] = ["text"]
-    reasoning_effort: Any = None
+    reasoning_effort: ReasoningEffort | None = None
+    """How long the model thinks, said to its template; "none" turns thinking off."""
+    thinking_token_budget: int | None = Field(default=None, ge=0, le=INT32)
+    """Most tokens of thinking (vLLM)."""
     verbosity: Any = None
     store: bool = False
     service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
@@ -57,6 +61,12 @@ class ChatRequest(SampledRequest):
         self._check_common(self.limit)
         if self.top_logprobs is not None and not self.logprobs:
             raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs' to be true.")
+        if self.thinking_token_budget is not None and self.beams is not None:
+            raise invalid(
+                "thinking_token_budget",
+                "Unsupported value: 'thinking_token_budget' cannot be used with a beam search.",
+                "unsupported_value",
+            )
         check_choice(self.tool_choice, self.tools)
         if self.add_generation_prompt and self.continue_final_message:
             self._check_continue()
@@ -68,6 +78,16 @@ class ChatRequest(SampledRequest):
                 "continue_final_message",
                 "'continue_final_message' and 'add_generation_prompt' must not both be true.",
             )
+
+    @property
+    def template_kwargs(self) -> dict[str, Any]:
+        """Variables of the chat template. What the client says itself is stronger than effort."""
+        if self.reasoning_effort is None:
+            return self.chat_template_kwargs
+        said: dict[str, Any] = {"reasoning_effort": self.reasoning_effort}
+        if self.reasoning_effort == "none":
+            said |= {"enable_thinking": False, "thinking": False}
+        return said | self.chat_template_kwargs
 
     @property
     def limit(self) -> int | None:

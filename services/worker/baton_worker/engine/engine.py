@@ -54,8 +54,8 @@ from baton_worker.speculative import PROPOSERS
 from baton_worker.speculative.config import SpeculativeConfig
 from baton_worker.structured_output import GRAMMARS
 from baton_worker.structured_output.jump_forward import Spelling, encoder
-from baton_worker.structured_output.manager import GrammarEngine as Grammars
 from baton_worker.structured_output.manager import StructuredOutputManager
+from baton_worker.structured_output.matcher import GrammarEngine as Grammars
 from baton_worker.structured_output.vocabulary import Vocabulary
 
 _ENCODERS: dict[type, Callable[[Any, torch.device], ForwardPass]] = {

@@ -12,4 +12,4 @@ GRAMMARS = Registry(
     },
 )
 """Engines by name. A package adds one through the entry-point group `baton.grammars`; the contract
-is `baton_worker.structured_output.manager.GrammarEngine`."""
+is `baton_worker.structured_output.matcher.GrammarEngine`."""

@@ -15,6 +15,8 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from baton.protocol import Grammar
 from baton.structured_output.llguidance import GrammarError, limits, translate
+from baton_worker.structured_output.matcher import Matcher
+from baton_worker.structured_output.thinking import compile_thinking
 from baton_worker.structured_output.vocabulary import Vocabulary
 
 
@@ -23,9 +25,13 @@ class Guidance:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._tokenizer = LLTokenizer(TokenizerWrapper(_Tokens(vocabulary)))
+        self._pieces = vocabulary.pieces
 
-    def compile(self, grammar: Grammar) -> GuidanceMatcher:
+    def compile(self, grammar: Grammar) -> Matcher:
         """A matcher at the beginning of the output. Raises `GrammarError`."""
+        return compile_thinking(grammar, self._pieces, self._compile)
+
+    def _compile(self, grammar: Grammar) -> GuidanceMatcher:
         text = translate(grammar)
         allowed = limits(grammar.kind)
         matcher = GuidanceMatcher(LLMatcher(self._tokenizer, text, limits=allowed, log_level=0))

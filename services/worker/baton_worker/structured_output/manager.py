@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,50 +25,13 @@ from baton.protocol import Grammar
 from baton.structured_output.llguidance import GrammarError
 from baton_worker.structured_output.bitmask import Mask
 from baton_worker.structured_output.jump_forward import Spelling
+from baton_worker.structured_output.matcher import GrammarEngine, Matcher
 
 _REMEMBERED = 32
 """Compiled grammars kept for the next request that has the same."""
 
 log = logger(__name__)
 Bits = npt.NDArray[np.uint8]
-
-
-class Matcher(Protocol):
-    """Where one output stands in its grammar."""
-
-    @property
-    def error(self) -> str:
-        """Why nothing can follow; empty while all is well."""
-
-    @property
-    def may_end(self) -> bool:
-        """The output so far is complete."""
-
-    @property
-    def over(self) -> bool:
-        """The output is complete, and nothing can follow."""
-
-    def copy(self) -> Matcher:
-        """One that goes on from here on its own."""
-
-    def accept(self, tokens: Sequence[int]) -> bool:
-        """Go on after these. False when the grammar does not allow them."""
-
-    def back(self) -> None:
-        """Take back the last token."""
-
-    def forced(self) -> bytes:
-        """The bytes that must come next, as far as they are known; empty where it may end."""
-
-    def allowed(self) -> Bits:
-        """One bit per token or more, the least significant first."""
-
-
-class GrammarEngine(Protocol):
-    """What a name in `GRAMMARS` stands for; built with the vocabulary."""
-
-    def compile(self, grammar: Grammar) -> Matcher:
-        """A matcher at the beginning of the output. Raises `GrammarError`."""
 
 
 @dataclass(frozen=True, slots=True)

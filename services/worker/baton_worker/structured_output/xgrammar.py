@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from baton.protocol import Grammar
 from baton.structured_output.engines import require
+from baton_worker.structured_output.matcher import Matcher
+from baton_worker.structured_output.thinking import compile_thinking
 from baton_worker.structured_output.vocabulary import Vocabulary
 
 require("xgrammar")
@@ -32,8 +34,13 @@ class XGrammar:
         info = xgr.TokenizerInfo(pieces, vocab_size=len(pieces), stop_token_ids=self._end)
         self._compiler = xgr.GrammarCompiler(info, max_threads=1, cache_enabled=False)
 
-    def compile(self, grammar: Grammar) -> XGrammarMatcher:
+        self._pieces = vocabulary.pieces
+
+    def compile(self, grammar: Grammar) -> Matcher:
         """A matcher at the beginning of the output. Raises `GrammarError`."""
+        return compile_thinking(grammar, self._pieces, self._compile)
+
+    def _compile(self, grammar: Grammar) -> XGrammarMatcher:
         return XGrammarMatcher(xgr.GrammarMatcher(compiled(self._compiler, grammar)), self._end)
 
 

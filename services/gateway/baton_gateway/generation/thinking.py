@@ -1,0 +1,69 @@
+"""Thinking that is bounded, or that comes before what a grammar constrains.
+
+The worker enforces it on the token log, see `baton_worker.structured_output.thinking`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from baton.protocol import Grammar, Thinking
+from baton_gateway.catalogue import ModelInfo
+from baton_gateway.generation.request import EncodedPrompt, GenerationRequest
+from baton_gateway.generation.sequence_builder import starts
+from baton_gateway.http.errors import invalid
+
+
+def check_budget(request: GenerationRequest, facts: ModelInfo) -> None:
+    """Raise `InvalidRequest` for a budget of thinking that cannot be kept.
+
+    A model that does not think keeps any.
+    """
+    budget = request.tools.thinking_budget if request.tools else None
+    formats = facts.formats
+    if budget is None or formats.reasoning is None or formats.thinking_tags is not None:
+        return
+    raise invalid(
+        "thinking_token_budget",
+        f"Unsupported value: thinking in the format '{formats.reasoning.name}' is not between two "
+        "tags and cannot be bounded. Leave it out, or bound it by 'reasoning_effort'.",
+        "unsupported_value",
+    )
+
+
+def needs_thinking(request: GenerationRequest, facts: ModelInfo) -> bool:
+    """Return whether the grammar of a request must say what thinking comes before it.
+
+    That of a demanded call does so itself, unless there is a budget.
+    """
+    options = request.tools
+    if options is None or facts.formats.thinking_tags is None:
+        return False
+    if options.thinking_budget is not None:
+        return True
+    return request.sampling.params.grammar is not None and not options.demanded
+
+
+def thoughtful(
+    request: GenerationRequest,
+    prompts: list[EncodedPrompt],
+    facts: ModelInfo,
+    ids: tuple[int, int],
+) -> GenerationRequest:
+    """Return the request with the thinking before its grammar, or before any text.
+
+    Args:
+        ids: the tokens that are the opener and the closer; -1 where none is.
+    """
+    options, tags = request.tools, facts.formats.thinking_tags
+    assert options is not None and tags is not None
+    budget = -1 if options.thinking_budget is None else options.thinking_budget
+    opened = starts(options, prompts, facts)[0] == "thinking"
+    params = request.sampling.params
+    grammar = structs.replace(
+        params.grammar or Grammar("text", ""), thinking=Thinking(*tags, opened, *ids, budget)
+    )
+    params = structs.replace(params, grammar=grammar)
+    return replace(request, sampling=replace(request.sampling, params=params))
