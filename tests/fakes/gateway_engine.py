@@ -21,6 +21,10 @@ from baton.net.sockets import Received
 from baton.net.topology import FRONTEND, TOKENIZE, Link
 from baton.protocol import (
     Abort,
+    Action,
+    AdapterInfo,
+    AdminCommand,
+    AdminReply,
     Beat,
     CacheReset,
     Decode,
@@ -35,6 +39,7 @@ from baton.protocol import (
     Failed,
     Hello,
     HelloRequest,
+    LoadAdapter,
     Logprobs,
     Message,
     ModelStats,
@@ -47,6 +52,7 @@ from baton.protocol import (
     Submit,
     TokenizerInfo,
     Tokens,
+    UnloadAdapter,
     Vocabulary,
     VocabularyBytes,
     WorkerStats,
@@ -266,6 +272,12 @@ class FakeScheduler(FakeServer):
     """Where the time of every sequence is said to have gone."""
     live: dict[int, _Run] = field(default_factory=dict)
     aborted: list[int] = field(default_factory=list)
+    submits: list[Submit] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    """What operators have asked of the workers."""
+    adapters: dict[str, AdapterInfo] = field(default_factory=dict)
+    refusal: str = ""
+    """Why workers do nothing of that."""
     report: bool = True
 
     def __post_init__(self) -> None:
@@ -284,8 +296,25 @@ class FakeScheduler(FakeServer):
             waiting=0, waiting_tokens=0, running=len(self.live), preemptions=3, finished=0,
             tokens=self._steps, tokens_per_second=12.5, uptime=1.0,
             workers=self.workers, prefix_queries=40, prefix_hits=30,
-            models=(ModelStats(MODEL, MAX_LENGTH, VOCAB, (EOS,)),) if self.workers else (),
+            models=(self.model(),) if self.workers else (),
         )  # fmt: skip
+
+    def model(self) -> ModelStats:
+        adapters = tuple(self.adapters.values())
+        return ModelStats(MODEL, MAX_LENGTH, VOCAB, (EOS,), adapters=adapters)
+
+    def administer(self, command: AdminCommand) -> AdminReply:
+        """Do as told, or refuse."""
+        self.actions.append(command.action)
+        if self.refusal:
+            return AdminReply(command.id, 400, self.refusal)
+        if isinstance(command.action, LoadAdapter):
+            info = AdapterInfo(command.action.name, command.action.path.encode()[:16])
+            self.adapters[info.name] = info
+            return AdminReply(command.id, digest=info.digest)
+        assert isinstance(command.action, UnloadAdapter)
+        del self.adapters[command.action.name]
+        return AdminReply(command.id)
 
     def greeted(self) -> None:
         self.push(self.stats())
@@ -296,7 +325,11 @@ class FakeScheduler(FakeServer):
             self.push(self.stats())
 
     def serve(self, message: Message) -> None:
-        if isinstance(message, Submit):
+        if isinstance(message, AdminCommand):
+            self.push(self.administer(message))
+            self.push(self.stats())
+        elif isinstance(message, Submit):
+            self.submits.append(message)
             script = iter([*self.reply.encode(), EOS][len(message.log) // 4 :])
             self.live[message.handle] = _Run(message, script, len(message.log) // 4)
             if not self.hold and (self._stepping is None or self._stepping.done()):

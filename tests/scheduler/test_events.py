@@ -5,10 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from baton.protocol import Pulled, Result, Sampling, Submit
+from baton.protocol import (
+    AdapterInfo,
+    AdminCommand,
+    LoadAdapter,
+    Pulled,
+    Result,
+    Sampling,
+    Submit,
+    WorkerReply,
+)
 from baton.protocol.token_columns import pack
 from baton_scheduler.events import (
     Aborted,
+    AdminRequested,
     Arrived,
     CacheCleared,
     Clock,
@@ -24,6 +34,7 @@ from baton_scheduler.events import (
     WorkerDraining,
     WorkerJoined,
     WorkerLeft,
+    WorkerReplied,
 )
 from tests.fakes.hash_worker import worker_info
 
@@ -33,6 +44,8 @@ EVENTS: list[Event] = [
     Aborted("g", pack([1], "I")),
     GatewayLost("g"),
     CacheCleared("g", 7),
+    AdminRequested("g", AdminCommand(1, "m", LoadAdapter("a", "/a"))),
+    WorkerReplied("w", WorkerReply(1, 2, adapters=(AdapterInfo("a", b"1", "/a"),))),
     WorkerJoined("w", 2**62, worker_info()),
     WorkerLeft("w", "unknown"),
     DeathExplained(2, "inside"),

@@ -12,6 +12,7 @@ import msgspec
 
 from baton.kv.page_hashes import PageHashTable
 from baton.protocol import (
+    AdminReply,
     CacheReset,
     Failed,
     Grant,
@@ -28,6 +29,7 @@ from baton.protocol import (
     Submit,
     Tokens,
     TruncatePlan,
+    WorkerCommand,
     WorkerInfo,
 )
 from baton.protocol.token_columns import pack, unpack
@@ -106,6 +108,8 @@ class Peer:
     results: deque[Result] = field(default_factory=deque)
     grants: dict[int, Grant] = field(default_factory=dict)
     pulls: deque[Pull] = field(default_factory=deque)
+    commands: deque[WorkerCommand] = field(default_factory=deque)
+    """Those that nobody has answered."""
     behind: dict[int, int] = field(default_factory=dict)
     """By pull, how many plans were sent before it: those run first."""
 
@@ -125,6 +129,8 @@ class World:
         """Every plan that was ever sent."""
         self.cleared: list[CacheReset] = []
         """Answers to `clear_cache`."""
+        self.admin: list[AdminReply] = []
+        """Answers to commands of operators."""
         self.cuts = 0
         """How many plans were told to end early."""
         self.now = 0.0
@@ -143,6 +149,8 @@ class World:
                 self._receive(decision.gateway, decision.message)
             elif isinstance(decision.message, CacheReset):
                 self.cleared.append(decision.message)
+            elif isinstance(decision.message, AdminReply):
+                self.admin.append(decision.message)
             else:
                 self._fail(decision.gateway, decision.message)
         self.state.check()
@@ -163,13 +171,19 @@ class World:
         assert waiting <= self.state.options.plans_in_flight
         self.plans.append(plan)
 
-    def _tell(self, peer: Peer, message: Grant | Revoke | Pull | TruncatePlan | PageHashes) -> None:
+    def _tell(
+        self,
+        peer: Peer,
+        message: Grant | Revoke | Pull | TruncatePlan | PageHashes | WorkerCommand,
+    ) -> None:
         assert message.epoch == peer.epoch
         if isinstance(message, PageHashes):
             peer.names.append(message)
         elif isinstance(message, TruncatePlan):
             peer.inbox.append(message)
             self.cuts += 1
+        elif isinstance(message, WorkerCommand):
+            peer.commands.append(message)
         elif isinstance(message, Grant):
             peer.grants[message.id] = message
         elif isinstance(message, Pull):

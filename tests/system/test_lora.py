@@ -44,7 +44,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def served(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     modules = (f"{name}={folders[name]}" for name in NAMES[:2])
-    flags = ("--enable-lora", "--lora-modules", *modules, "--max-loras", "2")
+    flags = (
+        "--allow-runtime-lora-updating",
+        "--enable-lora",
+        "--lora-modules",
+        *modules,
+        "--max-loras",
+        "2",
+    )
     system = Served(tmp_path_factory.mktemp("lora"), folders["hf"], *flags, *EXACT)
     try:
         yield system.ready()
@@ -77,3 +84,47 @@ def test_mixed_streams_go_on_after_the_loss_of_the_worker(served: Served) -> Non
         os.kill(served.pids()["worker"], signal.SIGKILL)
         assert [s.result() for s in streams] == [wanted[name] for name in names]
     until(lambda: works(served.url), "the worker is back")
+
+
+def post(served: Served, route: str, **body: object) -> httpx.Response:
+    return httpx.post(f"{served.url}/v1/{route}_lora_adapter", json=body, timeout=60)
+
+
+@pytest.mark.row("F11.04", "F19.09")
+def test_a_stream_runs_through_loads_and_unloads(served: Served, folders: dict[str, Path]) -> None:
+    """A name that is loaded again with other weights shares nothing with what it meant before, and
+    a stream that runs keeps what it began with."""
+
+    def said(name: str) -> str:
+        text: str = complete(served.url, model=name, max_tokens=20).json()["choices"][0]["text"]
+        return text
+
+    wanted = {name: said(name) for name in ("hf", "one", "two")}
+    long = {"model": "one", "prompt": "It was", "max_tokens": 600}
+    whole = text_of(list(stream(served.url, **long)))
+    refused = post(served, "load", lora_name="one", lora_path=str(folders["three"]))
+    assert refused.status_code == 400 and "already" in refused.json()["error"]["message"]
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(lambda: text_of(list(stream(served.url, **long))))
+        until(lambda: served.fleet()["running"] >= 1, "it runs")
+        path = str(folders["three"])
+        answer = post(served, "load", lora_name="one", lora_path=path, load_inplace=True)
+        assert answer.text == "Success: LoRA adapter 'one' added successfully."
+        third = said("one")
+        assert third not in wanted.values()
+        for _ in range(4):
+            assert post(served, "load", lora_name="more", lora_path=path).status_code == 200
+            assert said("more") == third
+            assert post(served, "unload", lora_name="more").status_code == 200
+            assert complete(served.url, model="more").status_code == 404
+        assert running.result() == whole
+    os.kill(served.pids()["worker"], signal.SIGKILL)  # It comes back with what it was started with.
+    until(lambda: works(served.url), "the worker is back")
+    assert said("one") == third, "and has loaded again what was loaded meanwhile"
+    back = post(served, "load", lora_name="one", lora_path=str(folders["one"]), load_inplace=True)
+    assert back.status_code == 200 and {name: said(name) for name in wanted} == wanted
+    for path, why in (("/nowhere", "adapter_config"), (str(folders["hf"]), "adapter_config")):
+        broken = post(served, "load", lora_name="new", lora_path=path)
+        assert broken.status_code == 400 and why in broken.json()["error"]["message"]
+    assert post(served, "unload", lora_name="new").status_code == 404
+    assert post(served, "load", lora_name="hf", lora_path="/x").status_code == 400

@@ -43,6 +43,9 @@ class Config(Settings, prefix="gateway"):
     admin_api_key: str = setting("", "security", repr=False)
     """Keys of operators, separated by commas: for /metrics, /fleet and /reset_prefix_cache. Where
     any keys are in use these routes answer no others but those marked `operator` in the file."""
+    allow_runtime_lora_updating: bool = setting(False, "security")
+    """Let operators load and unload adapters while the model serves: /v1/load_lora_adapter and
+    /v1/unload_lora_adapter. Workers read the folders that these name."""
     requests_per_minute: int = setting(0, "limits", ge=0)
     """POST requests that each key may make per minute; 0 means any number. Without keys, all
     clients share one."""

@@ -24,9 +24,7 @@ from baton.net.discovery import Directory
 from baton.net.handshake import BEAT_SECONDS, incarnation
 from baton.net.topology import FRONTEND, MEDIA, TOKENIZE
 from baton.process.lifecycle import default_name
-from baton.protocol import (
-    Hello,
-)
+from baton.protocol import Hello, LoadAdapter, UnloadAdapter
 from baton.telemetry import start, traceparent
 from baton_gateway.beam_runner import BeamRunner
 from baton_gateway.catalogue import ModelInfo
@@ -222,6 +220,23 @@ class Engine:
         if not self.config.vllm_metrics:
             return text
         return text + vllm_text(self.metrics.registry, self.models.catalogue.names)
+
+    async def load_adapter(self, model: str, action: LoadAdapter) -> None:
+        """Load an adapter on every worker of a model; returns once its name is known here. Raises
+        `InvalidRequest` or `Unavailable`."""
+        reply = await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
+
+        def known() -> bool:
+            facts = self.models.catalogue.get(action.name)
+            return facts is not None and facts.adapter == reply.digest
+
+        await wait_until(known, self.config.service_wait_seconds)
+
+    async def unload_adapter(self, model: str, action: UnloadAdapter) -> None:
+        """Serve an adapter no more; returns once its name is gone here. Raises `NotFound`."""
+        await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
+        names = self.models.catalogue
+        await wait_until(lambda: action.name not in names.names, self.config.service_wait_seconds)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the system as a JSON object; see `GatewayStatus.snapshot`."""

@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from baton.protocol import (
+    AdminCommand,
+    AdminReply,
     CacheReset,
     Failed,
     Grant,
@@ -21,7 +23,9 @@ from baton.protocol import (
     Submit,
     Tokens,
     TruncatePlan,
+    WorkerCommand,
     WorkerInfo,
+    WorkerReply,
 )
 
 Cause: TypeAlias = Literal["outside", "inside", "unknown"]
@@ -100,6 +104,20 @@ class CacheCleared(_Event, frozen=True, tag="cache_cleared"):
     id: int
 
 
+class AdminRequested(_Event, frozen=True, tag="admin_requested"):
+    """An operator asks for something of all workers of a model."""
+
+    gateway: str
+    command: AdminCommand
+
+
+class WorkerReplied(_Event, frozen=True, tag="worker_replied"):
+    """A worker answers a `WorkerCommand`."""
+
+    worker: str
+    reply: WorkerReply
+
+
 class Settled(_Event, frozen=True, tag="settled"):
     """A worker reports the result of a step."""
 
@@ -144,6 +162,8 @@ Event: TypeAlias = (
     | Aborted
     | GatewayLost
     | CacheCleared
+    | AdminRequested
+    | WorkerReplied
     | Settled
     | Transferred
     | Tick
@@ -157,7 +177,7 @@ class Reply(NamedTuple):
     """Message to a gateway."""
 
     gateway: str
-    message: Tokens | Failed | CacheReset
+    message: Tokens | Failed | CacheReset | AdminReply
 
 
 class Dispatch(NamedTuple):
@@ -168,10 +188,10 @@ class Dispatch(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """Other message to a worker: page hashes, transfers, truncation of a plan."""
+    """Other message to a worker: page hashes, transfers, truncation of a plan, commands."""
 
     worker: str
-    message: Grant | Revoke | Pull | TruncatePlan | PageHashes
+    message: Grant | Revoke | Pull | TruncatePlan | PageHashes | WorkerCommand
 
 
 Decision: TypeAlias = Reply | Dispatch | Tell

@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -36,7 +37,9 @@ from baton.protocol import (
     Revoke,
     SetRole,
     TruncatePlan,
+    WorkerCommand,
     WorkerInfo,
+    WorkerReply,
 )
 from baton_worker.config import Config
 from baton_worker.engine.batch.plan_columns import PlanError
@@ -46,6 +49,7 @@ from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
 from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.kv_transfer.vllm_config import resolve
+from baton_worker.lora.loader import AdapterLoader
 
 _IDLE_SECONDS = 0.05
 """Longest sleep without a message: how late a signal or a lost registration is noticed."""
@@ -79,6 +83,8 @@ class Service:
         """Behind how many plans each of them may begin."""
         self._pulled: deque[Pulled] = deque()
         self._held = PageHashTable()
+        self._loader = AdapterLoader(engine.adapters)
+        self._replies: deque[WorkerReply] = deque()
         self._drained = self._forgotten = self._lending = False
         self._heart: Heartbeat | None = None
         self._greeting = self._new_greeting()
@@ -106,12 +112,14 @@ class Service:
             finally:
                 self._stop_heart()
                 self._relay.close()
+                self._loader.close()
         return 0
 
     def _patience(self) -> float:
         if self._engine.in_lockstep:
             return 0 if self._lending else _LOCKSTEP_SECONDS
-        return _TRANSFER_SECONDS if self._relay.busy else _IDLE_SECONDS
+        busy = self._relay.busy or self._loader.busy
+        return _TRANSFER_SECONDS if busy else _IDLE_SECONDS
 
     @property
     def _idle(self) -> bool:
@@ -136,14 +144,24 @@ class Service:
                 self._transfer(message)
             elif isinstance(message, SetRole):
                 self._assign(message)
+            elif isinstance(message, WorkerCommand):
+                self._command(message)
             elif isinstance(message, Drain):
                 self._life.stop()
 
     def _assign(self, order: SetRole) -> None:
         """The scheduler has changed this worker's role: say so at every Hello from now on."""
         log.info("the role is %s now, it was %s", order.role, self._info.role)
-        self._info = msgspec.structs.replace(self._info, role=order.role)
+        self._say(role=order.role)
+
+    def _say(self, **changes: Any) -> None:
+        """Say something else of this worker at every Hello."""
+        self._info = msgspec.structs.replace(self._info, **changes)
         self._greeting.hello = msgspec.structs.replace(self._greeting.hello, worker=self._info)
+
+    def _command(self, command: WorkerCommand) -> None:
+        if command.epoch == self._greeting.hello.incarnation:
+            self._loader.submit(command)
 
     def _take(self, plan: Plan) -> None:
         if plan.epoch != self._greeting.hello.incarnation:
@@ -183,6 +201,11 @@ class Service:
         self._pulled.extend(self._relay.finished())
         while self._pulled and self._send(self._pulled[0]):
             self._pulled.popleft()
+        for reply in self._loader.finished():
+            self._say(adapters=reply.adapters)
+            self._replies.append(reply)
+        while self._replies and self._send(self._replies[0]):
+            self._replies.popleft()
         stranger = self._heart is not None and self._heart.stranger.is_set()
         if stranger or self._forgotten:
             self._left()
@@ -210,6 +233,8 @@ class Service:
         self._relay.reset()
         self._pulls.clear()
         self._pulled.clear()
+        self._loader.reset()
+        self._replies.clear()
         self._engine.reset()
         self._drained = self._forgotten = False
         self._greeting = self._new_greeting()

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from baton.protocol import (
     Abort,
+    AdminCommand,
+    AdminReply,
     Beat,
     Block,
     CacheReset,
@@ -48,6 +50,8 @@ from baton.protocol import (
     TruncatePlan,
     Vocabulary,
     VocabularyBytes,
+    WorkerCommand,
+    WorkerReply,
 )
 
 _LIFE: tuple[type[Message], ...] = (Hello, Beat)
@@ -94,14 +98,23 @@ FRONTEND = Link(
     "frontend",
     server="scheduler",
     client="gateway",
-    requests=(*_LIFE, Submit, Abort, ResetCache),
-    replies=(*_LIFE, HelloRequest, Tokens, Failed, Stats, CacheReset),
+    requests=(*_LIFE, Submit, Abort, ResetCache, AdminCommand),
+    replies=(*_LIFE, HelloRequest, Tokens, Failed, Stats, CacheReset, AdminReply),
 )
 FLEET = Link(
     "fleet",
     server="scheduler",
     client="worker",
-    requests=(*_LIFE, Result, Pulled, Drain, DrainWorker, SetRole, ProcessDied),
+    requests=(
+        *_LIFE,
+        Result,
+        Pulled,
+        Drain,
+        DrainWorker,
+        SetRole,
+        ProcessDied,
+        WorkerReply,
+    ),
     replies=(
         *_LIFE,
         HelloRequest,
@@ -114,6 +127,7 @@ FLEET = Link(
         Drain,
         SetRole,
         Stats,
+        WorkerCommand,
     ),
 )
 

@@ -1,5 +1,15 @@
 """All messages between services. They are independent of the public HTTP schema."""
 
+from baton.protocol.administration import (
+    Action,
+    AdminCommand,
+    AdminReply,
+    DropAdapter,
+    LoadAdapter,
+    UnloadAdapter,
+    WorkerCommand,
+    WorkerReply,
+)
 from baton.protocol.base import PROTOCOL, Envelope, Message
 from baton.protocol.control import (
     AdapterInfo,
@@ -74,7 +84,10 @@ from baton.protocol.transfer import (
 __all__ = [
     "PROTOCOL",
     "Abort",
+    "Action",
     "AdapterInfo",
+    "AdminCommand",
+    "AdminReply",
     "Beat",
     "Blob",
     "Block",
@@ -87,6 +100,7 @@ __all__ = [
     "Detokenized",
     "Drain",
     "DrainWorker",
+    "DropAdapter",
     "EncodeChat",
     "EncodeText",
     "Encoded",
@@ -99,6 +113,7 @@ __all__ = [
     "HeldPages",
     "Hello",
     "HelloRequest",
+    "LoadAdapter",
     "Logprobs",
     "MediaInfo",
     "MediaItem",
@@ -142,8 +157,11 @@ __all__ = [
     "Tokens",
     "TransferStats",
     "TruncatePlan",
+    "UnloadAdapter",
     "Vocabulary",
     "VocabularyBytes",
+    "WorkerCommand",
     "WorkerInfo",
+    "WorkerReply",
     "WorkerStats",
 ]

@@ -20,6 +20,8 @@ class AdapterInfo(msgspec.Struct, frozen=True, array_like=True):
     """Name that clients ask for."""
     digest: bytes
     """Identity, 16 bytes: equal only for equal weights and scales."""
+    path: str = ""
+    """Folder that it was read from."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -61,7 +63,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     """Expert-parallel group. Workers of one group share the experts of a model and fail
     together."""
     adapters: tuple[AdapterInfo, ...] = ()
-    """Adapters that it has in memory, by name."""
+    """Adapters that it has in memory. A name comes twice while sequences finish with what it meant
+    before; the last one counts."""
     max_loras: int = 0
     """Maximum number of adapters among the sequences of its batch."""
     num_speculative_tokens: int = 0
@@ -241,7 +244,7 @@ class ModelStats(msgspec.Struct, frozen=True, array_like=True):
     pooling: PoolingInfo | None = None
     """Pooling task of the model; None if it only generates."""
     adapters: tuple[AdapterInfo, ...] = ()
-    """Adapters that some worker of the model has, by name."""
+    """Adapters that are served for the model, by name."""
 
 
 class RoleStats(msgspec.Struct, frozen=True, array_like=True):

@@ -9,7 +9,6 @@ from msgspec import structs
 
 from baton.protocol import (
     PROTOCOL,
-    AdapterInfo,
     HeldPages,
     Hello,
     Sampling,
@@ -34,10 +33,6 @@ def test_a_worker_with_another_vocabulary_of_the_same_model_is_not_taken_in(run_
         assert list(g.worker_states()) == ["one"]
 
 
-def adapted(digest: bytes) -> WorkerInfo:
-    return structs.replace(worker_info(), adapters=(AdapterInfo("sql", digest),), max_loras=1)
-
-
 @pytest.mark.parametrize(
     ("info", "reason"),
     [
@@ -49,13 +44,11 @@ def adapted(digest: bytes) -> WorkerInfo:
         (worker_info(vocab_size=7), "tokens here"),
         (worker_info(vocab_size=7, model="other"), ""),
         (worker_info(), ""),
-        (adapted(b"2"), "the adapter sql has other weights here than on known"),
-        (adapted(b"1"), ""),
     ],
 )
 def test_a_worker_is_refused_with_a_reason(info: WorkerInfo | None, reason: str) -> None:
     fleet = Fleet()
-    fleet.join("known", 1, adapted(b"1"), 64, held=None, caching=True)
+    fleet.join("known", 1, worker_info(), 64, held=None, caching=True)
     found = worker_objection(Hello("worker", "new", 2, "0", worker=info), fleet)
     assert (reason in found) if reason else not found
 

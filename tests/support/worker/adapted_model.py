@@ -10,7 +10,7 @@ import torch
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.lora.adapter import read_adapter
+from baton_worker.lora.modules import LoraModule
 from baton_worker.lora.store import AdapterStore
 from baton_worker.lora.targets import LoraTargets
 from baton_worker.models.decoder import Model
@@ -46,5 +46,6 @@ def adapted_model(root: Path) -> Adapted:
     store, folders = AdapterStore(targets, max_rank=16, capacity=8), {}
     for seed, name in enumerate(NAMES):
         folders[name] = write_adapter(root / name, targets.shapes, seed=seed, scale=0.1)
-        store.add(name, read_adapter(folders[name], targets, 16))
+        module = LoraModule(name, str(folders[name]))
+        store.add(module, store.read(module.path))
     return Adapted(root / "base", folders, loaded, column, store)

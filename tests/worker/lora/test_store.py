@@ -19,7 +19,7 @@ def config(adapted: Adapted, **fields: object) -> Config:
 def test_what_the_settings_name_is_in_memory(adapted: Adapted) -> None:
     store = open_store(config(adapted), adapted.loaded)
     assert store is not None
-    assert [info.name for info in store.infos] == sorted(NAMES)
+    assert [info.name for info in store.infos] == [*NAMES]
     assert all(store.get(info.digest) is not None for info in store.infos)
     assert store.infos == adapted.store.infos and store.get(b"") is None
     assert open_store(config(adapted, enable_lora=False), adapted.loaded) is None

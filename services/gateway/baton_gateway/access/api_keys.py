@@ -26,7 +26,9 @@ _OPEN = frozenset(
 """Paths without authentication: probes and the page. They reveal no model or request."""
 _OPEN_FOLDER = "/static/"
 OPERATOR_READS = frozenset({"/metrics", "/fleet", "/fleet/stream"})
-OPERATOR_CHANGES = frozenset({"/reset_prefix_cache"})
+OPERATOR_CHANGES = frozenset(
+    {"/reset_prefix_cache", "/v1/load_lora_adapter", "/v1/unload_lora_adapter"}
+)
 OPERATOR_PATHS = OPERATOR_READS | OPERATOR_CHANGES
 """Paths that tell about all tenants, and those that change something for all."""
 _LOOK_SECONDS = 1.0

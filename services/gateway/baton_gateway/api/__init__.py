@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from baton_gateway.api import (
+    adapters,
     admin,
     chat,
     classify,
@@ -42,5 +43,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     explain.router,
     health.router,
     fleet.router,
+    adapters.router,
     admin.router,
 )

@@ -7,11 +7,21 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
 
-from baton.errors import BatonError, RateLimited, ServerFault, Unavailable
+from baton.errors import (
+    BatonError,
+    InvalidRequest,
+    NotFound,
+    RateLimited,
+    ServerFault,
+    Unavailable,
+)
 from baton.logs import logger
 from baton.net.topology import FRONTEND
 from baton.protocol import (
     Abort,
+    Action,
+    AdminCommand,
+    AdminReply,
     CacheReset,
     Envelope,
     Failed,
@@ -68,6 +78,7 @@ class SchedulerClient:
         self._owed: list[int] = []
         """Handles to abort if the same scheduler reconnects."""
         self._resets: dict[int, asyncio.Future[int]] = {}
+        self._commands: dict[int, asyncio.Future[AdminReply]] = {}
         self._numbers = count(1)
 
     async def submit(self, sequences: Iterable[Sequence]) -> None:
@@ -137,6 +148,25 @@ class SchedulerClient:
         finally:
             del self._resets[number]
 
+    async def administer(self, model: str, action: Action, seconds: float) -> AdminReply:
+        """Have every worker of a model do something. Returns the scheduler's reply.
+
+        Raises `InvalidRequest` or `NotFound` when it is refused, `Unavailable` when there is no
+        answer within `seconds`.
+        """
+        connection, number = self.pool.pick(), next(self._numbers)
+        future: asyncio.Future[AdminReply] = asyncio.get_running_loop().create_future()
+        self._commands[number] = future
+        try:
+            if connection is None or not await connection.post(AdminCommand(number, model, action)):
+                raise _silent()
+            async with asyncio.timeout(seconds):
+                return _accepted(await future)
+        except TimeoutError as error:
+            raise _silent() from error
+        finally:
+            del self._commands[number]
+
     def leave(self) -> None:
         """Fail sequences without tokens, so that their clients can retry on another gateway."""
         for sequence in list(self.live.values()):
@@ -177,6 +207,10 @@ class SchedulerClient:
             future = self._resets.get(message.id)
             if future is not None and not future.done():
                 future.set_result(message.pages)
+        elif isinstance(message, AdminReply):
+            command = self._commands.get(message.id)
+            if command is not None and not command.done():
+                command.set_result(message)
 
     async def _on_tokens(self, message: Tokens) -> None:
         self._ledger.told(message.phase_times.items())
@@ -259,6 +293,17 @@ class SchedulerClient:
         )
         sequence.reason = "error"
         sequence.stream.fail(error)
+
+
+def _accepted(reply: AdminReply) -> AdminReply:
+    """Return a reply, or raise what it says."""
+    if reply.status == 503:
+        raise Unavailable(reply.reason, retry_after=2)
+    if reply.status == 404:
+        raise NotFound(reply.reason)
+    if reply.status != 200:
+        raise InvalidRequest(reply.reason)
+    return reply
 
 
 def _silent() -> Unavailable:

@@ -64,10 +64,12 @@ _TEMPLATE = frozenset(
 
 
 def refuse(fields: Mapping[str, Any], special: frozenset[str] = frozenset()) -> None:
-    """Raise `InvalidRequest` for the first field that is forbidden, or unsupported and not
+    """Raise `InvalidRequest` for the first field that is forbidden or unsupported, and not
     `special` to this request."""
     for name, value in fields.items():
-        if name in FORBIDDEN or (name == "cache_salt" and not isinstance(value, str | None)):
+        if (name in FORBIDDEN and name not in special) or (
+            name == "cache_salt" and not isinstance(value, str | None)
+        ):
             raise forbidden(name)
         if value in (None, False):
             continue

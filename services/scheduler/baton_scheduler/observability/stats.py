@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from baton.protocol import AdapterInfo, ModelStats, Stats, WorkerInfo, WorkerStats
+from baton.protocol import ModelStats, Stats, WorkerInfo, WorkerStats
 from baton_scheduler.observability.autoscaling import Targets, roles
 from baton_scheduler.state import State
-from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.worker import Worker
 
 
@@ -47,12 +46,13 @@ def stats(
         transferred_tokens=state.handoffs.moved_tokens,
         transfers=state.handoffs.carried.stats(),
         roles=roles(state, targets or Targets()),
-        models=tuple(_model(name, state.fleet.serving(name)) for name in state.fleet.models),
+        models=tuple(_model(name, state) for name in state.fleet.models),
     )
 
 
-def _model(name: str, fleet: Fleet) -> ModelStats:
+def _model(name: str, state: State) -> ModelStats:
     """Properties are those of its first worker; the maximum length is the smallest of all."""
+    fleet = state.fleet.serving(name)
     info = next(iter(fleet)).info
     return ModelStats(
         name=name,
@@ -60,14 +60,8 @@ def _model(name: str, fleet: Fleet) -> ModelStats:
         vocab_size=info.vocab_size,
         eos_ids=info.eos_ids,
         pooling=info.pooling,
-        adapters=_adapters(fleet),
+        adapters=state.adapters.listed(name),
     )
-
-
-def _adapters(fleet: Fleet) -> tuple[AdapterInfo, ...]:
-    """Those that some worker has, by name."""
-    named = {adapter.name: adapter for worker in fleet for adapter in worker.info.adapters}
-    return tuple(named[name] for name in sorted(named))
 
 
 def _present(worker: Worker, state: State) -> WorkerStats:

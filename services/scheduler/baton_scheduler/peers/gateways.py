@@ -9,6 +9,7 @@ from baton.net.handshake import QUIET_SECONDS, Peer, Roster
 from baton.net.sockets import Received, Server
 from baton.protocol import (
     Abort,
+    AdminCommand,
     Beat,
     Hello,
     HelloRequest,
@@ -16,7 +17,15 @@ from baton.protocol import (
     ResetCache,
     Submit,
 )
-from baton_scheduler.events import Aborted, Arrived, CacheCleared, Event, GatewayLost, Reply
+from baton_scheduler.events import (
+    Aborted,
+    AdminRequested,
+    Arrived,
+    CacheCleared,
+    Event,
+    GatewayLost,
+    Reply,
+)
 from baton_scheduler.peers.hello_checks import RefusalLog, version_mismatch
 
 log = logger(__name__)
@@ -74,6 +83,8 @@ class GatewayPeers:
             self._abort(name, message)
         elif isinstance(message, ResetCache):
             self._apply(CacheCleared(name, message.id))
+        elif isinstance(message, AdminCommand):
+            self._apply(AdminRequested(name, message))
 
     def _greet(self, peer: bytes, hello: Hello) -> None:
         reason = version_mismatch(hello)

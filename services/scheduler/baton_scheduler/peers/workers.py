@@ -21,6 +21,7 @@ from baton.protocol import (
     SetRole,
     Stats,
     WorkerInfo,
+    WorkerReply,
 )
 from baton_scheduler.events import (
     Cause,
@@ -34,6 +35,7 @@ from baton_scheduler.events import (
     WorkerDraining,
     WorkerJoined,
     WorkerLeft,
+    WorkerReplied,
 )
 from baton_scheduler.peers.hello_checks import RefusalLog, version_mismatch, worker_objection
 from baton_scheduler.workers.fleet import Fleet
@@ -51,7 +53,7 @@ class Hooks(NamedTuple):
     snapshot: Callable[[], Stats]
     """Statistics, for the health command."""
     changed: Callable[[], None]
-    """A worker has joined: gateways may be waiting for statistics."""
+    """A worker has joined or changed: gateways may be waiting for statistics."""
 
 
 @dataclass
@@ -131,6 +133,9 @@ class WorkerPeers:
             self._hooks.apply(Settled(name, message))
         elif isinstance(message, Pulled):
             self._hooks.apply(Transferred(name, message))
+        elif isinstance(message, WorkerReply):
+            self._hooks.apply(WorkerReplied(name, message))
+            self._hooks.changed()
         elif isinstance(message, Drain):
             log.info("worker %s drains", name)
             self._hooks.apply(WorkerDraining(name))

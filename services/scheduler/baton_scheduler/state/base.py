@@ -17,7 +17,9 @@ from baton_scheduler.queueing.model_queues import ModelQueues
 from baton_scheduler.queueing.policies import parse_weights
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.state.counters import Counters
+from baton_scheduler.state.pending_command import PendingCommand
 from baton_scheduler.suspects import Inquiry
+from baton_scheduler.workers.adapter_registry import AdapterRegistry
 from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.meters import ModelRates, RateMeter
 
@@ -50,6 +52,9 @@ class StateBase:
         self.latest: dict[str, Sequence] = {}
         """Gateway -> its latest sequence; the choices of a request arrive one after the other."""
         self.deadlines = Deadlines(self.live)
+        self.adapters = AdapterRegistry()
+        self.commands: dict[int, PendingCommand] = {}
+        """Commands of operators that workers have not all answered; see `administration`."""
         self.alone_since: dict[str, float] = {}
         """Model -> time since which no worker takes its sequences; absent while one does."""
 

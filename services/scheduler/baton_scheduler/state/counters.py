@@ -23,5 +23,7 @@ class Counters:
     """Prompt tokens found in the prefix cache."""
     handoffs: int = 0
     """Running sequences that moved to another worker with their KV."""
+    commands: int = 0
+    """Commands to workers, of operators or on their behalf."""
     failed_transfers: int = 0
     """Failed KV transfers; they cost only time."""

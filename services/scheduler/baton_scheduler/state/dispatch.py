@@ -11,7 +11,7 @@ from baton_scheduler.placement.placement import prefill_candidates, with_room
 from baton_scheduler.planning.planner import plan
 from baton_scheduler.queueing.queue import Queue
 from baton_scheduler.sequence import Sequence
-from baton_scheduler.state import cancellation, migration, quarantine
+from baton_scheduler.state import administration, cancellation, migration, quarantine
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.workers.cache_miss import explain
 from baton_scheduler.workers.fleet import Fleet
@@ -28,6 +28,7 @@ def tick(state: StateBase, event: Tick) -> list[Decision]:
         cancellation.expire(state)
         + cancellation.give_up(state)
         + quarantine.proceed(state)
+        + administration.drop_unused(state)
         + place(state)
         + migration.begin_handoffs(state)
     )
@@ -67,6 +68,8 @@ def _place_from(state: StateBase, queue: Queue, fleet: Fleet) -> list[Decision]:
     decisions: list[Decision] = []
     while fleet.open and (head := queue.head) is not None:
         if not fleet.fits(head):
+            if not fleet.has_adapter(head) and administration.coming(state, head.model):
+                break  # A worker that has joined is still loading it.
             decisions.append(state.fail(head, _misfit(head, fleet)))
             continue
         owners = _owners(state, head, fleet)

@@ -21,6 +21,7 @@ def digest(state: StateBase) -> bytes:
 def _parts(state: StateBase) -> Iterator[bytes]:
     yield repr((state.now, state.draining, state.alone_since, state.numbers)).encode()
     yield repr(astuple(state.counters)).encode()
+    yield state.adapters.layout() + repr(sorted(state.commands.items())).encode()
     yield state.queue.layout()
     yield state.handoffs.layout()
     yield state.placement.layout()

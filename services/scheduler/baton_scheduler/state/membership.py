@@ -9,7 +9,7 @@ from baton_scheduler.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from baton_scheduler.state import quarantine
+from baton_scheduler.state import administration, quarantine
 from baton_scheduler.state.base import StateBase
 
 
@@ -25,7 +25,9 @@ def worker_joined(state: StateBase, event: WorkerJoined) -> list[Decision]:
         held=event.held,
         caching=limits.enable_prefix_caching,
     )
-    return decisions
+    worker = state.fleet.get(event.name)
+    assert worker is not None
+    return decisions + administration.joined(state, worker)
 
 
 def worker_draining(state: StateBase, event: WorkerDraining) -> list[Decision]:
@@ -55,4 +57,5 @@ def worker_left(state: StateBase, event: WorkerLeft) -> list[Decision]:
     for slot in running:
         state.take_back(worker.evict(slot))
     decisions = state.handoffs.leave(worker, state.fleet)
-    return decisions + quarantine.worker_died(state, worker, there, event.cause)
+    decisions += quarantine.worker_died(state, worker, there, event.cause)
+    return decisions + administration.left(state, event.name)

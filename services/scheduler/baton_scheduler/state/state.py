@@ -7,9 +7,9 @@ A live sequence is in exactly one place, and ends exactly once:
                   |                                        ^
                   +----------------------------------------+
 
-`apply` is the table of events. What an event does is a function of its module: `admission`,
-`cancellation`, `membership`, `quarantine`, `migration`, `settlement`, `dispatch`; `base` has what
-they share.
+`apply` is the table of events. What an event does is a function of its module: `administration`,
+`admission`, `cancellation`, `membership`, `quarantine`, `migration`, `settlement`, `dispatch`;
+`base` has what they share.
 
 Equal events give equal decisions on every machine; `baton replay` checks this.
 """
@@ -21,6 +21,7 @@ from typing import assert_never
 from baton.protocol import CacheReset
 from baton_scheduler.events import (
     Aborted,
+    AdminRequested,
     Arrived,
     CacheCleared,
     Clock,
@@ -38,8 +39,10 @@ from baton_scheduler.events import (
     WorkerDraining,
     WorkerJoined,
     WorkerLeft,
+    WorkerReplied,
 )
 from baton_scheduler.state import (
+    administration,
     admission,
     cancellation,
     dispatch,
@@ -80,6 +83,10 @@ class State(StateBase):
                 return membership.worker_draining(self, event)
             case WorkerAssigned():
                 return membership.worker_assigned(self, event)
+            case AdminRequested():
+                return administration.requested(self, event)
+            case WorkerReplied():
+                return administration.replied(self, event)
             case CacheCleared():
                 pages = sum(worker.pool.reset() for worker in self.fleet)
                 return [Reply(event.gateway, CacheReset(event.id, pages))]

@@ -61,7 +61,7 @@ def open_store(config: Config, loaded: LoadedModel) -> AdapterStore | None:
 
 
 class AdapterStore:
-    """Adapters by digest, and the names that clients have for them.
+    """Adapters by digest, and the names that they were loaded under.
 
     Args:
         targets: the layers that take them.
@@ -72,7 +72,7 @@ class AdapterStore:
     def __init__(self, targets: LoraTargets, max_rank: int, capacity: int) -> None:
         self.targets, self._max_rank, self._capacity = targets, max_rank, capacity
         self._adapters = dict[bytes, Adapter]()
-        self._named = dict[str, AdapterInfo]()
+        self._infos = dict[tuple[str, bytes], AdapterInfo]()
 
     def get(self, digest: bytes) -> Adapter | None:
         """An adapter by its digest; None if it is not in memory."""
@@ -80,8 +80,8 @@ class AdapterStore:
 
     @property
     def infos(self) -> tuple[AdapterInfo, ...]:
-        """What this worker tells about its adapters, by name."""
-        return tuple(self._named[name] for name in sorted(self._named))
+        """What this worker tells about its adapters, in the order in which they were loaded."""
+        return tuple(self._infos.values())
 
     def load(self, modules: Sequence[LoraModule]) -> None:
         """Read the adapters that the operator names.
@@ -90,16 +90,35 @@ class AdapterStore:
             ModelError: one is not an adapter of this model.
             SettingsError: they are too many.
         """
-        if len(modules) > self._capacity:
-            raise SettingsError(
-                f"--lora-modules names {len(modules)} adapters, and --max-cpu-loras is "
-                f"{self._capacity}: raise it."
-            )
         for module in modules:
-            self.add(module.name, read_adapter(Path(module.path), self.targets, self._max_rank))
+            self.add(module, self.read(module.path))
             log.info("adapter %s: %s", module.name, module.path)
 
-    def add(self, name: str, adapter: Adapter) -> None:
-        """Take an adapter in under a name."""
+    def read(self, path: str) -> Adapter:
+        """Read an adapter without taking it in; any thread may.
+
+        Raises:
+            ModelError: it is not one of this model.
+        """
+        return read_adapter(Path(path), self.targets, self._max_rank)
+
+    def add(self, module: LoraModule, adapter: Adapter) -> None:
+        """Take an adapter in under a name.
+
+        Raises:
+            SettingsError: there is no room for another one.
+        """
+        if adapter.digest not in self._adapters and len(self._adapters) >= self._capacity:
+            raise SettingsError(
+                f"There is no room for another adapter: --max-cpu-loras is {self._capacity}. Raise "
+                "it, or unload one."
+            )
         self._adapters[adapter.digest] = adapter
-        self._named[name] = AdapterInfo(name, adapter.digest)
+        key = module.name, adapter.digest
+        self._infos.pop(key, None)  # The last one of a name counts.
+        self._infos[key] = AdapterInfo(module.name, adapter.digest, module.path)
+
+    def drop(self, digest: bytes) -> None:
+        """Free an adapter that no sequence has."""
+        self._adapters.pop(digest, None)
+        self._infos = {key: info for key, info in self._infos.items() if key[1] != digest}

@@ -1,0 +1,154 @@
+"""What an operator changes on all workers of a model: adapters are loaded and unloaded.
+
+command --> told to every worker --> each has answered, or is lost --> reply
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from baton.protocol import (
+    AdapterInfo,
+    AdminCommand,
+    AdminReply,
+    DropAdapter,
+    LoadAdapter,
+    UnloadAdapter,
+    WorkerCommand,
+)
+from baton_scheduler.events import AdminRequested, Decision, Reply, Tell, WorkerReplied
+from baton_scheduler.state.base import StateBase
+from baton_scheduler.state.pending_command import PendingCommand
+from baton_scheduler.workers.worker import Worker
+
+
+def requested(state: StateBase, event: AdminRequested) -> list[Decision]:
+    """Begin what an operator asks for, or refuse it."""
+    gateway, command = event.gateway, event.command
+    match command.action:
+        case LoadAdapter():
+            return _load(state, gateway, command, command.action)
+        case UnloadAdapter(name):
+            if state.adapters.remove(command.model, name) is None:
+                return _answer(gateway, command, 404, f"There is no adapter '{name}'.")
+            return _answer(gateway, command)
+        case DropAdapter():
+            return _answer(gateway, command, 400, "Only the scheduler drops adapters.")
+
+
+def _load(
+    state: StateBase, gateway: str, command: AdminCommand, action: LoadAdapter
+) -> list[Decision]:
+    if not action.replace and state.adapters.get(command.model, action.name) is not None:
+        why = f"There is an adapter '{action.name}' already: unload it, or load it in place."
+        return _answer(gateway, command, 400, why)
+    workers = list(state.fleet.serving(command.model))
+    if not workers:
+        return _answer(gateway, command, 503, "No worker of the model is here. Try again later.")
+    return _begin(state, gateway, command, workers)
+
+
+def _begin(
+    state: StateBase, gateway: str, command: AdminCommand, workers: list[Worker]
+) -> list[Decision]:
+    state.counters.commands += 1
+    number = state.counters.commands
+    names = {worker.name for worker in workers}
+    state.commands[number] = PendingCommand(gateway, command, names)
+    return [Tell(w.name, WorkerCommand(w.epoch, number, command.action)) for w in workers]
+
+
+def replied(state: StateBase, event: WorkerReplied) -> list[Decision]:
+    """A worker has done its part, or could not."""
+    reply, worker = event.reply, state.fleet.get(event.worker)
+    if worker is None or worker.epoch != reply.epoch:
+        return []
+    worker.info = msgspec.structs.replace(worker.info, adapters=reply.adapters)
+    pending = state.commands.get(reply.id)
+    if pending is None or worker.name not in pending.waiting:
+        return []
+    if reply.reason:
+        pending.failed[worker.name] = reply.reason
+    else:
+        pending.loaded[worker.name] = reply.digest
+    pending.waiting.discard(worker.name)
+    return _settle(state, reply.id, pending)
+
+
+def left(state: StateBase, name: str) -> list[Decision]:
+    """A worker is gone: nobody waits for it."""
+    decisions: list[Decision] = []
+    for number, pending in list(state.commands.items()):
+        if name in pending.waiting:
+            pending.waiting.discard(name)
+            decisions += _settle(state, number, pending)
+    return decisions
+
+
+def joined(state: StateBase, worker: Worker) -> list[Decision]:
+    """A worker has joined: it loads the adapters that it lacks."""
+    model = worker.info.model
+    decisions: list[Decision] = []
+    for info in state.adapters.joined(model, worker.info.adapters):
+        action = LoadAdapter(info.name, info.path, replace=True)
+        decisions += _begin(state, "", AdminCommand(0, model, action), [worker])
+    return decisions
+
+
+def coming(state: StateBase, model: str) -> bool:
+    """Whether some worker of a model that has joined is still loading adapters."""
+    own = (p.command.model for p in state.commands.values() if not p.gateway)
+    return any(model in ("", other) for other in own)
+
+
+def drop_unused(state: StateBase) -> list[Decision]:
+    """Free the adapters that are retired and that no sequence has."""
+    decisions: list[Decision] = []
+    for model in state.adapters.waiting:
+        used = {live.adapter for live in state.live.values()}
+        for digest in state.adapters.unused(model, used):
+            for worker in state.fleet.serving(model):
+                decisions.append(_drop(worker, digest))
+    return decisions
+
+
+def _drop(worker: Worker, digest: bytes) -> Decision:
+    return Tell(worker.name, WorkerCommand(worker.epoch, 0, DropAdapter(digest)))
+
+
+def _settle(state: StateBase, number: int, pending: PendingCommand) -> list[Decision]:
+    """Reply once every worker has answered."""
+    if pending.waiting:
+        return []
+    del state.commands[number]
+    action, command = pending.command.action, pending.command
+    if not pending.gateway or not isinstance(action, LoadAdapter):
+        return []
+    digests = set(pending.loaded.values())
+    if pending.failed or len(digests) != 1:
+        undo = [_undo(state, command.model, name, d) for name, d in pending.loaded.items()]
+        why = next(iter(pending.failed.values()), "")
+        if not why and digests:
+            why = "The workers have read different weights from that path."
+        status = 400 if why else 503
+        why = why or "The workers were lost. Try again later."
+        return [
+            *(u for u in undo if u is not None),
+            *_answer(pending.gateway, command, status, why),
+        ]
+    digest = digests.pop()
+    state.adapters.add(command.model, AdapterInfo(action.name, digest, action.path))
+    return _answer(pending.gateway, command, digest=digest)
+
+
+def _undo(state: StateBase, model: str, name: str, digest: bytes) -> Decision | None:
+    """Drop what one worker has loaded and others could not."""
+    worker = state.fleet.get(name)
+    kept = any(info.digest == digest for info in state.adapters.listed(model))
+    return None if worker is None or kept else _drop(worker, digest)
+
+
+def _answer(
+    gateway: str, command: AdminCommand, status: int = 200, reason: str = "", digest: bytes = b""
+) -> list[Decision]:
+    return [Reply(gateway, AdminReply(command.id, status, reason, digest))]

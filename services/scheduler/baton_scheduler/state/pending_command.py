@@ -1,0 +1,22 @@
+"""A command of an operator that is under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from baton.protocol import AdminCommand
+
+
+@dataclass(slots=True)
+class PendingCommand:
+    """A command that workers have not all answered."""
+
+    gateway: str
+    """Who gets the reply; empty for the scheduler's own commands."""
+    command: AdminCommand
+    waiting: set[str]
+    """Names of the workers that have not answered."""
+    loaded: dict[str, bytes] = field(default_factory=dict)
+    """Worker -> digest of what it has loaded."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Worker -> why it could not."""

@@ -1,0 +1,76 @@
+"""Which adapter each name means, for every model.
+
+loaded --> named <--replace--> named: new sequences get this one
+             |                   |
+           unload            the one before
+             v                   v
+          retired: its sequences finish, then the workers drop it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from baton.protocol import AdapterInfo
+
+
+class AdapterRegistry:
+    """Adapters by model and name. What workers say when they join is taken over where nothing is
+    known, so a restarted scheduler knows what the last one knew."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, dict[str, AdapterInfo]] = {}
+        self._retired: dict[str, set[bytes]] = {}
+
+    def get(self, model: str, name: str) -> AdapterInfo | None:
+        """What a name means; None if it means nothing."""
+        return self._named.get(model, {}).get(name)
+
+    def listed(self, model: str) -> tuple[AdapterInfo, ...]:
+        """All adapters of a model, by name."""
+        named = self._named.get(model, {})
+        return tuple(named[name] for name in sorted(named))
+
+    def add(self, model: str, info: AdapterInfo) -> None:
+        """Give a name its adapter; the one before is retired."""
+        self.remove(model, info.name)
+        self._named.setdefault(model, {})[info.name] = info
+        self._retired.get(model, set()).discard(info.digest)
+
+    def remove(self, model: str, name: str) -> AdapterInfo | None:
+        """Retire an adapter, unless another name means it too. Returns it."""
+        info = self._named.get(model, {}).pop(name, None)
+        if info is not None and info.digest not in self._digests(model):
+            self._retired.setdefault(model, set()).add(info.digest)
+        return info
+
+    def joined(self, model: str, infos: Iterable[AdapterInfo]) -> list[AdapterInfo]:
+        """A worker has joined with these adapters. Returns those that it lacks."""
+        theirs = {info.name: info for info in infos}
+        held = {info.digest for info in infos}
+        for info in theirs.values():
+            if info.digest not in self._retired.get(model, ()) and not self.get(model, info.name):
+                self._named.setdefault(model, {})[info.name] = info
+        strange = held - self._digests(model)
+        self._retired.setdefault(model, set()).update(strange)
+        return [info for info in self.listed(model) if info.digest not in held]
+
+    def unused(self, model: str, used: Container[bytes]) -> list[bytes]:
+        """Forget and return the retired adapters of a model that are not used."""
+        retired = self._retired.get(model, set())
+        gone = sorted(digest for digest in retired if digest not in used)
+        retired.difference_update(gone)
+        return gone
+
+    @property
+    def waiting(self) -> list[str]:
+        """Models that have retired adapters."""
+        return [model for model, retired in self._retired.items() if retired]
+
+    def _digests(self, model: str) -> set[bytes]:
+        return {info.digest for info in self._named.get(model, {}).values()}
+
+    def layout(self) -> bytes:
+        """All of it as bytes, for the state's digest."""
+        retired = sorted((model, sorted(some)) for model, some in self._retired.items())
+        return repr((sorted(self._named.items()), retired)).encode()

@@ -1,0 +1,82 @@
+"""What an operator asks of all workers of a model, and their answers."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from baton.protocol.base import Message
+from baton.protocol.control import AdapterInfo
+
+
+class _Action(msgspec.Struct, frozen=True, array_like=True, tag_field="action"):
+    pass
+
+
+class LoadAdapter(_Action, frozen=True, tag="load_adapter"):
+    """Load a LoRA adapter and serve it under a name."""
+
+    name: str
+    path: str
+    """PEFT folder, as each worker sees it."""
+    replace: bool = False
+    """The name may be taken: new sequences get this adapter, running ones keep theirs."""
+
+
+class UnloadAdapter(_Action, frozen=True, tag="unload_adapter"):
+    """Serve an adapter no more; sequences that have it finish."""
+
+    name: str
+
+
+class DropAdapter(_Action, frozen=True, tag="drop_adapter"):
+    """Free the memory of an adapter that no sequence has. From the scheduler only."""
+
+    digest: bytes
+
+
+Action: TypeAlias = LoadAdapter | UnloadAdapter | DropAdapter
+
+
+class AdminCommand(Message, tag="admin_command", frozen=True):
+    """Change something on all workers of a model. gateway -> scheduler, on request."""
+
+    id: int
+    """Chosen by the gateway; the answer carries it."""
+    model: str
+    action: Action
+
+
+class AdminReply(Message, tag="admin_reply", frozen=True):
+    """Answer to `AdminCommand`, once every worker has answered. scheduler -> gateway."""
+
+    id: int
+    status: int = 200
+    """HTTP status."""
+    reason: str = ""
+    """Why it was refused or failed; empty on success."""
+    digest: bytes = b""
+    """Of the adapter that was loaded."""
+
+
+class WorkerCommand(Message, tag="worker_command", frozen=True):
+    """An action for one worker. scheduler -> worker."""
+
+    epoch: int
+    id: int
+    """Chosen by the scheduler; the answer carries it."""
+    action: Action
+
+
+class WorkerReply(Message, tag="worker_reply", frozen=True):
+    """Answer to `WorkerCommand`. worker -> scheduler."""
+
+    epoch: int
+    id: int
+    reason: str = ""
+    """Why it failed; empty on success."""
+    digest: bytes = b""
+    """Of the adapter that was loaded."""
+    adapters: tuple[AdapterInfo, ...] = ()
+    """All adapters that the worker has now; see `WorkerInfo.adapters`."""

@@ -1,0 +1,121 @@
+"""Adapters that are loaded on all workers, or on none."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from baton.protocol import (
+    AdapterInfo,
+    AdminCommand,
+    AdminReply,
+    DropAdapter,
+    LoadAdapter,
+    Sampling,
+    UnloadAdapter,
+    WorkerReply,
+)
+from baton_scheduler.events import AdminRequested, WorkerReplied
+from tests.fakes.hash_worker import worker_info
+from tests.support.scheduler_world import World
+
+pytestmark = pytest.mark.row("F11.04", "F19.09")
+INFO = structs.replace(worker_info(), max_loras=4)
+A = AdapterInfo("a", b"1", "/a")
+
+
+class Fleet(World):
+    """Workers whose commands are answered by hand."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        for name in names:
+            self.join(name, INFO)
+
+    def ask(self, action: LoadAdapter | UnloadAdapter, number: int = 1) -> AdminReply | None:
+        """An operator asks; returns what is said at once."""
+        before = len(self.admin)
+        self.apply(AdminRequested("g", AdminCommand(number, "fake", action)))
+        return self.admin[-1] if len(self.admin) > before else None
+
+    def answer(
+        self, name: str, reason: str = "", adapters: tuple[AdapterInfo, ...] = (A,)
+    ) -> AdminReply | None:
+        """A worker answers its first command; returns what the operator is then told."""
+        peer, before = self.peers[name], len(self.admin)
+        number, digest = peer.commands.popleft().id, b"" if reason else adapters[-1].digest
+        reply = WorkerReply(peer.epoch, number, reason, digest, adapters)
+        self.apply(WorkerReplied(name, reply))
+        return self.admin[-1] if len(self.admin) > before else None
+
+    def actions(self, name: str) -> list[object]:
+        return [command.action for command in self.peers[name].commands]
+
+
+def test_a_name_is_served_once_every_worker_has_loaded_it() -> None:
+    here = Fleet("one", "two")
+    assert here.ask(LoadAdapter("a", "/a")) is None and not here.state.adapters.listed("fake")
+    assert here.actions("one") == here.actions("two") == [LoadAdapter("a", "/a")]
+    assert here.answer("one") is None
+    assert here.answer("two") == AdminReply(1, digest=b"1")
+    assert here.state.adapters.listed("fake") == (A,)
+    again = here.ask(LoadAdapter("a", "/b"))
+    assert again is not None and again.status == 400 and "already" in again.reason
+    missing = here.ask(UnloadAdapter("b"))
+    assert missing is not None and missing.status == 404
+
+
+def test_what_one_worker_cannot_load_no_worker_keeps() -> None:
+    here = Fleet("one", "two")
+    here.ask(LoadAdapter("a", "/a"))
+    here.answer("one")
+    failed = here.answer("two", "it is of another model", ())
+    assert failed == AdminReply(1, 400, "it is of another model")
+    assert here.actions("one") == [DropAdapter(b"1")] and not here.state.adapters.listed("fake")
+    here.peers["one"].commands.clear()
+    here.ask(LoadAdapter("a", "/a"), 2)
+    here.answer("one")
+    other = here.answer("two", adapters=(structs.replace(A, digest=b"2"),))
+    assert other is not None and other.status == 400 and "different weights" in other.reason
+
+
+def test_nobody_waits_for_a_worker_that_is_lost() -> None:
+    here = Fleet("one", "two")
+    here.ask(LoadAdapter("a", "/a"))
+    here.answer("one")
+    here.lose_worker("two")
+    assert here.admin == [AdminReply(1, digest=b"1")]
+    here.ask(LoadAdapter("b", "/b"), 2)
+    here.lose_worker("one")
+    assert here.admin[-1].status == 503
+    nobody = here.ask(LoadAdapter("c", "/c"), 3)
+    assert nobody is not None and nobody.status == 503
+
+
+def test_a_sequence_waits_for_the_worker_that_has_joined_and_loads() -> None:
+    here = Fleet("one")
+    here.ask(LoadAdapter("a", "/a"))
+    here.answer("one")
+    request = here.submit([1] * 20, Sampling(4), adapter=b"1")
+    here.lose_worker("one")
+    here.join("new", INFO)
+    assert here.actions("new") == [LoadAdapter("a", "/a", replace=True)]
+    here.tick()
+    assert request.end is None and not here.state.num_running, "it would fail if nothing came"
+    here.answer("new")
+    here.finish()
+    assert request.end == "length"
+
+
+def test_what_is_unloaded_is_dropped_after_its_last_sequence() -> None:
+    here = Fleet("one")
+    here.ask(LoadAdapter("a", "/a"))
+    here.answer("one")
+    request = here.submit([1] * 20, Sampling(4), adapter=b"1")
+    here.tick()
+    assert here.ask(UnloadAdapter("a")) == AdminReply(1) and not here.state.adapters.listed("fake")
+    here.tick()
+    assert here.actions("one") == []
+    here.finish()
+    here.tick()
+    assert request.end == "length" and here.actions("one") == [DropAdapter(b"1")]
