@@ -14,6 +14,7 @@ from baton.net.discovery import StaticDirectory, socket_path
 from baton.net.handshake import Roster
 from baton.net.sockets import Server, wait
 from baton.net.topology import FLEET
+from baton.process import standby
 from baton.process.lifecycle import Lifecycle
 from baton.protocol import (
     Beat,
@@ -28,6 +29,7 @@ from baton.protocol import (
     TruncatePlan,
 )
 from baton.protocol.token_columns import pack
+from baton_worker import service
 from baton_worker.config import Config
 from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.engine import Engine
@@ -332,3 +334,25 @@ def test_a_standby_takes_the_name_and_role_of_the_worker_that_it_replaces() -> N
     assert in_place_of((), own) is own
     called = in_place_of(("--name", "decode-2", "--role", "decode", "--threads", "1"), own)
     assert called == own.model_copy(update={"name": "decode-2", "role": "decode"})
+
+
+def test_a_standby_loads_once_memory_has_room_or_it_is_called(
+    stories: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, asked = Config(model=str(stories), run_dir=run_dir), list[int]()
+
+    def has_room(checkpoint: Path, shared: int) -> bool:
+        asked.append(shared)
+        return len(asked) == 3
+
+    monkeypatch.setattr(service, "has_room", has_room)
+    monkeypatch.setattr(service, "_ROOM_SECONDS", 0.01)
+    service.await_room(config)
+    assert asked == [], "it is no standby"
+    standby.hold()
+    service.await_room(config)
+    assert asked == [0, 0, 0]
+    monkeypatch.setattr(service, "has_room", lambda checkpoint, shared: False)
+    threading.Timer(0.2, standby.call).start()
+    service.await_room(config)
+    assert not standby.held()

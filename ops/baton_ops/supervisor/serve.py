@@ -26,6 +26,7 @@ from baton.process.lifecycle import (
     EXIT_SETTINGS,
     Lifecycle,
 )
+from baton.process.segments import SegmentKeeper
 from baton.settings import environment
 from baton_ops.supervisor import replicas as copies
 from baton_ops.supervisor.control_socket import ControlSocket
@@ -104,7 +105,11 @@ def run(config: Serve) -> int:
         )
         startup, console = Startup(config, address), Console(highlight=False)
         try:
-            with ControlSocket(crew, folder) as control, _death_reports(config, folder) as deaths:
+            with (
+                ControlSocket(crew, folder) as control,
+                _death_reports(config, folder) as deaths,
+                SegmentKeeper(folder),
+            ):
                 return supervise(supervisor, life, startup, control, deaths, console)
         finally:
             supervisor.kill()

@@ -86,6 +86,9 @@ class Config(Settings, prefix="worker"):
     is not given; 0 means 0.9 of a GPU and 0.5 of a host, divided by the workers on it."""
     max_kv_bytes: int = setting(4 * 1024**3, "memory", ge=0)
     """Upper bound on KV pages in bytes on a CPU; 0 means none."""
+    share_weights: bool = setting(True, "memory", advanced=True)
+    """Under `baton serve` on a CPU: packed weights lie in memory that all workers of this host
+    share, also with the next ones. Takes Linux 6.1 or later."""
     host_cache_bytes: int = setting(0, "memory", ge=0)
     """Bytes of host memory for KV pages that had to make room and may be wanted again; 0 means
     none. Workers that pass sequences on (`role`) do without it."""

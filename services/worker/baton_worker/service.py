@@ -23,6 +23,7 @@ from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET
 from baton.process import standby
 from baton.process.lifecycle import Heartbeat, Lifecycle, default_name, process_id
+from baton.process.segments import Segments
 from baton.process.watchdog import pulse
 from baton.protocol import (
     Drain,
@@ -57,6 +58,8 @@ _TRANSFER_SECONDS = 0.002
 """As above while KV is in transit: bounds the delay before its arrival is noticed."""
 _LOCKSTEP_SECONDS = 0.005
 """The same where other workers wait for this one before they take a step."""
+_ROOM_SECONDS = 5.0
+"""How often a standby looks whether there is room for its weights."""
 _MOST_PLANS = 64
 """Plans that may wait. A scheduler keeps a few in flight; more is a fault on its side."""
 
@@ -301,6 +304,16 @@ def worker_info(
     )
 
 
+def await_room(config: Config) -> None:
+    """Wait, in a standby, until memory has room for what would be there twice, or it is called."""
+    shared, said = Segments(config.run_dir), False
+    while standby.held() and not has_room(fetch(config), shared.held_bytes() or 0):
+        if not said:
+            log.info("memory has no room for the weights beside those of the workers: waiting")
+            said = True
+        standby.wait(_ROOM_SECONDS)
+
+
 def in_place_of(arguments: Sequence[str], config: Config) -> Config:
     """The settings of a standby that takes the place of a worker with these arguments: its name and
     role, which the engine does not know."""
@@ -314,9 +327,7 @@ def serve(config: Config, life: Lifecycle) -> int:
     """Build the engine, then serve with it. A standby builds it before it is called, where memory
     has room for a second one."""
     config = resolve(config)
-    if standby.held() and not has_room(fetch(config)):
-        log.info("no room for a second copy of the weights: loading them when a worker dies")
-        standby.wait()
+    await_room(config)
     engine = Engine.build(config)
     if standby.held():
         log.info("loaded; waiting to take the place of a worker that dies")

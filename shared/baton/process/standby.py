@@ -48,11 +48,11 @@ def call(arguments: Sequence[str] = ()) -> None:
     _called.set()
 
 
-def wait() -> tuple[str, ...]:
-    """Block until this process is active; returns the arguments given to `call`, () if none. Call
-    it after loading resources that two processes can share, such as files, and before acquiring
-    exclusive ones, such as addresses."""
-    _called.wait()
+def wait(seconds: float | None = None) -> tuple[str, ...]:
+    """Block until this process is active, or for so long; returns the arguments given to `call`, ()
+    if none. Call it after loading resources that two processes can share, such as files, and before
+    acquiring exclusive ones, such as addresses."""
+    _called.wait(seconds)
     return _arguments
 
 

@@ -109,3 +109,4 @@ def test_a_second_copy_of_the_weights_leaves_half_of_the_memory_to_others(
     monkeypatch.setattr(memory.machine, "available_bytes", lambda: 7999)
     assert not has_room(tmp_path)
     assert has_room(tmp_path / "one.safetensors")
+    assert has_room(tmp_path, shared=1), "what workers share is there once"

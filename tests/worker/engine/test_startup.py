@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Literal
 
 import pytest
 import torch
 
+from baton.process import standby
+from baton.process.segments import SegmentKeeper
 from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import SingleRank
-from baton_worker.engine.startup import load, page_settings, prepare
+from baton_worker.engine.startup import load, page_settings, prepare, shared_pages
+from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import KVCache
 from baton_worker.platform import machine
@@ -35,6 +39,25 @@ def test_every_setting_of_the_pages_reaches_them(stories: Path) -> None:
     assert (cache.num_pages, cache.page_size, cache.layout) == (7, 8, Layout.HND)
     assert cache.codes is context.codes and cache.groups == resolved.groups
     assert resolved.ranks == 1 and resolved.weight_bytes == loaded.weight_bytes
+
+
+def test_weights_are_shared_under_a_supervisor_on_a_cpu(
+    stories: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(model=str(stories), run_dir=tmp_path, num_gpu_blocks_override=7)
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert shared_pages(config, cpu) is None, "nobody keeps them"
+    with SegmentKeeper(tmp_path), caplog.at_level(logging.INFO):
+        assert shared_pages(config.model_copy(update={"share_weights": False}), cpu) is None
+        assert shared_pages(config, gpu) is None
+        assert caplog.messages == ["weights on a GPU are not shared: each worker loads its own"]
+        standby.hold()
+        try:
+            load(config, stories, prepare(config), SingleRank())
+        finally:
+            standby.call()
+        assert "of packed weights are in memory that workers share" in caplog.text
+    assert ARENA._written is None
 
 
 @pytest.mark.parametrize("dtype", ["auto", "float32"])

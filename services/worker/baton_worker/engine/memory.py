@@ -34,12 +34,13 @@ def free_bytes(device: torch.device) -> int:
     return machine.available_bytes() + standby.inherited_bytes()
 
 
-def has_room(checkpoint: Path) -> bool:
-    """Whether the weights of a checkpoint may be in memory once more: as floats they may take twice
-    the bytes of its files, and half of what is free is left to others."""
+def has_room(checkpoint: Path, shared: int = 0) -> bool:
+    """Whether the weights of a checkpoint may be in memory once more, but for the bytes that
+    workers share: as floats they may take twice the bytes of its files, and half of what is free is
+    left to others."""
     files = checkpoint.rglob("*") if checkpoint.is_dir() else (checkpoint,)
     size = sum(file.stat().st_size for file in files if file.is_file())
-    return 2 * size <= machine.available_bytes() / 2
+    return 2 * max(size - shared, 0) <= machine.available_bytes() / 2
 
 
 def free_for_all(device: torch.device, ranks: Communicator) -> int:

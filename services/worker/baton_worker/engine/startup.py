@@ -8,14 +8,20 @@ from typing import Any
 
 import torch
 
+from baton.logs import logger
+from baton.process.segments import Segments
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.engine.engine_config import EngineConfig, resolve
 from baton_worker.kernels import cpu
+from baton_worker.kernels.cpu.huge_pages import ARENA
+from baton_worker.kernels.cpu.shared_pages import SharedPages
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.platform.malloc import keep_freed_memory
+
+log = logger(__name__)
 
 
 def prepare(config: Config, rank: int = 0) -> BuildContext:
@@ -57,6 +63,7 @@ def load(
         ModelError: the model cannot be loaded.
         SettingsError: it does not fit here, or cannot be cut for so many ranks.
     """
+    sharing = shared_pages(config, build.device)
     # Where it is bfloat16 already nobody need ask, and on a GPU no kernel for CPUs be built.
     undecided = config.dtype == "auto" and build.dtype is torch.float32
     loaded = load_model(
@@ -72,8 +79,25 @@ def load(
         lockstep=lockstep,
         context_parallel=config.decode_context_parallel_size,
     )
+    ARENA.close_all()
+    if sharing is not None:
+        ARENA.on_written(None)
+        sharing.finish()
     build = replace(build, dtype=loaded.model.dtype)
     return loaded, resolve(config, build, loaded, ranks)
+
+
+def shared_pages(config: Config, device: torch.device) -> SharedPages | None:
+    """What shares this rank's packed weights with other workers; None where nothing does."""
+    segments = Segments(config.run_dir)
+    if not config.share_weights or segments.held_bytes() is None:
+        return None
+    if device.type != "cpu":
+        log.info("weights on a GPU are not shared: each worker loads its own")
+        return None
+    sharing = SharedPages(segments, ARENA.full_blocks)
+    ARENA.on_written(sharing.while_standby)
+    return sharing
 
 
 def page_settings(loaded: LoadedModel, resolved: EngineConfig) -> dict[str, Any]:

@@ -97,3 +97,21 @@ def test_memory_of_zeros_is_taken_ahead(monkeypatch: pytest.MonkeyPatch) -> None
     [memory] = taken
     made.view(-1)[5] = 7
     assert memory[5] == 7 and len(memory) == made.nbytes
+
+
+def test_full_chunks_are_told_once_and_only_while_somebody_has_them() -> None:
+    memory, asked = HugePageArena(chunk=4 * huge_pages._LEAST), list[int]()
+    memory.on_written(lambda: asked.append(len(memory._full)))
+    kept = [memory.empty((3 * huge_pages._LEAST,), torch.uint8) for _ in range(6)]
+    large = memory.empty((5 * huge_pages._LEAST,), torch.uint8)
+    assert asked == [0, 0, 0, 0, 0, 1, 2], "before each new tensor"
+    del kept[1]
+    gc.collect()
+    blocks = list(memory.full_blocks())
+    assert [block.address for block in blocks] == [kept[0].data_ptr(), large.data_ptr()]
+    assert [block.size // huge_pages._LEAST for block in blocks] == [3, 5]
+    assert all(block.address % huge_pages.HUGE == 0 for block in blocks)
+    assert list(memory.full_blocks()) == []
+    memory.close_all()
+    assert len(list(memory.full_blocks())) == huge_pages._OPEN
+    assert not memory._open

@@ -8,16 +8,19 @@ gigabytes in a fraction of the time, which shortens a worker's restart.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import mmap
+import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu.prefault import Populator
+from baton_worker.kernels.cpu.shared_pages import HUGE, Block, aligned
 
 _CHUNK = 32 << 20
 """Bytes that are reserved at a time; the system commits only what is written."""
@@ -33,7 +36,32 @@ class _Chunk:
     """A block of memory; its first bytes are in use."""
 
     memory: mmap.mmap
+    offset: int
+    """Of its first byte, which begins a huge page."""
     used: int = 0
+
+    @classmethod
+    def reserve(cls, size: int) -> _Chunk:
+        """Room for so many bytes, in whole pages."""
+        memory = _reserve(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE + HUGE)
+        first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        return cls(memory, aligned(memory) - first)
+
+
+@dataclass(frozen=True, slots=True)
+class _Full:
+    """A chunk into which nothing more is put; it goes with its last tensor."""
+
+    memory: weakref.ref[mmap.mmap]
+    offset: int
+    used: int
+
+    def block(self) -> Block | None:
+        """Its weights; None if they are gone."""
+        if (memory := self.memory()) is None:
+            return None
+        size = -(-self.used // mmap.PAGESIZE) * mmap.PAGESIZE
+        return Block(memory, aligned(memory), size)
 
 
 class HugePageArena:
@@ -41,22 +69,54 @@ class HugePageArena:
 
     def __init__(self, chunk: int = _CHUNK) -> None:
         self._chunk = chunk
-        self._open = deque[_Chunk](maxlen=_OPEN)
+        self._open = deque[_Chunk]()
+        self._full = list[_Full]()
+        self._written: Callable[[], None] | None = None
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """An uninitialized tensor in this memory; small tensors are allocated normally."""
         size = math.prod(shape) * dtype.itemsize
         if size < _LEAST:
             return torch.empty(*shape, dtype=dtype)
-        if size > self._chunk:
-            return _tensor(_reserve(size), 0, shape, dtype)
+        if self._written is not None:
+            self._written()
         chunk = next((c for c in self._open if c.used + size <= self._chunk), None)
         if chunk is None:
-            chunk = _Chunk(_reserve(self._chunk))
-            self._open.append(chunk)
-        offset = chunk.used
+            chunk = self._new_chunk(size)
+        offset = chunk.offset + chunk.used
         chunk.used += -(-size // _ALIGNMENT) * _ALIGNMENT
+        if size > self._chunk:
+            self._close(chunk)
         return _tensor(chunk.memory, offset, shape, dtype)
+
+    def _new_chunk(self, size: int) -> _Chunk:
+        chunk = _Chunk.reserve(max(size, self._chunk))
+        if size <= self._chunk:
+            if len(self._open) == _OPEN:
+                self._close(self._open.popleft())
+            self._open.append(chunk)
+        return chunk
+
+    def _close(self, chunk: _Chunk) -> None:
+        self._full = [full for full in self._full if full.memory() is not None]
+        self._full.append(_Full(weakref.ref(chunk.memory), chunk.offset, chunk.used))
+
+    def on_written(self, then: Callable[[], None] | None) -> None:
+        """Call this when what lies in `full_blocks` is written: whoever asks for the next tensor
+        has written the ones before."""
+        self._written = then
+
+    def full_blocks(self) -> Iterator[Block]:
+        """Chunks into which nothing more is put, each of them once."""
+        full, self._full = self._full, []
+        for some in full:
+            if (block := some.block()) is not None:
+                yield block
+
+    def close_all(self) -> None:
+        """Put nothing more into the chunks that are there."""
+        while self._open:
+            self._close(self._open.popleft())
 
 
 def zeros(shape: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:

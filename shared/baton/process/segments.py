@@ -1,0 +1,194 @@
+"""Shared memory that outlives the processes that use it: packed weights on a CPU.
+
+    worker                                   keeper, a thread of the supervisor
+      | -- take, digest ------------------->  |
+      | <- the segment with these contents -  |   or nothing: then it makes one
+      | -- keep, digest, a segment -------->  |   and the next worker finds it
+
+A segment is a sealed `memfd`: nobody can write to it, shorten it or unseal it, and its name is the
+digest of its contents. So there are no partial segments, and none of another model. It has no file:
+the kernel frees it with the last process that has it, `kill -9` included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+import threading
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from baton.logs import logger
+from baton.net.discovery import socket_path
+from baton.net.topology import Link
+
+_ADD_SEALS, _GET_SEALS = 1033, 1034
+"""Of Linux: elsewhere Python names neither these nor the seals, and nothing is shared."""
+SEALS = 0b1111
+"""Against new seals, and against being shortened, lengthened and written."""
+_DIGEST_BYTES = 32
+_TAKE, _KEEP, _COUNT = b"take", b"keep", b"size"
+_SECONDS = 5.0
+"""Longest wait for the other side."""
+_SHARE = 0.5
+"""Of the machine's memory that segments may take: should contents differ at each start, they would
+add up."""
+
+log = logger(__name__)
+
+
+def digest(contents: memoryview) -> bytes:
+    """The name of a segment with these contents."""
+    return blake2b(contents, digest_size=_DIGEST_BYTES).digest()
+
+
+def make(contents: memoryview) -> int:
+    """Copy bytes into a new sealed segment; returns its descriptor. Raises `OSError`."""
+    descriptor = os.memfd_create("baton-segment", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        written = 0
+        while written < len(contents):
+            written += os.pwrite(descriptor, contents[written:], written)
+        fcntl.fcntl(descriptor, _ADD_SEALS, SEALS)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def is_sealed(descriptor: int, size: int) -> bool:
+    """Whether it is a segment of this size that nobody can change."""
+    try:
+        seals = fcntl.fcntl(descriptor, _GET_SEALS)
+    except OSError:  # Another kind of file.
+        return False
+    return seals & SEALS == SEALS and os.fstat(descriptor).st_size == size
+
+
+def _path(run_dir: Path) -> str:
+    link = Link("segments", "supervisor", "worker", (), ())
+    return socket_path(run_dir, link).removeprefix("ipc://")
+
+
+class SegmentKeeper(threading.Thread):
+    """Server side: holds segments for processes of the same user. Life cycle: a context."""
+
+    def __init__(self, run_dir: Path, limit: int | None = None) -> None:
+        """`limit`: most bytes of all segments; None means half of the machine's memory."""
+        super().__init__(name="segments", daemon=True)
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self._limit = int(memory * _SHARE) if limit is None else limit
+        self._held: dict[bytes, int] = {}
+        self._bytes = 0
+        self._run_dir = run_dir
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def __enter__(self) -> Self:
+        if not hasattr(os, "memfd_create"):
+            return self
+        with contextlib.suppress(FileNotFoundError):  # Left by a supervisor that was killed.
+            os.unlink(_path(self._run_dir))
+        self._socket.bind(_path(self._run_dir))
+        self._socket.listen()
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # Wakes `accept`; closing alone does not.
+        self._socket.close()
+        if self.is_alive():
+            self.join(timeout=_SECONDS)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_path(self._run_dir))
+        for descriptor in self._held.values():
+            os.close(descriptor)
+        self._held.clear()
+
+    def run(self) -> None:
+        while True:
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:  # Closed.
+                return
+            with peer:
+                try:
+                    self._serve(peer)
+                except OSError as error:
+                    log.warning("a process went away while it asked for a segment: %s", error)
+
+    def _serve(self, peer: socket.socket) -> None:
+        peer.settimeout(_SECONDS)
+        request, descriptors, _, _ = socket.recv_fds(peer, len(_TAKE) + _DIGEST_BYTES, 1)
+        verb, name = request[: len(_TAKE)], request[len(_TAKE) :]
+        if _user(peer) != os.geteuid():
+            log.warning("refused a segment to a process of another user")
+        elif verb == _TAKE and name in self._held:
+            socket.send_fds(peer, [b"\x01"], [self._held[name]])
+            return
+        elif verb == _COUNT:
+            peer.send(struct.pack("<Q", self._bytes))
+            return
+        elif verb == _KEEP and descriptors:
+            peer.send(b"\x01" if self._kept(name, descriptors.pop()) else b"\x00")
+            return
+        for descriptor in descriptors:
+            os.close(descriptor)
+        peer.send(b"\x00")
+
+    def _kept(self, name: bytes, descriptor: int) -> bool:
+        size = os.fstat(descriptor).st_size
+        fits = len(name) == _DIGEST_BYTES and self._bytes + size <= self._limit
+        if name in self._held or not fits or not is_sealed(descriptor, size):
+            os.close(descriptor)
+            return name in self._held
+        self._held[name] = descriptor
+        self._bytes += size
+        return True
+
+
+class Segments:
+    """Client side; every call is a connection of its own."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._address = _path(run_dir)
+
+    def held_bytes(self) -> int | None:
+        """Bytes of all segments that the keeper holds; None if there is no keeper."""
+        try:
+            return int(struct.unpack("<Q", self._ask(_COUNT)[0])[0])
+        except (OSError, struct.error):
+            return None
+
+    def take(self, name: bytes) -> int | None:
+        """The descriptor of the segment with this digest; None if there is none. Raises
+        `OSError`."""
+        descriptors = self._ask(_TAKE + name)[1]
+        return descriptors[0] if descriptors else None
+
+    def keep(self, name: bytes, descriptor: int) -> bool:
+        """Have a segment kept; it stays open here. False if the keeper has no room for it. Raises
+        `OSError`."""
+        return self._ask(_KEEP + name, (descriptor,))[0] == b"\x01"
+
+    def _ask(self, request: bytes, given: tuple[int, ...] = ()) -> tuple[bytes, list[int]]:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.settimeout(_SECONDS)
+            peer.connect(self._address)
+            socket.send_fds(peer, [request], given)
+            answer, descriptors, _, _ = socket.recv_fds(peer, 8, 1)
+        return answer, descriptors
+
+
+def _user(peer: socket.socket) -> int:
+    """User id of the peer of a Unix socket."""
+    size = struct.calcsize("3i")
+    _, user, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return int(user)
