@@ -46,6 +46,10 @@ class Config(Settings, prefix="gateway"):
     allow_runtime_lora_updating: bool = setting(False, "security")
     """Let operators load and unload adapters while the model serves: /v1/load_lora_adapter and
     /v1/unload_lora_adapter. Workers read the folders that these name."""
+    reasoning_key: str = setting("", "security", repr=False)
+    """Secret, of 16 random characters or more, that encrypts the thinking which clients of the
+    Responses API keep; the same for the gateways of several machines. Empty means one that is made
+    in the run directory."""
     requests_per_minute: int = setting(0, "limits", ge=0)
     """POST requests that each key may make per minute; 0 means any number. Without keys, all
     clients share one."""

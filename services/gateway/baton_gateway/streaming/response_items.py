@@ -115,6 +115,17 @@ class OpenMessage(_Item[MessageItem]):
 class OpenReasoning(_Item[ReasoningItem]):
     """The model's thinking."""
 
+    def __init__(
+        self,
+        item: ReasoningItem,
+        index: int,
+        number: Callable[[], int],
+        encrypt: Callable[[str], str] | None = None,
+    ) -> None:
+        """`encrypt`: encrypts the whole text; None if that was not asked for."""
+        super().__init__(item, index, number)
+        self._encrypt = encrypt
+
     def opening(self) -> Events:
         """See `OpenItem`."""
         yield self._added()
@@ -129,6 +140,8 @@ class OpenReasoning(_Item[ReasoningItem]):
 
     def closing(self, status: ItemStatus) -> Events:
         """See `OpenItem`."""
+        if self._encrypt is not None:
+            self.item.encrypted_content = self._encrypt(self._text.text)
         yield ReasoningDone(**self._place(), text=self._text.text)
         yield PartDone(**self._place(), part=self._text)
         yield self._done(status)
@@ -174,6 +187,24 @@ class OpenCustomCall(_Item[CustomCallItem]):
         if status == "completed":
             self.item.input = _input(self._object)
             yield InputDelta(**self._place(), delta=self.item.input)
+        yield InputDone(**self._place(), input=self.item.input)
+        yield self._done(status)
+
+
+class OpenInput(_Item[CustomCallItem]):
+    """A call of a custom tool whose input is what the model says."""
+
+    def opening(self) -> Events:
+        """See `OpenItem`."""
+        yield self._added()
+
+    def add(self, text: str, logprobs: list[ChatToken]) -> Events:
+        """See `OpenItem`."""
+        self.item.input += text
+        yield InputDelta(**self._place(), delta=text)
+
+    def closing(self, status: ItemStatus) -> Events:
+        """See `OpenItem`."""
         yield InputDone(**self._place(), input=self.item.input)
         yield self._done(status)
 

@@ -10,7 +10,7 @@ https://platform.openai.com/docs/api-reference/responses-streaming
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Any
 
@@ -47,6 +47,7 @@ from baton_gateway.streaming.head import Head
 from baton_gateway.streaming.response_items import (
     OpenCustomCall,
     OpenFunctionCall,
+    OpenInput,
     OpenItem,
     OpenMessage,
     OpenReasoning,
@@ -60,7 +61,17 @@ _ERROR_CODES = {429: "rate_limit_exceeded"}
 class ResponseTranscript:
     """Converts the deltas of the one choice to events, one item after the other."""
 
-    def __init__(self, body: ResponseChat, head: Head, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self,
+        body: ResponseChat,
+        head: Head,
+        vocabulary: Vocabulary,
+        encrypt: Callable[[str], str] | None = None,
+    ) -> None:
+        """
+        Args:
+            encrypt: encrypts thinking; None if that was not asked for.
+        """
         self.response = Response(
             id=head.id,
             created_at=head.created,
@@ -71,8 +82,9 @@ class ResponseTranscript:
         )
         """The response as far as it has come."""
         self._vocabulary, self._top = vocabulary, body.top_logprobs or 0
+        self._input_of = body.input_of
         self._custom = {t["name"] for t in body.response["tools"] if t["type"] == "custom"}
-        self._numbers = count()
+        self._numbers, self._encrypt = count(), encrypt
         self._prompt = self._cached = self._output = self._reasoning = 0
         self._reason: str | None = None
         self._open: OpenItem | None = None
@@ -144,7 +156,7 @@ class ResponseTranscript:
 
     def _items_end(self) -> Iterator[Event]:
         if not self.response.output:
-            yield from self._begin(self._message())
+            yield from self._begin(self._said())
         if isinstance(self._open, OpenMessage):
             self._open.score(self._taken())
         yield from self._close("incomplete" if self._reason == "length" else "completed")
@@ -152,13 +164,12 @@ class ResponseTranscript:
     def _piece(self, piece: Piece) -> Iterator[Event]:
         match piece:
             case Content(text):
-                if not isinstance(self._open, OpenMessage):
-                    yield from self._begin(self._message())
+                if not isinstance(self._open, OpenMessage | OpenInput):
+                    yield from self._begin(self._said())
                 yield from self._add(text, self._taken())
             case Reasoning(text):
                 if not isinstance(self._open, OpenReasoning):
-                    item = ReasoningItem(self._id("rs"), "in_progress")
-                    yield from self._begin(OpenReasoning(item, self._index, self._number))
+                    yield from self._begin(self._thought())
                 yield from self._add(text)
             case CallStart(_, call_id, name):
                 yield from self._begin(self._call(call_id, name))
@@ -167,9 +178,18 @@ class ResponseTranscript:
             case CallEnd():
                 yield from self._close("completed")
 
-    def _message(self) -> OpenItem:
+    def _said(self) -> OpenItem:
+        """Return the item of what the model says: a message, or the input of a tool."""
+        if self._input_of is not None:
+            call_id = f"call_{self.response.id.partition('_')[2]}"
+            call = CustomCallItem(self._id("ctc"), call_id, self._input_of, "in_progress")
+            return OpenInput(call, self._index, self._number)
         item = MessageItem(self._id("msg"), "in_progress")
         return OpenMessage(item, self._index, self._number)
+
+    def _thought(self) -> OpenItem:
+        item = ReasoningItem(self._id("rs"), "in_progress")
+        return OpenReasoning(item, self._index, self._number, self._encrypt)
 
     def _call(self, call_id: str, name: str) -> OpenItem:
         place: Any = self._index, self._number

@@ -6,6 +6,7 @@ https://platform.openai.com/docs/api-reference/responses/object
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from baton_gateway.generation.choice import Choice
 from baton_gateway.generation.logprobs import Vocabulary
@@ -19,8 +20,19 @@ from baton_gateway.streaming.response_transcript import ResponseTranscript
 class ResponseWriter:
     """Writes the one choice of a request as a response."""
 
-    def __init__(self, body: ResponseChat, head: Head, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self,
+        body: ResponseChat,
+        head: Head,
+        vocabulary: Vocabulary,
+        encrypt: Callable[[str], str] | None = None,
+    ) -> None:
+        """
+        Args:
+            encrypt: encrypts thinking; None if that was not asked for.
+        """
         self._body, self.head, self._vocabulary = body, head, vocabulary
+        self._encrypt = encrypt
 
     def whole(self, started: Started, choices: list[Choice]) -> Response:
         """Return the complete response: what the events of a stream would have made."""
@@ -33,7 +45,7 @@ class ResponseWriter:
 
     def transcript(self) -> ResponseTranscript:
         """Return a new transcript."""
-        return ResponseTranscript(self._body, self.head, self._vocabulary)
+        return ResponseTranscript(self._body, self.head, self._vocabulary, self._encrypt)
 
 
 def _delta(choice: Choice) -> OutputDelta:

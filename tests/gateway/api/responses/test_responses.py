@@ -105,6 +105,47 @@ def test_thinking_is_an_item_and_goes_back() -> None:
         assert json.loads(rendered(here).messages)[1]["reasoning_content"] == "hmm"
 
 
+def test_encrypted_thinking_goes_back_without_its_text() -> None:
+    fields: dict[str, Any] = {"include": ["reasoning.encrypted_content"], "store": False}
+    with site(api_key="one-key,other-key") as here:
+        speaking(here, "hmm</think>\n\n4", reasoning_parser="qwen3", tail="user: hi<think>\n")
+        body = {"model": MODEL, "input": "hi"} | fields
+        mine, other = ({"authorization": f"Bearer {key}"} for key in ("one-key", "other-key"))
+        whole = here.post(PATH, body, headers=mine).json()
+        events = named_events(here.post(PATH, body | {"stream": True}, headers=mine).text)
+        thought = whole["output"][0]
+        assert response_of(events)["output"][0]["encrypted_content"] == thought["encrypted_content"]
+        sealed = {k: thought[k] for k in ("type", "id", "summary", "encrypted_content")}
+        turns = [{"role": "user", "content": "hi"}, sealed, whole["output"][1]]
+        assert here.post(PATH, body | {"input": turns}, headers=mine).status_code == 200
+        assert json.loads(rendered(here).messages)[1]["reasoning_content"] == "hmm"
+        changed = [{**sealed, "encrypted_content": "A" + sealed["encrypted_content"][1:]}]
+        for headers, items in ((other, turns), (mine, changed)):
+            refused = here.post(PATH, body | {"input": items}, headers=headers)
+            assert (error_of(refused)["param"] or "").endswith(".encrypted_content")
+
+
+def test_custom_tools_are_called_with_a_text() -> None:
+    free = {"type": "custom", "name": "g"}
+    grammar = {"type": "grammar", "syntax": "lark", "definition": 'start: "a" | "b"'}
+    lark = free | {"name": "h", "format": grammar}
+    named = {"type": "custom", "name": "h"}
+    with site() as here:
+        speaking(here, '[{"name": "g", "arguments": {"input": "x\\ny"}}]')
+        [call] = both(here, tools=[free], tool_choice="required")["output"]
+        assert (call["type"], call["name"], call["input"]) == ("custom_tool_call", "g", "x\ny")
+        here.engine.scheduler.reply = "a"
+        [call] = both(here, tools=[free, lark], tool_choice=named)["output"]
+        assert (call["type"], call["name"], call["input"]) == ("custom_tool_call", "h", "a")
+        [*_, submit] = [m for m in here.engine.scheduler.seen if isinstance(m, Submit)]
+        assert submit.sampling.grammar is not None
+        assert submit.sampling.grammar.source == grammar["definition"]
+        refused = ask(here, tools=[free, lark])
+        assert error_of(refused)["param"] == "tools[1].format.syntax"
+        bad = lark | {"format": grammar | {"definition": "start: nowhere"}}
+        assert error_of(ask(here, tools=[bad], tool_choice=named))["param"] == "tools"
+
+
 def test_logprobs_are_included_on_demand(shared_site: Site) -> None:
     fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
     [message] = both(shared_site, **fields)["output"]

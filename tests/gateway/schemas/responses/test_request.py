@@ -51,7 +51,7 @@ def test_the_format_of_the_text_constrains_it() -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "word"),
     [
-        ({"background": True}, "background", "stream"),
+        ({"background": True, "store": False}, "background", "'store'"),
         ({"prompt": {"id": "p"}}, "prompt", "instructions"),
         ({"conversation": {}}, "conversation.id", "Missing"),
         (

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from baton.errors import InvalidRequest
-from baton_gateway.schemas.responses.tools import chat_choice, chat_tools, response_tools
+from baton_gateway.schemas.responses.tools import (
+    chat_choice,
+    chat_tools,
+    demanded_grammar,
+    response_tools,
+)
 from baton_gateway.schemas.tools import check_tools
 
 F = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
@@ -38,6 +43,23 @@ def test_choices_are_those_of_a_chat() -> None:
     assert chat_choice(allowed, tools) == ("auto", tools[:1])
 
 
+LARK = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
+NAMED = {"type": "function", "function": {"name": "g"}}
+
+
+def test_a_lark_grammar_is_for_a_demanded_call() -> None:
+    tools = response_tools([F, G | {"format": LARK}])
+    for choice, able in ((NAMED, tools), ("required", tools[1:])):
+        assert demanded_grammar(choice, able) == tools[1]
+    named = {"type": "function", "function": {"name": "f"}}
+    for choice, able in (("none", tools), (named, tools), ("auto", tools[:1])):
+        assert demanded_grammar(choice, able) is None
+    for choice in ("auto", "required"):
+        with pytest.raises(InvalidRequest, match="must be demanded") as caught:
+            demanded_grammar(choice, tools)
+        assert caught.value.param == "tools[1].format.syntax"
+
+
 @pytest.mark.parametrize(
     ("tool", "param"),
     [
@@ -46,7 +68,7 @@ def test_choices_are_those_of_a_chat() -> None:
         ({"type": "function"}, "tools[0].name"),
         (F | {"description": 5}, "tools[0].description"),
         (G | {"format": {"type": "json"}}, "tools[0].format.type"),
-        (G | {"format": REGEX | {"syntax": "lark"}}, "tools[0].format.syntax"),
+        (G | {"format": REGEX | {"syntax": "gbnf"}}, "tools[0].format.syntax"),
         (G | {"format": REGEX | {"definition": "(?=a)"}}, "tools[0].format.definition"),
     ],
 )

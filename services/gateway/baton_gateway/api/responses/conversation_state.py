@@ -8,10 +8,12 @@ import msgspec
 from starlette.requests import Request
 
 from baton.errors import NotFound
+from baton_gateway.access.reasoning_cipher import cipher_of
+from baton_gateway.config import Config
 from baton_gateway.durable.conversation_store import ConversationStore
 from baton_gateway.durable.object_store import ObjectStore
 from baton_gateway.durable.response_store import ResponseStore, StoredResponse
-from baton_gateway.http.errors import invalid
+from baton_gateway.http.errors import invalid, wrong_type
 from baton_gateway.http.middleware import tenant_of
 from baton_gateway.schemas.responses.input_items import REFERENCE, Item
 from baton_gateway.schemas.responses.request import ResponsesRequest
@@ -56,12 +58,13 @@ class ConversationState:
 async def state_of(request: Request, body: ResponsesRequest) -> ConversationState:
     """Look up what a request refers to. Raises `NotFound`, also for what is another key's."""
     objects: ObjectStore = request.app.state.objects
-    owner = tenant_of(request)
+    owner, config = tenant_of(request), request.app.state.config
+    items = [await _resolved(objects, owner, i, item) for i, item in enumerate(body.input)]
     return ConversationState(
         objects,
         owner,
         await _history(objects, owner, body),
-        stored_items([await _resolved(objects, owner, i, x) for i, x in enumerate(body.input)]),
+        stored_items(_decrypted(config, owner, i, item) for i, item in enumerate(items)),
         body.conversation,
         body.store,
     )
@@ -78,6 +81,25 @@ async def _history(objects: ObjectStore, owner: str, body: ResponsesRequest) -> 
     if before.running:
         raise invalid(param, f"Invalid '{param}': this response has not ended yet.")
     return before.conversation
+
+
+def _decrypted(config: Config, owner: str, index: int, item: Item) -> Item:
+    """Return thinking with the text that it has encrypted; other items as they are."""
+    sealed = item.get("encrypted_content")
+    if item["type"] != "reasoning" or sealed is None:
+        return item
+    param = f"input[{index}].encrypted_content"
+    if not isinstance(sealed, str):
+        raise wrong_type(param, "a string", sealed)
+    try:
+        text = cipher_of(config.reasoning_key, config.run_dir).decrypt(sealed, owner)
+    except ValueError:
+        raise invalid(
+            param,
+            f"Invalid '{param}': it was changed, or was not made by this server for this API key. "
+            "Leave the item out.",
+        ) from None
+    return item | {"content": [{"type": "reasoning_text", "text": text}]}
 
 
 async def _resolved(objects: ObjectStore, owner: str, index: int, item: Item) -> Item:

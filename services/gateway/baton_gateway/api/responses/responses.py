@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from functools import partial
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -15,6 +16,7 @@ from starlette.responses import Response
 
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
 from baton.logs import logger
+from baton_gateway.access.reasoning_cipher import cipher_of
 from baton_gateway.api import chat
 from baton_gateway.api.answer import event_stream, is_durable
 from baton_gateway.api.collect_answer import begun, opened, whole
@@ -44,7 +46,7 @@ from baton_gateway.schemas.responses.chat import ResponseChat
 from baton_gateway.schemas.responses.conversation import Deleted
 from baton_gateway.schemas.responses.events import AnyEvent
 from baton_gateway.schemas.responses.item_list import ItemList, PageQuery, page_of
-from baton_gateway.schemas.responses.request import ResponsesRequest
+from baton_gateway.schemas.responses.request import ResponsesRequest, own_name
 from baton_gateway.streaming.direct_sink import DirectSink
 from baton_gateway.streaming.event_frames import NamedFrames
 from baton_gateway.streaming.head import Head
@@ -234,11 +236,20 @@ async def _writer(engine: Engine, body: ResponseChat, head: Head) -> ResponseWri
     asked = Vocabulary(())
     if body.logprobs:
         asked = await engine.models.vocabulary(head.model)
-    return ResponseWriter(body, head, asked)
+    if body.encrypt_for is None:
+        return ResponseWriter(body, head, asked)
+    cipher = cipher_of(engine.config.reasoning_key, engine.config.run_dir)
+    encrypt = partial(cipher.encrypt, owner=body.encrypt_for)
+    return ResponseWriter(body, head, asked, encrypt)
 
 
 def _generation(request: Request, body: ResponseChat, head: Head) -> GenerationRequest:
-    return replace(chat.ROUTE.generation(request, body, head), param="input")
+    work = replace(chat.ROUTE.generation(request, body, head), param="input")
+    constraint = work.sampling.constraint
+    if constraint is None:
+        return work
+    constraint = replace(constraint, param=own_name(constraint.param))
+    return replace(work, sampling=replace(work.sampling, constraint=constraint))
 
 
 ROUTE = StreamRoute(

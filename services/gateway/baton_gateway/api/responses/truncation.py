@@ -20,7 +20,7 @@ async def fitting_chat(
     With truncation "auto", the oldest turns are left out until prompt and answer fit the context.
     The newest turn is never left out. Raises `InvalidRequest`.
     """
-    whole = body.chat(state.history, state.input)
+    whole = body.chat(state.history, state.input, state.owner)
     if body.truncation != "auto" or await _fits(request, whole):
         return whole
     items = [*state.history, *state.input]
@@ -34,7 +34,7 @@ async def fitting_chat(
             many = middle
         else:
             few = middle + 1
-    return body.chat(system, _from(items, turns[few])) if turns else whole
+    return body.chat(system, _from(items, turns[few]), state.owner) if turns else whole
 
 
 def _from(items: list[dict[str, object]], start: int) -> list[dict[str, object]]:

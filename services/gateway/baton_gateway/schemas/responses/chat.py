@@ -13,3 +13,7 @@ class ResponseChat(ChatRequest):
 
     response: dict[str, Any] = {}
     """Fields of the response; see `ResponsesRequest.repeated`."""
+    input_of: str | None = None
+    """Custom tool whose input is the whole answer; None if the answer is a text."""
+    encrypt_for: str | None = None
+    """Tenant for whom thinking is encrypted beside its text; None means it is not."""

@@ -18,7 +18,13 @@ from baton_gateway.schemas.fields import INT32, Metadata, ModelName
 from baton_gateway.schemas.responses.chat import ResponseChat
 from baton_gateway.schemas.responses.input_items import Conversation, Item, input_items
 from baton_gateway.schemas.responses.text_config import chat_format, text_config
-from baton_gateway.schemas.responses.tools import Tool, chat_choice, chat_tools, response_tools
+from baton_gateway.schemas.responses.tools import (
+    Tool,
+    chat_choice,
+    chat_tools,
+    demanded_grammar,
+    response_tools,
+)
 from baton_gateway.schemas.unsupported import unsupported
 
 Include = Literal[
@@ -32,6 +38,7 @@ Include = Literal[
     "web_search_call.results",
 ]
 
+_ENCRYPTED = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
 _UNSUPPORTED = {
     "context_management": "Use 'truncation'.",
@@ -83,6 +90,7 @@ _CHAT_NAMES = {
     "response_format.json_schema": "text.format",
     "response_format": "text.format",
     "reasoning_effort": "reasoning.effort",
+    "structured_outputs.grammar": "tools",
     "messages": "input",
     "max_completion_tokens": "max_output_tokens",
 }
@@ -184,18 +192,22 @@ class ResponsesRequest(Request):
             )
         return self
 
-    def chat(self, history: list[Item], items: list[Item]) -> ResponseChat:
+    def chat(self, history: list[Item], items: list[Item], owner: str = "") -> ResponseChat:
         """Return the chat that asks for the same. Raises `InvalidRequest`.
 
         Args:
             history: items of the conversation so far.
-            items: the input, without references.
+            items: the input, without references and encrypted thinking.
+            owner: tenant that owns the response.
         """
         conversation = Conversation(self.instructions)
         conversation.add(history, "conversation")
         conversation.add(items)
+        fields = self._chat_fields(conversation)
+        if _ENCRYPTED in self.include:
+            fields["encrypt_for"] = owner
         try:
-            return build(self._chat_fields(conversation), ResponseChat)
+            return build(fields, ResponseChat)
         except InvalidRequest as error:
             raise _in_own_words(error) from error
 
@@ -213,6 +225,10 @@ class ResponsesRequest(Request):
         }
         if tools:
             fields |= {"tools": chat_tools(tools), "tool_choice": choice}
+            if (tool := demanded_grammar(choice, tools)) is not None:
+                grammar = {"grammar": tool["format"]["definition"]}
+                fields |= {"tool_choice": "none", "structured_outputs": grammar}
+                fields["input_of"] = tool["name"]
         if _LOGPROBS in self.include:
             fields |= {"logprobs": True, "top_logprobs": self.top_logprobs}
         return fields
@@ -231,11 +247,18 @@ class ResponsesRequest(Request):
         }
 
 
+def own_name(param: str) -> str:
+    """Return the path of a field of this API for that of a field of the chat."""
+    for name, own in _CHAT_NAMES.items():
+        if param == name or param.startswith((f"{name}.", f"{name}[")):
+            return own + param.removeprefix(name)
+    return param
+
+
 def _in_own_words(error: InvalidRequest) -> InvalidRequest:
     """Return an error about a field of the chat as one about a field of this API."""
     message, param = error.message, error.param
     for name, own in _CHAT_NAMES.items():
         message = message.replace(f"'{name}", f"'{own}")
-        if param is not None and (param == name or param.startswith((f"{name}.", f"{name}["))):
-            param = own + param.removeprefix(name)
+    param = None if param is None else own_name(param)
     return InvalidRequest(message, code=error.code, param=param, status=error.status)

@@ -67,14 +67,13 @@ def _format(value: object, param: str) -> dict[str, Any]:
         return {"type": "text"}
     form = object_of(value, param)
     syntax, definition = (string_of(form, name, param) for name in ("syntax", "definition"))
-    if syntax != "regex":
+    if syntax not in ("lark", "regex"):
         raise invalid(
             f"{param}.syntax",
-            f"Unsupported '{param}.syntax': {shorten(syntax)}. Write the grammar as a regular "
-            "expression with the syntax 'regex', or leave out 'format'.",
-            "unsupported_value",
+            f"Invalid '{param}.syntax': {shorten(syntax)}. Supported values are: 'lark', 'regex'.",
         )
-    check_regex(definition, f"{param}.definition")
+    if syntax == "regex":
+        check_regex(definition, f"{param}.definition")
     return {"type": "grammar", "syntax": syntax, "definition": definition}
 
 
@@ -94,7 +93,7 @@ def _function(tool: Tool) -> dict[str, Any]:
 
 def _input_schema(form: dict[str, Any]) -> dict[str, Any]:
     text = {"type": "string"}
-    if form["type"] == "grammar":
+    if form.get("syntax") == "regex":
         text["pattern"] = f"^(?:{form['definition']})$"
     return {
         "type": "object",
@@ -118,6 +117,30 @@ def chat_choice(choice: Any, tools: list[Tool]) -> tuple[Any, list[Tool]]:
     names = [_allowed(one, f"tool_choice.tools[{i}]") for i, one in enumerate(allowed)]
     mode = _mode(string_of(choice, "mode", "tool_choice"), "tool_choice.mode")
     return mode, [tool for tool in tools if tool["name"] in names]
+
+
+def demanded_grammar(choice: Any, tools: list[Tool]) -> Tool | None:
+    """Return the tool with a Lark grammar that an answer must call; None if it need not call one.
+
+    Its whole answer is the input of the call. Raises `InvalidRequest` where the model could choose:
+    in the middle of an answer such a grammar cannot be enforced.
+    """
+    if choice == "none":
+        return None
+    named = choice["function"]["name"] if isinstance(choice, dict) else None
+    able = [tool for tool in tools if named in (None, tool["name"])]
+    for i, tool in enumerate(tools):
+        if tool not in able or tool.get("format", {}).get("syntax") != "lark":
+            continue
+        if choice != "auto" and len(able) == 1:
+            return tool
+        raise invalid(
+            f"tools[{i}].format.syntax",
+            f"A tool with a Lark grammar must be demanded: send tool_choice {{'type': 'custom', "
+            f"'name': '{tool['name']}'}}, or a grammar of the syntax 'regex'.",
+            "unsupported_value",
+        )
+    return None
 
 
 def _allowed(tool: object, param: str) -> str:
