@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from baton.protocol import Pull, Pulled, Sampling, TransferStats
+from baton.protocol import AdapterInfo, Pull, Pulled, Sampling, TransferStats
 from baton_scheduler.disaggregation.handoff import Handoff
 from baton_scheduler.events import Transferred, WorkerAssigned, WorkerDraining
 from baton_scheduler.options import SchedulerOptions
@@ -42,6 +42,26 @@ def test_decode_goes_on_elsewhere(decode_page_size: int) -> None:
     assert_whole(requests)
     assert world.state.counters.handoffs == 12
     assert world.state.counters.failed_transfers == 0
+    assert_empty(world)
+
+
+@pytest.mark.row("F11.01")
+def test_a_sequence_moves_to_a_worker_that_has_its_adapter() -> None:
+    world, sql = split(3), AdapterInfo("sql", b"1")
+    for name in ("p", "d2"):
+        info = world.peers[name].engine.info
+        world.join(name, structs.replace(info, adapters=(sql,), max_loras=1))
+    adapted = [world.submit([n, *LONG], Sampling(40, seed=n), adapter=b"1") for n in range(3)]
+    plain = [world.submit([n, *LONG], Sampling(40, seed=n)) for n in range(3)]
+    world.finish()
+    assert_whole(adapted + plain)
+    assert world.state.counters.handoffs == 6
+    went = {
+        name: [n.adapter for plan in peer.sent for n in plan.new_sequences if n.adapter]
+        for name, peer in world.peers.items()
+    }
+    assert went == {"d0": [], "d1": [], "p": [b"1"] * 3, "d2": [b"1"] * 3}
+    assert all(request.cached is None for request in (*adapted, *plain)), "nothing is shared"
     assert_empty(world)
 
 

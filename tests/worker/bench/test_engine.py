@@ -14,6 +14,7 @@ from baton.protocol import Plan, Result
 from baton_worker.bench import engine as bench
 from baton_worker.bench.engine import Bench, run
 from baton_worker.engine.engine import Engine
+from tests.support.worker.lora_folders import write_adapter
 
 SMALL = (
     "--device",
@@ -80,3 +81,24 @@ def test_an_error_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["baton bench engine", "/nowhere"])
     with pytest.raises(SystemExit, match=r"^baton bench engine: "):
         bench.main()
+
+
+@pytest.mark.row("F11.02", "F22.07")
+def test_adapters_are_compared_with_an_engine_that_serves_none(
+    stories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "warm_up", lambda engine: None)
+    shapes = {"model.layers.0.self_attn.q_proj": (64, 64)}
+    folders = [write_adapter(tmp_path / name, shapes, seed=n) for n, name in enumerate("abc")]
+    modules = ",".join(f"{folder.name}={folder}" for folder in folders)
+    asked = [str(stories), *SMALL, "--lengths", "20", "--generate", "4", "--rows", "4"]
+    adapters = ["--enable-lora", "--lora-modules", modules, "--max-loras", "2"]
+    console = Console(file=StringIO(), width=120)
+    found = run(Bench.load([*asked, *adapters, "--rounds", "1"]), console)
+    names = ["no adapters served", "none used", "one adapter", "2 adapters"]
+    assert [figures.subject for figures in found] == names
+    assert all(min(figures.generate) > 0 for figures in found)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "1.000, 1.000" in shown and "2 adapters" in shown
+    with pytest.raises(SettingsError, match="--lora-modules"):
+        run(Bench.load([*asked, "--enable-lora"]), console)

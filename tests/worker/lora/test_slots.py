@@ -3,6 +3,9 @@ scheduler on a model with adapters."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +15,7 @@ from baton_scheduler.options import SchedulerOptions
 from baton_worker.checkpoint.load import load_model
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.lora.slots import AdapterSlots
+from baton_worker.speculative.proposer import DraftRequest, Proposer, Tokens
 from tests.support.worker.adapted_model import NAMES, Adapted
 from tests.support.worker.lora_folders import merge
 from tests.support.worker.scheduled_engine import House
@@ -56,7 +60,7 @@ def alone(adapted: Adapted, tmp_path_factory: pytest.TempPathFactory) -> dict[by
     return answers
 
 
-def serve(adapted: Adapted, limits: SchedulerOptions, **sizes: int) -> House:
+def serve(adapted: Adapted, limits: SchedulerOptions, **sizes: Any) -> House:
     return House(adapted.loaded, limits, adapters=adapted.store, column=adapted.column, **sizes)
 
 
@@ -83,6 +87,34 @@ def test_every_sequence_gets_the_tokens_of_its_adapter(
         house.finish()
         assert house.logs[handle] == alone[digest]
     assert [house.cached.get(handle, 0) for handle in range(8)] == [0] * 4 + [21] * 4
+
+
+def knowing(alone: dict[bytes, list[int]]) -> Proposer:
+    """Drafts what any of the answers says next: right for one adapter, wrong for the others."""
+
+    class Knowing:
+        def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
+            return [self._next(request) for request in requests]
+
+        def _next(self, request: DraftRequest) -> Tokens:
+            log = request.tokens[len(PROMPT) :].tolist()
+            whole = next((a for a in alone.values() if a[: len(log)] == log), [3] * 24)
+            return np.array(whole[len(log) : len(log) + request.most], np.int32)
+
+        def release(self, slot: int) -> None:
+            """It keeps nothing."""
+
+    return Knowing()
+
+
+@pytest.mark.row("F11.02")
+def test_drafts_are_verified_by_the_adapter_of_their_row(
+    adapted: Adapted, alone: dict[bytes, list[int]]
+) -> None:
+    house = serve(adapted, SchedulerOptions(), proposer=knowing(alone))
+    wanted = {house.submit(PROMPT, GREEDY, adapter=digest): log for digest, log in alone.items()}
+    assert house.finish() == wanted
+    assert len(house.results) < 24, "drafts were accepted"
 
 
 @pytest.mark.row("F11.01")

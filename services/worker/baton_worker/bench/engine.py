@@ -4,16 +4,20 @@ For each length: a prompt of so many tokens, in chunks of the step's budget, the
 it. All numbers are tokens per second of the engine's own time, a step after the other, for one
 sequence or for several at once (`--rows`). Lengths take turns, so that a noisy machine is noisy for
 all.
+
+With `--enable-lora --lora-modules ...` the same is measured of an engine without adapters, and of
+one with them whose sequences have none, one, or all of them in turn: the ratios are what adapters
+cost.
 """
 
 import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -48,11 +52,22 @@ class Bench(Config, prefix="worker"):
     """File for the figures as JSON."""
 
 
+class Subject(NamedTuple):
+    """What is measured."""
+
+    engine: Engine
+    adapters: tuple[bytes, ...] = (b"",)
+    """Digests of those that its sequences have, in turn."""
+    name: str = ""
+
+
 @dataclass
 class Figures:
     """Tokens per second at one length, one entry per round."""
 
     length: int
+    subject: str = ""
+    """What had it, where several are compared."""
     prefill: list[float] = field(default_factory=list)
     generate: list[float] = field(default_factory=list)
 
@@ -60,7 +75,14 @@ class Figures:
 class Load:
     """Plans for `rows` sequences of one length, in an engine that holds no others."""
 
-    def __init__(self, resolved: EngineConfig, length: int, rows: int, generate: int) -> None:
+    def __init__(
+        self,
+        resolved: EngineConfig,
+        length: int,
+        rows: int,
+        generate: int,
+        adapters: Sequence[bytes] = (b"",),
+    ) -> None:
         if resolved.pooling is not None and not resolved.pooling.generates:
             raise SettingsError(
                 "This model makes vectors, not text: measure it with `baton bench`."
@@ -78,7 +100,7 @@ class Load:
                 f"{rows} sequences of {length + generate} tokens do not fit; give smaller "
                 "--lengths or --rows, or more --num-gpu-blocks-override."
             )
-        self._pages, self._generate = pages, generate
+        self._pages, self._generate, self._adapters = pages, generate, adapters
 
     def prefill(self, step: int, tokens: bytes) -> Iterator[Plan]:
         """All prompts, one sequence after the other; each ends in its first token."""
@@ -92,6 +114,8 @@ class Load:
         how = Sampling(self._generate + 1, temperature=0.0)
         new, groups = not start, len(self._resolved.groups.windows)
         first = slot * self._pages * groups
+        adapter = self._adapters[slot % len(self._adapters)]
+        entry = NewSequence(slot, tokens, self._length, how, adapter=adapter)
         return Plan(
             epoch=0,
             step=step,
@@ -99,7 +123,7 @@ class Load:
             num_computed=pack([start], "I"),
             num_scheduled=pack([count], "I"),
             samples=pack([start + count == self._length], "B"),
-            new_sequences=(NewSequence(slot, tokens, self._length, how),) if new else (),
+            new_sequences=(entry,) if new else (),
             page_rows=pack([slot] * groups, "I") if new else b"",
             page_counts=pack([self._pages] * groups, "I") if new else b"",
             pages=pack(range(first, first + self._pages * groups), "I") if new else b"",
@@ -115,22 +139,52 @@ class Load:
             yield Plan(0, step + made, rows, starts, counts, samples)
 
 
-def measure(engine: Engine, options: Bench) -> list[Figures]:
-    """Every length, `rounds` times, in turn.
+def subjects(options: Bench) -> list[Subject]:
+    """What is to be measured, loaded.
+
+    Raises:
+        ModelError, SettingsError: it cannot be loaded.
+    """
+    if not options.enable_lora:
+        return [Subject(Engine.build(options))]
+    plain = options.model_copy(update={"enable_lora": False, "lora_modules": ""})
+    base, engine = Engine.build(plain), Engine.build(options)
+    digests = [info.digest for info in engine.adapters.infos] if engine.adapters else []
+    if not digests:
+        raise SettingsError("--enable-lora: name what is to be measured with --lora-modules.")
+    mixed = tuple(dict.fromkeys(digests))[: engine.max_loras]
+    return [
+        Subject(base, name="no adapters served"),
+        Subject(engine, name="none used"),
+        Subject(engine, mixed[:1], "one adapter"),
+        Subject(engine, mixed, f"{len(mixed)} adapters"),
+    ]
+
+
+def measure(subjects: Sequence[Subject], options: Bench) -> list[Figures]:
+    """Every length of each, `rounds` times, in turn.
 
     Raises:
         SettingsError: a length does not fit this engine.
     """
-    loads = {n: Load(engine.resolved, n, options.rows, options.generate) for n in options.lengths}
-    found = {length: Figures(length) for length in loads}
-    turns = [length for _ in range(options.rounds) for length in loads]
+    how = (options.rows, options.generate)
+    turns = [
+        (
+            subject,
+            Load(subject.engine.resolved, n, *how, subject.adapters),
+            Figures(n, subject.name),
+        )
+        for n in options.lengths
+        for subject in subjects
+    ]
     chance = np.random.default_rng(0)
     console = Console(stderr=True)
-    for length in track(turns, "measuring", console=console, transient=True):
+    for turn in track(turns * options.rounds, "measuring", console=console, transient=True):
+        (engine, *_), load, figures = turn
         vocabulary = engine.resolved.vocab_size
-        tokens = pack(chance.integers(0, vocabulary, length).tolist())
-        _round(engine, loads[length], tokens, options, found[length])
-    return list(found.values())
+        tokens = pack(chance.integers(0, vocabulary, figures.length).tolist())
+        _round(engine, load, tokens, options, figures)
+    return [figures for _, _, figures in turns]
 
 
 def _round(engine: Engine, load: Load, tokens: bytes, options: Bench, into: Figures) -> None:
@@ -151,10 +205,21 @@ def _seconds(engine: Engine, plans: list[Plan]) -> float:
 
 def table(found: list[Figures], title: str) -> Table:
     """Medians, with what the rounds lie between."""
-    grid = Table("tokens", "prefill, tokens/s", "generate, tokens/s", title=title)
+    heads = ["tokens", "prefill, tokens/s", "generate, tokens/s"]
+    compared = any(figures.subject for figures in found)
+    grid = Table(*heads, *(["of both", "adapters"] if compared else []), title=title)
     for figures in found:
-        grid.add_row(str(figures.length), _shown(figures.prefill), _shown(figures.generate))
+        cells = [str(figures.length), _shown(figures.prefill), _shown(figures.generate)]
+        more = [_ratios(figures, found), figures.subject] if compared else []
+        grid.add_row(*cells, *more)
     return grid
+
+
+def _ratios(figures: Figures, found: list[Figures]) -> str:
+    """Both speeds as parts of those of the first subject at the same length."""
+    first = next(other for other in found if other.length == figures.length)
+    pairs = ((figures.prefill, first.prefill), (figures.generate, first.generate))
+    return ", ".join(f"{statistics.median(a) / statistics.median(b):.3f}" for a, b in pairs)
 
 
 def _shown(values: list[float]) -> str:
@@ -169,7 +234,9 @@ def report(engine: Engine, found: list[Figures], options: Bench) -> str:
         "rows": options.rows,
         "generate": options.generate,
         "lengths": [
-            {"length": f.length, "prefill": f.prefill, "generate": f.generate} for f in found
+            {"length": f.length, "prefill": f.prefill, "generate": f.generate}
+            | ({"adapters": f.subject} if f.subject else {})
+            for f in found
         ],
     }
     return json.dumps(facts, indent=1) + "\n"
@@ -177,8 +244,8 @@ def report(engine: Engine, found: list[Figures], options: Bench) -> str:
 
 def run(options: Bench, console: Console) -> list[Figures]:
     """Load, measure, show and write."""
-    engine = Engine.build(options)
-    found = measure(engine, options)
+    measured = subjects(options)
+    engine, found = measured[0].engine, measure(measured, options)
     sequences = "one sequence" if options.rows == 1 else f"{options.rows} sequences"
     console.print(table(found, f"{engine.resolved.dtype_name}, {sequences}"))
     if options.out is not None:
