@@ -24,6 +24,10 @@ WRITABLE = [Type.F32, Type.F16, Type.BF16, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type
 K_TYPES = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K]
 
 
+TABLE_TYPES = [Type.IQ1_S, Type.IQ1_M, Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS]
+TABLE_TYPES += [Type.IQ3_S, Type.IQ4_NL, Type.IQ4_XS, Type.TQ1_0, Type.TQ2_0]
+
+
 PERMUTED = ("llama", "granite", "arcee")
 """Architectures whose query and key rows llama.cpp's converter interleaves."""
 
@@ -53,8 +57,8 @@ def permute(rows: np.ndarray[Any, Any], num_heads: int) -> np.ndarray[Any, Any]:
 
 
 def blocks(values: np.ndarray[Any, Any], kind: Type) -> np.ndarray[Any, Any]:
-    """Values as GGUF stores them; K types, which Python cannot quantise, as random small bytes."""
-    if kind in K_TYPES:
+    """Values as GGUF stores them; types that Python cannot quantise as random small bytes."""
+    if kind in (*K_TYPES, *TABLE_TYPES):
         size, num_bytes = gguf.GGML_QUANT_SIZES[kind]
         shape = (values.shape[0], values.shape[1] // size * num_bytes)
         return np.random.default_rng(0).integers(0, 60, shape, dtype=np.uint8)

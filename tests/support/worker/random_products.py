@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized
+from baton_worker.kernels.block_kinds import FLOAT_SCALES, KINDS
+from baton_worker.kernels.quantized_weights import BlockQuantized
 
 
 def some(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
@@ -30,7 +31,10 @@ def some_blocks(kind: str, columns: int, depth: int) -> BlockQuantized:
     heads = depth // (form.super_group or form.group)
     if kind == "fp8":
         return BlockQuantized(kind, small_floats(depth), positive(heads))
-    codes = integers(form.lowest, form.highest + 1, depth)
+    # 127 + 1 is no int8.
+    codes = integers(form.lowest, min(form.highest + 1, 127), depth)
+    if kind in FLOAT_SCALES - {"nvfp4"}:
+        return BlockQuantized(kind, codes, positive(heads))
     if kind == "mxfp4":
         return BlockQuantized(kind, codes, integers(110, 127, heads).view(torch.uint8))
     if kind == "nvfp4":

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.quantized_weights import (
-    KINDS,
     BlockQuantized,
     Rounding,
     UnreadWeight,

@@ -26,8 +26,8 @@ from baton_worker.distributed.shard_spec import Shard, deal, shard_spec
 from baton_worker.distributed.shard_weights import Parts
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.distributed.tensor_parallel import shard_modules
+from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.kv_codes import KVCodes
-from baton_worker.kernels.quantized_weights import KINDS
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import transformers_backend
 from baton_worker.models.build import build

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized, UnreadWeight
+from baton_worker.kernels.block_kinds import KINDS
+from baton_worker.kernels.quantized_weights import BlockQuantized, UnreadWeight
 
 MOST = torch.finfo(torch.float8_e4m3fn).max
 """448: what the largest number of a block becomes."""

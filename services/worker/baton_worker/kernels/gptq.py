@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized, UnreadWeight
+from baton_worker.kernels.block_kinds import KINDS
+from baton_worker.kernels.quantized_weights import BlockQuantized, UnreadWeight
 
 BITS = (2, 3, 4, 8)
 """Of a code."""

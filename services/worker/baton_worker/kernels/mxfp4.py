@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.quantized_weights import E2M1, BlockQuantized, UnreadWeight, nibbles
+from baton_worker.kernels.block_kinds import E2M1
+from baton_worker.kernels.quantized_weights import BlockQuantized, UnreadWeight, nibbles
 from baton_worker.kernels.weight import ExpertStack
 
 _BLOCK = 32

@@ -9,14 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from baton_worker.kernels.block_kinds import E2M1, KINDS
 from baton_worker.kernels.fp8 import check_numbers
-from baton_worker.kernels.quantized_weights import (
-    E2M1,
-    KINDS,
-    BlockQuantized,
-    UnreadWeight,
-    nibbles,
-)
+from baton_worker.kernels.quantized_weights import BlockQuantized, UnreadWeight, nibbles
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,6 @@
 """Block-quantised weights: small integer codes with a scale per group, and their quantisation.
 
-Groups run along the inner dimension. A weight is `scale * code + minimum`. In a "super" kind the
-scale is a product: a half-precision factor per 256 values times a small integer per group. The
-kinds are those of GGUF, so that its blocks need no conversion, and one for AWQ and GPTQ, whose
-minima are whole multiples of the scale:
-
-    int8           8.5 bits per weight   groups of 32, scale                       Q8_0
-    int4           4.5                   groups of 32, scale                       Q4_0
-    int4_minimum   5                     groups of 32, scale and minimum           Q4_1
-    int4_offset    4.75                  groups of 32, scale * (code + offset)
-    int4_super     4.6                   groups of 32, scale and minimum, super    Q4_K
-    int6_super     8.6                   groups of 16, scale, super                Q6_K
-    mxfp4          4.25                  groups of 32, a power of two              MXFP4
-    nvfp4          5                     groups of 16, 8-bit scale, super          NVFP4
-    fp8            9                     groups of 32, float scale                 E4M3
-
-The last three have small floats in place of integers, for the formats of those names.
+The kinds of blocks are in `kernels.block_kinds`.
 """
 
 from __future__ import annotations
@@ -23,66 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from itertools import accumulate, groupby
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-E2M1 = (*_SIZES, *(-size for size in _SIZES))
-"""The 4-bit floats that nibbles stand for."""
+from baton_worker.kernels.block_kinds import KINDS
+
 _EXPONENT_BIAS = 127
 """Of a scale that is a power of two (E8M0)."""
 _AT_ONCE = 64 << 10
 """Values that are quantised at one time: what the search for scales works on stays in cache, and a
 weight is nowhere in memory as float32."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How codes, scales and minima are stored."""
-
-    group: int
-    lowest: int
-    highest: int
-    has_minimum: bool = False
-    super_group: int = 0
-    """Values that share the factors of a super kind."""
-    has_offset: bool = False
-    values: Literal["integer", "e2m1", "e4m3"] = "integer"
-    """What codes are: whole numbers, or small floats by their bits."""
-
-    @property
-    def is_nibble(self) -> bool:
-        """Whether a code takes four bits."""
-        return self.highest - self.lowest == 15
-
-    @property
-    def multiple(self) -> int:
-        """The inner dimension must be a multiple of this."""
-        return self.super_group or self.group
-
-    def numbers(self, codes: Tensor) -> Tensor:
-        """float32 values of int8 codes."""
-        if self.values == "e2m1":
-            return torch.tensor(E2M1, device=codes.device)[codes.int()]
-        if self.values == "e4m3":
-            codes = codes.view(torch.float8_e4m3fn)
-        return codes.to(torch.float32)
-
-
-KINDS = {
-    "int8": Kind(32, -128, 127),
-    "int4": Kind(32, -8, 7),
-    "int4_minimum": Kind(32, 0, 15, has_minimum=True),
-    "int4_offset": Kind(32, 0, 15, has_offset=True),
-    "int4_super": Kind(32, 0, 15, has_minimum=True, super_group=256),
-    "int6_super": Kind(16, -32, 31, super_group=256),
-    "mxfp4": Kind(32, 0, 15, values="e2m1"),
-    "nvfp4": Kind(16, 0, 15, super_group=64, values="e2m1"),
-    "fp8": Kind(32, -128, 127, values="e4m3"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +31,8 @@ class BlockQuantized:
     codes: Tensor
     """int8 [N, K]."""
     scales: Tensor
-    """float16 [N, K / group]; of a super kind the factors, [N, K / super_group]. float32 for fp8
-    and nvfp4, for mxfp4 uint8 exponents with a bias of 127."""
+    """float16 [N, K / group]; of a super kind the factors, [N, K / super_group]. float32 for
+    `FLOAT_SCALES`, for mxfp4 uint8 exponents with a bias of 127."""
     minima: Tensor | None = None
     """The same for the minima, if the kind has any."""
     scale_steps: Tensor | None = None

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.linear import (
     LinearKernel,
@@ -18,7 +19,7 @@ from baton_worker.kernels.linear import (
     has_kernel,
 )
 from baton_worker.kernels.lora import LoraKernel, PlainLora, lora_kernel
-from baton_worker.kernels.quantized_weights import KINDS, Rounding
+from baton_worker.kernels.quantized_weights import Rounding
 from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer

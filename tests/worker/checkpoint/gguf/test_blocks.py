@@ -11,6 +11,10 @@ from baton_worker.checkpoint.gguf.blocks import BLOCK_TYPES, open_blocks
 
 HALVES: dict[str, tuple[int, ...]] = {
     **{"Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q4_K": (0, 2), "Q6_K": (208,)},
+    **{"Q5_0": (0,), "Q5_1": (0, 2), "Q5_K": (0, 2), "Q2_K": (80, 82), "Q3_K": (108,)},
+    **{"IQ4_NL": (0,), "IQ4_XS": (0,), "IQ1_S": (0,), "TQ1_0": (52,), "TQ2_0": (64,)},
+    **dict.fromkeys(("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"), (0,)),
+    "IQ1_M": (),
     "MXFP4": (),
 }
 """Where a block holds half-precision numbers: random bytes there could be no number."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import hashlib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,17 @@ def at_every_level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     assert cpu._builder is not None
     if level.has_tiles and cpu._level(cpu._builder) is not level:
         pytest.skip("this CPU lists tiles and has none")
-    older = ctypes.CDLL(str(cpu._builder.library("linear", level)))
-    monkeypatch.setattr("baton_worker.kernels.cpu.linear.library", lambda name: older)
+    run_at(level, monkeypatch)
     return level
+
+
+def run_at(level: IsaLevel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products use the kernels of this level."""
+    builder = cpu._builder
+    assert builder is not None
+
+    @cache
+    def of_level(name: str) -> ctypes.CDLL:
+        return ctypes.CDLL(str(builder.library(name, level)))
+
+    monkeypatch.setattr("baton_worker.kernels.cpu.linear.library", of_level)

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels import cpu
+from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.cpu import amx, library
 from baton_worker.kernels.cpu.build import Builder
 from baton_worker.kernels.cpu.isa import LEVELS, IsaLevel
 from baton_worker.kernels.cpu.linear import CpuLinear
-from baton_worker.kernels.quantized_weights import KINDS
 from baton_worker.platform.machine import instructions
 from tests.support.worker.random_products import some, some_blocks
-from tests.worker.kernels.cpu.conftest import IN_SOFTWARE
+from tests.worker.kernels.cpu.conftest import IN_SOFTWARE, run_at
 
 AMX = LEVELS[0]
 needs_compiler = pytest.mark.skipif(library("linear") is None, reason="no C++ compiler here")
@@ -39,9 +39,8 @@ def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     assert cpu._builder is not None
     if level.has_tiles and cpu._level(cpu._builder) is not level:
         pytest.skip("this CPU has no AMX")
-    kernels = ctypes.CDLL(str(cpu._builder.library("linear", level)))
-    monkeypatch.setattr("baton_worker.kernels.cpu.linear.library", lambda name: kernels)
-    return kernels
+    run_at(level, monkeypatch)
+    return ctypes.CDLL(str(cpu._builder.library("linear", level)))
 
 
 @pytest.fixture

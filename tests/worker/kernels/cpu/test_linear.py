@@ -11,11 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.isa import IsaLevel
 from baton_worker.kernels.cpu.linear import CpuLinear, join
 from baton_worker.kernels.linear import PlainLinear
-from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized
+from baton_worker.kernels.quantized_weights import BlockQuantized
 from tests.support.worker.random_products import (
     some,
     some_blocks,
@@ -113,8 +114,10 @@ def test_blocks_equal_their_dequantised_twin(
     if gate is not None:
         plain = GATES[gate](plain[:, :35]) * plain[:, 35:]
     packed = CpuLinear(blocks, bias, gate=gate, dtype=dtype, out_dtype=torch.float32)(x)
+    # The levels of nf4 are no bfloat16 numbers: such a product rounds them.
+    error = 1e-4 if kind == "nf4" and dtype is torch.bfloat16 else 1e-5
     largest = float(plain.abs().max())
-    torch.testing.assert_close(packed.double(), plain, rtol=0, atol=1e-5 * largest)
+    torch.testing.assert_close(packed.double(), plain, rtol=0, atol=error * largest)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.cpu.weight_layout import arranged, pack, panels
-from baton_worker.kernels.quantized_weights import KINDS, Rounding, quantise
+from baton_worker.kernels.quantized_weights import Rounding, quantise
 
 WIDTH = 8
 
@@ -63,4 +64,4 @@ def test_packing_a_few_panels_at_a_time_gives_the_same(kind: str, gated: bool, s
 def _bytes(part: Tensor, name: str, kind: str) -> int:
     """Bytes of a part whose rows are filled up to two panels; two codes of four bits share one."""
     padded = part.nbytes // part.shape[0] * 4 * WIDTH
-    return padded // 2 if name == "codes" and KINDS[kind].is_nibble else padded
+    return padded // 2 if name == "codes" and KINDS[kind].bits == 4 else padded

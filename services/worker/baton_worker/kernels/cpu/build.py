@@ -42,6 +42,10 @@ _RUNTIME = r"(/\S*/lib(?:gomp|omp|iomp5)[^/\s]*\.so[^/\s]*)$"
 log = logger(__name__)
 
 
+ON_DEMAND = frozenset({"block_linear"})
+"""Libraries that few checkpoints need."""
+
+
 class BuildError(Exception):
     """A library cannot be built; the message is one sentence."""
 
@@ -78,10 +82,11 @@ class Builder:
         self._under_way: dict[tuple[str, IsaLevel], Future[Path]] = {}
 
     def prepare(self, level: IsaLevel) -> None:
-        """Start building everything that is missing, in parallel and in the background. `library`
-        waits for builds in progress, and raises their errors.
+        """Start building everything that is missing but for `ON_DEMAND`, in parallel and in the
+        background. `library` waits for builds in progress, and raises their errors.
         """
-        missing = [name for name in names() if self._existing(name, level) is None]
+        wanted = (name for name in names() if name not in ON_DEMAND)
+        missing = [name for name in wanted if self._existing(name, level) is None]
         if not missing or self._compiler is None:
             return
         log.info("building the CPU kernels for %s: once, some tens of seconds", level.name)

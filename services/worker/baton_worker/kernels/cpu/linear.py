@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.bf12 import Bf12Weight
 from baton_worker.kernels.cpu.call_recorder import Kernel
 from baton_worker.kernels.cpu.huge_pages import ARENA
-from baton_worker.kernels.cpu.weight_layout import FORMATS, arranged, pack
+from baton_worker.kernels.cpu.weight_layout import FORMATS, arranged, library_of, pack
 from baton_worker.kernels.linear import LinearSpec, LinearWeight
-from baton_worker.kernels.quantized_weights import KINDS, BlockQuantized, Rounding, merge
+from baton_worker.kernels.quantized_weights import BlockQuantized, Rounding, merge
 
 GATES = {"silu": 1, "gelu_tanh": 2}
 """Activations of a fused gate and up product, as `linear.cpp` numbers them."""
@@ -110,7 +111,9 @@ class CpuLinear:
         )
         self._adapters = adapters
         self._address = ctypes.addressof(self._weight)
-        self._run = Kernel(kernels.baton_linear, 6, tokens=2)
+        products = library(library_of(kind))
+        assert products is not None
+        self._run = Kernel(products.baton_linear, 6, tokens=2)
         self._copy_rows = Kernel(kernels.baton_compact_rows, 4, tokens=2)
 
     @classmethod
@@ -125,7 +128,8 @@ class CpuLinear:
             return "it is not on the CPU"
         if like is not None and like.dtype not in _DTYPES:
             return f"the CPU kernels have no {like.dtype}"
-        if library("linear") is None:
+        form = FORMATS[weight.dtype if isinstance(weight, Tensor) else weight.kind]
+        if library("linear") is None or library(library_of(form)) is None:
             return "the CPU kernels could not be built"
         return None
 

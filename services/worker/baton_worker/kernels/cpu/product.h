@@ -29,6 +29,22 @@ enum Kind : std::int32_t {
     kMxfp4 = 9,
     kNvfp4 = 10,
     kFp8 = 11,
+    // Of block_linear.cpp.
+    kInt5 = 12,
+    kInt5Minimum = 13,
+    kInt5Super = 14,
+    kInt3Super = 15,
+    kInt2Super = 16,
+    kTernary = 17,
+    kIq4 = 18,
+    kIq4Super = 19,
+    kIq3XxsSuper = 20,
+    kIq3SSuper = 21,
+    kIq2Super = 22,
+    kIq1Super = 23,
+    kNf4 = 24,
+    kFp4 = 25,
+    kInt8Float = 26,
 };
 
 }  // namespace

@@ -74,7 +74,11 @@ inline Vec load_half(const std::uint16_t* p) {
 inline IntVec load_signed(const std::int8_t* p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-// 2 * kWidth of them as 16-bit halves of lanes.
+// 16-bit words, one per lane, without a sign.
+inline IntVec load_words(const std::uint16_t* p) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+// 2 * kWidth small integers as 16-bit halves of lanes.
 inline IntVec load_signed_pairs(const std::int8_t* p) {
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
@@ -185,7 +189,11 @@ inline Vec load_half(const std::uint16_t* p) {
 inline IntVec load_signed(const std::int8_t* p) {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
 }
-// 2 * kWidth of them as 16-bit halves of lanes.
+// 16-bit words, one per lane, without a sign.
+inline IntVec load_words(const std::uint16_t* p) {
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+// 2 * kWidth small integers as 16-bit halves of lanes.
 inline IntVec load_signed_pairs(const std::int8_t* p) {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }

@@ -8,13 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.quantized_weights import (
-    KINDS,
-    BlockQuantized,
-    Kind,
-    Rounding,
-    concatenate,
-)
+from baton_worker.kernels.block_kinds import KINDS, Kind
+from baton_worker.kernels.quantized_weights import BlockQuantized, Rounding, concatenate
 
 FORMATS = {
     torch.float32: 0,
@@ -29,12 +24,35 @@ FORMATS = {
     "mxfp4": 9,
     "nvfp4": 10,
     "fp8": 11,
+    "int5": 12,
+    "int5_minimum": 13,
+    "int5_super": 14,
+    "int3_super": 15,
+    "int2_super": 16,
+    "ternary": 17,
+    "iq4": 18,
+    "iq4_super": 19,
+    "iq3_xxs_super": 20,
+    "iq3_s_super": 21,
+    "iq2_super": 22,
+    "iq1_super": 23,
+    "nf4": 24,
+    "fp4": 25,
+    "int8_float": 26,
 }
-"""Dtypes, kinds of blocks and `compact.py`, as `linear.cpp` numbers them."""
+"""Dtypes, kinds of blocks and `compact.py`, as `product.h` numbers them."""
+_FIRST_RARE = FORMATS["int5"]
 _AT_ONCE = 1 << 20
 """Bytes of a weight in float32 that are packed at a time."""
+_WHOLE = 32
+"""Values of k whose codes lie together, at most."""
 _CHUNK = {torch.float32: 1, torch.bfloat16: 2}
 """Values of k that lie side by side in a panel of floats."""
+
+
+def library_of(form: int) -> str:
+    """The library of the product with a format."""
+    return "linear" if form < _FIRST_RARE else "block_linear"
 
 
 def arranged(rows: Tensor, width: int, gated: bool) -> Tensor:
@@ -136,11 +154,59 @@ def _by_column(values: Tensor, columns: int) -> Tensor:
 def _codes(codes: Tensor, kind: Kind, columns: int) -> Tensor:
     """int8 [N, K] to uint8 [N / columns, groups, bytes of the codes of a group]."""
     rows, depth = codes.shape
-    if kind.is_nibble:
-        # Bytes of a 32-bit word: the four even values of k in the lower half, then the odd ones.
-        eight = (codes - kind.lowest).to(torch.uint8).view(rows, depth // 8, 8)
-        cells = eight[..., [0, 4, 1, 5]] | eight[..., [2, 6, 3, 7]] << 4
-    else:
-        cells = codes.view(torch.uint8).view(rows, depth // 2, 2)
-    cut = cells.view(rows // columns, columns, cells.shape[1], -1).transpose(1, 2)
-    return cut.reshape(len(cut), depth // kind.group, -1)
+    cut = []
+    for plane in _PLANES[kind.bits](codes, kind.lowest):
+        # [N, cells of K / group, bytes] to [panel, group, cell, column, bytes].
+        cells = plane.view(rows // columns, columns, plane.shape[1], -1).transpose(1, 2)
+        cut.append(cells.reshape(len(cells), depth // min(kind.group, _WHOLE), -1))
+    made = torch.cat(cut, -1)
+    return made.view(len(made), depth // kind.group, -1)
+
+
+def _bytes(codes: Tensor, lowest: int) -> list[Tensor]:
+    """Two values of k side by side."""
+    return [codes.view(torch.uint8).view(len(codes), -1, 2)]
+
+
+def _nibbles(codes: Tensor, lowest: int) -> list[Tensor]:
+    """Bytes of a 32-bit word: the four even values of k in the lower half, then the odd ones."""
+    eight = (codes - lowest).to(torch.uint8).view(len(codes), -1, 8)
+    return [eight[..., [0, 4, 1, 5]] | eight[..., [2, 6, 3, 7]] << 4]
+
+
+def _bits(codes: Tensor, bits: int, count: int) -> Tensor:
+    """Codes uint8 [N, K] to words of `count` of them, uint8 [N, K / count, bytes]: even values of k
+    in the lower half of a word, odd ones in the upper half, the first in the lowest bits."""
+    halves = codes.view(len(codes), -1, count // 2, 2).transpose(2, 3)
+    per_byte = 8 // bits
+    parts = halves.reshape(len(codes), halves.shape[1], -1, per_byte)
+    packed = parts[..., 0].clone()
+    for place in range(1, per_byte):
+        packed |= parts[..., place] << bits * place
+    return packed
+
+
+def _two_bits(codes: Tensor, lowest: int) -> list[Tensor]:
+    return [_bits((codes - lowest).to(torch.uint8), 2, 16)]
+
+
+def _three_bits(codes: Tensor, lowest: int) -> list[Tensor]:
+    """The lower two bits, then the highest."""
+    whole = (codes - lowest).to(torch.uint8)
+    return [_bits(whole & 3, 2, 16), _bits(whole >> 2, 1, 16)]
+
+
+def _five_bits(codes: Tensor, lowest: int) -> list[Tensor]:
+    """The highest bits, then nibbles."""
+    whole = (codes - lowest).to(torch.uint8)
+    return [_bits(whole >> 4, 1, 32), *_nibbles((whole & 15).view(torch.int8), 0)]
+
+
+_PLANES: dict[int, Callable[[Tensor, int], list[Tensor]]] = {
+    2: _two_bits,
+    3: _three_bits,
+    4: _nibbles,
+    5: _five_bits,
+    8: _bytes,
+}
+"""By bits of a code: the parts of a group's codes in a panel, each [N, cells, bytes of a cell]."""

@@ -8,7 +8,8 @@ from typing import Protocol, TypeAlias
 
 from torch import Tensor
 
-from baton_worker.kernels.quantized_weights import KINDS, Rounding
+from baton_worker.kernels.block_kinds import KINDS
+from baton_worker.kernels.quantized_weights import Rounding
 from baton_worker.kernels.weight import QuantizedWeight
 
 Gate: TypeAlias = Callable[[Tensor], Tensor]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.linear import (
     LinearKernel,
     LinearSpec,
@@ -23,7 +24,7 @@ from baton_worker.kernels.moe.dispatch import (
     output_weights,
 )
 from baton_worker.kernels.moe.experts import Experts, PackedParts
-from baton_worker.kernels.quantized_weights import KINDS, Rounding
+from baton_worker.kernels.quantized_weights import Rounding
 from baton_worker.platform.malloc import release_pages
 
 

@@ -1,0 +1,255 @@
+// Codes of five, three and two bits, codes that are looked up in a table, and the formats of them: the
+// other types of GGUF, bitsandbytes.
+#pragma once
+
+#include <utility>
+
+#include "formats.h"
+
+namespace baton {
+
+// Every bit of `Mask`, moved from bit `From` of its half of the lane to bit `To`.
+template <int From, int To>
+IntVec moved_bit(IntVec word) {
+    const IntVec mask = set1(static_cast<std::int32_t>(0x00010001u << To));
+    if constexpr (From <= To) {
+        return both(shift_left<To - From>(word), mask);
+    } else {
+        return both(shift_right<From - To>(word), mask);
+    }
+}
+
+// Code `Step` of `Bits` bits in both halves of every lane.
+template <int Bits, int Step>
+IntVec bits_of(IntVec word) {
+    constexpr std::int32_t kMask = (1 << Bits) - 1;
+    return both(shift_right<Bits * Step>(word), set1(kMask << 16 | kMask));
+}
+
+// What a code of up to five bits stands for: itself + Offset. Pairs of codes become weights.
+template <int Offset>
+struct Counted {
+    template <class Arithmetic, class Use>
+    [[gnu::always_inline]] static void use_pair(IntVec left, IntVec right, int pair, Use& use) {
+        if constexpr (Arithmetic::kStep == 2) {
+#if defined(__AVX512BF16__)
+            const __m512i values = table();
+            use(pair, _mm512_permutexvar_epi16(left, values),
+                _mm512_permutexvar_epi16(right, values));
+#endif
+        } else {
+            use(2 * pair, low(left), low(right));
+            use(2 * pair + 1, high(left), high(right));
+        }
+    }
+
+  private:
+    static Vec low(IntVec pair) { return to_float(add(both(pair, set1(0xffff)), set1(Offset))); }
+    static Vec high(IntVec pair) { return to_float(add(shift_right<16>(pair), set1(Offset))); }
+
+#if defined(__AVX512BF16__)
+    // bfloat16 holds every one of them.
+    static __m512i table() {
+        const Vec first = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        const Vec low = add(first, set1(static_cast<float>(Offset)));
+        return (__m512i)_mm512_cvtne2ps_pbh(add(low, set1(16.0f)), low);
+    }
+#endif
+};
+
+// Two bits: sixteen values of k in 32 bits, those of even k in the lower half: [Size / 16][column].
+template <int Size, int Offset>
+struct TwoBits {
+    static constexpr int kSize = Size;
+    static constexpr int kBytes = Size / 4 * kColumns;
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* bytes, Use&& use) {
+        for (int word = 0; word < Size / 16; ++word, bytes += 4 * kColumns) {
+            const IntVec left = load_bytes(bytes), right = load_bytes(bytes + 2 * kColumns);
+            steps<Arithmetic>(left, right, 8 * word, use, std::make_integer_sequence<int, 8>());
+        }
+    }
+
+  private:
+    template <class Arithmetic, class Use, int... Step>
+    [[gnu::always_inline]] static void steps(IntVec left, IntVec right, int at, Use& use,
+                      std::integer_sequence<int, Step...>) {
+        (Counted<Offset>::template use_pair<Arithmetic>(bits_of<2, Step>(left),
+                                                        bits_of<2, Step>(right), at + Step, use),
+         ...);
+    }
+};
+
+// Three bits, sixteen values: the lower two as `TwoBits` has them, then 16 bits per column with the
+// highest bits, those of even k in the lower byte.
+template <int Offset>
+struct ThreeBits {
+    static constexpr int kSize = 16;
+    static constexpr int kBytes = 6 * kColumns;
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* bytes, Use&& use) {
+        const std::uint8_t* bits = bytes + 4 * kColumns;
+        steps<Arithmetic>(load_bytes(bytes), load_bytes(bytes + 2 * kColumns), upper(bits),
+                          upper(bits + kColumns), use, std::make_integer_sequence<int, 8>());
+    }
+
+  private:
+    // The bits of odd k in the upper half. Others are in between.
+    static IntVec upper(const std::uint8_t* bytes) {
+        const IntVec words = load_words(reinterpret_cast<const std::uint16_t*>(bytes));
+        return either(words, shift_left<8>(words));
+    }
+
+    template <class Arithmetic, class Use, int... Step>
+    [[gnu::always_inline]] static void steps(IntVec left, IntVec right, IntVec left_upper, IntVec right_upper, Use& use,
+                      std::integer_sequence<int, Step...>) {
+        (Counted<Offset>::template use_pair<Arithmetic>(
+             either(bits_of<2, Step>(left), moved_bit<Step, 2>(left_upper)),
+             either(bits_of<2, Step>(right), moved_bit<Step, 2>(right_upper)), Step, use),
+         ...);
+    }
+};
+
+// Five bits, 32 values: a word per column with the highest bits, those of even k in the lower half,
+// then the lower four as `Nibbles` has them.
+template <int Offset>
+struct FiveBits {
+    static constexpr int kSize = 32;
+    static constexpr int kBytes = 20 * kColumns;
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* bytes, Use&& use) {
+        const IntVec left = load_bytes(bytes), right = load_bytes(bytes + 2 * kColumns);
+        words<Arithmetic>(bytes + 4 * kColumns, left, right, use,
+                          std::make_integer_sequence<int, 4>());
+    }
+
+  private:
+    template <class Arithmetic, class Use, int... Word>
+    [[gnu::always_inline]] static void words(const std::uint8_t* bytes, IntVec left, IntVec right, Use& use,
+                      std::integer_sequence<int, Word...>) {
+        (steps<Arithmetic, Word>(load_bytes(bytes + Word * 4 * kColumns),
+                                 load_bytes(bytes + Word * 4 * kColumns + 2 * kColumns), left,
+                                 right, use, std::make_integer_sequence<int, 4>()),
+         ...);
+    }
+
+    template <class Arithmetic, int Word, class Use, int... Step>
+    [[gnu::always_inline]] static void steps(IntVec left, IntVec right, IntVec left_upper, IntVec right_upper, Use& use,
+                      std::integer_sequence<int, Step...>) {
+        (Counted<Offset>::template use_pair<Arithmetic>(
+             either(bits_of<4, Step>(left), moved_bit<4 * Word + Step, 4>(left_upper)),
+             either(bits_of<4, Step>(right), moved_bit<4 * Word + Step, 4>(right_upper)),
+             4 * Word + Step, use),
+         ...);
+    }
+};
+
+// What a nibble stands for: an entry of a table.
+template <const float (&Table)[16]>
+struct Looked {
+#if defined(__AVX512F__)
+    static Vec values() { return load(Table); }
+#else
+    // A lookup takes three bits; the fourth chooses among two.
+    static Vec of(IntVec nibbles) {
+        const Vec low = _mm256_permutevar8x32_ps(load(Table), nibbles);
+        const Vec high = _mm256_permutevar8x32_ps(load(Table + 8), nibbles);
+        return _mm256_blendv_ps(low, high, as_float(shift_left<28>(nibbles)));
+    }
+#endif
+};
+
+// The tables of `quantized_weights.TABLES`.
+inline constexpr float kIq4Table[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                   1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr float kIq3XxsTable[16] = {1,  3,  5,  7,  9,  11,  13,  15.5,
+                                      -1, -3, -5, -7, -9, -11, -13, -15.5};
+inline constexpr float kIq3STable[16] = {1,  3,  5,  7,  9,  11,  13,  15,
+                                    -1, -3, -5, -7, -9, -11, -13, -15};
+inline constexpr float kIq2Table[16] = {1, 3.125, 5.375, 0, 0, 0, 0, 0, -1, -3.125, -5.375};
+inline constexpr float kIq1Table[16] = {-1.125, -0.875, -0.125, 0.125, 0.875, 1.125};
+// bitsandbytes: quantiles of a normal distribution (Dettmers et al. 2023, arXiv:2305.14314), and a
+// float of four bits.
+inline constexpr float kNf4Table[16] = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
+};
+
+// The same in bfloat16, for inputs of it: every kernel rounds alike.
+inline constexpr float kNf4RoundedTable[16] = {
+    -1.0f, -0.6953125f, -0.5234375f, -0.39453125f,
+    -0.28515625f, -0.1845703125f, -0.0908203125f, 0.0f,
+    0.07958984375f, 0.1611328125f, 0.24609375f, 0.337890625f,
+    0.44140625f, 0.5625f, 0.72265625f, 1.0f,
+};
+inline constexpr float kFp4Table[16] = {0, 0.0625, 8, 12, 4, 6, 2, 3, -0.0f, -0.0625, -8, -12, -4, -6, -2, -3};
+
+// A chunk is some groups that share a half-precision scale per column, before them.
+template <class Codes, int Groups>
+struct HalfScaled {
+    static constexpr int kGroups = Groups;
+    static constexpr int kChunk = Groups * Codes::kSize;
+    static constexpr bool kScaled = true, kHasMinimum = false;
+    static constexpr int kHead = 2 * kColumns;
+    static constexpr int kBytes = kHead + Groups * Codes::kBytes;
+
+    static Pair scale(const std::uint8_t* chunk, int) { return load_halves(chunk); }
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* chunk, int group, Use&& use) {
+        Codes::template unpack<Arithmetic>(chunk + kHead + group * Codes::kBytes, use);
+    }
+};
+
+// The same with a float.
+template <class Codes, int Groups>
+struct FloatScaled {
+    static constexpr int kGroups = Groups;
+    static constexpr int kChunk = Groups * Codes::kSize;
+    static constexpr bool kScaled = true, kHasMinimum = false;
+    static constexpr int kHead = 4 * kColumns;
+    static constexpr int kBytes = kHead + Groups * Codes::kBytes;
+
+    static Pair scale(const std::uint8_t* chunk, int) { return load_floats(chunk); }
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* chunk, int group, Use&& use) {
+        Codes::template unpack<Arithmetic>(chunk + kHead + group * Codes::kBytes, use);
+    }
+};
+
+using Int5 = Grouped<FiveBits<-16>, false>;                            // GGUF Q5_0
+using Int5Minimum = Grouped<FiveBits<0>, true>;                        // GGUF Q5_1
+using Int5Super = SuperGrouped<FiveBits<0>, true>;                     // GGUF Q5_K, minima negated
+using Int3Super = SuperGrouped<ThreeBits<-4>, false>;                  // GGUF Q3_K
+using Int2Super = SuperGrouped<TwoBits<16, 0>, true>;                  // GGUF Q2_K, minima negated
+using Ternary = HalfScaled<TwoBits<32, -1>, 8>;                        // GGUF TQ1_0, TQ2_0
+using Iq4 = Grouped<Nibbles<32, Looked<kIq4Table>>, false>;                 // GGUF IQ4_NL
+using Iq4Super = SuperGrouped<Nibbles<32, Looked<kIq4Table>>, false>;       // GGUF IQ4_XS
+using Iq3XxsSuper = SuperGrouped<Nibbles<32, Looked<kIq3XxsTable>>, false>; // GGUF IQ3_XXS
+using Iq3SSuper = SuperGrouped<Nibbles<32, Looked<kIq3STable>>, false>;     // GGUF IQ3_S
+using Iq2Super = SuperGrouped<Nibbles<16, Looked<kIq2Table>>, false>;       // GGUF IQ2_XXS, _XS and _S
+using Iq1Super = SuperGrouped<Nibbles<16, Looked<kIq1Table>>, false>;       // GGUF IQ1_S and _M
+using Nf4 = FloatScaled<Nibbles<32, Looked<kNf4Table>>, 2>;                 // bitsandbytes NF4
+using Nf4Rounded = FloatScaled<Nibbles<32, Looked<kNf4RoundedTable>>, 2>;
+using Fp4 = FloatScaled<Nibbles<32, Looked<kFp4Table>>, 2>;                 // bitsandbytes FP4
+using Int8Float = FloatScaled<Bytes<32>, 1>;                           // LLM.int8
+
+}  // namespace baton
